@@ -1,0 +1,1 @@
+//! Every byte annals writes.

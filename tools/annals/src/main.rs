@@ -1,0 +1,2 @@
+//! The `annals` tool.
+fn main() {}
