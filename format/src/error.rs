@@ -154,9 +154,8 @@ impl Problem {
             Self::Invalid { found }
             | Self::Mismatch { found, .. }
             | Self::TooLong { found, .. } => found.to_string(),
-            Self::NotZero => "other bytes".to_owned(),
+            Self::NotZero | Self::Text => "other bytes".to_owned(),
             Self::Varint => "a malformed one".to_owned(),
-            Self::Text => "other bytes".to_owned(),
             Self::Order => "an item out of order".to_owned(),
             Self::Trailing { bytes } => format!("{bytes} more bytes"),
         }

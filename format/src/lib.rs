@@ -8,11 +8,16 @@
 //! [`cursor`] and [`varint`] are the only code that indexes bytes, [`error`] is what a decoder
 //! answers; then the files themselves, structure by structure.
 #![forbid(unsafe_code)]
+#![expect(
+    clippy::missing_errors_doc,
+    reason = "every decoder fails in the one way that DecodeError documents"
+)]
 
 pub mod checksum;
 pub mod cursor;
 pub mod error;
 pub mod file_meta;
+pub mod frame;
 pub mod layout;
 pub mod limits;
 pub mod name;
@@ -22,4 +27,5 @@ pub mod varint;
 pub use checksum::ContentHash;
 pub use error::{DecodeError, Problem};
 pub use file_meta::FileMeta;
+pub use frame::Frame;
 pub use place::{FileKind, Place, StoreId};
