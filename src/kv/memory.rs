@@ -115,7 +115,24 @@ pub(crate) struct Transaction {
     pub(crate) revision: u64,
     pub(crate) time: i64,
     pub(crate) metadata: Bytes,
-    pub(crate) events: Vec<HistoryRecord>,
+    pub(crate) events: Vec<Event>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Event {
+    pub(crate) key: Bytes,
+    pub(crate) delete: bool,
+    pub(crate) sub: u32,
+    pub(crate) create_revision: u64,
+    pub(crate) version: u64,
+    pub(crate) lease: i64,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Difference {
+    pub(crate) key: Bytes,
+    pub(crate) old: Option<Record>,
+    pub(crate) new: Option<Record>,
 }
 
 #[derive(Clone, Debug)]
@@ -140,11 +157,7 @@ impl Engine {
 
     pub(crate) fn latest(&self) -> Result<View> {
         let state = self.lock();
-        Ok(View {
-            engine: self.clone(),
-            position: state.position,
-            compacted: state.compacted,
-        })
+        Ok(View { engine: self.clone(), position: state.position, compacted: state.compacted })
     }
 
     pub(crate) fn view(&self, revision: u64) -> Result<View> {
@@ -212,14 +225,22 @@ impl Engine {
                 WriteKind::Put { value, lease } => {
                     record.value = value;
                     record.lease = lease;
-                    record.create_revision = old.as_ref().map_or(mod_revision, |o| o.create_revision);
+                    record.create_revision =
+                        old.as_ref().map_or(mod_revision, |o| o.create_revision);
                     record.version = old.as_ref().map_or(1, |old| old.version + 1);
                     false
                 }
             };
             versions.push(HistoryRecord { record, tombstone });
             if !system {
-                events.extend(versions.last().cloned());
+                events.extend(versions.last().map(|version| Event {
+                    key: version.record.key.clone(),
+                    delete: version.tombstone,
+                    sub: version.record.sub,
+                    create_revision: version.record.create_revision,
+                    version: version.record.version,
+                    lease: version.record.lease,
+                }));
             }
         }
         state.position = at;
@@ -232,6 +253,69 @@ impl Engine {
 
     pub(crate) fn log(&self) -> Vec<Transaction> {
         self.lock().log.clone()
+    }
+
+    pub(crate) fn diff(
+        &self,
+        from: u64,
+        to: u64,
+        start: &[u8],
+        end: &[u8],
+    ) -> Result<Vec<Difference>> {
+        let (old, new) = (self.view(from)?, self.view(to)?);
+        let mut differences: BTreeMap<Bytes, Difference> = BTreeMap::new();
+        for record in new.scan(start, end, false) {
+            let record = record?;
+            let key = record.key.clone();
+            let difference = Difference { key: key.clone(), old: None, new: Some(record) };
+            differences.insert(key, difference);
+        }
+        for record in old.scan(start, end, false) {
+            let record = record?;
+            let key = record.key.clone();
+            let none = Difference { key: key.clone(), old: None, new: None };
+            differences.entry(key).or_insert(none).old = Some(record);
+        }
+        let changed = |difference: &Difference| {
+            let revision = |record: &Option<Record>| record.as_ref().map(|r| r.mod_revision);
+            revision(&difference.old) != revision(&difference.new)
+        };
+        Ok(differences.into_values().filter(changed).collect())
+    }
+
+    pub(crate) fn revision_at_time(&self, requested: i64) -> Result<u64> {
+        let state = self.lock();
+        let last = state.log.iter().rev().find(|transaction| transaction.time <= requested);
+        let oldest = state.log.first().map(|transaction| transaction.time);
+        last.map(|transaction| transaction.revision)
+            .ok_or_else(|| ErrorKind::NoRevisionAtTime { requested, oldest }.into())
+    }
+
+    pub(crate) fn revision(&self) -> u64 {
+        self.lock().position.revision
+    }
+
+    pub(crate) fn durable_revision(&self) -> u64 {
+        self.lock().position.revision
+    }
+
+    pub(crate) fn compacted(&self) -> u64 {
+        self.lock().compacted
+    }
+
+    #[allow(clippy::unnecessary_wraps, clippy::unused_self, reason = "as the engine's")]
+    pub(crate) fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+
+    #[allow(clippy::unnecessary_wraps, clippy::unused_self, reason = "as the engine's")]
+    pub(crate) fn run_background(&self) -> Result<bool> {
+        Ok(false)
+    }
+
+    #[allow(clippy::unnecessary_wraps, reason = "as the engine's")]
+    pub(crate) fn close(self) -> Result<()> {
+        Ok(())
     }
 }
 
@@ -283,7 +367,11 @@ impl View {
     pub(crate) fn history(&self, key: &[u8]) -> Vec<HistoryRecord> {
         let state = self.engine.lock();
         let versions = state.keys.get(key).cloned().unwrap_or_default();
-        versions.into_iter().filter(|v| v.record.mod_revision <= self.position.revision).rev().collect()
+        versions
+            .into_iter()
+            .filter(|v| v.record.mod_revision <= self.position.revision)
+            .rev()
+            .collect()
     }
 
     pub(crate) fn engine(&self) -> &Engine {

@@ -13,10 +13,13 @@
 //!    that may hold too many keys, never too few.
 
 mod build;
+mod eval;
+mod memory;
 mod range;
 mod request;
 mod response;
 mod seam;
+mod space;
 mod store;
 mod ticket;
 mod types;
@@ -37,7 +40,5 @@ pub use response::{
 };
 pub use store::Store;
 pub use ticket::{Outcome, Ticket};
-pub use types::{
-    Change, ChangeKind, Commit, Deleted, Diff, KeyValue, Lease, Transaction, Version,
-};
+pub use types::{Change, ChangeKind, Commit, Deleted, Diff, KeyValue, Lease, Transaction, Version};
 pub use view::{DiffIter, History, Log, RangeIter, View};

@@ -215,7 +215,10 @@ mod tests {
     #[test]
     fn etcd_range_ends() {
         let of = |key: &'static str, end: &'static str| {
-            KeyRange::from_etcd(&Bytes::from_static(key.as_bytes()), &Bytes::from_static(end.as_bytes()))
+            KeyRange::from_etcd(
+                &Bytes::from_static(key.as_bytes()),
+                &Bytes::from_static(end.as_bytes()),
+            )
         };
         assert_eq!(of("a", ""), KeyRange::key("a"));
         assert_eq!(of("a", "\0"), KeyRange::from_key("a"));

@@ -35,7 +35,7 @@ pub(super) fn user_range(range: &KeyRange) -> (Bytes, Bytes) {
 }
 
 /// An internal key without its space byte.
-pub(super) fn strip(internal: Bytes) -> Bytes {
+pub(super) fn strip(internal: &Bytes) -> Bytes {
     internal.slice(1.min(internal.len())..)
 }
 

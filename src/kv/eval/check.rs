@@ -11,10 +11,9 @@ use std::collections::HashSet;
 
 use bytes::Bytes;
 
+use super::reads::Reads;
 use crate::error::{Error, ErrorKind, Result};
-use crate::kv::request::{
-    Compare, DeleteRangeRequest, Op, PutRequest, RangeRequest, TxnRequest,
-};
+use crate::kv::request::{Compare, DeleteRangeRequest, Op, PutRequest, RangeRequest, TxnRequest};
 use crate::options::Options;
 
 /// Transactions nest at most this deep, which bounds every recursion over a request. (etcd's limit
@@ -113,6 +112,30 @@ pub(in crate::kv) fn range(request: &RangeRequest) -> Result<()> {
 
 pub(in crate::kv) fn delete_range(request: &DeleteRangeRequest) -> Result<()> {
     not_empty(&request.key)
+}
+
+/// Refuses a revision that is not there (any more).
+pub(in crate::kv) fn readable(reads: &dyn Reads, requested: u64) -> Result<()> {
+    let (current, compacted) = (reads.revision(), reads.compacted());
+    if requested > current {
+        return Err(ErrorKind::FutureRevision { requested, current }.into());
+    }
+    if requested < compacted {
+        return Err(ErrorKind::Compacted { requested, compacted }.into());
+    }
+    Ok(())
+}
+
+/// Refuses to compact what is compacted already, or to a revision not there yet.
+pub(in crate::kv) fn compactable(reads: &dyn Reads, requested: u64) -> Result<()> {
+    let (current, compacted) = (reads.revision(), reads.compacted());
+    if requested > current {
+        return Err(ErrorKind::FutureRevision { requested, current }.into());
+    }
+    if requested <= compacted {
+        return Err(ErrorKind::Compacted { requested, compacted }.into());
+    }
+    Ok(())
 }
 
 /// Revision 0 means "the newest" on etcd's wire; here `None` and `latest()` do.

@@ -102,6 +102,12 @@ pub(in crate::kv) fn check_ttl(request: &LeaseGrantRequest) -> Result<()> {
     Ok(())
 }
 
+/// Whether there are leases at all.
+pub(in crate::kv) fn any(reads: &dyn Reads) -> Result<bool> {
+    let (start, end) = space::leases();
+    Ok(reads.scan(&start, &end, true).next().transpose()?.is_some())
+}
+
 /// Every lease, in the order of their ids.
 pub(in crate::kv) fn list(reads: &dyn Reads) -> Result<Vec<Lease>> {
     let (start, end) = space::leases();

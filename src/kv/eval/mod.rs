@@ -54,8 +54,10 @@ pub(super) struct Evaluation<'a> {
     /// The lease table's keys; they follow the users' so as not to take a sub revision.
     system: Vec<Write>,
     write_bytes: u64,
-    /// What this transaction did to a key, for the operations after it.
+    /// What this transaction did to a key, for the operations after it. Empty in an evaluation of
+    /// a single operation.
     overlay: BTreeMap<Bytes, Overlaid>,
+    has_followers: bool,
     footprint: Footprint,
 }
 
@@ -76,6 +78,7 @@ impl<'a> Evaluation<'a> {
             system: Vec::new(),
             write_bytes: 0,
             overlay: BTreeMap::new(),
+            has_followers: false,
             footprint: Footprint::default(),
         }
     }
@@ -107,6 +110,8 @@ impl<'a> Evaluation<'a> {
     /// A transaction whose shape has been checked.
     pub(super) fn transaction(&mut self, request: &TxnRequest) -> Result<TxnResponse> {
         let mut path = Vec::new();
+        let lone = |ops: &[Op]| ops.len() < 2 && !matches!(ops, [Op::Txn(_)]);
+        self.has_followers = !(lone(&request.success) && lone(&request.failure));
         self.decide(request, &mut path)?;
         self.check_puts(request, &mut path.iter())?;
         self.check_ranges(request, &mut path.iter())?;
@@ -155,8 +160,10 @@ impl<'a> Evaluation<'a> {
         for op in branch(request, next(path)) {
             match op {
                 Op::Txn(nested) => self.check_ranges(nested, path)?,
-                Op::Range(request) => self.readable(request)?,
-                Op::Put(_) | Op::DeleteRange(_) => {}
+                Op::Range(RangeRequest { revision: Some(at), .. }) => {
+                    check::readable(self.reads, *at)?;
+                }
+                Op::Range(_) | Op::Put(_) | Op::DeleteRange(_) => {}
             }
         }
         Ok(())
@@ -194,19 +201,6 @@ impl<'a> Evaluation<'a> {
         Ok(())
     }
 
-    /// Refuses a range at a revision that is not there (any more).
-    pub(super) fn readable(&self, request: &RangeRequest) -> Result<()> {
-        let Some(requested) = request.revision else { return Ok(()) };
-        if requested > self.base {
-            return Err(ErrorKind::FutureRevision { requested, current: self.base }.into());
-        }
-        let compacted = self.reads.compacted();
-        if requested < compacted {
-            return Err(ErrorKind::Compacted { requested, compacted }.into());
-        }
-        Ok(())
-    }
-
     fn put(&mut self, request: &PutRequest) -> Result<PutResponse> {
         let looks_back = request.prev_kv || request.ignore_value || request.ignore_lease;
         let old = if looks_back || request.lease != 0 {
@@ -229,7 +223,9 @@ impl<'a> Evaluation<'a> {
         };
         self.reattach(&request.key, old_lease, lease);
         self.write(&request.key, WriteKind::Put { value: value.clone(), lease })?;
-        self.overlay.insert(request.key.clone(), Overlaid::Put { value, lease });
+        if self.has_followers {
+            self.overlay.insert(request.key.clone(), Overlaid::Put { value, lease });
+        }
         let prev_kv = old.filter(|_| request.prev_kv);
         Ok(PutResponse { revision: self.seen_revision(), prev_kv })
     }
@@ -269,7 +265,9 @@ impl<'a> Evaluation<'a> {
     pub(super) fn delete(&mut self, key: &Bytes, lease: i64) -> Result<()> {
         self.reattach(key, lease, 0);
         self.write(key, WriteKind::Delete)?;
-        self.overlay.insert(key.clone(), Overlaid::Deleted);
+        if self.has_followers {
+            self.overlay.insert(key.clone(), Overlaid::Deleted);
+        }
         Ok(())
     }
 
@@ -280,19 +278,21 @@ impl<'a> Evaluation<'a> {
             self.footprint.exact = true;
             return select::past(self.reads, at, request, revision);
         }
-        if self.overlay.is_empty() {
-            self.note_range(request)?;
-            return select::newest(self.reads, request, revision);
-        }
-        if request.is_filtered() {
+        if request.is_filtered() && !self.overlay.is_empty() {
             self.footprint.exact = true;
         }
+        if request.range_end.is_empty() {
+            let found = self.current_key(&request.key)?;
+            return Ok(select::answer(found.into_iter().collect(), request, revision));
+        }
         let range = KeyRange::from_etcd(&request.key, &request.range_end);
-        let kvs = if request.range_end.is_empty() {
-            self.current_key(&request.key)?.into_iter().collect()
-        } else {
-            self.current_range(&range, false)?
-        };
+        if self.overlay.is_empty() {
+            if !range.is_empty() {
+                self.footprint.ranges.push(space::user_range(&range));
+            }
+            return select::newest(self.reads, request, revision);
+        }
+        let kvs = self.current_range(&range, request.count_only)?;
         Ok(select::answer(kvs, request, revision))
     }
 
@@ -316,7 +316,6 @@ impl<'a> Evaluation<'a> {
         if !range.is_empty() {
             for record in self.reads.scan(&start, &end, keys_only) {
                 kvs.push(key_value(record?));
-                self.fits(kvs.len() as u64)?;
             }
             self.footprint.ranges.push((start, end));
         }
@@ -325,7 +324,7 @@ impl<'a> Evaluation<'a> {
         }
         let mut merged: BTreeMap<Bytes, KeyValue> =
             kvs.into_iter().map(|kv| (kv.key.clone(), kv)).collect();
-        for (key, done) in self.overlay.range::<[u8], _>(range.start().as_ref()..) {
+        for (key, done) in self.overlay.range::<Bytes, _>(range.start()..) {
             if !range.contains(key) {
                 break;
             }
@@ -341,13 +340,7 @@ impl<'a> Evaluation<'a> {
     }
 
     /// A key this transaction has written, over what it was before.
-    fn overlaid(
-        &self,
-        key: &Bytes,
-        value: Bytes,
-        lease: i64,
-        old: Option<&KeyValue>,
-    ) -> KeyValue {
+    fn overlaid(&self, key: &Bytes, value: Bytes, lease: i64, old: Option<&KeyValue>) -> KeyValue {
         let pending = self.base + 1;
         let (create_revision, version) =
             old.map_or((pending, 1), |old| (old.create_revision, old.version + 1));
@@ -364,19 +357,6 @@ impl<'a> Evaluation<'a> {
         };
         self.footprint.points.push((internal, seen));
         Ok(found.map(key_value))
-    }
-
-    /// Puts what a range is about to read into the footprint.
-    fn note_range(&mut self, request: &RangeRequest) -> Result<()> {
-        if request.range_end.is_empty() {
-            self.base_key(&request.key)?;
-            return Ok(());
-        }
-        let range = KeyRange::from_etcd(&request.key, &request.range_end);
-        if !range.is_empty() {
-            self.footprint.ranges.push(space::user_range(&range));
-        }
-        Ok(())
     }
 
     fn write(&mut self, key: &Bytes, kind: WriteKind) -> Result<()> {

@@ -1,7 +1,5 @@
 //! What the evaluator needs from a store: the newest state, and the past for explicit revisions.
 
-use bytes::Bytes;
-
 use crate::error::Result;
 use crate::kv::seam::Record;
 use crate::kv::space;
@@ -43,16 +41,11 @@ pub(in crate::kv) trait Reads {
 /// A record of the users' space as its user sees it.
 pub(in crate::kv) fn key_value(record: Record) -> KeyValue {
     KeyValue {
-        key: space::strip(record.key),
+        key: space::strip(&record.key),
         value: record.value,
         create_revision: record.create_revision,
         mod_revision: record.mod_revision,
         version: record.version,
         lease: record.lease,
     }
-}
-
-/// A record's key without its space.
-pub(in crate::kv) fn user_key(record: Record) -> Bytes {
-    space::strip(record.key)
 }

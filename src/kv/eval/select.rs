@@ -74,9 +74,8 @@ fn stream<'r>(
 
 /// How many keys have to be read: one more than the limit says whether there are more.
 fn fetch_limit(request: &RangeRequest) -> usize {
-    let whole = request.limit == 0
-        || request.sort_order != SortOrder::None
-        || request.is_filtered();
+    let whole =
+        request.limit == 0 || request.sort_order != SortOrder::None || request.is_filtered();
     if whole {
         usize::MAX
     } else {

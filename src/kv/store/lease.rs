@@ -43,8 +43,8 @@ impl Store {
     }
 
     fn grant(&self, id: i64, request: &LeaseGrantRequest) -> Result<Lease> {
-        let (mut lease, done) = self
-            .write(&CommitOptions::default(), |evaluation| evaluation.grant(id, request))?;
+        let (mut lease, done) =
+            self.write(&CommitOptions::default(), |evaluation| evaluation.grant(id, request))?;
         lease.revision = done.revision();
         done.wait()?;
         Ok(lease)

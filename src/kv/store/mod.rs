@@ -15,10 +15,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::options::Options;
+use crate::options::{Durability, Options};
 use crate::sync::plain::{AtomicI64, AtomicU64, Ordering};
 
-use super::eval::check::Limits;
+use super::eval::check::{self, Limits};
 use super::eval::lease as lease_table;
 use super::request::CommitOptions;
 use super::seam::{Engine, Plan, Step};
@@ -53,6 +53,7 @@ pub struct Store {
 #[derive(Debug)]
 struct Shared {
     limits: Limits,
+    durability: Durability,
     /// 1 once there may be leases. Set before the first one is granted and never unset, so that
     /// stores without leases need not look for the old lease of every key they write.
     leases: AtomicU64,
@@ -125,6 +126,7 @@ impl Store {
         let leases = lease_table::any(&engine.latest()?)?;
         let shared = Shared {
             limits: Limits::of(options),
+            durability: options.durability,
             leases: AtomicU64::new(u64::from(leases)),
             next_lease: AtomicI64::new(options.clock.now_micros()),
         };
@@ -159,7 +161,7 @@ impl Store {
             return self.acknowledge(done, &options);
         }
         let outcome = self.engine.transact(None, &mut |snapshot| {
-            lease_table::compactable(snapshot, revision)?;
+            check::compactable(snapshot, revision)?;
             Ok(Step::Write(Plan { compact: Some(revision), ..Plan::default() }))
         })?;
         self.acknowledge(write::Done { base: revision, outcome }, &options)

@@ -139,8 +139,10 @@ impl Store {
             let what = format!("a difference goes forward: from {from} to {to} does not");
             return Err(Error::invalid(what));
         }
-        let (old, new) = (self.at(from)?, self.at(to)?);
-        Ok(DiffIter::new(&self.engine, old, new, &range.to_key_range()))
+        if from == 0 {
+            return Err(check::no_revision_zero());
+        }
+        DiffIter::new(&self.engine, from, to, &range.to_key_range())
     }
 
     /// The transactions with these revisions, oldest first, with their times and metadata.

@@ -76,8 +76,8 @@ impl Store {
     /// [`KeyNotFound`](crate::ErrorKind::KeyNotFound) with `ignore_value` or `ignore_lease`.
     pub fn put_with(&self, request: PutRequest) -> Result<PutResponse> {
         self.limits().put(&request)?;
-        let (mut response, done) = self
-            .write(&CommitOptions::default(), |evaluation| evaluation.single_put(&request))?;
+        let (mut response, done) =
+            self.write(&CommitOptions::default(), |evaluation| evaluation.single_put(&request))?;
         response.revision = done.revision();
         done.wait()?;
         Ok(response)
@@ -100,8 +100,8 @@ impl Store {
     /// [`EmptyKey`](crate::ErrorKind::EmptyKey), or a limit of the options.
     pub fn delete_range(&self, request: DeleteRangeRequest) -> Result<DeleteRangeResponse> {
         check::delete_range(&request)?;
-        let (mut response, done) = self
-            .write(&CommitOptions::default(), |evaluation| evaluation.delete_range(&request))?;
+        let (mut response, done) =
+            self.write(&CommitOptions::default(), |evaluation| evaluation.delete_range(&request))?;
         response.revision = done.revision();
         done.wait()?;
         Ok(response)
