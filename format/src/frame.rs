@@ -37,6 +37,8 @@ pub const MAGIC: u32 = u32::from_le_bytes(*b"anfr");
 pub const FIXED_BYTES: usize = 64;
 /// Bytes the header section has for each operation.
 pub const OPERATION_BYTES: usize = 16;
+/// Bytes of the smallest frame.
+pub const BYTES_MIN: usize = header_bytes(0);
 /// Largest payload: a largest transaction, and the few bytes around each operation.
 pub const PAYLOAD_BYTES_MAX: u64 = TRANSACTION_BYTES_MAX + 32 * TRANSACTION_OPERATIONS_MAX;
 
@@ -375,7 +377,7 @@ impl<'a> Frame<'a> {
 
     /// The operations, in order.
     pub const fn ops(&self) -> Ops<'a> {
-        Ops { results: self.results, ops: Reader::new(PAYLOAD, self.ops), sub: 0 }
+        Ops { results: self.results, reader: Reader::new(PAYLOAD, self.ops), sub: 0 }
     }
 
     fn decode_with(bytes: &'a [u8], binding: Option<&Binding>) -> Result<(Self, usize)> {
@@ -416,11 +418,11 @@ impl<'a> Frame<'a> {
         let mut ops = self.ops();
         let mut user = false;
         for _ in 0..self.op_count {
-            let at = ops.ops.position();
+            let at = ops.reader.position();
             let FrameOp { op, create_revision, version, .. } = ops.step()?;
             user |= op.is_user();
             let invalid =
-                |field, found| Err(ops.ops.error_at(field, at, Problem::Invalid { found }));
+                |field, found| Err(ops.reader.error_at(field, at, Problem::Invalid { found }));
             let (lowest, highest) = match op {
                 Op::Put { .. } if op.is_user() => (1, self.revision),
                 _ => (0, 0),
@@ -434,9 +436,9 @@ impl<'a> Frame<'a> {
         }
         if user != self.takes_revision() {
             let found = u64::from(self.flags);
-            return Err(ops.ops.error("flags", Problem::Invalid { found }));
+            return Err(ops.reader.error("flags", Problem::Invalid { found }));
         }
-        ops.ops.finish()
+        ops.reader.finish()
     }
 }
 
@@ -444,13 +446,13 @@ impl<'a> Frame<'a> {
 #[derive(Debug, Clone)]
 pub struct Ops<'a> {
     results: &'a [u8],
-    ops: Reader<'a>,
+    reader: Reader<'a>,
     sub: u32,
 }
 
 impl<'a> Ops<'a> {
     fn step(&mut self) -> Result<FrameOp<'a>> {
-        let op = read_op(&mut self.ops)?;
+        let op = read_op(&mut self.reader)?;
         let mut results = Reader::new(STRUCTURE, self.results);
         let create_revision = results.u64("create_revision")?;
         let version = results.u64("version")?;

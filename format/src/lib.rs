@@ -13,19 +13,34 @@
     reason = "every decoder fails in the one way that DecodeError documents"
 )]
 
+pub mod batch;
+pub mod block;
 pub mod checksum;
+pub mod current;
 pub mod cursor;
+pub mod dictionary;
+pub mod entry;
 pub mod error;
+pub mod events;
 pub mod file_meta;
+pub mod filter;
 pub mod frame;
 pub mod layout;
 pub mod limits;
+pub mod manifest;
 pub mod name;
+pub mod page;
 pub mod place;
+pub mod seal;
+pub mod sector;
+pub mod segment;
 pub mod varint;
+pub mod wal_file;
 
 pub use checksum::ContentHash;
 pub use error::{DecodeError, Problem};
 pub use file_meta::FileMeta;
 pub use frame::Frame;
+pub use manifest::{Manifest, WalFile};
 pub use place::{FileKind, Place, StoreId};
+pub use seal::ManifestStamp;
