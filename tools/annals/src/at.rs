@@ -5,7 +5,6 @@ use std::str::FromStr;
 
 use annals::{Store, View};
 use jiff::Timestamp;
-use serde_json::Value;
 
 use crate::exit::Outcome;
 
@@ -69,11 +68,6 @@ pub(crate) fn rfc3339(micros: i64) -> String {
         Ok(time) => time.to_string(),
         Err(_) => format!("{micros} us"),
     }
-}
-
-/// [`rfc3339`] as a JSON value.
-pub(crate) fn time_json(micros: i64) -> Value {
-    Value::String(rfc3339(micros))
 }
 
 #[cfg(test)]

@@ -118,19 +118,6 @@ pub(crate) fn show(bytes: &[u8], max: usize) -> String {
     out
 }
 
-/// The end (exclusive) of the keys that begin with `prefix`: the smallest key greater than all of
-/// them, or empty where there is none (the prefix is empty or all 0xff).
-pub(crate) fn prefix_end(prefix: &[u8]) -> Bytes {
-    let mut end = prefix.to_vec();
-    while let Some(last) = end.pop() {
-        if last < u8::MAX {
-            end.push(last + 1);
-            return Bytes::from(end);
-        }
-    }
-    Bytes::new()
-}
-
 /// A number of bytes for people: exact below 10 KiB, else three digits and a binary unit.
 #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
 pub(crate) fn human(bytes: u64) -> String {
@@ -165,7 +152,9 @@ mod tests {
 
     #[test]
     fn other_spellings_are_refused() {
-        for text in ["1", "null", "[1]", "{}", r#"{"b65":""}"#, r#"{"b64":"","x":1}"#, r#"{"b64":"?"}"#] {
+        for text in
+            ["1", "null", "[1]", "{}", r#"{"b65":""}"#, r#"{"b64":"","x":1}"#, r#"{"b64":"?"}"#]
+        {
             assert!(serde_json::from_str::<Given>(text).is_err(), "{text}");
         }
     }
@@ -176,14 +165,6 @@ mod tests {
         assert_eq!(show(&[b'a', 0xff], 99), "a\\xff");
         assert_eq!(show(b"abcdef", 3), "abc...");
         assert_eq!(show(b"abc", 3), "abc");
-    }
-
-    #[test]
-    fn prefix_ends() {
-        assert_eq!(prefix_end(b"a"), &b"b"[..]);
-        assert_eq!(prefix_end(b"a\xff"), &b"b"[..]);
-        assert_eq!(prefix_end(b"\xff"), &b""[..]);
-        assert_eq!(prefix_end(b""), &b""[..]);
     }
 
     #[test]

@@ -13,7 +13,6 @@ use std::path::PathBuf;
 use annals::{ChangeKind, KeyValue, Store, Transaction};
 use bytes::Bytes;
 use clap::Args;
-use serde_json::Value;
 
 use crate::args::Global;
 use crate::bytes::{Spelled, show};
@@ -82,7 +81,8 @@ fn write_state(store: &Store, revision: u64, line: &mut dyn FnMut(&[u8]) -> Outc
     let mut bytes = 0;
     for kv in store.at(revision)?.range(..) {
         let KeyValue { key, value, .. } = kv?;
-        if bytes + value.len() > STATE_BYTES_MAX && !puts.is_empty() || puts.len() >= STATE_KEYS_MAX {
+        if bytes + value.len() > STATE_BYTES_MAX && !puts.is_empty() || puts.len() >= STATE_KEYS_MAX
+        {
             line(&encode(&Head { time, ..Head::default() }, &puts, &[])?)?;
             puts.clear();
             bytes = 0;
@@ -122,18 +122,20 @@ fn transaction_line(transaction: Transaction) -> Outcome<Vec<u8>> {
 #[derive(Debug, Default)]
 struct Head {
     time: i64,
-    commit: Option<String>,
-    metadata: Option<Value>,
+    origin: Metadata,
 }
 
 impl Head {
     fn new(time: i64, metadata: &[u8]) -> Self {
-        match Metadata::parse(metadata) {
+        let origin = match Metadata::parse(metadata) {
             // The marker of an import is about that import, not about the transaction.
-            Some(ours) => Self { time, commit: ours.commit, metadata: ours.metadata },
-            None if metadata.is_empty() => Self { time, ..Self::default() },
-            None => Self { time, commit: None, metadata: Some(crate::bytes::json(metadata)) },
-        }
+            Some(ours) => Metadata { import: None, ..ours },
+            None if metadata.is_empty() => Metadata::default(),
+            None => {
+                Metadata { metadata: Some(crate::bytes::json(metadata)), ..Metadata::default() }
+            }
+        };
+        Self { time, origin }
     }
 }
 
@@ -141,7 +143,7 @@ fn encode(head: &Head, puts: &[(Bytes, Bytes)], deletes: &[Bytes]) -> Outcome<Ve
     let bytes: usize = puts.iter().map(|(key, value)| key.len() + value.len() + 8).sum();
     let mut line = Vec::with_capacity(bytes + bytes / 8 + 256);
     write!(line, "{{\"commit\":")?;
-    serde_json::to_writer(&mut line, &head.commit)?;
+    serde_json::to_writer(&mut line, &head.origin.commit)?;
     write!(line, ",\"time\":{},\"puts\":{{", seconds(head.time))?;
     let mut binary = Vec::new();
     let mut first = true;
@@ -167,9 +169,11 @@ fn encode(head: &Head, puts: &[(Bytes, Bytes)], deletes: &[Bytes]) -> Outcome<Ve
     line.extend_from_slice(b",\"deletes\":");
     let deletes: Vec<Spelled<'_>> = deletes.iter().map(|key| Spelled(key)).collect();
     serde_json::to_writer(&mut line, &deletes)?;
-    if let Some(metadata) = &head.metadata {
-        line.extend_from_slice(b",\"metadata\":");
-        serde_json::to_writer(&mut line, metadata)?;
+    // What is left of it: author, author_time, subject, metadata; most often nothing.
+    let rest = Metadata { commit: None, ..head.origin.clone() }.to_bytes();
+    if let Some(members @ [_, ..]) = rest.get(1..rest.len().saturating_sub(1)) {
+        line.push(b',');
+        line.extend_from_slice(members);
     }
     line.extend_from_slice(b"}\n");
     Ok(line)
@@ -181,7 +185,8 @@ mod tests {
 
     #[test]
     fn the_form_of_the_recorded_history() {
-        let head = Head { time: 5_000_000, commit: Some("c0".into()), metadata: None };
+        let origin = Metadata { commit: Some("c0".into()), ..Metadata::default() };
+        let head = Head { time: 5_000_000, origin };
         let puts = [("/a".into(), "x\n\u{e9}".into()), ("/b".into(), vec![0xff].into())];
         let line = encode(&head, &puts, &["/c".into()]).unwrap();
         assert_eq!(
@@ -197,9 +202,14 @@ mod tests {
             import: Some(crate::import::Marker { source: "x".into(), record: 1 }),
             ..Metadata::default()
         };
-        let head = Head::new(0, &metadata.to_bytes());
-        assert_eq!((head.commit.as_deref(), head.metadata), (Some("c"), None));
-        assert_eq!(Head::new(0, b"note").metadata, Some("note".into()));
-        assert_eq!(Head::new(0, b"").metadata, None);
+        assert_eq!(
+            Head::new(0, &metadata.to_bytes()).origin,
+            Metadata { import: None, ..metadata }
+        );
+        assert_eq!(Head::new(0, b"note").origin.metadata, Some("note".into()));
+        assert_eq!(Head::new(0, b"").origin, Metadata::default());
+        let line = encode(&Head::new(0, b"note"), &[], &["k".into()]).unwrap();
+        let line = crate::import::Line::parse(&line).unwrap();
+        assert_eq!(line.metadata, Some("note".into()));
     }
 }

@@ -88,8 +88,8 @@ impl Output {
     }
 
     /// Begins a list. In JSON it becomes the member `name` of an object.
-    pub(crate) fn rows<R: Row>(&mut self, name: &'static str) -> Rows<'_, R> {
-        Rows { output: self, name, count: 0, batch: Vec::new(), row: std::marker::PhantomData }
+    pub(crate) fn rows(&mut self, name: &'static str) -> Rows<'_> {
+        Rows { output: self, name, count: 0, columns: &[], batch: Vec::new() }
     }
 
     /// Writes out what is buffered. Every command that ends well ends with it.
@@ -101,20 +101,21 @@ impl Output {
 /// A list being written.
 #[derive(Debug)]
 #[must_use = "a list must be finished"]
-pub(crate) struct Rows<'a, R> {
+pub(crate) struct Rows<'a> {
     output: &'a mut Output,
     name: &'static str,
     count: u64,
+    columns: &'static [&'static str],
     batch: Vec<Vec<String>>,
-    row: std::marker::PhantomData<R>,
 }
 
-impl<R: Row> Rows<'_, R> {
-    /// Adds a row.
-    pub(crate) fn push(&mut self, row: &R) -> Outcome {
+impl Rows<'_> {
+    /// Adds a row; all rows of a list are of one kind.
+    pub(crate) fn push<R: Row>(&mut self, row: &R) -> Outcome {
         let out = &mut self.output.out;
         match self.output.format {
             Format::Table => {
+                self.columns = R::COLUMNS;
                 self.batch.push(row.cells());
                 if self.batch.len() >= TABLE_BATCH {
                     self.table()?;
@@ -164,7 +165,7 @@ impl<R: Row> Rows<'_, R> {
 
     fn table(&mut self) -> Outcome {
         let mut table = new_table();
-        table.set_header(R::COLUMNS.iter().copied());
+        table.set_header(self.columns.iter().copied());
         table.add_rows(self.batch.drain(..));
         writeln!(self.output.out, "{}", trim(&table))?;
         Ok(())
@@ -214,7 +215,11 @@ fn describe(object: &Value) -> String {
 }
 
 /// Calls `each` for every member, nested objects as `outer.inner`. Bytes (`{"b64": ..}`) are one.
-fn flatten<'a>(prefix: &str, members: &'a Map<String, Value>, each: &mut dyn FnMut(String, &'a Value)) {
+fn flatten<'a>(
+    prefix: &str,
+    members: &'a Map<String, Value>,
+    each: &mut dyn FnMut(String, &'a Value),
+) {
     for (name, value) in members {
         let name = if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
         match value.as_object() {

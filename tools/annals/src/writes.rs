@@ -4,11 +4,11 @@
 use std::ffi::{OsStr, OsString};
 use std::io::Read as _;
 
+use ::bytes::Bytes;
 use annals::{
     CommitOptions, Compare, CompareResult, CompareTarget, DeleteRangeRequest, Op, OpResponse,
     PutRequest, RangeRequest, Store, TxnRequest, TxnResponse,
 };
-use bytes::Bytes;
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -146,7 +146,8 @@ fn run(
     op: Op,
     commit: &CommitArgs,
 ) -> Outcome<TxnResponse> {
-    let failure = if conditions.is_empty() { Vec::new() } else { vec![RangeRequest::new(key).into()] };
+    let failure =
+        if conditions.is_empty() { Vec::new() } else { vec![RangeRequest::new(key).into()] };
     let request = TxnRequest { compare: conditions, success: vec![op], failure };
     let response = store.transact_with(request, commit.options())?;
     if response.succeeded {
@@ -161,7 +162,9 @@ fn run(
     };
     let key = show(key, 200);
     let revision = response.revision;
-    Err(Failure::NotFound(format!("{key}: the condition does not hold: at revision {revision} {now}")))
+    Err(Failure::NotFound(format!(
+        "{key}: the condition does not hold: at revision {revision} {now}"
+    )))
 }
 
 /// A value as the command line gives it.

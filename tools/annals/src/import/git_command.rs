@@ -4,8 +4,8 @@ use std::sync::Mutex;
 
 use serde_json::json;
 
-use super::git::{self, Records, Skipped};
 use super::GitArgs;
+use super::git::{self, Records, Skipped};
 use crate::args::Global;
 use crate::exit::{Failure, Outcome};
 use crate::output::Output;
@@ -17,9 +17,9 @@ pub(super) fn import(global: &Global, args: &GitArgs, out: &mut Output) -> Outco
     let total = repository.count(&head).map_err(Failure::Other)?;
     let store = global.write()?;
     let marker = super::last_marker(&store)?.and_then(|metadata| metadata.import);
-    let last = marker.as_ref().and_then(|marker| {
-        Some((marker.source.strip_prefix("git:")?.to_owned(), marker.record))
-    });
+    let last = marker
+        .as_ref()
+        .and_then(|marker| Some((marker.source.strip_prefix("git:")?.to_owned(), marker.record)));
     let known = match &last {
         Some((commit, _)) => repository.contains(&head, commit).map_err(Failure::Other)?,
         None => false,

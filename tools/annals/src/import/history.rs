@@ -161,13 +161,15 @@ impl Lines {
         }
         let number = self.number;
         let name = format!("{}: line {number}", self.name);
-        let mut line = Line::parse(&self.line)
-            .map_err(|error| Failure::Other(format!("{name}: {error}")))?;
+        let mut line =
+            Line::parse(&self.line).map_err(|error| Failure::Other(format!("{name}: {error}")))?;
         let metadata = Metadata {
             commit: line.commit.take(),
+            author: line.author.take(),
+            author_time: line.author_time,
+            subject: line.subject.take(),
             metadata: line.metadata.take(),
             import: Some(Marker { source: self.source(), record: number }),
-            ..Metadata::default()
         };
         let time = line.time.0;
         let (puts, deletes) = line.into_operations();

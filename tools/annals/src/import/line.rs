@@ -7,9 +7,10 @@
 //! - `time` is in unix seconds, whole or with a fraction of up to six digits.
 //! - `commit` may be `null` or absent; `puts` and `deletes` may be absent, but not both empty.
 //! - A key is named at most once in a line.
-//! - Two members only `annals export` writes, where it must: `puts_b64`, a list of
-//!   `[key, value]` pairs for keys that are not UTF-8 (a JSON member name cannot be), and
-//!   `metadata`, the opaque metadata of a transaction that no import wrote.
+//! - Some members only `annals export` writes, where it must: `puts_b64`, a list of
+//!   `[key, value]` pairs for keys that are not UTF-8 (a JSON member name cannot be); `author`,
+//!   `author_time` and `subject` of a git commit; and `metadata`, the opaque metadata of a
+//!   transaction that no import wrote.
 //!
 //! Anything else is malformed and refused: a misspelt member must not silently lose data.
 
@@ -35,6 +36,12 @@ pub(crate) struct Line {
     puts_b64: Vec<(Given, Given)>,
     #[serde(default)]
     deletes: Vec<Given>,
+    #[serde(default)]
+    pub(crate) author: Option<String>,
+    #[serde(default)]
+    pub(crate) author_time: Option<i64>,
+    #[serde(default)]
+    pub(crate) subject: Option<String>,
     #[serde(default)]
     pub(crate) metadata: Option<serde_json::Value>,
 }

@@ -8,8 +8,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::bytes::Given;
-
 /// The metadata of an imported transaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Metadata {
@@ -58,11 +56,6 @@ impl Metadata {
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         // Strings and numbers: nothing in it can fail to serialise.
         serde_json::to_vec(self).unwrap_or_default()
-    }
-
-    /// The opaque metadata that an export carried, as bytes.
-    pub(crate) fn carried(&self) -> Option<Given> {
-        self.metadata.clone().and_then(|value| serde_json::from_value(value).ok())
     }
 }
 

@@ -34,8 +34,12 @@ use crate::output::Output;
 use crate::progress::Progress;
 
 pub(crate) use git::open as find_repository;
+#[cfg(test)]
+pub(crate) use line::Line;
 pub(crate) use line::seconds;
-pub(crate) use marker::{Marker, Metadata};
+#[cfg(test)]
+pub(crate) use marker::Marker;
+pub(crate) use marker::Metadata;
 
 /// Bytes of records that may wait between the reader and the commits.
 const QUEUE_BYTES: usize = 24 << 20;
@@ -69,10 +73,12 @@ pub(crate) struct HistoryArgs {
 
 /// Arguments of `import git`.
 #[derive(Debug, Args)]
-#[command(after_help = "Keys are paths in the repository. Symbolic links are stored as their target,
+#[command(
+    after_help = "Keys are paths in the repository. Symbolic links are stored as their target,
 submodules are left out, commits that change no file's content are skipped. Files and commits
 beyond the engine's limits are refused: raise them with -O value_bytes_max=... and
--O transaction_bytes_max=... . Started again, it imports what was committed since.")]
+-O transaction_bytes_max=... . Started again, it imports what was committed since."
+)]
 pub(crate) struct GitArgs {
     /// A path in the repository.
     #[arg(default_value = ".")]
@@ -213,9 +219,12 @@ fn run(
                 Ok(ticket)
             });
             match done {
-                // The waiter has gone only if a commit failed, which it will tell.
-                Ok(ticket) if tickets.send(ticket).is_err() => break Ok(()),
-                Ok(_) => {}
+                Ok(ticket) => {
+                    // The waiter has gone only if a commit failed, which it will tell.
+                    if tickets.send(ticket).is_err() {
+                        break Ok(());
+                    }
+                }
                 Err(failure) => break Err(failure),
             }
         };
@@ -246,19 +255,23 @@ fn wait_for(tickets: &mpsc::Receiver<Ticket>) -> Outcome<u64> {
 fn submit(store: &Store, record: Record, summary: &mut Summary) -> Outcome<Ticket> {
     let value_bytes = record.value_bytes();
     let (puts, deletes) = (record.puts.len() as u64, record.deletes.len() as u64);
-    let puts_ops = record.puts.into_iter().map(|(key, value)| {
-        Op::Put(PutRequest { key, value, ..PutRequest::default() })
-    });
-    let delete_ops = record.deletes.into_iter().map(|key| {
-        Op::DeleteRange(DeleteRangeRequest { key, ..DeleteRangeRequest::default() })
-    });
-    let request = TxnRequest { success: puts_ops.chain(delete_ops).collect(), ..TxnRequest::default() };
+    let puts_ops = record
+        .puts
+        .into_iter()
+        .map(|(key, value)| Op::Put(PutRequest { key, value, ..PutRequest::default() }));
+    let delete_ops = record
+        .deletes
+        .into_iter()
+        .map(|key| Op::DeleteRange(DeleteRangeRequest { key, ..DeleteRangeRequest::default() }));
+    let request =
+        TxnRequest { success: puts_ops.chain(delete_ops).collect(), ..TxnRequest::default() };
     let options = CommitOptions {
         time: Some(record.time),
         metadata: record.metadata.into(),
         ..CommitOptions::default()
     };
-    let ticket = store.submit_with(request, options).map_err(|error| explain(&record.name, error))?;
+    let ticket =
+        store.submit_with(request, options).map_err(|error| explain(&record.name, error))?;
     match ticket.outcome() {
         Ordered::Committed { .. } => {}
         _ => {

@@ -27,6 +27,9 @@ pub(crate) struct DiffArgs {
     /// Only keys that begin with this.
     #[arg(long, value_name = "PREFIX", default_value = "")]
     prefix: OsString,
+    /// At most this many; 0 for all.
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    limit: u64,
     /// Write the values of both sides, too (not in a table).
     #[arg(long)]
     values: bool,
@@ -99,9 +102,15 @@ pub(crate) fn diff(global: &Global, args: &DiffArgs, out: &mut Output) -> Outcom
     let from = args.from.revision(&store)?;
     let to = args.to.revision(&store)?;
     let range = KeyRange::prefix(bytes::of_arg(&args.prefix));
-    let mut rows = out.rows::<DiffRow>("diff");
+    let mut rows = out.rows("diff");
+    let limit = if args.limit == 0 { u64::MAX } else { args.limit };
+    let mut count = 0;
     for diff in store.diff(from, to, range)? {
         rows.push(&DiffRow { diff: diff?, values: args.values })?;
+        count += 1;
+        if count == limit {
+            break;
+        }
     }
     rows.finish(&[("from", json!(from)), ("to", json!(to))])?;
     Ok(())

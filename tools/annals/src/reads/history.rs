@@ -115,7 +115,8 @@ impl Row for VersionRow<'_> {
             cells.push("put".into());
             cells.push(version.create_revision.to_string());
             cells.push(version.version.to_string());
-            let bytes = if self.with_value { version.value.len().to_string() } else { String::new() };
+            let bytes =
+                if self.with_value { version.value.len().to_string() } else { String::new() };
             cells.push(bytes);
         }
         cells.push(origin.unwrap_or_default());
@@ -139,7 +140,7 @@ pub(crate) fn history(global: &Global, args: &HistoryArgs, out: &mut Output) -> 
     let key = bytes::of_arg(&args.key);
     let view = args.at.at.view(&store)?;
     let limit = if args.limit == 0 { u64::MAX } else { args.limit };
-    let mut rows = out.rows::<VersionRow<'_>>("versions");
+    let mut rows = out.rows("versions");
     let mut count = 0;
     for version in view.history(&key) {
         let version = version?;
@@ -151,9 +152,10 @@ pub(crate) fn history(global: &Global, args: &HistoryArgs, out: &mut Output) -> 
             break;
         }
     }
-    let tail = [("revision", json!(view.revision())), ("compacted", json!(store.compacted_revision()))];
+    let tail =
+        [("revision", json!(view.revision())), ("compacted", json!(store.compacted_revision()))];
     if rows.finish(&tail)? == 0 {
-        let key = bytes::show(&key, 200);
+        let key = show(&key, 200);
         return Err(Failure::NotFound(format!("{key}: no version of it is kept")));
     }
     Ok(())

@@ -18,7 +18,7 @@ use crate::output::{Format, Output};
 pub(crate) use diff::{DiffArgs, diff};
 pub(crate) use history::{HistoryArgs, history};
 pub(crate) use range::{RangeArgs, range};
-pub(crate) use rows::{KvRow, kv_json};
+pub(crate) use rows::kv_json;
 
 /// Arguments of `get`.
 #[derive(Debug, Args)]

@@ -125,7 +125,7 @@ pub(crate) fn range(global: &Global, args: &RangeArgs, out: &mut Output) -> Outc
         return out.object(&json!({ "count": count, "revision": view.revision() }));
     }
     let tail = [("revision", json!(view.revision()))];
-    let mut rows = out.rows::<KvRow<'_>>("kvs");
+    let mut rows = out.rows("kvs");
     let with_value = !args.keys_only;
     let mut write = |kv: &KeyValue| rows.push(&KvRow { kv, with_value });
     match args.sort {

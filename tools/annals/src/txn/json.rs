@@ -87,8 +87,8 @@ struct RangeForm {
     sort_order: OrderForm,
     sort_target: SortForm,
     /// Every read here is what etcd calls serializable and linearizable at once.
-    #[expect(dead_code, reason = "accepted, without a meaning")]
-    serializable: bool,
+    #[serde(rename = "serializable")]
+    _serializable: bool,
     keys_only: bool,
     count_only: bool,
     min_mod_revision: u64,

@@ -289,7 +289,11 @@ fn parse_get(mut words: Words) -> Result<Op, String> {
             "MODIFY" => SortTarget::Mod,
             "VALUE" => SortTarget::Value,
             "VERSION" => SortTarget::Version,
-            _ => return Err(format!("--sort-by {target}: expected CREATE, KEY, MODIFY, VALUE or VERSION")),
+            _ => {
+                return Err(format!(
+                    "--sort-by {target}: expected CREATE, KEY, MODIFY, VALUE or VERSION"
+                ));
+            }
         };
     }
     words.finish()?;
@@ -329,7 +333,13 @@ mod tests {
         ] {
             assert_eq!(parse_compare(line).unwrap(), compare, "{line}");
         }
-        for line in ["mod(k) > \"0\"", "mod(\"k\") \"0\"", "size(\"k\") = \"1\"", "mod(\"k\") = \"x\"", "mod(\"k\") = \"1\" x"] {
+        for line in [
+            "mod(k) > \"0\"",
+            "mod(\"k\") \"0\"",
+            "size(\"k\") = \"1\"",
+            "mod(\"k\") = \"x\"",
+            "mod(\"k\") = \"1\" x",
+        ] {
             assert!(parse_compare(line).is_err(), "{line}");
         }
     }
@@ -339,15 +349,30 @@ mod tests {
         for (line, op) in [
             ("get k", annals::get("k")),
             ("get --prefix k", annals::range("k")),
-            ("get k --limit=2 --sort-by MODIFY --order descend", RangeRequest::new("k").limit(2).sort(SortTarget::Mod, SortOrder::Descend).into()),
+            (
+                "get k --limit=2 --sort-by MODIFY --order descend",
+                RangeRequest::new("k").limit(2).sort(SortTarget::Mod, SortOrder::Descend).into(),
+            ),
             ("del a b --prev-kv", DeleteRangeRequest::new("a").range_end("b").prev_kv().into()),
             ("del a --from-key", DeleteRangeRequest::new("a").range_end("\0").into()),
             ("put -- --k 'it is'\" so\"", annals::put("--k", "it is so")),
-            ("put k --ignore-value --lease 0x10", PutRequest::new("k", "").ignore_value().lease(16).into()),
+            (
+                "put k --ignore-value --lease 0x10",
+                PutRequest::new("k", "").ignore_value().lease(16).into(),
+            ),
         ] {
             assert_eq!(parse_op(line).unwrap(), op, "{line}");
         }
-        for line in ["", "put k", "get", "get k --x=1", "watch k", "put k 'v", "get k --limit", "del k end --prefix"] {
+        for line in [
+            "",
+            "put k",
+            "get",
+            "get k --x=1",
+            "watch k",
+            "put k 'v",
+            "get k --limit",
+            "del k end --prefix",
+        ] {
             assert!(parse_op(line).is_err(), "{line}");
         }
     }
