@@ -1,7 +1,9 @@
 //! annals.
 
 pub mod clock;
+mod commit;
 mod error;
+mod index;
 mod options;
 mod sync;
 pub mod vfs;
