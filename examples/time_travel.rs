@@ -52,7 +52,12 @@ fn main() -> Result<()> {
     for transaction in store.log(..) {
         let transaction = transaction?;
         let keys: Vec<String> = transaction.changes.iter().map(|c| text(&c.key)).collect();
-        println!("  {} by {}: {}", transaction.revision, text(&transaction.metadata), keys.join(" "));
+        println!(
+            "  {} by {}: {}",
+            transaction.revision,
+            text(&transaction.metadata),
+            keys.join(" ")
+        );
     }
     store.close()
 }

@@ -82,7 +82,9 @@ fn the_log_is_the_file(store: &Store, history: &std::path::Path, count: u64) {
         let puts = record["puts"].as_object().expect("puts").keys().map(String::as_str);
         let deletes = record["deletes"].as_array().expect("deletes").iter();
         let keys = puts.chain(deletes.map(|key| key.as_str().expect("a key")));
-        assert!(transaction.changes.iter().map(|change| &change.key[..]).eq(keys.map(str::as_bytes)));
+        assert!(
+            transaction.changes.iter().map(|change| &change.key[..]).eq(keys.map(str::as_bytes))
+        );
         checked += 1;
     }
     assert_eq!(checked, count);

@@ -87,8 +87,8 @@ fn what_changes_nothing_takes_no_revision() -> Result<()> {
 }
 
 #[test]
-fn a_transaction_has_one_revision_and_its_changes_are_in_the_order_of_its_operations()
--> Result<()> {
+fn a_transaction_has_one_revision_and_its_changes_are_in_the_order_of_its_operations() -> Result<()>
+{
     let store = fresh();
     store.put("d", "")?;
     let done = store.txn().then([put("z", ""), delete("d"), put("a", "")]).commit()?;
@@ -227,10 +227,7 @@ fn keeping_the_value_or_the_lease() -> Result<()> {
         store.put_with(PutRequest::new("b", "x").ignore_lease()),
         ErrorKind::KeyNotFound { .. }
     );
-    refused!(
-        store.put_with(PutRequest::new("a", "x").ignore_value()),
-        ErrorKind::ValueProvided
-    );
+    refused!(store.put_with(PutRequest::new("a", "x").ignore_value()), ErrorKind::ValueProvided);
     refused!(
         store.put_with(PutRequest::new("a", "x").ignore_lease().lease(7)),
         ErrorKind::LeaseProvided
@@ -514,10 +511,7 @@ fn limits_are_enforced_and_change_nothing() -> Result<()> {
     refused!(store.put("123456789", ""), ErrorKind::KeyTooLong { bytes: 9, max: 8 });
     refused!(store.put("a", [0; 17]), ErrorKind::ValueTooLong { bytes: 17, max: 16 });
     let puts = |count: usize| (0..count).map(|n| put(n.to_string(), "")).collect::<Vec<_>>();
-    refused!(
-        store.txn().then(puts(5)).commit(),
-        ErrorKind::TooManyOperations { count: 5, max: 4 }
-    );
+    refused!(store.txn().then(puts(5)).commit(), ErrorKind::TooManyOperations { count: 5, max: 4 });
     // A nested transaction has what its parent's longest list leaves.
     let nested = |inner: usize| store.txn().then([txn().then(puts(inner))]).commit();
     refused!(nested(4), ErrorKind::TooManyOperations { count: 5, max: 4 });
@@ -808,7 +802,8 @@ fn the_log_tells_transactions_oldest_first() -> Result<()> {
     };
     assert_eq!(values(1), [Some(b"2".to_vec()), None]);
     assert_eq!((log[2].changes[0].create_revision, log[2].changes[0].version), (4, 1));
-    let revisions = |range| store.log(range).map(|t| t.map(|t| t.revision)).collect::<Result<Vec<_>>>();
+    let revisions =
+        |range| store.log(range).map(|t| t.map(|t| t.revision)).collect::<Result<Vec<_>>>();
     assert_eq!(revisions(3..4)?, [3]);
     store.compact(3)?;
     refused!(revisions(2..5), ErrorKind::Compacted { requested: 2, compacted: 3 });
