@@ -27,7 +27,15 @@ impl Serialize for EntryRow {
 
 impl Row for EntryRow {
     const COLUMNS: &'static [&'static str] = &[
-        "file", "revision", "sub", "what", "create", "version", "lease", "death", "bytes of value",
+        "file",
+        "revision",
+        "sub",
+        "what",
+        "create",
+        "version",
+        "lease",
+        "death",
+        "bytes of value",
         "key",
     ];
 
@@ -41,13 +49,16 @@ impl Row for EntryRow {
 }
 
 /// Writes the entries of these segment files, in the order they lie in.
-pub(super) fn dump(files: &StoreFiles, metas: &[&FileMeta], values: bool, out: &mut Output) -> Outcome {
+pub(super) fn dump(
+    files: &StoreFiles,
+    metas: &[&FileMeta],
+    values: bool,
+    out: &mut Output,
+) -> Outcome {
     let mut rows = out.rows("entries");
     for meta in metas {
         let segment = files.segment(meta)?;
-        walk(|step| {
-            segment.entries(&mut |entry| step(push(meta, entry, values, &mut rows)))
-        })?;
+        walk(|step| segment.entries(&mut |entry| step(push(meta, entry, values, &mut rows))))?;
     }
     rows.finish(&[])?;
     Ok(())

@@ -3,9 +3,9 @@
 use std::io::{self, Write};
 
 use annals::inspect::{StoreFiles, WalPart};
+use annals_format::FileKind;
 use annals_format::frame::{Frame, Op};
 use annals_format::name::FileName;
-use annals_format::FileKind;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -42,7 +42,12 @@ impl Row for FrameRow {
 }
 
 /// Writes the frames of these WAL files. Damage is a row, too, and ends with exit code 3.
-pub(super) fn dump(files: &StoreFiles, names: &[FileName], values: bool, out: &mut Output) -> Outcome {
+pub(super) fn dump(
+    files: &StoreFiles,
+    names: &[FileName],
+    values: bool,
+    out: &mut Output,
+) -> Outcome {
     let whole = matches!(out.format(), Format::Json | Format::Ndjson);
     let mut rows = out.rows("frames");
     let mut damaged = false;
@@ -80,7 +85,13 @@ fn other(name: FileName, offset: u64, bytes: u64, what: &str, detail: &str) -> F
     FrameRow { object, cells }
 }
 
-fn whole_frame(name: FileName, offset: u64, bytes: u64, frame: &Frame<'_>, values: bool) -> FrameRow {
+fn whole_frame(
+    name: FileName,
+    offset: u64,
+    bytes: u64,
+    frame: &Frame<'_>,
+    values: bool,
+) -> FrameRow {
     let mut object = json!({ "file": name.to_string(), "offset": offset, "bytes": bytes });
     if let (Some(object), Value::Object(facts)) = (object.as_object_mut(), frame_facts(frame)) {
         object.extend(facts);
@@ -97,7 +108,9 @@ fn whole_frame(name: FileName, offset: u64, bytes: u64, frame: &Frame<'_>, value
                     }
                     form
                 }
-                Op::Delete { key } => json!({ "op": "delete", "key": key_json(FileKind::Wal, key) }),
+                Op::Delete { key } => {
+                    json!({ "op": "delete", "key": key_json(FileKind::Wal, key) })
+                }
                 Op::Compact { revision } => json!({ "op": "compact", "to": revision }),
             };
             if op.op.is_user() {
@@ -120,7 +133,9 @@ fn operations(
 ) -> Outcome {
     for op in frame.ops() {
         let (what, value_bytes, key) = match op.op {
-            Op::Put { key, value, .. } => ("put", value.len().to_string(), key_cell(FileKind::Wal, key, 100)),
+            Op::Put { key, value, .. } => {
+                ("put", value.len().to_string(), key_cell(FileKind::Wal, key, 100))
+            }
             Op::Delete { key } => ("delete", String::new(), key_cell(FileKind::Wal, key, 100)),
             Op::Compact { revision } => ("compact", String::new(), format!("to {revision}")),
         };

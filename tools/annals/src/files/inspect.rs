@@ -38,9 +38,9 @@ pub(crate) fn inspect(global: &Global, args: &InspectArgs, out: &mut Output) -> 
             "store": files.manifest().store.to_string(),
             "manifest": FileName::new(FileKind::Manifest, files.manifest().number).to_string(),
         })),
-        FileKind::Manifest => in_force(&files, name).and_then(|()| {
-            out.object(&manifest::whole(files.manifest()))
-        }),
+        FileKind::Manifest => {
+            in_force(&files, name).and_then(|()| out.object(&manifest::whole(files.manifest())))
+        }
         FileKind::Wal => wal(&files, name, out),
         _ => segment(&files, name, out),
     }
@@ -153,10 +153,13 @@ fn wal_part(offset: u64, bytes: u64, part: &WalPart<'_>) -> Value {
                     "durable_upto": batch.durable_upto }),
         ),
         WalPart::Seal(seal) => {
-            let mut detail = json!({ "last_seq": seal.last_seq, "last_revision": seal.last_revision });
+            let mut detail =
+                json!({ "last_seq": seal.last_seq, "last_revision": seal.last_revision });
             match seal.kind {
                 SealKind::Rolled { next_file, .. } => detail["next_file"] = json!(next_file),
-                SealKind::Closed { manifest } => detail["closed_with_manifest"] = json!(manifest.number),
+                SealKind::Closed { manifest } => {
+                    detail["closed_with_manifest"] = json!(manifest.number)
+                }
             }
             ("seal", detail)
         }
