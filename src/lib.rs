@@ -115,6 +115,7 @@ pub mod vfs;
 #[allow(dead_code, unused_imports, reason = "the engine that uses it is still to come")]
 mod wal;
 
+pub use crate::engine::{DroppedTail, OpenReport};
 pub use crate::error::{Corruption, Effect, Error, ErrorKind, Result};
 pub use crate::kv::{
     AsKeyRange, Change, ChangeKind, Commit, CommitOptions, Compare, CompareResult, CompareTarget,
