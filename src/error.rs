@@ -478,13 +478,11 @@ struct Printable<'a>(&'a [u8]);
 
 impl fmt::Display for Printable<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match std::str::from_utf8(self.0) {
-            Ok(text) => write!(f, "{text:?}"),
-            Err(_) => {
-                f.write_str("0x")?;
-                self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-            }
+        if let Ok(text) = std::str::from_utf8(self.0) {
+            return write!(f, "{text:?}");
         }
+        f.write_str("0x")?;
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 const RANKS: &[(&str, u32)] = &[
     ("error", 1),
     ("options", 3),
-    ("sync", 1),
+    ("sync", 0),
     ("clock", 1),
     ("vfs", 2),
     ("wal", 4),

@@ -283,14 +283,13 @@ struct FaultFile {
 impl FaultFile {
     fn check_sync(&self) -> io::Result<()> {
         let checked = self.vfs.check(Operation::Sync);
-        match &checked {
-            Err(error) if error.kind() != io::ErrorKind::Interrupted => {
-                // A stopped process fails no sync: what it wrote may still reach the disk.
-                if error.raw_os_error().is_some() {
-                    self.inner.lose_unsynced();
-                }
-            }
-            _ => {}
+        if let Err(error) = &checked
+            && error.raw_os_error().is_some()
+            && error.kind() != io::ErrorKind::Interrupted
+        {
+            // A stopped process, which has no error number, fails no sync: what it wrote may
+            // still reach the disk.
+            self.inner.lose_unsynced();
         }
         checked
     }
@@ -350,5 +349,89 @@ impl File for FaultFile {
 
     fn lose_unsynced(&self) {
         self.inner.lose_unsynced();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vfs::{CrashMode, MemoryVfs};
+
+    fn setup() -> (MemoryVfs, FaultVfs, Arc<dyn File>) {
+        let disk = MemoryVfs::new();
+        let faulty = FaultVfs::new(Arc::new(disk.clone()));
+        let file = faulty.create(Path::new("a")).unwrap();
+        (disk, faulty, file)
+    }
+
+    #[test]
+    fn the_nth_of_a_kind_fails_once_or_from_then_on() {
+        for sticky in [false, true] {
+            let (_, faulty, file) = setup();
+            faulty.fail(Some(Operation::Write), 2, Fault::Io, sticky);
+            let outcomes: Vec<bool> = (0..5).map(|_| file.write_at(b"x", 0).is_ok()).collect();
+            assert_eq!(outcomes, [true, true, false, !sticky, !sticky]);
+            assert!(file.len().is_ok());
+            assert_eq!(faulty.fired(), if sticky { 3 } else { 1 });
+            faulty.heal();
+            assert!(file.write_at(b"x", 0).is_ok());
+            assert_eq!(faulty.op_count_of(Operation::Write), 6);
+        }
+    }
+
+    #[test]
+    fn whole_writes_go_on_after_short_counts_and_interruptions() {
+        for fault in [Fault::Short, Fault::Interrupted] {
+            let (disk, faulty, file) = setup();
+            faulty.fail(Some(Operation::Write), 0, fault, fault == Fault::Short);
+            faulty.fail(Some(Operation::Read), 0, fault, fault == Fault::Short);
+            file.write_all_at(b"0123456789", 3).unwrap();
+            assert_eq!(disk.read(Path::new("a")).unwrap(), b"\0\0\x000123456789");
+            assert_eq!(file.read_vec_at(13, 0).unwrap(), b"\0\0\x000123456789");
+            assert!(faulty.fired() > 0);
+        }
+    }
+
+    #[test]
+    fn a_torn_write_leaves_half() {
+        let (disk, faulty, file) = setup();
+        faulty.fail(Some(Operation::Write), 0, Fault::Torn, false);
+        let error = file.write_all_at(b"012345", 0).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EIO));
+        assert_eq!(disk.read(Path::new("a")).unwrap(), b"012");
+    }
+
+    #[test]
+    fn a_failed_sync_keeps_nothing_and_a_stopped_one_may() {
+        let (disk, faulty, file) = setup();
+        faulty.sync_dir(Path::new("")).unwrap();
+        file.write_all_at(b"lost", 0).unwrap();
+        faulty.fail(Some(Operation::Sync), 0, Fault::Io, false);
+        assert!(file.sync_data().is_err());
+        file.sync_data().unwrap();
+        assert_eq!(disk.crash(0, CrashMode::KeepAll).read(Path::new("a")).unwrap(), b"");
+
+        let (disk, faulty, file) = setup();
+        file.write_all_at(b"kept", 0).unwrap();
+        faulty.stop_after(2);
+        assert!(file.sync_data().is_err());
+        assert!(file.write_at(b"never", 0).is_err());
+        assert!(faulty.create(Path::new("b")).is_err());
+        assert_eq!(disk.crash(0, CrashMode::KeepAll).read(Path::new("a")).unwrap(), b"kept");
+    }
+
+    #[test]
+    fn the_observer_sees_the_disk_before_each_operation() {
+        let (disk, faulty, file) = setup();
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let (copy, below) = (Arc::clone(&seen), disk.clone());
+        faulty.observe(move |number, kind| {
+            let len = below.read(Path::new("a")).unwrap().len();
+            lock(&copy).push((number, kind, len));
+        });
+        file.write_all_at(b"12", 0).unwrap();
+        file.sync_data().unwrap();
+        let expected = [(1, Operation::Write, 0), (2, Operation::Sync, 2)];
+        assert_eq!(*lock(&seen), expected);
     }
 }

@@ -12,7 +12,6 @@
 //! 3. The length of a file is one of the lengths it has had since the last sync.
 //! 4. Everything is a function of the calls and the seed: same calls, same images, same trace.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Component, Path};
 use std::sync::Arc;
@@ -20,10 +19,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use self::content::Content;
-use super::{Access, DirEntry, File, LockGuard, LockHeld, Map, SECTOR_BYTES, Vfs};
+use self::disk::{Change, Disk, FileId, Inode, NameChange, parent_of};
+use super::{Access, DirEntry, File, LockGuard, LockHeld, Map, Vfs};
 use crate::sync::plain::{Mutex, MutexGuard, lock};
 
 mod content;
+mod disk;
+#[cfg(test)]
+mod tests;
 
 /// What of the unsynced changes a crash keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -58,51 +61,6 @@ pub struct MemoryVfs {
     disk: Arc<Mutex<Disk>>,
 }
 
-#[derive(Debug, Default)]
-struct Disk {
-    files: BTreeMap<FileId, Inode>,
-    next_file: FileId,
-    /// Directories, by their path from the root; durable as soon as they are made.
-    dirs: BTreeSet<String>,
-    /// Names as they are now.
-    names: BTreeMap<String, FileId>,
-    /// Names that survive for certain.
-    durable_names: BTreeMap<String, FileId>,
-    /// Changes of names since, in order.
-    pending_names: Vec<NameChange>,
-    locks: BTreeSet<String>,
-    operations: u64,
-    trace: u64,
-    /// Most bytes all files together may have.
-    capacity: Option<u64>,
-    used: u64,
-}
-
-type FileId = u64;
-
-#[derive(Debug, Default)]
-struct Inode {
-    /// As a reader sees it.
-    now: Content,
-    /// As it is on the device for certain.
-    durable: Content,
-    /// Changes since, in order.
-    pending: Vec<Change>,
-}
-
-#[derive(Clone, Debug)]
-enum Change {
-    Write { offset: u64, bytes: Bytes },
-    Length(u64),
-}
-
-/// One change of names; it is on the device wholly or not at all.
-#[derive(Clone, Debug)]
-struct NameChange {
-    removed: Option<String>,
-    added: Option<(String, FileId)>,
-}
-
 impl MemoryVfs {
     /// An empty disk.
     pub fn new() -> Self {
@@ -113,45 +71,85 @@ impl MemoryVfs {
     ///
     /// `seed` decides what [`CrashMode::Random`] keeps; the other modes ignore it. Locks are not
     /// held on the new disk, and its operations count from zero.
+    #[must_use]
     pub fn crash(&self, seed: u64, mode: CrashMode) -> Self {
         let mut random = Random::new(seed);
-        let mut choose = move |options: u64| match mode {
+        // Even odds for everything would hardly ever lose or keep just one thing.
+        let style = random.below(4);
+        let mut choose = move |states: u64| match mode {
             CrashMode::LoseAll => 0,
-            CrashMode::KeepAll => options - 1,
-            CrashMode::Random => random.below(options),
+            CrashMode::KeepAll => states - 1,
+            CrashMode::Random => match (style, random.below(16)) {
+                (1, 1..) => states - 1,
+                (2, 1..) => 0,
+                _ => random.below(states),
+            },
         };
-        Self { disk: Arc::new(Mutex::new(self.lock().crash(&mut choose))) }
+        self.crash_by(&mut choose)
+    }
+
+    /// Every disk that a crash now could leave, if they are at most `most`; else nothing.
+    pub fn crash_every(&self, most: usize) -> Option<Vec<Self>> {
+        let mut images = Vec::new();
+        // The choices of one image, each with the number it was made from: an odometer.
+        let mut choices: Vec<(u64, u64)> = Vec::new();
+        loop {
+            if images.len() == most {
+                return None;
+            }
+            let mut at = 0;
+            images.push(self.crash_by(&mut |states| {
+                if at == choices.len() {
+                    choices.push((0, states));
+                }
+                at += 1;
+                choices[at - 1].0
+            }));
+            while choices.pop_if(|(choice, states)| *choice + 1 == *states).is_some() {}
+            match choices.last_mut() {
+                Some((choice, _)) => *choice += 1,
+                None => return Some(images),
+            }
+        }
+    }
+
+    fn crash_by(&self, choose: &mut dyn FnMut(u64) -> u64) -> Self {
+        Self { disk: Arc::new(Mutex::new(self.disk().crash(choose))) }
     }
 
     /// Number of operations so far.
     pub fn op_count(&self) -> u64 {
-        self.lock().operations
+        self.disk().operations
     }
 
     /// A hash of every operation so far, with its arguments. Two runs with the same hash did the
     /// same things in the same order.
     pub fn trace_hash(&self) -> u64 {
-        self.lock().trace
+        self.disk().trace
     }
 
     /// Limits the sum of the lengths of all files; what would exceed it fails as a full disk does.
     pub fn set_capacity(&self, bytes: Option<u64>) {
-        self.lock().capacity = bytes;
+        self.disk().capacity = bytes;
     }
 
     /// Sum of the lengths of all files.
     pub fn used_bytes(&self) -> u64 {
-        self.lock().used
+        self.disk().used
     }
 
     /// Paths of all files, sorted.
     pub fn paths(&self) -> Vec<String> {
-        self.lock().names.keys().cloned().collect()
+        self.disk().names.keys().cloned().collect()
     }
 
     /// The whole content of a file; not an operation.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::NotFound`] if there is no such file.
     pub fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
-        let disk = self.lock();
+        let disk = self.disk();
         let inode = disk.named(&key_of(path))?;
         Ok(inode.now.to_vec())
     }
@@ -159,7 +157,7 @@ impl MemoryVfs {
     /// Replaces a file, or makes it, with its content and name durable; not an operation. This is
     /// how tests damage a disk.
     pub fn overwrite(&self, path: &Path, content: &[u8]) {
-        let mut disk = self.lock();
+        let mut disk = self.disk();
         let key = key_of(path);
         let before = disk.named(&key).map_or(0, |inode| inode.now.len());
         let content = Content::of(content);
@@ -170,231 +168,15 @@ impl MemoryVfs {
         disk.durable_names.insert(key, id);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Disk> {
+    fn disk(&self) -> MutexGuard<'_, Disk> {
         lock(&self.disk)
-    }
-}
-
-impl Disk {
-    /// Counts an operation and adds it to the trace.
-    fn operation(&mut self, kind: &str, path: &str, numbers: [u64; 2], bytes: &[u8]) {
-        self.operations += 1;
-        let mut hash = self.trace;
-        for part in [kind.as_bytes(), path.as_bytes(), bytes] {
-            hash = xxhash_rust::xxh3::xxh3_64_with_seed(part, hash ^ part.len() as u64);
-        }
-        for number in numbers {
-            hash = xxhash_rust::xxh3::xxh3_64_with_seed(&number.to_le_bytes(), hash);
-        }
-        self.trace = hash;
-    }
-
-    fn named(&self, key: &str) -> io::Result<&Inode> {
-        let id = self.names.get(key).ok_or(io::ErrorKind::NotFound)?;
-        self.inode(*id)
-    }
-
-    fn inode(&self, id: FileId) -> io::Result<&Inode> {
-        self.files.get(&id).ok_or_else(gone)
-    }
-
-    fn inode_mut(&mut self, id: FileId) -> io::Result<&mut Inode> {
-        self.files.get_mut(&id).ok_or_else(gone)
-    }
-
-    fn add_inode(&mut self) -> FileId {
-        self.next_file += 1;
-        self.files.insert(self.next_file, Inode::default());
-        self.next_file
-    }
-
-    /// Makes a new file; the name is pending.
-    fn create(&mut self, key: String) -> io::Result<FileId> {
-        if self.names.contains_key(&key) || self.dirs.contains(&key) {
-            return Err(io::ErrorKind::AlreadyExists.into());
-        }
-        self.dir_of(&key)?;
-        let id = self.add_inode();
-        self.change_names(NameChange { removed: None, added: Some((key, id)) });
-        Ok(id)
-    }
-
-    /// Checks that the directory of a name exists.
-    fn dir_of(&self, key: &str) -> io::Result<()> {
-        let dir = parent_of(key);
-        if dir.is_empty() || self.dirs.contains(dir) {
-            Ok(())
-        } else {
-            Err(io::ErrorKind::NotFound.into())
-        }
-    }
-
-    fn change_names(&mut self, change: NameChange) {
-        let replaced = change.added.as_ref().and_then(|(name, _)| self.names.get(name).copied());
-        let removed = match &change {
-            NameChange { removed: Some(name), added: None } => self.names.get(name).copied(),
-            _ => None,
-        };
-        for id in replaced.into_iter().chain(removed) {
-            self.used -= self.files.get(&id).map_or(0, |inode| inode.now.len());
-        }
-        change.apply(&mut self.names);
-        self.pending_names.push(change);
-    }
-
-    fn sync_dir(&mut self, dir: &str) {
-        let pending = std::mem::take(&mut self.pending_names);
-        for change in pending {
-            if change.concerns(dir) {
-                change.apply(&mut self.durable_names);
-            } else {
-                self.pending_names.push(change);
-            }
-        }
-    }
-
-    /// Checks that a file may grow to `len`, and accounts for it.
-    fn resize(&mut self, id: FileId, len: u64) -> io::Result<()> {
-        let before = self.inode(id)?.now.len();
-        let used = self.used - before.min(self.used) + len;
-        if len > before && self.capacity.is_some_and(|capacity| used > capacity) {
-            return Err(io::ErrorKind::StorageFull.into());
-        }
-        self.used = used;
-        Ok(())
-    }
-
-    /// A disk on which `choose(n)`, with 0 for oldest and n - 1 for newest, has decided for every
-    /// unsynced thing that can be in one of `n` states.
-    fn crash(&self, choose: &mut dyn FnMut(u64) -> u64) -> Self {
-        let mut names = self.durable_names.clone();
-        for change in &self.pending_names {
-            if choose(2) == 1 {
-                change.apply(&mut names);
-            }
-        }
-        let mut disk = Self { next_file: self.next_file, ..Self::default() };
-        for id in names.values() {
-            if let Some(inode) = self.files.get(id) {
-                let durable = inode.crash(choose);
-                disk.used += durable.len();
-                let inode = Inode { now: durable.clone(), durable, pending: Vec::new() };
-                disk.files.insert(*id, inode);
-            }
-        }
-        disk.dirs.clone_from(&self.dirs);
-        disk.capacity = self.capacity;
-        disk.names.clone_from(&names);
-        disk.durable_names = names;
-        disk
-    }
-}
-
-impl NameChange {
-    fn apply(&self, names: &mut BTreeMap<String, FileId>) {
-        if let Some(name) = &self.removed {
-            names.remove(name);
-        }
-        if let Some((name, id)) = &self.added {
-            names.insert(name.clone(), *id);
-        }
-    }
-
-    fn concerns(&self, dir: &str) -> bool {
-        let names = self.removed.iter().chain(self.added.as_ref().map(|(name, _)| name));
-        names.into_iter().any(|name| parent_of(name) == dir)
-    }
-}
-
-impl Inode {
-    fn change(&mut self, change: Change) {
-        change.apply(&mut self.now);
-        self.pending.push(change);
-    }
-
-    fn sync(&mut self) {
-        for change in std::mem::take(&mut self.pending) {
-            change.apply(&mut self.durable);
-        }
-    }
-
-    /// The content after a crash; see the invariants of the file.
-    fn crash(&self, choose: &mut dyn FnMut(u64) -> u64) -> Content {
-        if self.pending.is_empty() {
-            return self.durable.clone();
-        }
-        let mut lens = vec![self.durable.len()];
-        let mut sectors: BTreeMap<u64, Vec<Sector>> = BTreeMap::new();
-        let mut content = self.durable.clone();
-        for change in &self.pending {
-            let touched = change.sectors(content.len());
-            for sector in touched.clone() {
-                sectors.entry(sector).or_insert_with(|| vec![read_sector(&content, sector)]);
-            }
-            change.apply(&mut content);
-            for sector in touched {
-                let after = read_sector(&content, sector);
-                if let Some(states) = sectors.get_mut(&sector)
-                    && states.last() != Some(&after)
-                {
-                    states.push(after);
-                }
-            }
-            if lens.last() != Some(&content.len()) {
-                lens.push(content.len());
-            }
-        }
-        let len = pick(&lens, choose).copied().unwrap_or(0);
-        let mut content = self.durable.clone();
-        for (sector, states) in &sectors {
-            let offset = sector * SECTOR_BYTES;
-            if offset < len
-                && let Some(state) = pick(states, choose)
-            {
-                content.write(offset, state);
-            }
-        }
-        content.set_len(len);
-        content
-    }
-}
-
-type Sector = [u8; SECTOR_BYTES as usize];
-
-fn read_sector(content: &Content, sector: u64) -> Sector {
-    let mut bytes = [0; SECTOR_BYTES as usize];
-    content.read(sector * SECTOR_BYTES, &mut bytes);
-    bytes
-}
-
-fn pick<'a, T>(states: &'a [T], choose: &mut dyn FnMut(u64) -> u64) -> Option<&'a T> {
-    let index = if states.len() > 1 { choose(states.len() as u64) } else { 0 };
-    states.get(usize::try_from(index).ok()?)
-}
-
-impl Change {
-    fn apply(&self, content: &mut Content) {
-        match self {
-            Self::Write { offset, bytes } => content.write(*offset, bytes),
-            Self::Length(len) => content.set_len(*len),
-        }
-    }
-
-    /// The sectors whose bytes change, in a file of `len` bytes.
-    fn sectors(&self, len: u64) -> std::ops::Range<u64> {
-        let (start, end) = match self {
-            Self::Write { bytes, .. } if bytes.is_empty() => (0, 0),
-            Self::Write { offset, bytes } => (*offset, offset + bytes.len() as u64),
-            Self::Length(to) => (*to, len.max(*to)),
-        };
-        start / SECTOR_BYTES..end.div_ceil(SECTOR_BYTES)
     }
 }
 
 impl Vfs for MemoryVfs {
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
         let key = key_of(path);
-        let mut disk = self.lock();
+        let mut disk = self.disk();
         disk.operation("create_dir_all", &key, [0; 2], b"");
         let mut end = 0;
         while end < key.len() {
@@ -410,7 +192,7 @@ impl Vfs for MemoryVfs {
 
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
         let key = key_of(path);
-        let mut disk = self.lock();
+        let mut disk = self.disk();
         disk.operation("create", &key, [0; 2], b"");
         let id = disk.create(key)?;
         Ok(Arc::new(MemoryFile { vfs: self.clone(), id, access: Access::Write }))
@@ -418,7 +200,7 @@ impl Vfs for MemoryVfs {
 
     fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn File>> {
         let key = key_of(path);
-        let mut disk = self.lock();
+        let mut disk = self.disk();
         disk.operation("open", &key, [u64::from(access == Access::Write), 0], b"");
         if disk.dirs.contains(&key) {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -429,7 +211,7 @@ impl Vfs for MemoryVfs {
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         let (from, to) = (key_of(from), key_of(to));
-        let mut disk = self.lock();
+        let mut disk = self.disk();
         disk.operation("rename", &from, [0; 2], to.as_bytes());
         let id = *disk.names.get(&from).ok_or(io::ErrorKind::NotFound)?;
         if disk.dirs.contains(&to) {
@@ -444,7 +226,7 @@ impl Vfs for MemoryVfs {
 
     fn remove(&self, path: &Path) -> io::Result<()> {
         let key = key_of(path);
-        let mut disk = self.lock();
+        let mut disk = self.disk();
         disk.operation("remove", &key, [0; 2], b"");
         if !disk.names.contains_key(&key) {
             return Err(io::ErrorKind::NotFound.into());
@@ -455,7 +237,7 @@ impl Vfs for MemoryVfs {
 
     fn list(&self, path: &Path) -> io::Result<Vec<DirEntry>> {
         let key = key_of(path);
-        let mut disk = self.lock();
+        let mut disk = self.disk();
         disk.operation("list", &key, [0; 2], b"");
         if !key.is_empty() && !disk.dirs.contains(&key) {
             return Err(io::ErrorKind::NotFound.into());
@@ -474,7 +256,7 @@ impl Vfs for MemoryVfs {
 
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
         let key = key_of(path);
-        let mut disk = self.lock();
+        let mut disk = self.disk();
         disk.operation("sync_dir", &key, [0; 2], b"");
         if !key.is_empty() && !disk.dirs.contains(&key) {
             return Err(io::ErrorKind::NotFound.into());
@@ -485,14 +267,14 @@ impl Vfs for MemoryVfs {
 
     fn exists(&self, path: &Path) -> io::Result<bool> {
         let key = key_of(path);
-        let mut disk = self.lock();
+        let mut disk = self.disk();
         disk.operation("exists", &key, [0; 2], b"");
         Ok(key.is_empty() || disk.names.contains_key(&key) || disk.dirs.contains(&key))
     }
 
     fn lock(&self, path: &Path) -> io::Result<LockGuard> {
         let key = key_of(path);
-        let mut disk = self.lock();
+        let mut disk = self.disk();
         disk.operation("lock", &key, [0; 2], b"");
         if !disk.names.contains_key(&key) {
             disk.create(key.clone())?;
@@ -514,7 +296,7 @@ impl LockHeld for MemoryLock {}
 
 impl Drop for MemoryLock {
     fn drop(&mut self) {
-        self.vfs.lock().locks.remove(&self.key);
+        self.vfs.disk().locks.remove(&self.key);
     }
 }
 
@@ -527,7 +309,7 @@ struct MemoryFile {
 
 impl MemoryFile {
     fn change(&self, kind: &str, len: impl Fn(u64) -> u64, change: Change) -> io::Result<()> {
-        let mut disk = self.vfs.lock();
+        let mut disk = self.vfs.disk();
         match &change {
             Change::Write { offset, bytes } => disk.operation(kind, "", [self.id, *offset], bytes),
             Change::Length(len) => disk.operation(kind, "", [self.id, *len], b""),
@@ -542,7 +324,7 @@ impl MemoryFile {
     }
 
     fn sync(&self, kind: &str) -> io::Result<()> {
-        let mut disk = self.vfs.lock();
+        let mut disk = self.vfs.disk();
         disk.operation(kind, "", [self.id, 0], b"");
         disk.inode_mut(self.id)?.sync();
         Ok(())
@@ -551,7 +333,7 @@ impl MemoryFile {
 
 impl File for MemoryFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let mut disk = self.vfs.lock();
+        let mut disk = self.vfs.disk();
         disk.operation("read_at", "", [self.id, offset], &(buffer.len() as u64).to_le_bytes());
         Ok(disk.inode(self.id)?.now.read(offset, buffer))
     }
@@ -576,13 +358,13 @@ impl File for MemoryFile {
     }
 
     fn len(&self) -> io::Result<u64> {
-        let mut disk = self.vfs.lock();
+        let mut disk = self.vfs.disk();
         disk.operation("len", "", [self.id, 0], b"");
         Ok(disk.inode(self.id)?.now.len())
     }
 
     fn map(&self, bytes: u64) -> io::Result<Map> {
-        let mut disk = self.vfs.lock();
+        let mut disk = self.vfs.disk();
         disk.operation("map", "", [self.id, bytes], b"");
         let content = &disk.inode(self.id)?.now;
         if content.len() < bytes {
@@ -594,7 +376,7 @@ impl File for MemoryFile {
     }
 
     fn lose_unsynced(&self) {
-        if let Ok(inode) = self.vfs.lock().inode_mut(self.id) {
+        if let Ok(inode) = self.vfs.disk().inode_mut(self.id) {
             inode.pending.clear();
         }
     }
@@ -610,16 +392,8 @@ fn key_of(path: &Path) -> String {
     parts.collect::<Vec<_>>().join("/")
 }
 
-fn parent_of(key: &str) -> &str {
-    key.rsplit_once('/').map_or("", |(dir, _)| dir)
-}
-
 fn base_of(key: &str) -> &str {
     key.rsplit_once('/').map_or(key, |(_, base)| base)
-}
-
-fn gone() -> io::Error {
-    io::Error::other("no such file on the simulated disk")
 }
 
 /// Splitmix64: small, and the same everywhere.

@@ -162,7 +162,7 @@ impl Mapping {
             Err(error) if error.raw_os_error() == Some(libc::EFAULT) => {
                 return Err(io::Error::new(
                     io::ErrorKind::UnexpectedEof,
-                    "the mapped file has been cut",
+                    "the mapped file has been cut or cannot be read",
                 ));
             }
             Err(error) => return Err(error),

@@ -17,6 +17,8 @@
 //!    later one succeeds.
 //! 4. Reads see what was written, synced or not.
 
+#![expect(clippy::missing_errors_doc, reason = "the errors are the system's, whatever they are")]
+
 mod fault;
 mod memory;
 mod mmap;
@@ -122,6 +124,11 @@ pub trait File: Send + Sync + Debug {
 
     /// Length of the file.
     fn len(&self) -> io::Result<u64>;
+
+    /// Whether the file has no bytes.
+    fn is_empty(&self) -> io::Result<bool> {
+        Ok(self.len()? == 0)
+    }
 
     /// Maps the first `bytes` of a file that nobody changes any more.
     ///

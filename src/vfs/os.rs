@@ -198,3 +198,96 @@ impl File for OsFile {
         Map::of_file(&self.file, bytes)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn files_and_directories_are_for_the_owner_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let vfs = OsVfs::new();
+        let deep = dir.path().join("a/b");
+        vfs.create_dir_all(&deep).unwrap();
+        vfs.create_dir_all(&deep).unwrap();
+        vfs.create(&deep.join("f")).unwrap();
+        let _lock = vfs.lock(&deep.join("LOCK")).unwrap();
+        assert_eq!(mode(&deep), 0o700);
+        assert_eq!(mode(&dir.path().join("a")), 0o700);
+        assert_eq!(mode(&deep.join("f")), 0o600);
+        assert_eq!(mode(&deep.join("LOCK")), 0o600);
+        let exists = vfs.create(&deep.join("f")).unwrap_err();
+        assert_eq!(exists.kind(), io::ErrorKind::AlreadyExists);
+        assert!(vfs.create_dir_all(&deep.join("f")).is_err());
+    }
+
+    #[test]
+    fn links_and_pipes_are_refused_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let vfs = OsVfs::new();
+        let (target, link) = (dir.path().join("target"), dir.path().join("link"));
+        vfs.create(&target).unwrap();
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        for access in [Access::Read, Access::Write] {
+            assert_eq!(vfs.open(&link, access).unwrap_err().raw_os_error(), Some(libc::ELOOP));
+            assert!(vfs.open(dir.path(), access).is_err());
+        }
+        assert!(vfs.lock(&link).is_err());
+        assert!(vfs.exists(&link).unwrap());
+        let pipe = dir.path().join("pipe");
+        if std::process::Command::new("mkfifo").arg(&pipe).status().is_ok_and(|s| s.success()) {
+            assert_eq!(
+                vfs.open(&pipe, Access::Read).unwrap_err().kind(),
+                io::ErrorKind::InvalidInput
+            );
+            assert!(vfs.open(&pipe, Access::Write).is_err());
+        }
+    }
+
+    #[test]
+    fn a_lock_is_held_once_under_any_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let vfs = OsVfs::new();
+        let (path, other) = (dir.path().join("LOCK"), dir.path().join("other"));
+        let held = vfs.lock(&path).unwrap();
+        fs::hard_link(&path, &other).unwrap();
+        for path in [&path, &other] {
+            assert_eq!(vfs.lock(path).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        }
+        drop(held);
+        vfs.lock(&other).unwrap();
+    }
+
+    #[test]
+    fn content_lives_through_the_handles() {
+        let dir = tempfile::tempdir().unwrap();
+        let vfs = OsVfs::new();
+        let (path, renamed) = (dir.path().join("f"), dir.path().join("g"));
+        let file = vfs.create(&path).unwrap();
+        file.write_all_at(b"world", 6).unwrap();
+        file.write_all_at(b"hello ", 0).unwrap();
+        file.sync_data().unwrap();
+        file.sync_all().unwrap();
+        vfs.rename(&path, &renamed).unwrap();
+        vfs.sync_dir(dir.path()).unwrap();
+        let reader = vfs.open(&renamed, Access::Read).unwrap();
+        assert!(reader.write_at(b"x", 0).is_err());
+        assert_eq!(reader.read_vec_at(11, 0).unwrap(), b"hello world");
+        assert_eq!(reader.read_vec_at(12, 0).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        assert_eq!(reader.map(11).unwrap().slice(6..11).unwrap(), b"world");
+        assert_eq!(reader.map(12).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        let entries = vfs.list(dir.path()).unwrap();
+        assert_eq!(entries, [DirEntry { name: "g".to_owned(), bytes: 11, is_dir: false }]);
+        file.set_len(5).unwrap();
+        assert_eq!(reader.len().unwrap(), 5);
+        vfs.remove(&renamed).unwrap();
+        assert!(!vfs.exists(&renamed).unwrap());
+        assert_eq!(reader.read_vec_at(5, 0).unwrap(), b"hello");
+    }
+}

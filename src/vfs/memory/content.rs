@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 const PAGE_BYTES: u64 = 4096;
 
-type Page = [u8; PAGE_BYTES as usize];
+type Page = [u8; 4096];
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Content {
@@ -51,7 +51,7 @@ impl Content {
             if slot.is_none() && source.iter().all(|byte| *byte == 0) {
                 continue;
             }
-            let page = slot.get_or_insert_with(|| Arc::new([0; PAGE_BYTES as usize]));
+            let page = slot.get_or_insert_with(|| Arc::new([0; 4096]));
             Arc::make_mut(page)[within..within + source.len()].copy_from_slice(source);
         }
     }
@@ -114,7 +114,8 @@ mod tests {
                 content.set_len(len);
             } else {
                 let offset = random.below(15_000);
-                let bytes = vec![random.below(3) as u8; to_usize(random.below(9_000))];
+                let bytes =
+                    vec![u8::try_from(random.below(3)).unwrap(); to_usize(random.below(9_000))];
                 let end = to_usize(offset) + bytes.len();
                 if model.len() < end {
                     model.resize(end, 0);
