@@ -314,7 +314,7 @@ impl HistoryRecord {
         let entry = cursor.entry().unwrap_or_default();
         Self {
             record: Record {
-                key: cursor.key(),
+                key: Bytes::copy_from_slice(entry.key),
                 value: if keys_only { Bytes::new() } else { cursor.value() },
                 create_revision: entry.create_revision,
                 mod_revision: entry.revision,
