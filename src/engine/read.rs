@@ -15,6 +15,7 @@ use bytes::Bytes;
 
 use crate::error::Result;
 use crate::index::{Lookup, Newest, Stub};
+use crate::reclaim::fold::is_system;
 use crate::segment;
 
 use super::record::{HistoryRecord, Record};
@@ -52,7 +53,8 @@ fn in_files(files: &FileSet, key: &[u8], at: u64) -> Result<Option<HistoryRecord
     let Some(file) = files.head_of(key) else { return Ok(None) };
     let Some(version) = file.open()?.find(key, u64::MAX)? else { return Ok(None) };
     let key = Bytes::copy_from_slice(key);
-    if version.revision <= at {
+    // Of a system key there is no other version.
+    if version.revision <= at || is_system(&key) {
         return Ok(Some(HistoryRecord::of_segment(key, version)));
     }
     in_history(files, &key, at, false)
@@ -93,7 +95,16 @@ fn in_window(window: &Window, key: &[u8], at: u64) -> Result<Option<segment::Ver
 
 /// The newest version of a key at or before `at`, without its value: what a transaction depends on.
 pub(super) fn newest(tables: &Tables, key: &[u8], at: u64) -> Result<Option<Stub>> {
-    for generation in tables.generations.iter() {
+    newest_in(tables, key, at, u64::MAX)
+}
+
+/// The newest version of a key in everything older than generation `generation`.
+pub(super) fn newest_below(tables: &Tables, key: &[u8], generation: u64) -> Result<Option<Stub>> {
+    newest_in(tables, key, u64::MAX, generation)
+}
+
+fn newest_in(tables: &Tables, key: &[u8], at: u64, below: u64) -> Result<Option<Stub>> {
+    for generation in tables.generations.iter().filter(|generation| generation.id() < below) {
         let Some(node) = generation.find(key) else { continue };
         match node.newest_at(at) {
             Newest::Known(stub) => return Ok(Some(stub)),

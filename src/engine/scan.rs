@@ -15,6 +15,7 @@
 use bytes::Bytes;
 
 use crate::error::Result;
+use crate::index::Position;
 use crate::reclaim::fold::is_system;
 use crate::sync::Arc;
 
@@ -239,7 +240,8 @@ pub(super) fn end_of_space(key: &[u8]) -> Vec<u8> {
     vec![space.saturating_add(1)]
 }
 
-/// Whether a range lies in the system space.
-pub(super) fn at_for(key: &[u8], revision: u64, seq: u64) -> u64 {
-    if is_system(key) { seq } else { revision }
+/// What versions of a key are compared with as of a position: its revision, or in the system space
+/// its seq.
+pub(super) fn at_for(key: &[u8], position: Position) -> u64 {
+    if is_system(key) { position.seq } else { position.revision }
 }

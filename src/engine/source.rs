@@ -8,6 +8,7 @@ use bytes::Bytes;
 
 use crate::error::Result;
 use crate::index::{Generation, KeyCursor, Lookup};
+use crate::reclaim::fold::is_system;
 use crate::segment::Cursor;
 use crate::sync::Arc;
 
@@ -213,7 +214,8 @@ impl FileSource {
         let Some(cursor) = &mut self.cursor else { return Ok(Answer::Below) };
         if self.single {
             let Some(entry) = cursor.entry() else { return Ok(Answer::Below) };
-            return Ok(if entry.revision <= at {
+            // Of a system key there is no other version.
+            return Ok(if entry.revision <= at || is_system(entry.key) {
                 Answer::Found(HistoryRecord::of_cursor(cursor, keys_only))
             } else {
                 Answer::Superseded

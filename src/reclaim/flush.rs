@@ -53,7 +53,7 @@ pub(crate) fn flush(
         Ok(events) => files.extend(events),
         Err(error) => {
             for meta in &files {
-                let _ = context.remove(&context.path(meta.kind, meta.number));
+                let _ = context.remove(meta.kind, meta.number);
             }
             return Err(error);
         }

@@ -143,7 +143,7 @@ pub(crate) fn join_events(work: &Work<'_>, files: &[Arc<Segment>]) -> Result<Rep
 pub(crate) fn remove_all(context: &SegmentContext, files: &[FileMeta]) {
     for meta in files {
         // What cannot be removed is an orphan, and goes when the store is opened next.
-        let _ = context.remove(&context.path(meta.kind, meta.number));
+        let _ = context.remove(meta.kind, meta.number);
     }
 }
 

@@ -99,14 +99,14 @@ impl<'a> Output<'a> {
     /// Ends the file being written, so that the next entry begins another.
     pub(crate) fn cut(&mut self) -> Result<()> {
         if let Some(writer) = self.writer.take() {
-            let path = self.context.path(self.kind, writer.number());
+            let number = writer.number();
             match writer.finish() {
                 Ok(meta) => {
                     self.host.pace(meta.bytes.saturating_sub(self.paced))?;
                     self.finished.push(meta);
                 }
                 Err(error) => {
-                    let _ = self.context.remove(&path);
+                    let _ = self.context.remove(self.kind, number);
                     return Err(error);
                 }
             }
@@ -130,7 +130,7 @@ impl Drop for Output<'_> {
             let _ = writer.abandon();
         }
         for meta in &self.finished {
-            let _ = self.context.remove(&self.context.path(meta.kind, meta.number));
+            let _ = self.context.remove(meta.kind, meta.number);
         }
     }
 }
