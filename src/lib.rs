@@ -7,11 +7,15 @@ mod error;
 #[allow(dead_code, unused_imports, reason = "the engine that uses it is still to come")]
 mod index;
 mod kv;
+#[allow(dead_code, reason = "the engine that uses it is still to come")]
+mod manifest;
 mod options;
 #[allow(dead_code, unused_imports, reason = "the engine that reads segments is still to come")]
 mod segment;
 mod sync;
 pub mod vfs;
+#[allow(dead_code, unused_imports, reason = "the engine that uses it is still to come")]
+mod wal;
 
 pub use crate::error::{Corruption, Effect, Error, ErrorKind, Result};
 pub use crate::kv::{
