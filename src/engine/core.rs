@@ -88,6 +88,11 @@ impl Watermark {
         Self { visible: AtomicU64::new(compacted), pending: Mutex::new(Vec::new()) }
     }
 
+    /// Raises the watermark at once.
+    pub(super) fn raise(&self, compacted: u64) {
+        self.visible.fetch_max(compacted, Ordering::AcqRel);
+    }
+
     /// Notes a compaction that was ordered at `seq`.
     fn ordered(&self, seq: u64, compacted: u64) {
         lock(&self.pending).push((seq, compacted));

@@ -9,12 +9,13 @@ use annals_format::Frame;
 use annals_format::events::{self, EventKind};
 use bytes::Bytes;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::index::{FrameCursor, FrameRef};
 use crate::reclaim::fold::{SPACE_USER, is_system};
 use crate::segment::Cursor;
 use crate::sync::Arc;
 
+use super::core::Core;
 use super::pins::Pin;
 use super::record::{Event, Transaction};
 use super::tables::{SealedFile, Tables};
@@ -35,6 +36,20 @@ pub(crate) struct Log {
 }
 
 impl Log {
+    /// The visible transactions with a revision in [`from`, `upto`].
+    ///
+    /// # Errors
+    /// `Compacted` if `from` is below the watermark; `Closed`.
+    pub(super) fn open(core: &Core, from: u64, upto: u64) -> Result<Self> {
+        core.check_open()?;
+        let visible = core.visible();
+        let pin = core.pins.pin(from.max(1), || core.compacted());
+        let compacted = |compacted| ErrorKind::Compacted { requested: from, compacted };
+        let pin = pin.map_err(compacted)?;
+        let span = (from, upto.min(visible.revision));
+        Ok(Self::new(&core.shared.tables(), span, visible.seq, Some(pin)))
+    }
+
     /// The transactions with a revision in [`from`, `upto`], of those visible at `seq`.
     pub(super) fn new(
         tables: &Tables,
@@ -43,7 +58,8 @@ impl Log {
         pin: Option<Pin>,
     ) -> Self {
         let files = tables.files.events.iter();
-        let files = files.filter(|f| f.meta().max_revision >= from && f.meta().min_revision <= upto);
+        let files =
+            files.filter(|f| f.meta().max_revision >= from && f.meta().min_revision <= upto);
         let generations = tables.generations.iter().rev();
         let generations = generations.filter(|g| g.last().is_none_or(|last| last.revision >= from));
         Self {
@@ -157,7 +173,33 @@ fn transaction_of_frame(frame: &FrameRef<'_>) -> Result<Transaction> {
 /// The metadata of a frame in memory.
 pub(super) fn metadata_of<'a>(frame: &FrameRef<'a>) -> Result<&'a [u8]> {
     let decoded = Frame::view(frame.bytes());
-    let (decoded, _) =
-        decoded.map_err(|error| Error::invalid(format!("a frame in memory is damaged: {error}")))?;
+    let (decoded, _) = decoded
+        .map_err(|error| Error::invalid(format!("a frame in memory is damaged: {error}")))?;
     Ok(decoded.metadata)
+}
+
+/// The newest visible revision whose time is not after `time`.
+pub(super) fn revision_at_time(core: &Core, time: i64) -> Result<u64> {
+    core.check_open()?;
+    let visible = core.visible();
+    let oldest = core.compacted().max(2);
+    let time_of = |revision: u64| -> Result<Option<i64>> {
+        let mut log = Log::open(core, revision, revision)?;
+        Ok(log.next().transpose()?.map(|transaction| transaction.time))
+    };
+    // Times never decrease with the revision: the answer is the last before the first later one.
+    let (mut low, mut high) = (oldest, visible.revision + 1);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if time_of(middle)?.is_some_and(|at| at <= time) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    if low > oldest {
+        return Ok(low - 1);
+    }
+    let oldest = if oldest <= visible.revision { time_of(oldest)? } else { None };
+    Err(ErrorKind::NoRevisionAtTime { requested: time, oldest }.into())
 }

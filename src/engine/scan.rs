@@ -119,7 +119,10 @@ impl Scan {
         Ok(None)
     }
 
-    fn fused(&mut self, step: impl FnOnce(&mut Self) -> Result<Option<Record>>) -> Option<Result<Record>> {
+    fn fused(
+        &mut self,
+        step: impl FnOnce(&mut Self) -> Result<Option<Record>>,
+    ) -> Option<Result<Record>> {
         if self.done {
             return None;
         }

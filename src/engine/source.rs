@@ -277,7 +277,9 @@ impl FileSource {
             let next = if forward { Some(self.at + 1) } else { self.at.checked_sub(1) };
             match next {
                 Some(at) if self.enter(at)? => {
-                    self.on(|cursor| if forward { cursor.seek_first() } else { cursor.seek_last() })?;
+                    self.on(
+                        |cursor| if forward { cursor.seek_first() } else { cursor.seek_last() },
+                    )?;
                 }
                 Some(_) => {}
                 None => self.leave(),

@@ -11,10 +11,10 @@
 use std::sync::OnceLock;
 
 use crate::error::Result;
-use annals_format::{FileKind, FileMeta};
 use crate::index::Generation;
 use crate::segment::{Segment, SegmentContext};
 use crate::sync::Arc;
+use annals_format::{FileKind, FileMeta};
 
 /// The generations and files of one moment.
 #[derive(Clone, Debug)]

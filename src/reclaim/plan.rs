@@ -83,8 +83,7 @@ pub(crate) fn head_runs(touched: &[bool], bytes: &[u64], segment_bytes: u64) -> 
     let small = |i: usize| bytes.get(i).is_some_and(|bytes| *bytes < segment_bytes / 4);
     let is_touched = |i: usize| touched.get(i).copied().unwrap_or(false);
     let taken = |i: usize| {
-        is_touched(i)
-            || small(i) && (is_touched(i + 1) || i.checked_sub(1).is_some_and(is_touched))
+        is_touched(i) || small(i) && (is_touched(i + 1) || i.checked_sub(1).is_some_and(is_touched))
     };
     let mut runs: Vec<Range<usize>> = Vec::new();
     for i in (0..touched.len()).filter(|i| taken(*i)) {
