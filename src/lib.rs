@@ -8,6 +8,9 @@ mod engine;
 mod error;
 #[allow(dead_code, unused_imports, reason = "the engine that uses it is still to come")]
 mod index;
+#[doc(hidden)]
+#[path = "engine/inspect.rs"]
+pub mod inspect;
 mod kv;
 #[allow(dead_code, reason = "the engine that uses it is still to come")]
 mod manifest;

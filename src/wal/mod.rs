@@ -45,7 +45,8 @@ use crate::error::{Corruption, Error, ErrorKind};
 use crate::vfs::Vfs;
 
 pub(crate) use files::{LogFile, WalFiles};
-pub(crate) use reader::Location;
+pub use inspect::WalPart;
+pub use reader::Location;
 pub(crate) use recovery::{Mode, Recovered, TailReport, recover, settle};
 pub(crate) use writer::{BatchInfo, WalWriter};
 

@@ -26,15 +26,15 @@ const LIVE_ATTEMPTS: u32 = 8;
 
 /// Where a frame stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Location {
+pub struct Location {
     /// The number of the WAL file.
-    pub(crate) file: u64,
+    pub file: u64,
     /// Where the frame's batch starts in the file.
-    pub(crate) batch_offset: u64,
+    pub batch_offset: u64,
     /// Where the frame's first byte stands in the file.
-    pub(crate) offset: u64,
+    pub offset: u64,
     /// How many bytes the frame has, not counting the sector trailers in between.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
 }
 
 /// What the scan came upon.
