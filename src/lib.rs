@@ -3,13 +3,20 @@
 pub mod clock;
 #[allow(dead_code, unused_imports, reason = "the engine that uses it is still to come")]
 mod commit;
+#[allow(dead_code, unused_imports, reason = "the store that uses it is still to come")]
+mod engine;
 mod error;
 #[allow(dead_code, unused_imports, reason = "the engine that uses it is still to come")]
 mod index;
+#[doc(hidden)]
+#[path = "engine/inspect.rs"]
+pub mod inspect;
 mod kv;
 #[allow(dead_code, reason = "the engine that uses it is still to come")]
 mod manifest;
 mod options;
+#[allow(dead_code, reason = "the store that uses it is still to come")]
+mod reclaim;
 #[allow(dead_code, unused_imports, reason = "the engine that reads segments is still to come")]
 mod segment;
 mod sync;
@@ -17,6 +24,7 @@ pub mod vfs;
 #[allow(dead_code, unused_imports, reason = "the engine that uses it is still to come")]
 mod wal;
 
+pub use crate::engine::{DroppedTail, OpenReport};
 pub use crate::error::{Corruption, Effect, Error, ErrorKind, Result};
 pub use crate::kv::{
     AsKeyRange, Change, ChangeKind, Commit, CommitOptions, Compare, CompareResult, CompareTarget,

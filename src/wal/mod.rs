@@ -46,6 +46,7 @@ use crate::error::{Corruption, Error, ErrorKind};
 use crate::vfs::Vfs;
 
 pub(crate) use files::{LogFile, WalFiles};
+pub use inspect::WalPart;
 pub(crate) use recovery::{Mode, Recovered, TailReport, recover, settle};
 pub(crate) use writer::{BatchInfo, WalWriter};
 
@@ -81,15 +82,15 @@ impl WalContext {
 
 /// Where a frame stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Location {
+pub struct Location {
     /// The number of the WAL file.
-    pub(crate) file: u64,
+    pub file: u64,
     /// Where the frame's batch starts in the file.
-    pub(crate) batch_offset: u64,
+    pub batch_offset: u64,
     /// Where the frame's first byte stands in the file.
-    pub(crate) offset: u64,
+    pub offset: u64,
     /// How many bytes the frame has, not counting the sector trailers in between.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
 }
 
 /// An error about bytes of `path` that did not decode; `offset` is where they start in the file.
