@@ -1,5 +1,7 @@
 //! annals.
 
+#[path = "engine/check.rs"]
+mod check;
 pub mod clock;
 #[allow(dead_code, unused_imports, reason = "the engine that uses it is still to come")]
 mod commit;
@@ -20,6 +22,7 @@ pub mod vfs;
 #[allow(dead_code, unused_imports, reason = "the engine that uses it is still to come")]
 mod wal;
 
+pub use crate::check::{CheckReport, TornTail, check};
 pub use crate::error::{Corruption, Effect, Error, ErrorKind, Result};
 pub use crate::kv::{
     AsKeyRange, Change, ChangeKind, Commit, CommitOptions, Compare, CompareResult, CompareTarget,
