@@ -1,5 +1,6 @@
 //! Damage to every structure of the log and the manifest: every bit flipped, every length cut, and
 //! which error it is. Then fields with impossible values under a checksum that holds.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "in a test that is how to fail")]
 
 mod samples;
 

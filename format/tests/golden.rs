@@ -3,6 +3,7 @@
 //!
 //! A golden file of a released format version is never changed. `UPDATE=1 cargo test --test golden`
 //! writes the files of a version that is still being designed.
+#![allow(clippy::unwrap_used, reason = "in a test that is how to fail")]
 
 mod samples;
 
@@ -31,7 +32,9 @@ impl<'a> Dump<'a> {
         let at = self.reader.position();
         let bytes = self.reader.bytes("piece", count).unwrap();
         let mut hex = String::new();
-        bytes.iter().for_each(|byte| write!(hex, "{byte:02x}").unwrap());
+        for byte in bytes {
+            write!(hex, "{byte:02x}").unwrap();
+        }
         writeln!(self.text, "{at:04x} +{count:<3} {hex:<32}  {name}").unwrap();
         bytes
     }
