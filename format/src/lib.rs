@@ -1,1 +1,39 @@
 //! Every byte annals writes.
+//!
+//! This crate knows encodings, checksums and limits and nothing else: no I/O, no clock, no
+//! threads, no `unsafe`. Decoders borrow from the slice they are given, never panic, and never
+//! allocate from a length they have not bounded.
+//!
+//! Reading order: [`place`] says where bytes live, [`checksum`] mixes that place into every CRC,
+//! [`cursor`] and [`varint`] are the only code that indexes bytes, [`error`] is what a decoder
+//! answers; then the files themselves, structure by structure.
+#![forbid(unsafe_code)]
+#![expect(
+    clippy::missing_errors_doc,
+    reason = "every decoder fails in the one way that DecodeError documents"
+)]
+
+pub mod batch;
+pub mod checksum;
+pub mod current;
+pub mod cursor;
+pub mod error;
+pub mod file_meta;
+pub mod frame;
+pub mod layout;
+pub mod limits;
+pub mod manifest;
+pub mod name;
+pub mod place;
+pub mod seal;
+pub mod sector;
+pub mod varint;
+pub mod wal_file;
+
+pub use checksum::ContentHash;
+pub use error::{DecodeError, Problem};
+pub use file_meta::FileMeta;
+pub use frame::Frame;
+pub use manifest::{Manifest, WalFile};
+pub use place::{FileKind, Place, StoreId};
+pub use seal::ManifestStamp;

@@ -1,0 +1,118 @@
+//! What the manifest knows about a sealed segment file.
+
+use crate::checksum::ContentHash;
+use crate::cursor::{Reader, Writer};
+use crate::error::{Problem, Result};
+use crate::limits::INTERNAL_KEY_BYTES_MAX;
+use crate::place::FileKind;
+
+/// What the manifest knows about a sealed segment file: enough to choose the files a read has to
+/// open, and to tell whether a file found on disk is the one that was sealed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileMeta {
+    /// The file's number, unique among all files of the store.
+    pub number: u64,
+    /// What the file is: one of the four segment kinds.
+    pub kind: FileKind,
+    /// Retention class; 0 is the default class.
+    pub class: u32,
+    /// The file's exact length.
+    pub bytes: u64,
+    /// The hash of its whole content.
+    pub hash: ContentHash,
+    /// How many entries it holds.
+    pub entries: u64,
+    /// Uncompressed bytes of all values.
+    pub value_bytes: u64,
+    /// The first internal key.
+    pub first_key: Vec<u8>,
+    /// The last internal key, inclusive.
+    pub last_key: Vec<u8>,
+    /// The lowest revision of an entry.
+    pub min_revision: u64,
+    /// The highest revision of an entry.
+    pub max_revision: u64,
+    /// HISTORY: the window is (`death_after`, `death_upto`]; otherwise 0.
+    pub death_after: u64,
+    /// HISTORY: the last death of the window, inclusive; otherwise 0.
+    pub death_upto: u64,
+}
+
+impl FileMeta {
+    /// Appends the encoding that stands in a manifest record.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.put_varint(self.number);
+        out.put_u8(self.kind.number());
+        out.put_varint(u64::from(self.class));
+        out.put_varint(self.bytes);
+        out.put_bytes(&self.hash.0);
+        out.put_varint(self.entries);
+        out.put_varint(self.value_bytes);
+        out.put_prefixed(&self.first_key);
+        out.put_prefixed(&self.last_key);
+        out.put_varint(self.min_revision);
+        out.put_varint(self.max_revision);
+        out.put_varint(self.death_after);
+        out.put_varint(self.death_upto);
+    }
+
+    /// Reads what [`encode`](Self::encode) wrote.
+    pub fn decode(reader: &mut Reader<'_>) -> Result<Self> {
+        let number = reader.varint("number")?;
+        let kind_at = reader.position();
+        let kind_number = reader.u8("kind")?;
+        let kind = FileKind::from_number(kind_number).filter(|kind| kind.is_segment()).ok_or_else(
+            || {
+                let found = u64::from(kind_number);
+                reader.error_at("kind", kind_at, Problem::Invalid { found })
+            },
+        )?;
+        Ok(Self {
+            number,
+            kind,
+            class: reader.varint_u32("class")?,
+            bytes: reader.varint("bytes")?,
+            hash: ContentHash(reader.array("hash")?),
+            entries: reader.varint("entries")?,
+            value_bytes: reader.varint("value_bytes")?,
+            first_key: reader.prefixed("first_key", INTERNAL_KEY_BYTES_MAX)?.to_vec(),
+            last_key: reader.prefixed("last_key", INTERNAL_KEY_BYTES_MAX)?.to_vec(),
+            min_revision: reader.varint("min_revision")?,
+            max_revision: reader.varint("max_revision")?,
+            death_after: reader.varint("death_after")?,
+            death_upto: reader.varint("death_upto")?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_round_trips() {
+        let meta = FileMeta {
+            number: 12,
+            kind: FileKind::History,
+            class: 3,
+            bytes: 1 << 40,
+            hash: ContentHash([9; 16]),
+            entries: 300,
+            value_bytes: 70_000,
+            first_key: b"\x01a".to_vec(),
+            last_key: vec![0xff; 300],
+            min_revision: 2,
+            max_revision: 500,
+            death_after: 100,
+            death_upto: 600,
+        };
+        let mut bytes = Vec::new();
+        meta.encode(&mut bytes);
+        let mut reader = Reader::new("file record", &bytes);
+        assert_eq!(FileMeta::decode(&mut reader), Ok(meta));
+        assert_eq!(reader.finish(), Ok(()));
+        for cut in 0..bytes.len() {
+            FileMeta::decode(&mut Reader::new("file record", &bytes[..cut])).unwrap_err();
+        }
+    }
+}

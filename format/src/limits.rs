@@ -1,0 +1,59 @@
+//! Every maximum, in one place, and how they relate.
+//!
+//! `_DEFAULT` is what a store enforces unless its options say otherwise; `_MAX` is what the format
+//! can hold at all, and what a decoder bounds a length by before it believes it.
+
+/// Longest key a store takes by default.
+pub const KEY_BYTES_DEFAULT: u64 = 64 << 10;
+/// Longest key the format holds.
+pub const KEY_BYTES_MAX: u64 = 1 << 20;
+/// Longest internal key: a key with its space byte, or a lease attachment (space, tag, lease id
+/// and key).
+pub const INTERNAL_KEY_BYTES_MAX: u64 = KEY_BYTES_MAX + 16;
+
+/// Longest value a store takes by default.
+pub const VALUE_BYTES_DEFAULT: u64 = 16 << 20;
+/// Longest value the format holds.
+pub const VALUE_BYTES_MAX: u64 = 512 << 20;
+
+/// Largest transaction a store takes by default, in encoded bytes.
+pub const TRANSACTION_BYTES_DEFAULT: u64 = 64 << 20;
+/// Largest transaction the format holds, in encoded bytes.
+pub const TRANSACTION_BYTES_MAX: u64 = 1 << 30;
+/// Most keys a transaction may write by default.
+pub const TRANSACTION_OPERATIONS_DEFAULT: u64 = 1_000_000;
+/// Most operations the format holds in one transaction.
+pub const TRANSACTION_OPERATIONS_MAX: u64 = 16_000_000;
+/// Longest opaque metadata of a transaction.
+pub const METADATA_BYTES_MAX: u64 = 64 << 10;
+
+/// Smallest and largest size of a WAL file.
+pub const WAL_BYTES_MIN: u64 = 64 << 10;
+/// Largest WAL file: one that was stretched for a batch of this many bytes.
+pub const WAL_BYTES_MAX: u64 = 64 << 30;
+/// Largest body of one batch. A batch holds what was ordered during one sync, so it is bounded by
+/// the memory of the store, not by one transaction.
+pub const BATCH_BODY_BYTES_MAX: u64 = 16 << 30;
+
+/// Largest MANIFEST file.
+pub const MANIFEST_BYTES_MAX: u64 = 256 << 20;
+
+/// Largest decoded block of a segment: one that was stretched to hold a single largest entry.
+pub const BLOCK_RAW_BYTES_MAX: u64 = VALUE_BYTES_MAX + INTERNAL_KEY_BYTES_MAX + (64 << 10);
+/// Largest page of a segment's B+tree index: one that was stretched for the longest keys.
+pub const PAGE_BYTES_MAX: u64 = 4 * INTERNAL_KEY_BYTES_MAX + (64 << 10);
+
+const _: () = {
+    assert!(KEY_BYTES_DEFAULT <= KEY_BYTES_MAX);
+    assert!(VALUE_BYTES_DEFAULT <= VALUE_BYTES_MAX);
+    assert!(TRANSACTION_BYTES_DEFAULT <= TRANSACTION_BYTES_MAX);
+    assert!(TRANSACTION_OPERATIONS_DEFAULT <= TRANSACTION_OPERATIONS_MAX);
+    // A transaction must be able to hold one largest put, a batch one largest transaction, and a
+    // WAL file one largest batch in its sectors (508 of 512 bytes are payload).
+    assert!(VALUE_BYTES_MAX + KEY_BYTES_MAX + METADATA_BYTES_MAX < TRANSACTION_BYTES_MAX);
+    assert!(TRANSACTION_BYTES_MAX < BATCH_BODY_BYTES_MAX);
+    assert!(BATCH_BODY_BYTES_MAX < WAL_BYTES_MAX / 2);
+    // Lengths inside a frame and a block are 32 bits.
+    assert!(TRANSACTION_BYTES_MAX + 32 * TRANSACTION_OPERATIONS_MAX < u32::MAX as u64);
+    assert!(BLOCK_RAW_BYTES_MAX < u32::MAX as u64);
+};

@@ -1,0 +1,104 @@
+//! The header of a WAL file, in the file's first sector.
+
+use crate::checksum::crc;
+use crate::cursor::{Reader, SliceWriter, Writer};
+use crate::error::{Problem, Result};
+use crate::layout::{Layout, field};
+use crate::limits::WAL_BYTES_MAX;
+use crate::place::{FileKind, Place, StoreId};
+use crate::sector::PAGE_BYTES;
+
+/// `"anwl"`: a WAL file starts here.
+pub const MAGIC: u32 = u32::from_le_bytes(*b"anwl");
+/// The version of the WAL format this build writes, and the newest it reads.
+pub const FORMAT_VERSION: u32 = 1;
+/// Bytes of the header.
+pub const BYTES: usize = 64;
+
+/// The byte map of the header.
+pub const LAYOUT: Layout = Layout {
+    structure: "wal file header",
+    fields: &[
+        field(0, 4, "magic"),
+        field(4, 4, "format_version"),
+        field(8, 16, "store"),
+        field(24, 8, "number"),
+        field(32, 8, "file_bytes"),
+        field(40, 8, "previous_file"),
+        field(48, 8, "first_seq"),
+        field(56, 4, "zero"),
+        field(60, 4, "crc"),
+    ],
+};
+const _: () = assert!(LAYOUT.bytes() == BYTES);
+
+/// The header of a WAL file. It is written together with the file's first batch: a file without a
+/// header is all zero.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WalFileHeader {
+    /// The store the file belongs to.
+    pub store: StoreId,
+    /// The file's number.
+    pub number: u64,
+    /// How long the file was made.
+    pub file_bytes: u64,
+    /// The number of the file before it; 0 = none.
+    pub previous_file: u64,
+    /// The seq of the first frame that goes into it.
+    pub first_seq: u64,
+}
+
+impl WalFileHeader {
+    /// The bytes of the header.
+    pub fn encode(&self) -> [u8; BYTES] {
+        let mut bytes = [0; BYTES];
+        let mut writer = SliceWriter::new(&mut bytes);
+        writer.put_u32(MAGIC);
+        writer.put_u32(FORMAT_VERSION);
+        writer.put_bytes(&self.store.0);
+        writer.put_u64(self.number);
+        writer.put_u64(self.file_bytes);
+        writer.put_u64(self.previous_file);
+        writer.put_u64(self.first_seq);
+        writer.put_u32(0);
+        let (covered, stored) = bytes.split_at_mut(BYTES - 4);
+        stored.copy_from_slice(&crc(&self.place(), &[covered]).to_le_bytes());
+        bytes
+    }
+
+    /// Decodes the header at the start of `bytes`. The checksum is checked before the version, so
+    /// that damage is not taken for a newer format: header and first sector keep their form in
+    /// every version.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let mut reader = Reader::new(LAYOUT.structure, bytes);
+        reader.magic(MAGIC)?;
+        let mut version = reader.clone();
+        reader.bytes("format_version", 4)?;
+        let mut header = Self {
+            store: StoreId(reader.array("store")?),
+            number: reader.u64("number")?,
+            file_bytes: 0,
+            previous_file: 0,
+            first_seq: 0,
+        };
+        let file_bytes_at = reader.position();
+        header.file_bytes = reader.u64("file_bytes")?;
+        header.previous_file = reader.u64("previous_file")?;
+        header.first_seq = reader.u64("first_seq")?;
+        let mut zero = reader.clone();
+        reader.bytes("zero", 4)?;
+        reader.checksum("crc", crc(&header.place(), &[reader.consumed()]))?;
+        version.version(FORMAT_VERSION)?;
+        zero.zeros("zero", 4)?;
+        let found = header.file_bytes;
+        let whole_pages = found.is_multiple_of(PAGE_BYTES as u64);
+        if !whole_pages || found > WAL_BYTES_MAX || found < 2 * PAGE_BYTES as u64 {
+            return Err(reader.error_at("file_bytes", file_bytes_at, Problem::Invalid { found }));
+        }
+        Ok(header)
+    }
+
+    const fn place(&self) -> Place {
+        Place::start_of(self.store, FileKind::Wal, self.number)
+    }
+}

@@ -1,0 +1,530 @@
+//! The one error type of the crate.
+//!
+//! An [`Error`] answers three questions: *whose fault* ([`ErrorKind`], grouped by what the caller
+//! can do about it), *did the call take effect* ([`Effect`]), and *where* (a path, an offset, a
+//! revision). Matching is done on the kind; the text is for people.
+//!
+//! Invariants:
+//! 1. A call that returns an error either changed nothing ([`Effect::None`]) or says that it does
+//!    not know ([`Effect::Unknown`]). There is no third case.
+//! 2. Corruption always names the file, the offset, what was expected and what was found.
+//! 3. Errors are cheap to clone, since one failed sync answers every waiting commit.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+/// The result of every fallible call of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a call failed.
+///
+/// ```
+/// use annals::{Effect, Error, ErrorKind};
+///
+/// let error = Error::from(ErrorKind::Compacted { requested: 3, compacted: 10 });
+/// assert_eq!(error.effect(), Effect::None);
+/// assert!(error.to_string().contains("revision 3 has been compacted"));
+/// ```
+#[derive(Clone)]
+pub struct Error(Box<ErrorKind>);
+
+/// Whether a call that failed may nevertheless have changed the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "there is no third case, by invariant 1")]
+pub enum Effect {
+    /// Nothing was changed.
+    None,
+    /// The change may or may not be in the store once it has been reopened.
+    Unknown,
+}
+
+/// What went wrong, in the order of who can do something about it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    // ---- The caller's request; nothing was changed. ----
+    /// A key must have at least one byte.
+    EmptyKey,
+    /// The key is longer than `Options::key_bytes_max`.
+    KeyTooLong {
+        /// Length of the key.
+        bytes: u64,
+        /// Longest key allowed.
+        max: u64,
+    },
+    /// The value is longer than `Options::value_bytes_max`.
+    ValueTooLong {
+        /// Length of the value.
+        bytes: u64,
+        /// Longest value allowed.
+        max: u64,
+    },
+    /// The encoded transaction is larger than `Options::transaction_bytes_max`.
+    TransactionTooLarge {
+        /// Encoded size of the transaction.
+        bytes: u64,
+        /// Largest transaction allowed.
+        max: u64,
+    },
+    /// The transaction has more operations than `Options::transaction_operations_max`.
+    TooManyOperations {
+        /// Operations in the transaction.
+        count: u64,
+        /// Most operations allowed.
+        max: u64,
+    },
+    /// The metadata is longer than `Options::metadata_bytes_max`.
+    MetadataTooLong {
+        /// Length of the metadata.
+        bytes: u64,
+        /// Longest metadata allowed.
+        max: u64,
+    },
+    /// One transaction would write the same key twice.
+    DuplicateKey {
+        /// The key.
+        key: Bytes,
+    },
+    /// The key does not exist, and the request needs its present value or lease
+    /// (`ignore_value`, `ignore_lease`).
+    KeyNotFound {
+        /// The key.
+        key: Bytes,
+    },
+    /// A value was given together with `ignore_value`.
+    ValueProvided,
+    /// A lease was given together with `ignore_lease`.
+    LeaseProvided,
+    /// No such lease.
+    LeaseNotFound {
+        /// The lease asked for.
+        lease: i64,
+    },
+    /// A lease with this id exists already.
+    LeaseExists {
+        /// The lease asked for.
+        lease: i64,
+    },
+    /// The time to live is longer than a lease can have.
+    LeaseTtlTooLarge {
+        /// Seconds asked for.
+        ttl: i64,
+        /// Most seconds allowed.
+        max: i64,
+    },
+    /// A request that contradicts itself or is out of range.
+    InvalidArgument {
+        /// What is wrong, in one sentence.
+        what: String,
+    },
+    /// An option is unknown or its value out of range.
+    InvalidOption {
+        /// Name of the option.
+        name: String,
+        /// The value given.
+        value: String,
+        /// What would be accepted.
+        expected: String,
+    },
+    /// The revision has been compacted away: read at `compacted` or later.
+    Compacted {
+        /// Revision asked for.
+        requested: u64,
+        /// Oldest revision that can still be read.
+        compacted: u64,
+    },
+    /// The revision does not exist yet.
+    FutureRevision {
+        /// Revision asked for.
+        requested: u64,
+        /// Newest revision.
+        current: u64,
+    },
+    /// No retained revision is as old as the time asked for.
+    NoRevisionAtTime {
+        /// Time asked for, in microseconds since the Unix epoch.
+        requested: i64,
+        /// Time of the oldest revision that can still be found by time, where one is known.
+        oldest: Option<i64>,
+    },
+    /// The store was opened for reading only.
+    ReadOnly,
+    /// The store has been closed.
+    Closed,
+
+    // ---- The place; nothing was changed. ----
+    /// There is no store in this directory.
+    NoStore {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The directory holds something else than a store.
+    NotAStore {
+        /// The directory.
+        path: PathBuf,
+        /// What was found there.
+        detail: String,
+    },
+    /// Another process, or another handle in this process, has the store open for writing.
+    Locked {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// A file was written by a version of annals that this one does not know.
+    UnsupportedVersion {
+        /// The file.
+        file: PathBuf,
+        /// Format version of the file.
+        found: u32,
+        /// Newest format version this build reads.
+        supported: u32,
+    },
+    /// The file system or the quota is full.
+    NoSpace {
+        /// What was being done.
+        operation: &'static str,
+        /// The file.
+        path: PathBuf,
+    },
+
+    // ---- A damaged file. ----
+    /// Bytes on disk are not what was written.
+    Corrupt(Box<Corruption>),
+
+    // ---- The machine. ----
+    /// The operating system refused an operation.
+    Io {
+        /// What was being done.
+        operation: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The system's answer.
+        source: Arc<io::Error>,
+    },
+    /// An earlier write or sync failed, so the store refuses further writes until it is reopened.
+    /// This call changed nothing.
+    Poisoned {
+        /// The first failure.
+        cause: Arc<str>,
+    },
+    /// The commit was ordered, but the write or sync that should have made it durable failed: it
+    /// may or may not be there when the store is reopened.
+    OutcomeUnknown {
+        /// The revision the commit had been given.
+        revision: u64,
+        /// The failure.
+        cause: Arc<str>,
+    },
+}
+
+/// Where a file is damaged, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Corruption {
+    /// The file, as opened.
+    pub file: PathBuf,
+    /// Offset in the file of the structure or field that does not check.
+    pub offset: u64,
+    /// Name of the structure (and field), as in the format specification.
+    pub structure: String,
+    /// What should be there.
+    pub expected: String,
+    /// What is there.
+    pub found: String,
+    /// The revision concerned, where it is known.
+    pub revision: Option<u64>,
+}
+
+impl Error {
+    /// What went wrong.
+    pub fn kind(&self) -> &ErrorKind {
+        &self.0
+    }
+
+    /// Takes the kind out of the error.
+    pub fn into_kind(self) -> ErrorKind {
+        *self.0
+    }
+
+    /// Whether the call may have changed the store although it failed.
+    pub fn effect(&self) -> Effect {
+        match *self.0 {
+            ErrorKind::OutcomeUnknown { .. } => Effect::Unknown,
+            _ => Effect::None,
+        }
+    }
+
+    /// The damage, if a damaged file is the reason.
+    pub fn corruption(&self) -> Option<&Corruption> {
+        match &*self.0 {
+            ErrorKind::Corrupt(corruption) => Some(corruption),
+            _ => None,
+        }
+    }
+
+    /// An error of the operating system; a full disk becomes [`ErrorKind::NoSpace`].
+    pub fn io(operation: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Self {
+        let path = path.into();
+        match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                ErrorKind::NoSpace { operation, path }.into()
+            }
+            _ => ErrorKind::Io { operation, path, source: Arc::new(source) }.into(),
+        }
+    }
+
+    /// A damaged file.
+    pub fn corrupt(
+        file: impl Into<PathBuf>,
+        offset: u64,
+        structure: impl Into<String>,
+        expected: impl Into<String>,
+        found: impl Into<String>,
+    ) -> Self {
+        Corruption {
+            file: file.into(),
+            offset,
+            structure: structure.into(),
+            expected: expected.into(),
+            found: found.into(),
+            revision: None,
+        }
+        .into()
+    }
+
+    /// A request that contradicts itself.
+    pub fn invalid(what: impl Into<String>) -> Self {
+        ErrorKind::InvalidArgument { what: what.into() }.into()
+    }
+}
+
+impl From<ErrorKind> for Error {
+    fn from(kind: ErrorKind) -> Self {
+        Self(Box::new(kind))
+    }
+}
+
+impl From<Corruption> for Error {
+    fn from(corruption: Corruption) -> Self {
+        ErrorKind::Corrupt(Box::new(corruption)).into()
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &*self.0 {
+            ErrorKind::Io { source, .. } => Some(&**source),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Display for ErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoStore { .. }
+            | Self::NotAStore { .. }
+            | Self::Locked { .. }
+            | Self::UnsupportedVersion { .. }
+            | Self::NoSpace { .. }
+            | Self::Corrupt(_)
+            | Self::Io { .. }
+            | Self::Poisoned { .. }
+            | Self::OutcomeUnknown { .. } => self.describe_place(f),
+            _ => self.describe_request(f),
+        }
+    }
+}
+
+impl ErrorKind {
+    /// The text of the errors that are in the request.
+    fn describe_request(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::EmptyKey => f.write_str("the key is empty"),
+            Self::KeyTooLong { bytes, max } => too_long(f, "key", *bytes, *max, "bytes"),
+            Self::ValueTooLong { bytes, max } => too_long(f, "value", *bytes, *max, "bytes"),
+            Self::TransactionTooLarge { bytes, max } => {
+                too_long(f, "transaction", *bytes, *max, "bytes")
+            }
+            Self::TooManyOperations { count, max } => {
+                too_long(f, "transaction", *count, *max, "operations")
+            }
+            Self::MetadataTooLong { bytes, max } => too_long(f, "metadata", *bytes, *max, "bytes"),
+            Self::DuplicateKey { key } => {
+                write!(f, "the transaction writes the key {} twice", Printable(key))
+            }
+            Self::KeyNotFound { key } => write!(f, "the key {} does not exist", Printable(key)),
+            Self::ValueProvided => f.write_str("a value was given together with ignore_value"),
+            Self::LeaseProvided => f.write_str("a lease was given together with ignore_lease"),
+            Self::LeaseNotFound { lease } => write!(f, "there is no lease {lease}"),
+            Self::LeaseExists { lease } => write!(f, "lease {lease} exists already"),
+            Self::LeaseTtlTooLarge { ttl, max } => {
+                write!(f, "a lease of {ttl} seconds is too long: the most is {max}")
+            }
+            Self::InvalidArgument { what } => f.write_str(what),
+            Self::InvalidOption { name, value, expected } => {
+                write!(f, "option {name}={value} is not valid: expected {expected}")
+            }
+            Self::Compacted { requested, compacted } => write!(
+                f,
+                "revision {requested} has been compacted: the oldest readable one is {compacted}"
+            ),
+            Self::FutureRevision { requested, current } => {
+                write!(f, "revision {requested} does not exist yet: the newest is {current}")
+            }
+            Self::NoRevisionAtTime { requested, oldest: Some(oldest) } => write!(
+                f,
+                "no retained revision is as old as {requested} us since the epoch: the oldest is \
+                 of {oldest}"
+            ),
+            Self::NoRevisionAtTime { requested, oldest: None } => {
+                write!(f, "no retained revision is as old as {requested} us since the epoch")
+            }
+            Self::ReadOnly => f.write_str("the store was opened for reading only"),
+            _ => f.write_str("the store has been closed"),
+        }
+    }
+
+    /// The text of the errors that are in the place, in a file or in the machine.
+    fn describe_place(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoStore { path } => write!(f, "{}: no store here", path.display()),
+            Self::NotAStore { path, detail } => {
+                write!(f, "{}: not a store: {detail}", path.display())
+            }
+            Self::Locked { path } => {
+                write!(f, "{}: the store is open for writing elsewhere", path.display())
+            }
+            Self::UnsupportedVersion { file, found, supported } => write!(
+                f,
+                "{}: format version {found} is not supported: this build reads up to {supported}",
+                file.display()
+            ),
+            Self::NoSpace { operation, path } => {
+                write!(f, "{}: no space left on the device to {operation}", path.display())
+            }
+            Self::Corrupt(corruption) => fmt::Display::fmt(corruption, f),
+            Self::Io { operation, path, source } => {
+                write!(f, "{}: cannot {operation}: {source}", path.display())
+            }
+            Self::Poisoned { cause } => write!(
+                f,
+                "the store refuses writes until it is reopened, since an earlier one failed: \
+                 {cause}"
+            ),
+            Self::OutcomeUnknown { revision, cause } => write!(
+                f,
+                "revision {revision} may or may not have been kept: its write failed: {cause}"
+            ),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Corruption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}: damaged at offset {}: {}: expected {}, found {}",
+            self.file.display(),
+            self.offset,
+            self.structure,
+            self.expected,
+            self.found
+        )?;
+        if let Some(revision) = self.revision {
+            write!(f, " (revision {revision})")?;
+        }
+        Ok(())
+    }
+}
+
+impl Corruption {
+    /// The same damage, with the file it is in.
+    #[must_use]
+    pub fn in_file(mut self, file: &Path) -> Self {
+        self.file = file.to_path_buf();
+        self
+    }
+}
+
+fn too_long(
+    f: &mut fmt::Formatter<'_>,
+    what: &str,
+    have: u64,
+    max: u64,
+    unit: &str,
+) -> fmt::Result {
+    write!(f, "the {what} has {have} {unit}: the most allowed is {max}")
+}
+
+/// A key as text where it is UTF-8, else in hexadecimal.
+struct Printable<'a>(&'a [u8]);
+
+impl fmt::Display for Printable<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Ok(text) = std::str::from_utf8(self.0) {
+            return write!(f, "{text:?}");
+        }
+        f.write_str("0x")?;
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_has_its_own_kind() {
+        let full = io::Error::from(io::ErrorKind::StorageFull);
+        let error = Error::io("write", "wal/1", full);
+        assert!(matches!(error.kind(), ErrorKind::NoSpace { .. }));
+        assert_eq!(error.to_string(), "wal/1: no space left on the device to write");
+    }
+
+    #[test]
+    fn only_an_unknown_outcome_has_an_unknown_effect() {
+        let unknown = Error::from(ErrorKind::OutcomeUnknown { revision: 7, cause: "EIO".into() });
+        assert_eq!(unknown.effect(), Effect::Unknown);
+        assert_eq!(Error::from(ErrorKind::Closed).effect(), Effect::None);
+    }
+
+    #[test]
+    fn corruption_names_file_offset_expected_and_found() {
+        let error = Error::corrupt("seg/00000001.head", 4096, "block crc", "0x1", "0x2");
+        let text = error.to_string();
+        for part in ["seg/00000001.head", "4096", "block crc", "expected 0x1", "found 0x2"] {
+            assert!(text.contains(part), "{text}");
+        }
+        assert_eq!(error.corruption().map(|c| c.offset), Some(4096));
+    }
+
+    #[test]
+    fn keys_are_printed_as_text_or_hexadecimal() {
+        let text = Error::from(ErrorKind::DuplicateKey { key: Bytes::from_static(b"a\n") });
+        assert_eq!(text.to_string(), "the transaction writes the key \"a\\n\" twice");
+        let binary = Error::from(ErrorKind::KeyNotFound { key: Bytes::from_static(b"\xff\x01") });
+        assert_eq!(binary.to_string(), "the key 0xff01 does not exist");
+    }
+
+    #[test]
+    fn the_small_error_stays_small() {
+        assert_eq!(size_of::<Error>(), size_of::<usize>());
+    }
+}

@@ -1,0 +1,443 @@
+//! How a store is opened: every knob, with its unit, range and default.
+//!
+//! [`Options`] is a plain value with setters that take and return it. The same knobs can be set by
+//! name from text ([`Options::set`], the tool's `-O NAME=VALUE`); [`KNOBS`] is the one table both
+//! the parser and the documentation of the tool are made from.
+//!
+//! Invariant: a value out of range never reaches the engine. Text is checked when it is set, and
+//! [`Options::validate`] checks everything once more on open.
+
+use std::sync::Arc;
+
+use crate::clock::{Clock, SystemClock};
+use crate::error::{Error, ErrorKind, Result};
+use crate::vfs::{OsVfs, Vfs};
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+/// When a commit is acknowledged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[expect(clippy::exhaustive_enums, reason = "there are these two levels and no others")]
+pub enum Durability {
+    /// Acknowledged once it has been synced to the device: it survives a power cut.
+    #[default]
+    Sync,
+    /// Acknowledged once it is ordered and applied: it survives the process only after the next
+    /// write-out, a fraction of a second later, or after `flush()`.
+    Buffered,
+}
+
+/// How the blocks of the newest versions are read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[expect(clippy::exhaustive_enums, reason = "there are these two ways and no others")]
+pub enum ReadMode {
+    /// Files are mapped into memory and read in place.
+    #[default]
+    Mmap,
+    /// Blocks are read with `pread` into the block cache; nothing is mapped.
+    Pread,
+}
+
+/// How a store is opened.
+///
+/// ```no_run
+/// use annals::{Durability, Options};
+///
+/// let options = Options::new().durability(Durability::Buffered).memtable_bytes(8 << 20);
+/// # Ok::<(), annals::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Level of durability of a commit that does not name one. Default: `Sync`.
+    pub(crate) durability: Durability,
+    /// Make a new store where the directory is absent or empty. Default: true.
+    pub(crate) create: bool,
+    /// Size of one memtable generation. 16 KiB to 4 GiB; default 32 MiB. A single larger
+    /// transaction stretches its generation.
+    pub(crate) memtable_bytes: u64,
+    /// Size a WAL file grows to. 8 KiB to 4 GiB; default 64 MiB. A single larger transaction
+    /// stretches its file.
+    pub(crate) wal_bytes: u64,
+    /// Size at which a segment file is cut. 4 KiB to 4 GiB; default 32 MiB.
+    pub(crate) segment_bytes: u64,
+    /// Size of a block of newest versions (HEAD, L0). 512 B to 256 KiB; default 8 KiB.
+    pub(crate) block_bytes: u64,
+    /// Size, before compression, of a block of HISTORY and EVENTS. 512 B to 256 KiB; default
+    /// 16 KiB.
+    pub(crate) history_block_bytes: u64,
+    /// Compression level of HISTORY and EVENTS (zstd). 1 to 19; default 1.
+    pub(crate) history_level: u64,
+    /// L0 files that start a fold into HEAD and HISTORY. 1 to 64; default 4.
+    pub(crate) l0_files_max: u64,
+    /// HISTORY windows that start a merge of windows. 2 to 1024; default 12.
+    pub(crate) history_windows_max: u64,
+    /// Memory for decoded blocks. 0 to 1 TiB; default 64 MiB.
+    pub(crate) cache_bytes: u64,
+    /// How the newest versions are read. Default: `Mmap`.
+    pub(crate) read_mode: ReadMode,
+    /// Longest key. 1 B to 1 MiB; default 64 KiB.
+    pub(crate) key_bytes_max: u64,
+    /// Longest value. 0 B to 1 GiB; default 16 MiB.
+    pub(crate) value_bytes_max: u64,
+    /// Largest encoded transaction. 4 KiB to 2 GiB; default 64 MiB.
+    pub(crate) transaction_bytes_max: u64,
+    /// Most operations in a transaction. 1 to 16,777,216; default 1,000,000.
+    pub(crate) transaction_operations_max: u64,
+    /// Longest metadata of a transaction. 0 B to 1 MiB; default 64 KiB.
+    pub(crate) metadata_bytes_max: u64,
+    /// Whether the store has a worker thread for flush, fold and reclaim. Default: true. Without
+    /// it the caller runs that work with `Store::run_background`.
+    pub(crate) background: bool,
+    /// The file system. Default: the operating system's.
+    pub(crate) vfs: Arc<dyn Vfs>,
+    /// The clock. Default: the system's.
+    pub(crate) clock: Arc<dyn Clock>,
+    /// Makes the identity of a new store reproducible; for tests. Default: none, so that every
+    /// new store has an identity of its own.
+    pub(crate) store_id_seed: Option<u64>,
+}
+
+/// One knob that can be set by name.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Knob {
+    /// Name, as in `-O NAME=VALUE` and as the setter of [`Options`].
+    pub name: &'static str,
+    /// What it does, its unit, range and default, in one line.
+    pub what: &'static str,
+    /// Range and default of a number; `None` for a word.
+    pub range: Option<KnobRange>,
+}
+
+/// Range and default of a knob that is a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct KnobRange {
+    /// Smallest value.
+    pub min: u64,
+    /// Largest value.
+    pub max: u64,
+    /// Value unless set.
+    pub default: u64,
+}
+
+const fn number(name: &'static str, what: &'static str, min: u64, max: u64, default: u64) -> Knob {
+    assert!(min <= default && default <= max);
+    Knob { name, what, range: Some(KnobRange { min, max, default }) }
+}
+
+const fn word(name: &'static str, what: &'static str) -> Knob {
+    Knob { name, what, range: None }
+}
+
+/// Every knob that can be set by name.
+pub const KNOBS: &[Knob] = &[
+    word("durability", "sync or buffered: when a commit is acknowledged (default sync)"),
+    word("create", "true or false: make a new store where there is none (default true)"),
+    word("read_mode", "mmap or pread: how the newest versions are read (default mmap)"),
+    word("background", "true or false: have a worker thread (default true)"),
+    number("memtable_bytes", "size of one memtable generation", 16 * KIB, 4 * GIB, 32 * MIB),
+    number("wal_bytes", "size a WAL file grows to", 8 * KIB, 4 * GIB, 64 * MIB),
+    number("segment_bytes", "size at which a segment file is cut", 4 * KIB, 4 * GIB, 32 * MIB),
+    number("block_bytes", "size of a block of newest versions", 512, 256 * KIB, 8 * KIB),
+    number("history_block_bytes", "raw size of a block of history", 512, 256 * KIB, 16 * KIB),
+    number("history_level", "zstd level of history and events", 1, 19, 1),
+    number("l0_files_max", "L0 files that start a fold", 1, 64, 4),
+    number("history_windows_max", "history windows that start a merge", 2, 1024, 12),
+    number("cache_bytes", "memory for decoded blocks", 0, 1 << 40, 64 * MIB),
+    number("key_bytes_max", "longest key", 1, MIB, 64 * KIB),
+    number("value_bytes_max", "longest value", 0, GIB, 16 * MIB),
+    number("transaction_bytes_max", "largest encoded transaction", 4 * KIB, 2 * GIB, 64 * MIB),
+    number("transaction_operations_max", "most operations in a transaction", 1, 1 << 24, 1_000_000),
+    number("metadata_bytes_max", "longest metadata of a transaction", 0, MIB, 64 * KIB),
+];
+
+impl Default for Options {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Writes the setters of fields that are set as they are.
+macro_rules! setters {
+    ($($(#[$doc:meta])* $name:ident: $kind:ty,)*) => {
+        $(
+            $(#[$doc])*
+            #[must_use]
+            pub fn $name(mut self, $name: $kind) -> Self {
+                self.$name = $name;
+                self
+            }
+        )*
+    };
+}
+
+impl Options {
+    /// The defaults.
+    pub fn new() -> Self {
+        Self {
+            durability: Durability::Sync,
+            create: true,
+            memtable_bytes: 32 * MIB,
+            wal_bytes: 64 * MIB,
+            segment_bytes: 32 * MIB,
+            block_bytes: 8 * KIB,
+            history_block_bytes: 16 * KIB,
+            history_level: 1,
+            l0_files_max: 4,
+            history_windows_max: 12,
+            cache_bytes: 64 * MIB,
+            read_mode: ReadMode::Mmap,
+            key_bytes_max: 64 * KIB,
+            value_bytes_max: 16 * MIB,
+            transaction_bytes_max: 64 * MIB,
+            transaction_operations_max: 1_000_000,
+            metadata_bytes_max: 64 * KIB,
+            background: true,
+            vfs: Arc::new(OsVfs::new()),
+            clock: Arc::new(SystemClock::new()),
+            store_id_seed: None,
+        }
+    }
+
+    setters! {
+        /// Sets the level of durability of a commit that does not name one. Default: `Sync`.
+        durability: Durability,
+        /// Sets whether a new store is made where the directory is absent or empty. Default: true.
+        create: bool,
+        /// Sets the size of one memtable generation. 16 KiB to 4 GiB; default 32 MiB. Two or more
+        /// generations can be in memory at a time.
+        memtable_bytes: u64,
+        /// Sets the size a WAL file grows to. 8 KiB to 4 GiB; default 64 MiB.
+        wal_bytes: u64,
+        /// Sets the size at which a segment file is cut. 4 KiB to 4 GiB; default 32 MiB.
+        segment_bytes: u64,
+        /// Sets the size of a block of newest versions. 512 B to 256 KiB; default 8 KiB.
+        block_bytes: u64,
+        /// Sets the size, before compression, of a block of history and events. 512 B to 256 KiB;
+        /// default 16 KiB.
+        history_block_bytes: u64,
+        /// Sets the zstd level of history and events. 1 to 19; default 1.
+        history_level: u64,
+        /// Sets how many L0 files start a fold. 1 to 64; default 4.
+        l0_files_max: u64,
+        /// Sets how many history windows start a merge. 2 to 1024; default 12.
+        history_windows_max: u64,
+        /// Sets the memory for decoded blocks. 0 to 1 TiB; default 64 MiB.
+        cache_bytes: u64,
+        /// Sets how the newest versions are read. Default: `Mmap`.
+        read_mode: ReadMode,
+        /// Sets the longest key. 1 B to 1 MiB; default 64 KiB.
+        key_bytes_max: u64,
+        /// Sets the longest value. 0 B to 1 GiB; default 16 MiB.
+        value_bytes_max: u64,
+        /// Sets the largest encoded transaction. 4 KiB to 2 GiB; default 64 MiB.
+        transaction_bytes_max: u64,
+        /// Sets the most operations in a transaction. 1 to 16,777,216; default 1,000,000.
+        transaction_operations_max: u64,
+        /// Sets the longest metadata of a transaction. 0 B to 1 MiB; default 64 KiB.
+        metadata_bytes_max: u64,
+        /// Sets whether the store has a worker thread. Default: true. Without it the caller runs
+        /// the background work, which makes a single-threaded program deterministic.
+        background: bool,
+        /// Sets the file system. Default: the operating system's.
+        vfs: Arc<dyn Vfs>,
+        /// Sets the clock. Default: the system's.
+        clock: Arc<dyn Clock>,
+    }
+
+    /// Makes the identity of a new store a function of `seed`, so that the same calls write the
+    /// same bytes. For tests: two stores with one identity cannot tell each other's files apart.
+    #[must_use]
+    pub fn store_id_seed(mut self, seed: u64) -> Self {
+        self.store_id_seed = Some(seed);
+        self
+    }
+
+    /// Sets a knob by name, from text.
+    ///
+    /// Numbers are decimal, with an optional suffix `K`, `M` or `G` (powers of 1024; also `KiB`
+    /// and so on). Words are lower case. The names are in [`KNOBS`].
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidOption`] if there is no such knob or the value is out of its range;
+    /// nothing is changed then.
+    ///
+    /// ```
+    /// let mut options = annals::Options::new();
+    /// options.set("memtable_bytes", "64K")?;
+    /// assert!(options.set("memtable_bytes", "1").is_err());
+    /// assert!(options.set("no_such_thing", "1").is_err());
+    /// # Ok::<(), annals::Error>(())
+    /// ```
+    pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
+        let Some(knob) = KNOBS.iter().find(|knob| knob.name == name) else {
+            let names: Vec<&str> = KNOBS.iter().map(|knob| knob.name).collect();
+            return Err(invalid(name, value, format!("one of {}", names.join(", "))));
+        };
+        match knob.range {
+            None => self.set_word(name, value),
+            Some(range) => {
+                let number = parse_number(value)
+                    .filter(|number| (range.min..=range.max).contains(number))
+                    .ok_or_else(|| invalid(name, value, range_text(range)))?;
+                for (of, field) in self.numbers_mut() {
+                    if of == name {
+                        *field = number;
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Checks that every number is in its range.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidOption`] for the first that is not.
+    pub fn validate(&self) -> Result<()> {
+        for (name, field) in self.clone().numbers_mut() {
+            let range = KNOBS.iter().find(|knob| knob.name == name).and_then(|knob| knob.range);
+            match range {
+                Some(range) if (range.min..=range.max).contains(field) => {}
+                Some(range) => return Err(invalid(name, &field.to_string(), range_text(range))),
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The zstd level of history and events, as zstd takes it.
+    pub(crate) fn zstd_level(&self) -> i32 {
+        i32::try_from(self.history_level).unwrap_or(1)
+    }
+
+    fn set_word(&mut self, name: &str, value: &str) -> Result<()> {
+        match (name, value) {
+            ("durability", "sync") => self.durability = Durability::Sync,
+            ("durability", "buffered") => self.durability = Durability::Buffered,
+            ("read_mode", "mmap") => self.read_mode = ReadMode::Mmap,
+            ("read_mode", "pread") => self.read_mode = ReadMode::Pread,
+            ("create", "true") => self.create = true,
+            ("create", "false") => self.create = false,
+            ("background", "true") => self.background = true,
+            ("background", "false") => self.background = false,
+            ("durability", _) => return Err(invalid(name, value, "sync or buffered")),
+            ("read_mode", _) => return Err(invalid(name, value, "mmap or pread")),
+            _ => return Err(invalid(name, value, "true or false")),
+        }
+        Ok(())
+    }
+
+    /// Every knob that is a number.
+    fn numbers_mut(&mut self) -> [(&'static str, &mut u64); 14] {
+        [
+            ("memtable_bytes", &mut self.memtable_bytes),
+            ("wal_bytes", &mut self.wal_bytes),
+            ("segment_bytes", &mut self.segment_bytes),
+            ("block_bytes", &mut self.block_bytes),
+            ("history_block_bytes", &mut self.history_block_bytes),
+            ("history_level", &mut self.history_level),
+            ("l0_files_max", &mut self.l0_files_max),
+            ("history_windows_max", &mut self.history_windows_max),
+            ("cache_bytes", &mut self.cache_bytes),
+            ("key_bytes_max", &mut self.key_bytes_max),
+            ("value_bytes_max", &mut self.value_bytes_max),
+            ("transaction_bytes_max", &mut self.transaction_bytes_max),
+            ("transaction_operations_max", &mut self.transaction_operations_max),
+            ("metadata_bytes_max", &mut self.metadata_bytes_max),
+        ]
+    }
+}
+
+fn invalid(name: &str, value: &str, expected: impl Into<String>) -> Error {
+    let (name, value) = (name.to_owned(), value.to_owned());
+    ErrorKind::InvalidOption { name, value, expected: expected.into() }.into()
+}
+
+fn range_text(range: KnobRange) -> String {
+    format!("a number from {} to {}", range.min, range.max)
+}
+
+/// Parses a decimal number with an optional suffix that is a power of 1024.
+fn parse_number(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match text.get(digits.len()..)? {
+        "" | "B" => 1,
+        "K" | "k" | "KiB" => KIB,
+        "M" | "m" | "MiB" => MIB,
+        "G" | "g" | "GiB" => GIB,
+        _ => return None,
+    };
+    // `parse` alone would take a sign.
+    if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    digits.parse::<u64>().ok()?.checked_mul(unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_take_suffixes_and_nothing_else() {
+        let cases = [("0", 0), ("17", 17), ("64K", 65_536), ("2MiB", 2 << 20), ("3g", 3 << 30)];
+        for (text, number) in cases {
+            assert_eq!(parse_number(text), Some(number), "{text}");
+        }
+        for text in ["", "K", "+1", "-1", "1 K", "1T", "0x10", "1.5M", "99999999999999999999", "K1"]
+        {
+            assert_eq!(parse_number(text), None, "{text}");
+        }
+        assert_eq!(parse_number("18446744073709551615K"), None);
+    }
+
+    #[test]
+    fn every_number_knob_can_be_set_to_its_bounds_and_not_beyond() {
+        for knob in KNOBS {
+            let Some(range) = knob.range else { continue };
+            let mut options = Options::new();
+            let value = |options: &mut Options| {
+                options.numbers_mut().into_iter().find(|(n, _)| *n == knob.name).map(|(_, v)| *v)
+            };
+            assert_eq!(value(&mut options), Some(range.default), "{}", knob.name);
+            for bound in [range.min, range.max] {
+                options.set(knob.name, &bound.to_string()).unwrap();
+                assert_eq!(value(&mut options), Some(bound), "{}", knob.name);
+                options.validate().unwrap();
+            }
+            let before = value(&mut options);
+            assert!(options.set(knob.name, &(range.max + 1).to_string()).is_err());
+            if range.min > 0 {
+                assert!(options.set(knob.name, &(range.min - 1).to_string()).is_err());
+            }
+            assert_eq!(value(&mut options), before, "{}: changed by an error", knob.name);
+        }
+    }
+
+    #[test]
+    fn words_are_checked() {
+        let mut options = Options::new();
+        options.set("durability", "buffered").unwrap();
+        assert_eq!(options.durability, Durability::Buffered);
+        options.set("read_mode", "pread").unwrap();
+        assert_eq!(options.read_mode, ReadMode::Pread);
+        options.set("background", "false").unwrap();
+        assert!(!options.background);
+        for (name, value) in [("durability", "Sync"), ("read_mode", ""), ("create", "yes")] {
+            assert!(options.set(name, value).is_err());
+        }
+    }
+
+    #[test]
+    fn a_setter_is_checked_on_open() {
+        assert!(Options::new().memtable_bytes(16 << 10).validate().is_ok());
+        let error = Options::new().memtable_bytes(1).validate().unwrap_err();
+        assert!(error.to_string().contains("memtable_bytes=1"), "{error}");
+    }
+}

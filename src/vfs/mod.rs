@@ -1,0 +1,204 @@
+//! Every file operation of the store goes through here.
+//!
+//! The traits are small on purpose: what the engine does not need, it cannot get wrong, and the
+//! simulators do not have to model. There are three implementations:
+//!
+//! - [`OsVfs`], the operating system's files;
+//! - [`MemoryVfs`], a simulated disk that knows what would survive a power cut;
+//! - [`FaultVfs`], which stands before either and makes chosen operations fail.
+//!
+//! What a store may rely on, and what it may not, is the contract of the two traits. Invariants:
+//!
+//! 1. Bytes written are durable after a later [`File::sync_data`] on *that* file has succeeded, and
+//!    not before. Until then any subset of their 512-byte sectors may be on the device.
+//! 2. A new, renamed or removed name is durable after a later [`Vfs::sync_dir`] on its directory has
+//!    succeeded. Directories made by [`Vfs::create_dir_all`] are durable on return.
+//! 3. After a sync has failed, what it should have made durable may be lost for good even if a
+//!    later one succeeds.
+//! 4. Reads see what was written, synced or not.
+
+#![expect(clippy::missing_errors_doc, reason = "the errors are the system's, whatever they are")]
+
+mod fault;
+mod memory;
+mod mmap;
+mod os;
+
+use std::fmt::Debug;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+pub use fault::{Fault, FaultVfs, Operation};
+pub use memory::{CrashMode, MemoryVfs};
+pub use mmap::Map;
+pub use os::OsVfs;
+
+/// Size of the unit that a device writes whole or not at all.
+pub const SECTOR_BYTES: u64 = 512;
+
+/// What a file is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "there is nothing else to open a file for")]
+pub enum Access {
+    /// Reading only.
+    Read,
+    /// Reading and writing.
+    Write,
+}
+
+/// A name in a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DirEntry {
+    /// The name, without the directory. Bytes that are not UTF-8 are replaced.
+    pub name: String,
+    /// Length of the file; zero for a directory.
+    pub bytes: u64,
+    /// Whether it is a directory.
+    pub is_dir: bool,
+}
+
+/// A file system.
+///
+/// Implementations must be usable from many threads at once.
+pub trait Vfs: Send + Sync + Debug {
+    /// Makes a directory and its parents, only for the owner to read. What it makes is durable on
+    /// return. An existing directory is left as it is.
+    fn create_dir_all(&self, path: &Path) -> io::Result<()>;
+
+    /// Makes a file that must not exist yet, for reading and writing, only for the owner to read.
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn File>>;
+
+    /// Opens an existing regular file. A symbolic link is refused where the system allows.
+    fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn File>>;
+
+    /// Renames a file, replacing what has the new name, in one step.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// Removes the name of a file. Who has it open or mapped keeps reading it.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+
+    /// The names in a directory, sorted.
+    fn list(&self, path: &Path) -> io::Result<Vec<DirEntry>>;
+
+    /// Makes the names in a directory durable.
+    fn sync_dir(&self, path: &Path) -> io::Result<()>;
+
+    /// Whether there is something with this name; a link counts, wherever it points.
+    fn exists(&self, path: &Path) -> io::Result<bool>;
+
+    /// Takes the exclusive lock that is named by a file, making the file if it is absent. The lock
+    /// is held until the guard is dropped, and by this process only as long as it lives.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::WouldBlock`] if anybody holds it, in this process or another.
+    fn lock(&self, path: &Path) -> io::Result<LockGuard>;
+}
+
+/// A held lock; dropping it releases the lock.
+pub type LockGuard = Box<dyn LockHeld>;
+
+/// What a [`LockGuard`] holds.
+pub trait LockHeld: Send + Sync + Debug {}
+
+/// An open file.
+///
+/// Reads and writes name their offset, so that one handle can be shared by threads.
+pub trait File: Send + Sync + Debug {
+    /// Reads at an offset. Zero bytes mean the end of the file (or an empty buffer).
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+
+    /// Writes at an offset, extending the file if need be; a gap reads as zeros.
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize>;
+
+    /// Makes the bytes and the length of the file durable.
+    fn sync_data(&self) -> io::Result<()>;
+
+    /// As [`File::sync_data`], and the other metadata of the file too.
+    fn sync_all(&self) -> io::Result<()>;
+
+    /// Cuts the file, or extends it with zeros.
+    fn set_len(&self, bytes: u64) -> io::Result<()>;
+
+    /// Length of the file.
+    fn len(&self) -> io::Result<u64>;
+
+    /// Whether the file has no bytes.
+    fn is_empty(&self) -> io::Result<bool> {
+        Ok(self.len()? == 0)
+    }
+
+    /// Maps the first `bytes` of a file that nobody changes any more.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::UnexpectedEof`] if the file is shorter.
+    fn map(&self, bytes: u64) -> io::Result<Map>;
+
+    /// Forgets, in a simulated disk, that something is still to be written: what a failed sync does
+    /// on many systems. For the fault injector.
+    #[doc(hidden)]
+    fn lose_unsynced(&self) {}
+}
+
+impl dyn File + '_ {
+    /// Fills the buffer from an offset, through short reads and interruptions.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::UnexpectedEof`] if the file ends before the buffer is full.
+    pub fn read_exact_at(&self, mut buffer: &mut [u8], mut offset: u64) -> io::Result<()> {
+        while !buffer.is_empty() {
+            match self.read_at(buffer, offset) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => {
+                    buffer = buffer.get_mut(count..).ok_or_else(bad_count)?;
+                    offset += count as u64;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes all bytes at an offset, through short writes and interruptions.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::WriteZero`] if the file takes no more.
+    pub fn write_all_at(&self, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
+        while !bytes.is_empty() {
+            match self.write_at(bytes, offset) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => {
+                    bytes = bytes.get(count..).ok_or_else(bad_count)?;
+                    offset += count as u64;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads `count` bytes from an offset. Whoever calls has bounded `count`.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::UnexpectedEof`] if the file ends before.
+    pub fn read_vec_at(&self, count: usize, offset: u64) -> io::Result<Vec<u8>> {
+        let mut buffer = Vec::new();
+        buffer.try_reserve_exact(count).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        buffer.resize(count, 0);
+        self.read_exact_at(&mut buffer, offset)?;
+        Ok(buffer)
+    }
+}
+
+/// A file that claims to have read or written more than it was given.
+fn bad_count() -> io::Error {
+    io::Error::other("the file reports more bytes than were asked for")
+}
