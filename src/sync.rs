@@ -6,7 +6,7 @@
 /// Atomics and locks that are never replaced by a model checker's.
 pub(crate) mod plain {
     pub(crate) use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-    pub(crate) use std::sync::{Mutex, MutexGuard, PoisonError};
+    pub(crate) use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
     /// Locks, ignoring that another thread may have panicked while it held the lock: the data
     /// behind these locks is consistent between any two statements.
