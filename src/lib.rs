@@ -1,7 +1,11 @@
 //! annals.
 
 pub mod clock;
+#[allow(dead_code, unused_imports, reason = "the engine that uses it is still to come")]
+mod commit;
 mod error;
+#[allow(dead_code, unused_imports, reason = "the engine that uses it is still to come")]
+mod index;
 mod kv;
 mod options;
 #[allow(dead_code, unused_imports, reason = "the engine that reads segments is still to come")]
