@@ -5,9 +5,8 @@
 use annals_format::batch::{self, FramesCrc};
 use annals_format::checksum::{FileSeed, crc, crc_unplaced};
 use annals_format::sector::{DATA_BYTES, PAGE_BYTES, SECTOR_BYTES};
+use annals_format::segment::{FOOTER_BYTES, HEADER_BYTES};
 use annals_format::{FileKind, Place, StoreId, frame, wal_file};
-
-use crate::STORE;
 
 fn u32_at(bytes: &[u8], offset: usize) -> Option<usize> {
     let word = bytes.get(offset..)?.first_chunk()?;
@@ -34,13 +33,13 @@ fn crc_at_end(bytes: &mut [u8], place: &Place) -> Option<()> {
     put(bytes, end, &crc.to_le_bytes())
 }
 
-/// One frame at the start of `bytes`; answers how long it is.
-pub(crate) fn frame(bytes: &mut [u8]) -> Option<usize> {
+/// One frame of `store` at the start of `bytes`; answers how long it is.
+pub(crate) fn frame(bytes: &mut [u8], store: &StoreId) -> Option<usize> {
     let (header, payload) = (u32_at(bytes, 4)?, u32_at(bytes, 8)?);
     let end = header.checked_add(payload)?;
-    let payload_crc = crc_unplaced(&STORE, b'p', bytes.get(header..end)?);
+    let payload_crc = crc_unplaced(store, b'p', bytes.get(header..end)?);
     put(bytes, 12, &payload_crc.to_le_bytes())?;
-    let header_crc = crc_unplaced(&STORE, b'h', bytes.get(..header.checked_sub(4)?)?);
+    let header_crc = crc_unplaced(store, b'h', bytes.get(..header.checked_sub(4)?)?);
     put(bytes, header - 4, &header_crc.to_le_bytes())?;
     Some(end)
 }
@@ -93,8 +92,8 @@ pub(crate) fn segment_end(bytes: &mut [u8], seed: FileSeed, offset: u64) -> Opti
 
 /// A whole WAL file: header, batches with their frames, and the trailer of every sector that is
 /// not all zero.
-pub(crate) fn wal_file(bytes: &mut [u8], number: u64) -> Option<()> {
-    let place = crate::place(FileKind::Wal, number);
+pub(crate) fn wal_file(bytes: &mut [u8], store: StoreId, number: u64) -> Option<()> {
+    let place = Place::start_of(store, FileKind::Wal, number);
     let mut header: Vec<u8> = bytes.get(..wal_file::BYTES)?.to_vec();
     crc_at_end(&mut header, &place)?;
     put(bytes, 0, &header)?;
@@ -145,7 +144,7 @@ fn one_batch(
     } else {
         let (mut frames_crc, mut at) = (FramesCrc::default(), 0);
         while let Some(rest) = content.get_mut(at..).filter(|rest| !rest.is_empty()) {
-            let length = frame(rest).filter(|&length| length >= frame::BYTES_MIN)?;
+            let length = frame(rest, &place.store).filter(|&length| length >= frame::BYTES_MIN)?;
             frames_crc.push(rest);
             at += length;
         }
@@ -158,4 +157,35 @@ fn one_batch(
         put(sector, 0, data)?;
     }
     Some(((sectors * SECTOR_BYTES).next_multiple_of(PAGE_BYTES), crc))
+}
+
+/// A whole segment: its header, its footer, and between them whatever the footer finds.
+pub(crate) fn segment_file(bytes: &mut [u8], place: &Place) -> Option<()> {
+    let seed = FileSeed::new(place);
+    let footer_at = bytes.len().checked_sub(FOOTER_BYTES)?;
+    segment_end(bytes.get_mut(..HEADER_BYTES)?, seed, 0)?;
+    let footer = bytes.get(footer_at..)?.to_vec();
+    segment_end(bytes.get_mut(footer_at..)?, seed, footer_at as u64)?;
+    let offset = |at| usize::try_from(u64_at(&footer, at)?).ok();
+    let (index, filter, dictionary) = (offset(112)?, offset(136)?, offset(152)?);
+    let mut at = HEADER_BYTES;
+    while at < index {
+        let length = u32_at(bytes, at.checked_add(8)?)?.checked_add(24)?;
+        let block = bytes.get_mut(at..at.checked_add(length)?)?;
+        crc_in_header(block, 20, seed, at as u64)?;
+        at += length;
+    }
+    while at < filter {
+        let length = u32_at(bytes, at.checked_add(8)?)?;
+        let page = bytes.get_mut(at..at.checked_add(length.max(24))?)?;
+        crc_in_header(page, 20, seed, at as u64)?;
+        at += page.len();
+    }
+    if filter < dictionary {
+        crc_in_header(bytes.get_mut(filter..dictionary)?, 28, seed, filter as u64)?;
+    }
+    if dictionary < footer_at {
+        crc_in_header(bytes.get_mut(dictionary..footer_at)?, 12, seed, dictionary as u64)?;
+    }
+    Some(())
 }

@@ -3,8 +3,8 @@
 use annals_format::batch::{self, BatchHeader, BatchKind, FramesCrc};
 use annals_format::checksum::FileSeed;
 use annals_format::frame::{self, Binding, Frame, FrameSize, Op};
-use annals_format::sector::{PAGE_BYTES, SECTOR_BYTES, Sector};
 use annals_format::seal::Seal;
+use annals_format::sector::{PAGE_BYTES, SECTOR_BYTES, Sector};
 use annals_format::wal_file::WalFileHeader;
 use annals_format::{FileKind, Place};
 
@@ -20,7 +20,7 @@ pub(crate) fn frame(data: &[u8]) -> bool {
     let flags = input.byte();
     let mut bytes = input.0.to_vec();
     if flags & FIX != 0 {
-        let _ = fix::frame(&mut bytes);
+        let _ = fix::frame(&mut bytes, &STORE);
     }
     check_frame(&bytes).is_some()
 }
@@ -60,7 +60,7 @@ pub(crate) fn file(data: &[u8]) -> bool {
     let pages = usize::from(input.byte() % 16) + 2;
     let mut bytes = unpack(input.0, pages * PAGE_BYTES);
     if flags & FIX != 0 {
-        let _ = fix::wal_file(&mut bytes, FILE);
+        let _ = fix::wal_file(&mut bytes, STORE, FILE);
     }
     let walked = walk(&bytes) > 0;
     crate::dir::recover_wal(&bytes, flags);
