@@ -250,6 +250,8 @@ impl BodyBuilder {
         let block = RawBlock { body: std::mem::take(&mut self.out), entry_count: self.entry_count };
         self.restarts.clear();
         self.entry_count = 0;
+        self.run_start = 0;
+        self.run_entries = 0;
         self.neighbour.present = false;
         block
     }

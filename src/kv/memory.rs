@@ -94,7 +94,14 @@ impl Future for Ticket {
 pub(crate) struct Outcome {
     pub(crate) position: Position,
     pub(crate) changed: bool,
+    pub(crate) durability: Durability,
     pub(crate) ticket: Ticket,
+}
+
+impl Outcome {
+    pub(crate) fn wait(&self) -> Result<()> {
+        self.ticket.wait()
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -183,7 +190,7 @@ impl Engine {
         match evaluate(&snapshot)? {
             Step::Read => {
                 let (position, changed) = (snapshot.position, false);
-                Ok(Outcome { position, changed, ticket: Ticket {} })
+                Ok(Outcome { position, changed, durability: Durability::Sync, ticket: Ticket {} })
             }
             Step::Write(plan) => self.order(plan),
         }
@@ -248,7 +255,7 @@ impl Engine {
             let Position { revision, time, .. } = at;
             state.log.push(Transaction { revision, time, metadata: plan.metadata, events });
         }
-        Ok(Outcome { position: at, changed: true, ticket: Ticket {} })
+        Ok(Outcome { position: at, changed: true, durability: Durability::Sync, ticket: Ticket {} })
     }
 
     pub(crate) fn log(&self) -> Vec<Transaction> {

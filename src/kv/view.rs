@@ -2,13 +2,13 @@
 //!
 //! Every iterator here is lazy, bounded in memory, owns what it needs, and ends after an error.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 
 use super::eval::reads::key_value;
 use super::range::{AsKeyRange, KeyRange};
 use super::seam::{self, Engine};
 use super::space;
-use super::types::{Change, ChangeKind, Diff, KeyValue, Transaction, Version};
+use super::types::{Change, ChangeKind, Diff, KeyValue, Origin, Transaction, Version};
 
 /// The store as of one revision.
 ///
@@ -16,12 +16,13 @@ use super::types::{Change, ChangeKind, Diff, KeyValue, Transaction, Version};
 /// whatever is compacted meanwhile. Cloning is cheap.
 #[derive(Clone, Debug)]
 pub struct View {
+    engine: Engine,
     view: seam::View,
 }
 
 impl View {
-    pub(super) fn new(view: seam::View) -> Self {
-        Self { view }
+    pub(super) fn new(engine: &Engine, view: seam::View) -> Self {
+        Self { engine: engine.clone(), view }
     }
 
     /// The revision the view shows.
@@ -77,7 +78,7 @@ impl View {
 
     /// The retained versions of `key` up to the view's revision, newest first.
     pub fn history(&self, key: impl AsRef<[u8]>) -> History {
-        History::new(&self.view, key.as_ref())
+        History::new(&self.engine, Ok(&self.view), key.as_ref())
     }
 }
 
@@ -158,15 +159,37 @@ impl std::iter::FusedIterator for RangeIter {}
 pub struct History {
     versions: Option<seam::History>,
     error: Option<Error>,
+    engine: Engine,
+    with_origin: bool,
 }
 
 impl History {
-    pub(super) fn new(view: &seam::View, key: &[u8]) -> Self {
-        Self { versions: Some(seam::history(view, &space::user(key))), error: None }
+    pub(super) fn new(engine: &Engine, view: Result<&seam::View>, key: &[u8]) -> Self {
+        let (versions, error) = match view {
+            Ok(view) => (Some(seam::history(view, &space::user(key))), None),
+            Err(error) => (None, Some(error)),
+        };
+        Self { versions, error, engine: engine.clone(), with_origin: false }
     }
 
-    pub(super) fn failed(error: Error) -> Self {
-        Self { versions: None, error: Some(error) }
+    /// Looks up the time and metadata of each version's transaction, too: one more read each.
+    pub fn with_origin(mut self) -> Self {
+        self.with_origin = true;
+        self
+    }
+
+    fn step(&mut self) -> Option<Result<Version>> {
+        if let Some(error) = self.error.take() {
+            return Some(Err(error));
+        }
+        let found = self.versions.as_mut()?.next()?.and_then(|found| {
+            let mut version = version(found);
+            if self.with_origin {
+                version.origin = origin(&self.engine, version.mod_revision)?;
+            }
+            Ok(version)
+        });
+        Some(found)
     }
 }
 
@@ -174,14 +197,11 @@ impl Iterator for History {
     type Item = Result<Version>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if let Some(error) = self.error.take() {
-            return Some(Err(error));
-        }
-        let item = self.versions.as_mut()?.next();
+        let item = self.step();
         if !matches!(item, Some(Ok(_))) {
             self.versions = None;
         }
-        Some(item?.map(version))
+        item
     }
 }
 
@@ -198,6 +218,19 @@ fn version(version: seam::HistoryRecord) -> Version {
         mod_revision: kv.mod_revision,
         version: kv.version,
         lease: kv.lease,
+        origin: None,
+    }
+}
+
+/// The origin of a revision, where its transaction is still kept.
+fn origin(engine: &Engine, revision: u64) -> Result<Option<Origin>> {
+    match seam::log(engine, Some(revision), revision + 1) {
+        Ok(mut log) => {
+            let found = log.next().transpose()?;
+            Ok(found.map(|found| Origin { time: found.time, metadata: found.metadata }))
+        }
+        Err(error) if matches!(error.kind(), ErrorKind::Compacted { .. }) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

@@ -35,11 +35,14 @@ impl ConcatCursor {
 
     /// Goes to the first entry at or after (`key`, `at`).
     pub(crate) fn seek(&mut self, key: &[u8], at: u64) -> Result<()> {
-        let index =
+        let mut index =
             self.segments.partition_point(|segment| segment.meta().last_key.as_slice() < key);
-        if self.open(index) {
+        while self.open(index) {
             self.in_cursor(|cursor| cursor.seek(key, at))?;
-            self.skip_forward()?;
+            if self.entry().is_some() {
+                break;
+            }
+            index += 1;
         }
         Ok(())
     }

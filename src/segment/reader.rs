@@ -209,9 +209,6 @@ impl Segment {
 
     /// Reads and checks header and footer, and maps the file.
     fn read_ends(&self) -> Result<Opened> {
-        let header = self.read(0, HEADER_BYTES)?;
-        let header =
-            Header::decode(&header, &self.place).map_err(|error| damaged(&self.path, 0, &error))?;
         let footer_bytes = FOOTER_BYTES as u64;
         let Some(footer_offset) =
             self.meta.bytes.checked_sub(footer_bytes).filter(|at| *at >= HEADER_BYTES as u64)
@@ -219,6 +216,9 @@ impl Segment {
             let found = format!("{} bytes", self.meta.bytes);
             return Err(Error::corrupt(&self.path, 0, "segment", "header and footer", found));
         };
+        let header = self.read(0, HEADER_BYTES)?;
+        let header =
+            Header::decode(&header, &self.place).map_err(|error| damaged(&self.path, 0, &error))?;
         let footer = self.read(footer_offset, FOOTER_BYTES)?;
         let footer = Footer::decode(&footer, &self.place.at(footer_offset))
             .map_err(|error| damaged(&self.path, footer_offset, &error))?;

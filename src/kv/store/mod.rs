@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::options::{Durability, Options};
+use crate::options::Options;
 use crate::sync::plain::{AtomicI64, AtomicU64, Ordering};
 
 use super::eval::check::{self, Limits};
@@ -53,7 +53,6 @@ pub struct Store {
 #[derive(Debug)]
 struct Shared {
     limits: Limits,
-    durability: Durability,
     /// 1 once there may be leases. Set before the first one is granted and never unset, so that
     /// stores without leases need not look for the old lease of every key they write.
     leases: AtomicU64,
@@ -126,7 +125,6 @@ impl Store {
         let leases = lease_table::any(&engine.latest()?)?;
         let shared = Shared {
             limits: Limits::of(options),
-            durability: options.durability,
             leases: AtomicU64::new(u64::from(leases)),
             next_lease: AtomicI64::new(options.clock.now_micros()),
         };
@@ -155,16 +153,16 @@ impl Store {
     /// # Ok::<(), annals::Error>(())
     /// ```
     pub fn compact(&self, revision: u64) -> Result<Commit> {
-        let options = CommitOptions::default();
         if revision == 0 {
-            let ((), done) = self.write(&options, |evaluation| evaluation.compact_to_zero())?;
-            return self.acknowledge(done, &options);
+            let ((), done) =
+                self.write(&CommitOptions::default(), |evaluation| evaluation.compact_to_zero())?;
+            return done.acknowledge();
         }
         let outcome = self.engine.transact(None, &mut |snapshot| {
             check::compactable(snapshot, revision)?;
             Ok(Step::Write(Plan { compact: Some(revision), ..Plan::default() }))
         })?;
-        self.acknowledge(write::Done { base: revision, outcome }, &options)
+        write::Done { base: revision, outcome }.acknowledge()
     }
 
     /// Makes everything acknowledged so far durable, also what was acknowledged `Buffered`.

@@ -62,7 +62,7 @@ impl Store {
     ///
     /// [`Closed`](crate::ErrorKind::Closed).
     pub fn latest(&self) -> Result<View> {
-        Ok(View::new(self.engine.latest()?))
+        Ok(View::new(&self.engine, self.engine.latest()?))
     }
 
     /// The store as of `revision`.
@@ -76,7 +76,7 @@ impl Store {
         if revision == 0 {
             return Err(check::no_revision_zero());
         }
-        Ok(View::new(self.engine.view(revision)?))
+        Ok(View::new(&self.engine, self.engine.view(revision)?))
     }
 
     /// The store as of a time, in microseconds since the Unix epoch: the last revision ordered
@@ -104,10 +104,8 @@ impl Store {
     /// # Ok::<(), annals::Error>(())
     /// ```
     pub fn history(&self, key: impl AsRef<[u8]>) -> History {
-        match self.engine.latest() {
-            Ok(view) => History::new(&view, key.as_ref()),
-            Err(error) => History::failed(error),
-        }
+        let view = self.engine.latest();
+        History::new(&self.engine, view.as_ref().map_err(Clone::clone), key.as_ref())
     }
 
     /// What differs between the state at `from` and the state at `to`, in key order.

@@ -28,9 +28,16 @@ impl Done {
         Patch { base: self.base, revision: self.revision() }
     }
 
+    /// Waits until the write may be acknowledged.
+    pub(super) fn acknowledge(self) -> Result<Commit> {
+        let seam::Outcome { position, durability, .. } = self.outcome;
+        self.wait()?;
+        Ok(Commit { revision: position.revision, time: position.time, durability })
+    }
+
     /// Waits until the answer may leave.
     pub(super) fn wait(self) -> Result<()> {
-        self.outcome.ticket.wait()
+        self.outcome.wait()
     }
 }
 
@@ -53,7 +60,7 @@ impl Store {
         self.limits().put(&request)?;
         let options = CommitOptions::default();
         let (_, done) = self.write(&options, |evaluation| evaluation.single_put(&request))?;
-        self.acknowledge(done, &options)
+        done.acknowledge()
     }
 
     /// Writes a key with a lease, keeping its value, returning what it was before, and so on.
@@ -189,7 +196,9 @@ impl Store {
         } else {
             Outcome::Failed { as_of: revision }
         };
-        Ok(Ticket { ticket: done.outcome.ticket, response: Some(response), outcome })
+        let seam::Outcome { ticket, durability, .. } = done.outcome;
+        let ticket = (durability == Durability::Sync).then_some(ticket);
+        Ok(Ticket { ticket, response, outcome })
     }
 
     /// Evaluates until the plan finds its place in the order.
@@ -211,7 +220,6 @@ impl Store {
                 Some(plan) if !refused => Step::Write(seam::Plan {
                     time: options.time,
                     metadata: options.metadata.clone(),
-                    buffered: options.durability == Some(Durability::Buffered),
                     ..plan
                 }),
                 _ => Step::Read,
@@ -220,18 +228,10 @@ impl Store {
         match decided {
             Some((Ok(answer), base)) => Ok((answer, Done { base, outcome })),
             Some((Err(error), _)) => {
-                outcome.ticket.wait()?;
+                outcome.wait()?;
                 Err(error)
             }
             None => Err(crate::error::ErrorKind::Closed.into()),
         }
-    }
-
-    /// Waits until a write may be acknowledged.
-    pub(super) fn acknowledge(&self, done: Done, options: &CommitOptions) -> Result<Commit> {
-        let position = done.outcome.position;
-        done.wait()?;
-        let durability = options.durability.unwrap_or(self.shared.durability);
-        Ok(Commit { revision: position.revision, time: position.time, durability })
     }
 }
