@@ -6,6 +6,8 @@ mod group;
 mod order;
 mod plan;
 mod replay;
+#[cfg(test)]
+mod tests;
 mod ticket;
 mod world;
 

@@ -19,6 +19,9 @@ use crate::sync::{Arc, AtomicPtr, Ordering};
 /// Values up to this size are copied out of a generation; longer ones keep it alive.
 const COPY_BYTES_MAX: usize = 1024;
 
+/// What a generation needs beside its budget: its root and `ABSENT`.
+const ROOT_BYTES: usize = 1024;
+
 /// How much a generation can take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GenerationSize {
@@ -63,9 +66,11 @@ impl GenerationSize {
         let key_node = size_of::<KeyNode>() + HEIGHT_MAX * size_of::<AtomicPtr<KeyNode>>();
         let per_key = key_node + size_of::<Version>() + 2 * super::arena::ALIGN;
         let node = node_layout(size.op_count, size).0.size();
-        let arena_bytes = [keys.saturating_mul(per_key), key_bytes, node, 2 * CHUNK_BYTES]
-            .into_iter()
-            .fold(0, usize::saturating_add);
+        let parts = [keys.saturating_mul(per_key), key_bytes, node];
+        let needed = parts.into_iter().fold(0, usize::saturating_add);
+        // What is lost at the ends of chunks, if there is more than one.
+        let lost = if needed < CHUNK_BYTES / 2 { 0 } else { needed / 8 + 2 * CHUNK_BYTES };
+        let arena_bytes = needed.saturating_add(lost);
         Self { arena_bytes, keys }
     }
 
@@ -81,7 +86,7 @@ impl GenerationSize {
 impl Generation {
     /// An empty generation. Its root has no place yet: the chain gives it one.
     pub(crate) fn new(id: u64, size: GenerationSize) -> Arc<Self> {
-        let arena = Arena::new(size.arena_bytes.saturating_add(CHUNK_BYTES / 16));
+        let arena = Arena::new(size.arena_bytes.saturating_add(ROOT_BYTES));
         let absent = place(&arena, Version::end(None));
         let root = place(&arena, Node::new(NodeParts::root(ptr::null())));
         let (Some(absent), Some(root)) = (absent, root) else {

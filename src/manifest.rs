@@ -1,0 +1,432 @@
+//! The manifest on disk: which one is in force, and how a new one takes its place.
+//!
+//! ```text
+//! MANIFEST-n.tmp  written whole, synced, renamed to MANIFEST-n, directory synced
+//! CURRENT.tmp     written whole, synced, renamed to CURRENT, directory synced: now n is in force
+//! MANIFEST-m      removed, for every other m
+//! ```
+//!
+//! Invariants:
+//! 1. `CURRENT` always names a manifest that is complete and durable under its name.
+//! 2. A file without the suffix `.tmp` is complete.
+//! 3. A directory without `CURRENT` holds no acknowledged data: either nothing was ever stored
+//!    there, or the crash came while the store was being made. Anything else is corruption.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use annals_format::current::{BYTES as CURRENT_BYTES, Current};
+use annals_format::limits::MANIFEST_BYTES_MAX;
+use annals_format::name::{CURRENT, FileName, LOCK, SEGMENT_DIR, UNFINISHED, WAL_DIR};
+use annals_format::{DecodeError, FileKind, Manifest, Problem};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::vfs::{Access, Vfs};
+
+/// How often a reader looks again when the manifest it was about to read has been replaced.
+const ATTEMPTS: u32 = 16;
+
+/// Loads and stores the manifest of one store.
+#[derive(Debug, Clone)]
+pub(crate) struct ManifestStore {
+    vfs: Arc<dyn Vfs>,
+    dir: PathBuf,
+}
+
+impl ManifestStore {
+    /// The manifest of the store in `dir`.
+    pub(crate) fn new(vfs: Arc<dyn Vfs>, dir: impl Into<PathBuf>) -> Self {
+        Self { vfs, dir: dir.into() }
+    }
+
+    /// Reads the manifest in force; `None` if there is no store here and one may be made: the
+    /// directory is absent, empty, or holds what a crash left of an unfinished start.
+    ///
+    /// # Errors
+    /// - [`ErrorKind::NotAStore`]: there are other things in the directory;
+    /// - [`ErrorKind::Corrupt`]: a store without `CURRENT`, or files that do not decode or do not
+    ///   belong together;
+    /// - [`ErrorKind::UnsupportedVersion`].
+    pub(crate) fn load(&self) -> Result<Option<Manifest>> {
+        let mut attempt = 1;
+        loop {
+            let Some(current) = self.read_current()? else {
+                self.check_no_store()?;
+                return Ok(None);
+            };
+            match self.read_manifest(&current) {
+                Ok(manifest) => return Ok(Some(manifest)),
+                // A live writer may have put another one in force meanwhile.
+                Err(error) => {
+                    if attempt == ATTEMPTS || self.read_current()?.as_ref() == Some(&current) {
+                        return Err(error);
+                    }
+                    attempt += 1;
+                }
+            }
+        }
+    }
+
+    /// Puts this manifest in force under the next number, which it sets. On return it is durable.
+    ///
+    /// # Errors
+    /// After an error either the old or the new manifest is in force when the store is reopened:
+    /// go on only after reopening.
+    pub(crate) fn store(&self, manifest: &mut Manifest) -> Result<()> {
+        manifest.number += 1;
+        let (bytes, stamp) = manifest.encode();
+        if stamp.bytes > MANIFEST_BYTES_MAX {
+            let what = format!("a manifest of {} bytes is too long", stamp.bytes);
+            return Err(Error::invalid(what));
+        }
+        let name = FileName::new(FileKind::Manifest, manifest.number);
+        self.replace(&name.to_string(), &bytes)?;
+        let current = Current { store: manifest.store, manifest: stamp };
+        self.replace(CURRENT, &current.encode())?;
+        self.remove_others(manifest.number)
+    }
+
+    /// Removes manifests other than `number` and files that were never finished. What is lost
+    /// with them is nothing: they are not in force.
+    pub(crate) fn remove_others(&self, number: u64) -> Result<()> {
+        for name in self.names()? {
+            let other = FileName::parse(&name)
+                .is_some_and(|name| name.kind == FileKind::Manifest && name.number != number);
+            let unfinished = name.strip_suffix(UNFINISHED).and_then(FileName::parse).is_some();
+            if other || unfinished {
+                let path = self.dir.join(&name);
+                match self.vfs.remove(&path) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                        return Err(Error::io("remove", &path, error));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a file whole under another name, syncs it, renames it, and syncs the name.
+    fn replace(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        let unfinished = self.dir.join(format!("{name}{UNFINISHED}"));
+        match self.vfs.remove(&unfinished) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(Error::io("remove", &unfinished, error));
+            }
+            _ => {}
+        }
+        let created = self.vfs.create(&unfinished);
+        let file = created.map_err(|error| Error::io("create", &unfinished, error))?;
+        file.write_all_at(bytes, 0).map_err(|error| Error::io("write", &unfinished, error))?;
+        file.sync_all().map_err(|error| Error::io("sync", &unfinished, error))?;
+        let renamed = self.vfs.rename(&unfinished, &self.dir.join(name));
+        renamed.map_err(|error| Error::io("rename", &unfinished, error))?;
+        let synced = self.vfs.sync_dir(&self.dir);
+        synced.map_err(|error| Error::io("sync directory", &self.dir, error))
+    }
+
+    fn read_current(&self) -> Result<Option<Current>> {
+        let path = self.dir.join(CURRENT);
+        // One byte more than it may have, so that a longer file shows.
+        let Some(bytes) = self.read(&path, CURRENT_BYTES as u64 + 1)? else { return Ok(None) };
+        let decoded = Current::decode(&bytes);
+        decoded.map(Some).map_err(|error| undecodable(&path, &error))
+    }
+
+    fn read_manifest(&self, current: &Current) -> Result<Manifest> {
+        let stamp = current.manifest;
+        let path = self.dir.join(FileName::new(FileKind::Manifest, stamp.number).to_string());
+        let Some(bytes) = self.read(&path, MANIFEST_BYTES_MAX)? else {
+            return Err(Error::corrupt(path, 0, "manifest", "the file CURRENT names", "none"));
+        };
+        let manifest = Manifest::decode(&bytes).map_err(|error| undecodable(&path, &error))?;
+        let found = manifest.stamp();
+        if found != stamp || manifest.store != current.store {
+            let expected =
+                format!("number {}, {} bytes, {:#010x}", stamp.number, stamp.bytes, stamp.crc);
+            let found =
+                format!("number {}, {} bytes, {:#010x}", found.number, found.bytes, found.crc);
+            return Err(Error::corrupt(path, 0, "manifest", expected, found));
+        }
+        Ok(manifest)
+    }
+
+    /// Reads a small file of at most `bytes_max` bytes; `None` if there is none.
+    fn read(&self, path: &Path, bytes_max: u64) -> Result<Option<Vec<u8>>> {
+        let file = match self.vfs.open(path, Access::Read) {
+            Ok(file) => file,
+            Err(error) if is_absent(&error) => return Ok(None),
+            Err(error) => return Err(Error::io("open", path, error)),
+        };
+        let length = file.len().map_err(|error| Error::io("read length of", path, error))?;
+        let length = usize::try_from(length.min(bytes_max)).unwrap_or(usize::MAX);
+        let bytes = file.read_vec_at(length, 0);
+        bytes.map(Some).map_err(|error| Error::io("read", path, error))
+    }
+
+    /// Without `CURRENT`: checks that nothing here can be a store that lost it.
+    fn check_no_store(&self) -> Result<()> {
+        let lost = |file: PathBuf, found: String| {
+            let expected = "no data, as there is no CURRENT";
+            Err(Error::corrupt(file, 0, "store", expected, found))
+        };
+        for name in self.names()? {
+            let path = self.dir.join(&name);
+            match FileName::parse(&name) {
+                Some(manifest) => {
+                    if !self.is_unused(&path, manifest.number)? {
+                        return lost(path, "a manifest in use".to_owned());
+                    }
+                }
+                None if name == WAL_DIR || name == SEGMENT_DIR => {
+                    if let Some(file) = self.first_with_data(&path)? {
+                        return lost(path.join(&file), "data".to_owned());
+                    }
+                }
+                None if name == LOCK || name.starts_with('.') || name == "lost+found" => {}
+                None if name.strip_suffix(UNFINISHED).and_then(FileName::parse).is_some() => {}
+                None => {
+                    let detail = format!("it holds {name}");
+                    return Err(ErrorKind::NotAStore { path: self.dir.clone(), detail }.into());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a manifest is the first of a store that never got further.
+    fn is_unused(&self, path: &Path, number: u64) -> Result<bool> {
+        let Some(bytes) = self.read(path, MANIFEST_BYTES_MAX)? else { return Ok(true) };
+        let manifest = Manifest::decode(&bytes).map_err(|error| undecodable(path, &error))?;
+        let unused = Manifest::new(manifest.store);
+        Ok(number == 1
+            && manifest.files.is_empty()
+            && manifest.flushed_seq == unused.flushed_seq
+            && manifest.compacted == unused.compacted
+            && manifest.revision_floor == unused.revision_floor)
+    }
+
+    /// The first finished file of a directory that is not all zero.
+    fn first_with_data(&self, dir: &Path) -> Result<Option<String>> {
+        let entries = self.vfs.list(dir).map_err(|error| Error::io("list", dir, error))?;
+        for entry in entries {
+            if entry.is_dir || entry.name.ends_with(UNFINISHED) {
+                continue;
+            }
+            if !self.is_zero(&dir.join(&entry.name), entry.bytes)? {
+                return Ok(Some(entry.name));
+            }
+        }
+        Ok(None)
+    }
+
+    fn is_zero(&self, path: &Path, bytes: u64) -> Result<bool> {
+        const CHUNK: u64 = 1 << 20;
+        let opened = self.vfs.open(path, Access::Read);
+        let file = opened.map_err(|error| Error::io("open", path, error))?;
+        let mut offset = 0;
+        while offset < bytes {
+            let count = usize::try_from(CHUNK.min(bytes - offset)).unwrap_or(0);
+            let chunk = file.read_vec_at(count, offset);
+            let chunk = chunk.map_err(|error| Error::io("read", path, error))?;
+            if !annals_format::cursor::is_zero(&chunk) {
+                return Ok(false);
+            }
+            offset += CHUNK;
+        }
+        Ok(true)
+    }
+
+    /// The names in the store's directory; none if it does not exist.
+    fn names(&self) -> Result<Vec<String>> {
+        match self.vfs.list(&self.dir) {
+            Ok(entries) => Ok(entries.into_iter().map(|entry| entry.name).collect()),
+            Err(error) if is_absent(&error) => Ok(Vec::new()),
+            Err(error) => Err(Error::io("list", &self.dir, error)),
+        }
+    }
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound
+}
+
+fn undecodable(path: &Path, error: &DecodeError) -> Error {
+    if let Problem::Version { supported, found } = error.problem {
+        return ErrorKind::UnsupportedVersion { file: path.to_path_buf(), found, supported }.into();
+    }
+    let structure = format!("{} {}", error.structure, error.field);
+    Error::corrupt(path, error.offset, structure, error.problem.expected(), error.problem.found())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vfs::{CrashMode, FaultVfs, MemoryVfs};
+    use annals_format::{StoreId, WalFile};
+
+    const DIR: &str = "db";
+
+    fn manifest() -> Manifest {
+        let wal = vec![WalFile { number: 1, file_bytes: 65536, end: None }];
+        let options = vec![("wal_bytes".to_owned(), 65536)];
+        let times = vec![(1, -5), (7, 100)];
+        Manifest { wal, options, times, ..Manifest::new(StoreId([4; 16])) }
+    }
+
+    fn store(vfs: Arc<dyn Vfs>) -> ManifestStore {
+        ManifestStore::new(vfs, DIR)
+    }
+
+    fn stored(times: u64) -> (MemoryVfs, Manifest) {
+        let disk = MemoryVfs::new();
+        disk.create_dir_all(Path::new(DIR)).unwrap();
+        let mut manifest = manifest();
+        for floor in 1..=times {
+            manifest.revision_floor = floor;
+            store(Arc::new(disk.clone())).store(&mut manifest).unwrap();
+        }
+        (disk, manifest)
+    }
+
+    fn load(disk: &MemoryVfs) -> Result<Option<Manifest>> {
+        store(Arc::new(disk.clone())).load()
+    }
+
+    #[test]
+    fn what_was_stored_is_loaded_and_nothing_is_left_over() {
+        let (disk, manifest) = stored(3);
+        assert_eq!(manifest.number, 3);
+        assert_eq!(load(&disk).unwrap(), Some(manifest));
+        assert_eq!(disk.paths(), ["db/CURRENT", "db/MANIFEST-00000003"]);
+        assert_eq!(load(&MemoryVfs::new()).unwrap(), None);
+    }
+
+    #[test]
+    fn a_crash_at_every_operation_leaves_the_old_or_the_new_one() {
+        let (base, old) = stored(2);
+        let run = |faults: &FaultVfs| {
+            let mut new = Manifest { compacted: 9, ..old.clone() };
+            store(Arc::new(faults.clone())).store(&mut new)
+        };
+        let counting = FaultVfs::new(Arc::new(base.crash(0, CrashMode::KeepAll)));
+        run(&counting).unwrap();
+        for stop in 0..counting.op_count() {
+            for (seed, mode) in
+                [(0, CrashMode::LoseAll), (0, CrashMode::KeepAll), (stop, CrashMode::Random)]
+            {
+                let disk = base.crash(0, CrashMode::KeepAll);
+                let faults = FaultVfs::new(Arc::new(disk.clone()));
+                faults.stop_after(stop);
+                run(&faults).unwrap_err();
+                let disk = disk.crash(seed, mode);
+                let mut found = load(&disk).unwrap().unwrap();
+                assert!((found.number, found.compacted) == (2, 0) || found.compacted == 9);
+                // And the next one takes its place whatever was left.
+                store(Arc::new(disk.clone())).store(&mut found).unwrap();
+                assert_eq!(disk.paths().len(), 2, "{:?}", disk.paths());
+                assert_eq!(load(&disk).unwrap(), Some(found));
+            }
+        }
+    }
+
+    #[test]
+    fn an_unfinished_start_is_no_store() {
+        let base = MemoryVfs::new();
+        let run = |faults: &FaultVfs| -> Result<()> {
+            let vfs: Arc<dyn Vfs> = Arc::new(faults.clone());
+            vfs.create_dir_all(Path::new(DIR)).map_err(|error| Error::io("create", DIR, error))?;
+            store(vfs).store(&mut manifest())
+        };
+        let counting = FaultVfs::new(Arc::new(base.crash(0, CrashMode::KeepAll)));
+        run(&counting).unwrap();
+        for stop in 0..counting.op_count() {
+            let disk = base.crash(0, CrashMode::KeepAll);
+            let faults = FaultVfs::new(Arc::new(disk.clone()));
+            faults.stop_after(stop);
+            run(&faults).unwrap_err();
+            for (seed, mode) in [(stop, CrashMode::Random), (stop, CrashMode::KeepAll)] {
+                let found = load(&disk.crash(seed, mode)).unwrap();
+                assert!(found.is_none() || found == Some(Manifest { number: 1, ..manifest() }));
+            }
+        }
+    }
+
+    #[test]
+    fn every_flipped_bit_cut_and_extension_is_refused() {
+        let (disk, _) = stored(2);
+        for path in disk.paths() {
+            let bytes = disk.read(Path::new(&path)).unwrap();
+            let refused = |damaged: &[u8]| {
+                let image = disk.crash(0, CrashMode::KeepAll);
+                image.overwrite(Path::new(&path), damaged);
+                let error = load(&image).unwrap_err();
+                let damage = error.corruption().unwrap_or_else(|| panic!("{error}"));
+                assert_eq!(damage.file, Path::new(&path), "{damage}");
+            };
+            for bit in 0..bytes.len() * 8 {
+                let mut damaged = bytes.clone();
+                damaged[bit / 8] ^= 1 << (bit % 8);
+                refused(&damaged);
+            }
+            (0..bytes.len()).for_each(|cut| refused(&bytes[..cut]));
+            refused(&[bytes.as_slice(), &[0]].concat());
+            refused(&vec![0; bytes.len()]);
+        }
+    }
+
+    #[test]
+    fn files_that_do_not_belong_together_are_refused() {
+        let (disk, _) = stored(2);
+        let (older, _) = stored(1);
+        let (current, second) = (Path::new("db/CURRENT"), Path::new("db/MANIFEST-00000002"));
+        // An older CURRENT names a manifest that is gone.
+        let image = disk.crash(0, CrashMode::KeepAll);
+        image.overwrite(current, &older.read(current).unwrap());
+        assert!(load(&image).unwrap_err().corruption().is_some());
+        // An older manifest under the newer name.
+        let image = disk.crash(0, CrashMode::KeepAll);
+        let first = older.read(Path::new("db/MANIFEST-00000001")).unwrap();
+        image.overwrite(second, &first);
+        assert!(load(&image).unwrap_err().corruption().is_some());
+        // No CURRENT, though there is a manifest in use, or data.
+        let image = disk.crash(0, CrashMode::KeepAll);
+        image.remove(current).unwrap();
+        assert!(load(&image).unwrap_err().corruption().is_some());
+        for (path, bytes) in [("db/wal/00000001.wal", &[0, 1][..]), ("db/seg/00000001.l0", &[7])] {
+            let image = MemoryVfs::new();
+            image.create_dir_all(Path::new(path).parent().unwrap()).unwrap();
+            image.overwrite(Path::new(path), bytes);
+            assert!(load(&image).unwrap_err().corruption().is_some(), "{path}");
+            image.overwrite(Path::new(path), &[0; 9000]);
+            assert_eq!(load(&image).unwrap(), None);
+        }
+        // Somebody else's directory.
+        let image = MemoryVfs::new();
+        image.create_dir_all(Path::new(DIR)).unwrap();
+        image.overwrite(Path::new("db/notes.txt"), b"hello");
+        let error = load(&image).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::NotAStore { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_newer_format_is_named_and_damage_is_not_taken_for_it() {
+        let (disk, _) = stored(1);
+        let path = Path::new("db/CURRENT");
+        let mut bytes = disk.read(path).unwrap();
+        bytes[4] = 9;
+        disk.overwrite(path, &bytes);
+        assert!(load(&disk).unwrap_err().corruption().is_some());
+        // The same with a checksum that holds.
+        let place = annals_format::Place::start_of(StoreId([4; 16]), FileKind::Current, 0);
+        let crc = annals_format::checksum::crc(&place, &[&bytes[..60]]);
+        bytes[60..].copy_from_slice(&crc.to_le_bytes());
+        disk.overwrite(path, &bytes);
+        let error = load(&disk).unwrap_err();
+        assert!(matches!(
+            error.kind(),
+            ErrorKind::UnsupportedVersion { found: 9, supported: 1, .. }
+        ));
+    }
+}
