@@ -34,6 +34,7 @@ use crate::index::{Generation, Node, Position};
 use crate::sync::epoch::{self, Guard};
 use crate::sync::{
     Arc, AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, Thread, UnsafeCell, current, park,
+    yield_now,
 };
 
 /// The sync role and all that belongs to it.
@@ -333,7 +334,7 @@ impl Chain {
                 self.release();
                 return Ok(log);
             }
-            std::thread::yield_now();
+            yield_now();
         }
     }
 
