@@ -13,7 +13,7 @@
 /// Atomics and locks that are never replaced by a model checker's.
 pub(crate) mod plain {
     pub(crate) use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
-    pub(crate) use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+    pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
     /// Locks, ignoring that another thread may have panicked while it held the lock: the data
     /// behind these locks is consistent between any two statements.
@@ -24,7 +24,7 @@ pub(crate) mod plain {
 
 /// Reference counts are not model-checked: they are the standard library's in every build.
 pub(crate) use std::sync::Arc;
-pub(crate) use std::sync::atomic::Ordering;
+pub(crate) use std::sync::atomic::{Ordering, fence};
 pub(crate) use std::thread::yield_now;
 
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]

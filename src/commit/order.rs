@@ -14,7 +14,7 @@ use crate::index::{
     Version,
 };
 use crate::sync::Arc;
-use crate::sync::epoch::Guard;
+use crate::sync::epoch::{self, Guard};
 
 /// How an attempt in one generation ended, if not with a place.
 enum Stop {
@@ -145,6 +145,15 @@ impl Chain {
         self.apply(last, Link { node, opens_generation: false }, guard);
         self.advance(node, guard);
         Ok(Ordered { position: node.position(), changed: node.takes_revision() })
+    }
+
+    /// Ends the current generation, unless it is empty: what it holds can be moved to files then.
+    pub(crate) fn freeze(&self) {
+        let guard = epoch::pin();
+        let last = self.catch_up(self.applied_node(&guard), &guard);
+        if !last.is_root() {
+            self.switch(last, GenerationSize { arena_bytes: 0, keys: 0 }, &guard);
+        }
     }
 
     /// Links the next generation, unless somebody has done it.

@@ -12,9 +12,13 @@
 //! 3. The `lease` field of a key is the truth; the attachments in the lease table are an index
 //!    that may hold too many keys, never too few.
 
+#![expect(
+    clippy::needless_pass_by_value,
+    reason = "requests are built where they are used; taking them by reference would only add an &"
+)]
+
 mod build;
 mod eval;
-mod memory;
 mod range;
 mod request;
 mod response;
@@ -40,5 +44,7 @@ pub use response::{
 };
 pub use store::Store;
 pub use ticket::{Outcome, Ticket};
-pub use types::{Change, ChangeKind, Commit, Deleted, Diff, KeyValue, Lease, Transaction, Version};
+pub use types::{
+    Change, ChangeKind, Commit, Deleted, Diff, KeyValue, Lease, Origin, Transaction, Version,
+};
 pub use view::{DiffIter, History, Log, RangeIter, View};

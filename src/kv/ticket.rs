@@ -38,8 +38,9 @@ pub enum Outcome {
 #[derive(Debug)]
 #[must_use = "the answer is only certain once the ticket was waited for"]
 pub struct Ticket {
-    pub(super) ticket: seam::Ticket,
-    pub(super) response: Option<TxnResponse>,
+    /// `None` where the durability asked for is reached already.
+    pub(super) pending: Option<seam::Ticket>,
+    pub(super) response: TxnResponse,
     pub(super) outcome: Outcome,
 }
 
@@ -54,18 +55,24 @@ impl Ticket {
     /// # Errors
     ///
     /// [`OutcomeUnknown`](crate::ErrorKind::OutcomeUnknown) when the sync failed.
-    pub fn wait(mut self) -> Result<TxnResponse> {
-        self.ticket.wait()?;
-        Ok(self.response.take().unwrap_or_default())
+    pub fn wait(self) -> Result<TxnResponse> {
+        if let Some(ticket) = &self.pending {
+            ticket.wait()?;
+        }
+        Ok(self.response)
     }
 }
 
+/// Needs no runtime. Ready once; after that the answer is an empty one.
 impl Future for Ticket {
     type Output = Result<TxnResponse>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.ticket)
-            .poll(context)
-            .map_ok(|()| self.response.take().unwrap_or_default())
+        let this = &mut *self;
+        let durable = match &mut this.pending {
+            Some(ticket) => Pin::new(ticket).poll(context),
+            None => Poll::Ready(Ok(())),
+        };
+        durable.map_ok(|()| std::mem::take(&mut this.response))
     }
 }

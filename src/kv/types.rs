@@ -38,6 +38,19 @@ pub struct Version {
     pub version: u64,
     /// The lease the key was attached to; 0 for none.
     pub lease: i64,
+    /// When the version was made, in microseconds since the Unix epoch, and what its writer
+    /// attached to the transaction. Only where [`with_origin`](crate::History::with_origin) asked
+    /// for it and it is still kept.
+    pub origin: Option<Origin>,
+}
+
+/// When a transaction was ordered, and what its writer attached.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Origin {
+    /// In microseconds since the Unix epoch.
+    pub time: i64,
+    /// The opaque metadata; empty for none.
+    pub metadata: Bytes,
 }
 
 impl Version {

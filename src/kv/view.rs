@@ -2,13 +2,15 @@
 //!
 //! Every iterator here is lazy, bounded in memory, owns what it needs, and ends after an error.
 
-use crate::error::{Error, Result};
+use bytes::Bytes;
+
+use crate::error::{Error, ErrorKind, Result};
 
 use super::eval::reads::key_value;
 use super::range::{AsKeyRange, KeyRange};
 use super::seam::{self, Engine};
 use super::space;
-use super::types::{Change, ChangeKind, Diff, KeyValue, Transaction, Version};
+use super::types::{Change, ChangeKind, Diff, KeyValue, Origin, Transaction, Version};
 
 /// The store as of one revision.
 ///
@@ -16,12 +18,13 @@ use super::types::{Change, ChangeKind, Diff, KeyValue, Transaction, Version};
 /// whatever is compacted meanwhile. Cloning is cheap.
 #[derive(Clone, Debug)]
 pub struct View {
+    engine: Engine,
     view: seam::View,
 }
 
 impl View {
-    pub(super) fn new(view: seam::View) -> Self {
-        Self { view }
+    pub(super) fn new(engine: &Engine, view: seam::View) -> Self {
+        Self { engine: engine.clone(), view }
     }
 
     /// The revision the view shows.
@@ -77,7 +80,7 @@ impl View {
 
     /// The retained versions of `key` up to the view's revision, newest first.
     pub fn history(&self, key: impl AsRef<[u8]>) -> History {
-        History::new(&self.view, key.as_ref())
+        History::new(&self.engine, Ok(self.view.clone()), key.as_ref())
     }
 }
 
@@ -124,7 +127,7 @@ impl RangeIter {
         }
         let scan = self.scan.get_or_insert_with(|| {
             let (start, end) = space::user_range(&self.range);
-            seam::scan(&self.view, &start, &end, self.keys_only)
+            self.view.scan(&start, &end, self.keys_only)
         });
         let item = if from_back { scan.next_back() } else { scan.next() };
         self.left = match &item {
@@ -156,17 +159,52 @@ impl std::iter::FusedIterator for RangeIter {}
 #[derive(Debug)]
 #[must_use = "iterators are lazy"]
 pub struct History {
-    versions: Option<seam::History>,
-    error: Option<Error>,
+    engine: Engine,
+    key: Bytes,
+    keys_only: bool,
+    with_origin: bool,
+    state: HistoryState,
+}
+
+#[derive(Debug)]
+enum HistoryState {
+    /// Not begun, so that the settings can still be made.
+    Before(Result<seam::View>),
+    Within(Box<seam::History>),
+    Ended,
 }
 
 impl History {
-    pub(super) fn new(view: &seam::View, key: &[u8]) -> Self {
-        Self { versions: Some(seam::history(view, &space::user(key))), error: None }
+    pub(super) fn new(engine: &Engine, view: Result<seam::View>, key: &[u8]) -> Self {
+        let (engine, key) = (engine.clone(), space::user(key));
+        let state = HistoryState::Before(view);
+        Self { engine, key, keys_only: false, with_origin: false, state }
     }
 
-    pub(super) fn failed(error: Error) -> Self {
-        Self { versions: None, error: Some(error) }
+    /// Leaves the values out. To be called before the first version is taken.
+    pub fn keys_only(mut self) -> Self {
+        self.keys_only = true;
+        self
+    }
+
+    /// Looks up the time and metadata of each version's transaction, too: one more read each.
+    pub fn with_origin(mut self) -> Self {
+        self.with_origin = true;
+        self
+    }
+
+    fn step(&mut self) -> Result<Option<Version>> {
+        if let HistoryState::Before(view) = &mut self.state {
+            let view = std::mem::replace(view, Err(ErrorKind::Closed.into()))?;
+            self.state = HistoryState::Within(Box::new(view.history(&self.key, self.keys_only)));
+        }
+        let HistoryState::Within(versions) = &mut self.state else { return Ok(None) };
+        let Some(found) = versions.next().transpose()? else { return Ok(None) };
+        let mut version = version(found);
+        if self.with_origin {
+            version.origin = origin(&self.engine, version.mod_revision)?;
+        }
+        Ok(Some(version))
     }
 }
 
@@ -174,14 +212,11 @@ impl Iterator for History {
     type Item = Result<Version>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if let Some(error) = self.error.take() {
-            return Some(Err(error));
+        let step = self.step();
+        if !matches!(step, Ok(Some(_))) {
+            self.state = HistoryState::Ended;
         }
-        let item = self.versions.as_mut()?.next();
-        if !matches!(item, Some(Ok(_))) {
-            self.versions = None;
-        }
-        Some(item?.map(version))
+        step.transpose()
     }
 }
 
@@ -198,6 +233,19 @@ fn version(version: seam::HistoryRecord) -> Version {
         mod_revision: kv.mod_revision,
         version: kv.version,
         lease: kv.lease,
+        origin: None,
+    }
+}
+
+/// The origin of a revision, where its transaction is still kept.
+fn origin(engine: &Engine, revision: u64) -> Result<Option<Origin>> {
+    match seam::log(engine, Some(revision), revision + 1) {
+        Ok(mut log) => {
+            let found = log.next().transpose()?;
+            Ok(found.map(|found| Origin { time: found.time, metadata: found.metadata }))
+        }
+        Err(error) if seam::is_compacted(&error) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -212,7 +260,7 @@ impl DiffIter {
     pub(super) fn new(engine: &Engine, from: u64, to: u64, range: &KeyRange) -> Result<Self> {
         // Also for an empty range both revisions have to be there.
         let (start, end) = space::user_range(range);
-        let differences = seam::diff(engine, from, to, &start, &end)?;
+        let differences = engine.view(to)?.diff(from, &start, &end)?;
         Ok(Self { differences: (!range.is_empty()).then_some(differences) })
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use annals_format::{DecodeError, FileKind, Place, Problem, StoreId};
 
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Result};
 use crate::options::{Options, ReadMode};
 use crate::segment::BlockCache;
 use crate::vfs::Vfs;
@@ -51,6 +51,24 @@ impl SegmentContext {
     /// The path of a segment file.
     pub(crate) fn path(&self, kind: FileKind, number: u64) -> PathBuf {
         self.dir.join(annals_format::name::FileName::new(kind, number).to_string())
+    }
+
+    /// Removes a segment file that no manifest lists any more. Who has it open keeps reading it; one
+    /// that is gone already is fine.
+    pub(crate) fn remove(&self, kind: FileKind, number: u64) -> Result<()> {
+        let path = self.path(kind, number);
+        match self.vfs.remove(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(Error::io("remove a segment", &path, error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes the names of segment files durable.
+    pub(crate) fn sync_dir(&self) -> Result<()> {
+        let dir = self.dir.join(annals_format::name::SEGMENT_DIR);
+        self.vfs.sync_dir(&dir).map_err(|error| Error::io("sync directory", &dir, error))
     }
 
     pub(super) fn place(&self, kind: FileKind, number: u64) -> Place {

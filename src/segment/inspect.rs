@@ -11,40 +11,40 @@ use crate::error::Result;
 
 /// A data block, as inspected.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct BlockInfo {
+pub struct BlockInfo {
     /// Offset in the file.
-    pub(crate) offset: u64,
+    pub offset: u64,
     /// Length in the file, header included.
-    pub(crate) bytes: u32,
+    pub bytes: u32,
     /// Number in the file, from 0.
-    pub(crate) number: u32,
+    pub number: u32,
     /// How the body is stored.
-    pub(crate) encoding: Encoding,
+    pub encoding: Encoding,
     /// Bytes of the body.
-    pub(crate) raw_bytes: u32,
+    pub raw_bytes: u32,
     /// Entries.
-    pub(crate) entry_count: u32,
+    pub entry_count: u32,
     /// The first key.
-    pub(crate) first_key: Vec<u8>,
+    pub first_key: Vec<u8>,
     /// The revision of the first entry.
-    pub(crate) first_revision: u64,
+    pub first_revision: u64,
 }
 
 /// An index page, as inspected.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PageInfo {
+pub struct PageInfo {
     /// Offset in the file.
-    pub(crate) offset: u64,
+    pub offset: u64,
     /// Length.
-    pub(crate) bytes: u32,
+    pub bytes: u32,
     /// Number in the file, from 0; the root is the last.
-    pub(crate) number: u32,
+    pub number: u32,
     /// 0 for a leaf.
-    pub(crate) level: u8,
+    pub level: u8,
     /// Items.
-    pub(crate) count: usize,
+    pub count: usize,
     /// What all its separators begin with.
-    pub(crate) prefix: Vec<u8>,
+    pub prefix: Vec<u8>,
 }
 
 impl Segment {

@@ -36,7 +36,7 @@ pub(crate) use cache::BlockCache;
 pub(crate) use concat::ConcatCursor;
 pub(crate) use context::SegmentContext;
 pub(crate) use cursor::Cursor;
-pub(crate) use inspect::{BlockInfo, PageInfo};
+pub use inspect::{BlockInfo, PageInfo};
 pub(crate) use merge::{EntryCursor, MergeCursor};
 pub(crate) use reader::{Entry, Segment, Version};
 pub(crate) use writer::{NewSegment, SegmentWriter};

@@ -173,6 +173,11 @@ impl SegmentWriter {
         self.offset() + (self.waiting_bytes + self.body.raw_bytes()) as u64
     }
 
+    /// The number of the file.
+    pub(crate) fn number(&self) -> u64 {
+        self.new.number
+    }
+
     /// Entries added so far.
     pub(crate) fn entries(&self) -> u64 {
         self.counts.entries

@@ -16,8 +16,7 @@ use crate::vfs::Access;
 
 /// A piece of a WAL file.
 #[derive(Debug, Clone, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "handed over by reference, one at a time")]
-pub(crate) enum WalPart<'a> {
+pub enum WalPart<'a> {
     /// The file's header, in page 0.
     FileHeader(WalFileHeader),
     /// A frame; those of a batch come before the batch itself, which is known good only as a

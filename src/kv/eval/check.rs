@@ -2,10 +2,10 @@
 //! twice.
 //!
 //! etcd's order: shapes over the whole request first (limits, comparisons, then both branches,
-//! depth first), then duplicates. Two differences, both stricter, both because annals keeps one
-//! version of a key per transaction (and etcd accepts these by oversight):
-//! 1. a delete with the `range_end` "\0" covers every key from its key on;
-//! 2. a delete in one nested transaction covers the puts of the nested transactions before it.
+//! depth first), then duplicates. One difference: a delete with the `range_end` "\0" covers every key
+//! from its key on, which etcd's check overlooks. (It also lets a delete in one nested transaction
+//! reach a key that a nested transaction before it has put. Whether it does depends on the branches
+//! taken, so that case is left to the execution.)
 
 use std::collections::HashSet;
 
@@ -177,9 +177,6 @@ fn written(ops: &[Op]) -> Result<Written<'_>> {
             if let Some(key) = branch.puts.iter().find(|key| all.covers(key)) {
                 return Err(twice(key));
             }
-            if let Some(key) = all.puts.iter().find(|key| branch.deletes.covers(key)) {
-                return Err(twice(key));
-            }
         }
         for branch in branches {
             all.puts.extend(branch.puts);
@@ -212,9 +209,9 @@ struct Deletes<'r> {
 
 impl<'r> Deletes<'r> {
     fn add(&mut self, request: &'r DeleteRangeRequest) {
-        // etcd counts the first key of an interval as covered even where the interval is empty.
-        self.keys.insert(&request.key);
-        if !request.range_end.is_empty() {
+        if request.range_end.is_empty() {
+            self.keys.insert(&request.key);
+        } else {
             self.ranges.push(request);
         }
     }

@@ -17,15 +17,19 @@ use super::Evaluation;
 use super::reads::Reads;
 
 impl Evaluation<'_> {
-    /// Moves a key from one lease to another in the lease table; 0 is none.
-    pub(super) fn reattach(&mut self, key: &Bytes, old: i64, new: i64) {
-        if old != new && old != 0 {
-            let key = space::attachment(old, key);
-            self.system.push(Write { key, kind: WriteKind::Delete });
+    /// Moves a key from one lease to another in the lease table; 0 is none. Returns the place of
+    /// the new attachment among the system writes.
+    pub(super) fn reattach(&mut self, key: &Bytes, old: i64, new: i64) -> Option<usize> {
+        if old == new {
+            return None;
         }
-        if old != new && new != 0 {
+        if old != 0 {
+            self.system_delete(space::attachment(old, key));
+        }
+        (new != 0).then(|| {
             self.system_put(space::attachment(new, key), Bytes::new());
-        }
+            self.system.len() - 1
+        })
     }
 
     /// Refuses a lease that does not exist.
@@ -63,15 +67,15 @@ impl Evaluation<'_> {
                     self.delete(&key, id)?;
                     deleted.push(key);
                 }
-                _ => self.system.push(Write { key: attachment, kind: WriteKind::Delete }),
+                _ => self.system_delete(attachment),
             }
         }
-        self.system.push(Write { key: space::lease(id), kind: WriteKind::Delete });
+        self.system_delete(space::lease(id));
         Ok(deleted)
     }
 
     /// Remembers that `compact(0)` was asked for; it succeeds once.
-    pub(in crate::kv) fn compact_to_zero(&mut self) -> Result<()> {
+    pub(super) fn compact_to_zero(&mut self) -> Result<()> {
         let compacted = self.reads.compacted();
         if compacted > 0 || self.system_key(space::compacted_to_zero())?.is_some() {
             return Err(ErrorKind::Compacted { requested: 0, compacted }.into());
@@ -89,7 +93,11 @@ impl Evaluation<'_> {
     }
 
     fn system_put(&mut self, key: Bytes, value: Bytes) {
-        self.system.push(Write { key, kind: WriteKind::Put { value, lease: 0 } });
+        self.system.push(Some(Write { key, kind: WriteKind::Put { value, lease: 0 } }));
+    }
+
+    fn system_delete(&mut self, key: Bytes) {
+        self.system.push(Some(Write { key, kind: WriteKind::Delete }));
     }
 }
 

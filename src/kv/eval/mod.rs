@@ -23,6 +23,8 @@ pub(super) mod lease;
 mod patch;
 pub(super) mod reads;
 pub(super) mod select;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 
@@ -49,21 +51,33 @@ pub(super) struct Evaluation<'a> {
     /// Whether the store may hold leases; when not, nobody need look for a key's old one.
     leases: bool,
     base: u64,
+    /// Whether an operation has changed something, even if a later one has undone it.
+    changed: bool,
     /// Users' keys, in the order of the operations: the place in this list is the sub revision.
-    writes: Vec<Write>,
+    /// `None` where a later operation took a write back.
+    writes: Vec<Option<Write>>,
     /// The lease table's keys; they follow the users' so as not to take a sub revision.
-    system: Vec<Write>,
+    system: Vec<Option<Write>>,
     write_bytes: u64,
     /// What this transaction did to a key, for the operations after it. Empty in an evaluation of
     /// a single operation.
     overlay: BTreeMap<Bytes, Overlaid>,
     has_followers: bool,
+    /// A watermark to set.
+    compact: Option<u64>,
     footprint: Footprint,
 }
 
 /// What a transaction did to one key.
 enum Overlaid {
-    Put { value: Bytes, lease: i64 },
+    Put {
+        value: Bytes,
+        lease: i64,
+        /// Its place in the writes.
+        write: usize,
+        /// The place of its attachment in the system writes.
+        attachment: Option<usize>,
+    },
     Deleted,
 }
 
@@ -74,11 +88,13 @@ impl<'a> Evaluation<'a> {
             limits,
             leases,
             base: reads.revision(),
+            changed: false,
             writes: Vec::new(),
             system: Vec::new(),
             write_bytes: 0,
             overlay: BTreeMap::new(),
             has_followers: false,
+            compact: None,
             footprint: Footprint::default(),
         }
     }
@@ -90,12 +106,12 @@ impl<'a> Evaluation<'a> {
 
     /// The plan, or `None` when there is nothing to write.
     pub(super) fn into_plan(self) -> Option<Plan> {
-        let Self { mut writes, system, footprint, .. } = self;
-        if writes.is_empty() && system.is_empty() {
+        let writes: Vec<Write> = self.writes.into_iter().chain(self.system).flatten().collect();
+        if writes.is_empty() && self.compact.is_none() {
             return None;
         }
-        writes.extend(system);
-        Some(Plan { writes, reads: footprint, ..Plan::default() })
+        let (compact, reads) = (self.compact, self.footprint);
+        Some(Plan { writes, compact, reads, ..Plan::default() })
     }
 
     /// A put on its own: as one in a transaction, with the checks in the other order.
@@ -107,6 +123,16 @@ impl<'a> Evaluation<'a> {
         self.put(request)
     }
 
+    /// Sets the watermark. That it rises is checked again when the plan finds its place.
+    pub(super) fn compact(&mut self, revision: u64) -> Result<()> {
+        if revision == 0 {
+            return self.compact_to_zero();
+        }
+        check::compactable(self.reads, revision)?;
+        self.compact = Some(revision);
+        Ok(())
+    }
+
     /// A transaction whose shape has been checked.
     pub(super) fn transaction(&mut self, request: &TxnRequest) -> Result<TxnResponse> {
         let mut path = Vec::new();
@@ -116,7 +142,12 @@ impl<'a> Evaluation<'a> {
         self.check_puts(request, &mut path.iter())?;
         self.check_ranges(request, &mut path.iter())?;
         let mut response = self.execute(request, &mut path.iter())?;
-        response.revision = self.seen_revision();
+        if self.writes.iter().any(Option::is_some) {
+            response.revision = self.seen_revision();
+        } else {
+            patch::unchanged(&mut response, self.base);
+            response.revision = self.base;
+        }
         Ok(response)
     }
 
@@ -189,7 +220,7 @@ impl<'a> Evaluation<'a> {
 
     /// The revision a reader inside the transaction sees: the base until something was changed.
     fn seen_revision(&self) -> u64 {
-        self.base + u64::from(!self.writes.is_empty())
+        self.base + u64::from(self.changed)
     }
 
     /// `ignore_value` and `ignore_lease` need a key that was alive before the transaction.
@@ -221,10 +252,12 @@ impl<'a> Evaluation<'a> {
             Some(old) if request.ignore_value => old.value.clone(),
             _ => request.value.clone(),
         };
-        self.reattach(&request.key, old_lease, lease);
+        let attachment = self.reattach(&request.key, old_lease, lease);
+        let write = self.writes.len();
         self.write(&request.key, WriteKind::Put { value: value.clone(), lease })?;
         if self.has_followers {
-            self.overlay.insert(request.key.clone(), Overlaid::Put { value, lease });
+            let put = Overlaid::Put { value, lease, write, attachment };
+            self.overlay.insert(request.key.clone(), put);
         }
         let prev_kv = old.filter(|_| request.prev_kv);
         Ok(PutResponse { revision: self.seen_revision(), prev_kv })
@@ -263,10 +296,33 @@ impl<'a> Evaluation<'a> {
     }
 
     pub(super) fn delete(&mut self, key: &Bytes, lease: i64) -> Result<()> {
+        if let Some(Overlaid::Put { .. }) = self.overlay.get(key) {
+            return self.take_back(key);
+        }
         self.reattach(key, lease, 0);
         self.write(key, WriteKind::Delete)?;
         if self.has_followers {
             self.overlay.insert(key.clone(), Overlaid::Deleted);
+        }
+        Ok(())
+    }
+
+    /// Deletes a key that a nested transaction before this one has put, which etcd's check lets
+    /// pass. The put is taken back, so that the key has one version here: a tombstone, or none at
+    /// all if it was not alive before.
+    fn take_back(&mut self, key: &Bytes) -> Result<()> {
+        let put = self.overlay.insert(key.clone(), Overlaid::Deleted);
+        let Some(Overlaid::Put { write, attachment, lease, .. }) = put else { return Ok(()) };
+        self.writes[write] = None;
+        if let Some(attachment) = attachment {
+            self.system[attachment] = None;
+        }
+        if let Some(old) = self.base_key(key)? {
+            if old.lease == lease {
+                // The put had left the key where it was attached.
+                self.reattach(key, lease, 0);
+            }
+            self.write(key, WriteKind::Delete)?;
         }
         Ok(())
     }
@@ -301,7 +357,7 @@ impl<'a> Evaluation<'a> {
         match self.overlay.get(key) {
             None => self.base_key(key),
             Some(Overlaid::Deleted) => Ok(None),
-            Some(Overlaid::Put { value, lease }) => {
+            Some(Overlaid::Put { value, lease, .. }) => {
                 let (value, lease) = (value.clone(), *lease);
                 let old = self.base_key(key)?;
                 Ok(Some(self.overlaid(key, value, lease, old.as_ref())))
@@ -330,7 +386,7 @@ impl<'a> Evaluation<'a> {
             }
             match done {
                 Overlaid::Deleted => merged.remove(key),
-                Overlaid::Put { value, lease } => {
+                Overlaid::Put { value, lease, .. } => {
                     let kv = self.overlaid(key, value.clone(), *lease, merged.get(key));
                     merged.insert(key.clone(), kv)
                 }
@@ -365,7 +421,8 @@ impl<'a> Evaluation<'a> {
             WriteKind::Delete => 0,
         };
         self.write_bytes += key.len() as u64 + value_bytes;
-        self.writes.push(Write { key: space::user(key), kind });
+        self.changed = true;
+        self.writes.push(Some(Write { key: space::user(key), kind }));
         self.fits(self.writes.len() as u64)
     }
 

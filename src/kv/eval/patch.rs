@@ -1,6 +1,6 @@
 //! Puts the real revision of a commit into an answer that was made before it was known.
 
-use crate::kv::response::{OpResponse, PutResponse, TxnResponse};
+use crate::kv::response::{OpResponse, TxnResponse};
 use crate::kv::types::KeyValue;
 
 /// What a revision of the evaluation stands for once the transaction has its place.
@@ -18,7 +18,7 @@ impl Patch {
     }
 
     /// A header's revision: before the transaction's first change, or its own; 0 stays 0.
-    pub(in crate::kv) fn header(self, revision: u64) -> u64 {
+    fn header(self, revision: u64) -> u64 {
         match revision {
             0 => 0,
             before if before == self.base => self.revision - 1,
@@ -35,10 +35,6 @@ impl Patch {
         }
     }
 
-    pub(in crate::kv) fn put(self, response: &mut PutResponse) {
-        response.revision = self.header(response.revision);
-    }
-
     pub(in crate::kv) fn transaction(self, response: &mut TxnResponse) {
         if self.is_identity() {
             return;
@@ -46,7 +42,7 @@ impl Patch {
         response.revision = self.header(response.revision);
         for response in &mut response.responses {
             match response {
-                OpResponse::Put(put) => self.put(put),
+                OpResponse::Put(put) => put.revision = self.header(put.revision),
                 OpResponse::DeleteRange(delete) => delete.revision = self.header(delete.revision),
                 OpResponse::Txn(nested) => self.transaction(nested),
                 OpResponse::Range(range) => {
@@ -55,5 +51,21 @@ impl Patch {
                 }
             }
         }
+    }
+}
+
+/// Takes back the revision a transaction would have had, when all its changes were undone.
+pub(super) fn unchanged(response: &mut TxnResponse, base: u64) {
+    for response in &mut response.responses {
+        let revision = match response {
+            OpResponse::Put(put) => &mut put.revision,
+            OpResponse::DeleteRange(delete) => &mut delete.revision,
+            OpResponse::Range(range) => &mut range.revision,
+            OpResponse::Txn(nested) => {
+                unchanged(nested, base);
+                continue;
+            }
+        };
+        *revision = base.min(*revision);
     }
 }

@@ -111,7 +111,9 @@ pub(in crate::kv) fn answer(
         kvs.truncate(limit);
     }
     if request.keys_only {
-        kvs.iter_mut().for_each(|kv| kv.value.clear());
+        for kv in &mut kvs {
+            kv.value.clear();
+        }
     }
     RangeResponse { revision, kvs, count, more }
 }

@@ -14,14 +14,15 @@ mod write;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::engine::OpenReport;
 use crate::error::Result;
-use crate::options::{Durability, Options};
+use crate::options::Options;
 use crate::sync::plain::{AtomicI64, AtomicU64, Ordering};
 
-use super::eval::check::{self, Limits};
+use super::eval::check::Limits;
 use super::eval::lease as lease_table;
 use super::request::CommitOptions;
-use super::seam::{Engine, Plan, Step};
+use super::seam::{Engine, Newest};
 use super::types::Commit;
 
 /// A store, open.
@@ -52,8 +53,8 @@ pub struct Store {
 /// What all handles of a store share besides the engine.
 #[derive(Debug)]
 struct Shared {
+    report: OpenReport,
     limits: Limits,
-    durability: Durability,
     /// 1 once there may be leases. Set before the first one is granted and never unset, so that
     /// stores without leases need not look for the old lease of every key they write.
     leases: AtomicU64,
@@ -100,7 +101,8 @@ impl Store {
     ///
     /// As [`Store::open`].
     pub fn open_with(directory: impl AsRef<Path>, options: &Options) -> Result<Self> {
-        Self::over(Engine::open(directory.as_ref(), options)?, options)
+        let (engine, report) = Engine::open(directory.as_ref(), options)?;
+        Self::over(engine, report, options)
     }
 
     /// Opens the store in `directory` for reading only: nothing is written, and a live writer is
@@ -119,14 +121,15 @@ impl Store {
     ///
     /// As [`Store::open_read_only`].
     pub fn open_read_only_with(directory: impl AsRef<Path>, options: &Options) -> Result<Self> {
-        Self::over(Engine::open(directory.as_ref(), options)?, options)
+        let (engine, report) = Engine::open_read_only(directory.as_ref(), options)?;
+        Self::over(engine, report, options)
     }
 
-    fn over(engine: Engine, options: &Options) -> Result<Self> {
-        let leases = lease_table::any(&engine.latest()?)?;
+    fn over(engine: Engine, report: OpenReport, options: &Options) -> Result<Self> {
+        let leases = lease_table::any(&Newest::of(&engine)?)?;
         let shared = Shared {
+            report,
             limits: Limits::of(options),
-            durability: options.durability,
             leases: AtomicU64::new(u64::from(leases)),
             next_lease: AtomicI64::new(options.clock.now_micros()),
         };
@@ -155,16 +158,25 @@ impl Store {
     /// # Ok::<(), annals::Error>(())
     /// ```
     pub fn compact(&self, revision: u64) -> Result<Commit> {
-        let options = CommitOptions::default();
-        if revision == 0 {
-            let ((), done) = self.write(&options, |evaluation| evaluation.compact_to_zero())?;
-            return self.acknowledge(done, &options);
-        }
-        let outcome = self.engine.transact(None, &mut |snapshot| {
-            check::compactable(snapshot, revision)?;
-            Ok(Step::Write(Plan { compact: Some(revision), ..Plan::default() }))
-        })?;
-        self.acknowledge(write::Done { base: revision, outcome }, &options)
+        let ((), done) =
+            self.write(&CommitOptions::default(), |evaluation| evaluation.compact(revision))?;
+        done.acknowledge()
+    }
+
+    /// What opening the store found and did.
+    pub fn open_report(&self) -> &OpenReport {
+        &self.shared.report
+    }
+
+    /// For a store open for reading only: what the writer has made durable since, as a new handle,
+    /// or `None` if that is nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::open_read_only`].
+    pub fn refreshed(&self) -> Result<Option<Self>> {
+        let engine = self.engine.refreshed()?;
+        Ok(engine.map(|engine| Self { engine, shared: Arc::clone(&self.shared) }))
     }
 
     /// Makes everything acknowledged so far durable, also what was acknowledged `Buffered`.
@@ -186,6 +198,17 @@ impl Store {
         self.engine.run_background()
     }
 
+    /// Moves everything in memory to files, folds and merges these, and does all other background
+    /// work there is. A store does this by itself as it grows; asking for it makes the files of a
+    /// small store look like those of a large one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::run_background`].
+    pub fn reorganise(&self) -> Result<()> {
+        self.engine.reorganise()
+    }
+
     /// The current revision, as [`Store::latest`] would see it; 1 for a fresh store.
     pub fn revision(&self) -> u64 {
         self.engine.revision()
@@ -193,7 +216,7 @@ impl Store {
 
     /// The revision last compacted to; 0 when the store never was.
     pub fn compacted_revision(&self) -> u64 {
-        self.engine.compacted()
+        self.engine.compacted_revision()
     }
 
     /// The newest revision that is durable.

@@ -8,7 +8,7 @@ use crate::kv::build::TxnBuilder;
 use crate::kv::eval::{Evaluation, Patch, check};
 use crate::kv::request::{CommitOptions, DeleteRangeRequest, PutRequest, TxnRequest};
 use crate::kv::response::{DeleteRangeResponse, PutResponse, TxnResponse};
-use crate::kv::seam::{self, Step};
+use crate::kv::seam::{self, Newest, Step};
 use crate::kv::ticket::{Outcome, Ticket};
 use crate::kv::types::{Commit, Deleted};
 
@@ -28,9 +28,16 @@ impl Done {
         Patch { base: self.base, revision: self.revision() }
     }
 
+    /// Waits until the write may be acknowledged.
+    pub(super) fn acknowledge(self) -> Result<Commit> {
+        let seam::Outcome { position, durability, .. } = self.outcome;
+        self.wait()?;
+        Ok(Commit { revision: position.revision, time: position.time, durability })
+    }
+
     /// Waits until the answer may leave.
     pub(super) fn wait(self) -> Result<()> {
-        self.outcome.ticket.wait()
+        self.outcome.wait()
     }
 }
 
@@ -53,7 +60,7 @@ impl Store {
         self.limits().put(&request)?;
         let options = CommitOptions::default();
         let (_, done) = self.write(&options, |evaluation| evaluation.single_put(&request))?;
-        self.acknowledge(done, &options)
+        done.acknowledge()
     }
 
     /// Writes a key with a lease, keeping its value, returning what it was before, and so on.
@@ -135,8 +142,8 @@ impl Store {
         self.limits().transaction(&request)?;
         self.limits().metadata(&options.metadata)?;
         if request.is_read_only() {
-            let view = self.engine.latest()?;
-            return Evaluation::new(&view, self.limits(), false).transaction(&request);
+            let newest = Newest::of(&self.engine)?;
+            return Evaluation::new(&newest, self.limits(), false).transaction(&request);
         }
         self.ordered(&request, &options)?.wait()
     }
@@ -189,7 +196,9 @@ impl Store {
         } else {
             Outcome::Failed { as_of: revision }
         };
-        Ok(Ticket { ticket: done.outcome.ticket, response: Some(response), outcome })
+        let seam::Outcome { ticket, durability, .. } = done.outcome;
+        let pending = (durability == Durability::Sync).then_some(ticket);
+        Ok(Ticket { pending, response, outcome })
     }
 
     /// Evaluates until the plan finds its place in the order.
@@ -211,7 +220,6 @@ impl Store {
                 Some(plan) if !refused => Step::Write(seam::Plan {
                     time: options.time,
                     metadata: options.metadata.clone(),
-                    buffered: options.durability == Some(Durability::Buffered),
                     ..plan
                 }),
                 _ => Step::Read,
@@ -220,18 +228,10 @@ impl Store {
         match decided {
             Some((Ok(answer), base)) => Ok((answer, Done { base, outcome })),
             Some((Err(error), _)) => {
-                outcome.ticket.wait()?;
+                outcome.wait()?;
                 Err(error)
             }
             None => Err(crate::error::ErrorKind::Closed.into()),
         }
-    }
-
-    /// Waits until a write may be acknowledged.
-    pub(super) fn acknowledge(&self, done: Done, options: &CommitOptions) -> Result<Commit> {
-        let position = done.outcome.position;
-        done.wait()?;
-        let durability = options.durability.unwrap_or(self.shared.durability);
-        Ok(Commit { revision: position.revision, time: position.time, durability })
     }
 }

@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::at::At;
 use crate::exit::{CODES, Failure, Outcome};
 use crate::output::Format;
-use crate::{compact, dump, export, import, inspect, reads, stats, tour, txn, verify, writes};
+use crate::{compact, export, files, import, reads, stats, tour, txn, verify, writes};
 
 /// Read, write, inspect, verify and import annals stores.
 ///
@@ -97,9 +97,9 @@ pub(crate) enum Command {
     /// Show revisions, keys, files and bytes.
     Stats(stats::StatsArgs),
     /// Show what the files are made of.
-    Inspect(inspect::InspectArgs),
+    Inspect(files::InspectArgs),
     /// Show what the files hold: entries, frames, the manifest.
-    Dump(dump::DumpArgs),
+    Dump(files::DumpArgs),
     /// Check every byte of every file. Writes nothing. Exits 3 when something is damaged.
     Verify(verify::VerifyArgs),
     /// Write the whole history as lines of JSON that `import history` reads.

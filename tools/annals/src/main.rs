@@ -7,11 +7,10 @@ mod args;
 mod at;
 mod bytes;
 mod compact;
-mod dump;
 mod exit;
 mod export;
+mod files;
 mod import;
-mod inspect;
 mod output;
 mod progress;
 mod reads;
@@ -56,8 +55,8 @@ fn dispatch(cli: &Cli, out: &mut Output) -> Outcome {
         Command::Diff(args) => reads::diff(global, args, out),
         Command::Compact(args) => compact::compact(global, args, out),
         Command::Stats(args) => stats::stats(global, args, out),
-        Command::Inspect(args) => inspect::inspect(global, args, out),
-        Command::Dump(args) => dump::dump(global, args, out),
+        Command::Inspect(args) => files::inspect(global, args, out),
+        Command::Dump(args) => files::dump(global, args, out),
         Command::Verify(args) => verify::verify(global, args, out),
         Command::Export(args) => export::export(global, args, out),
         Command::Import(command) => import::import(global, command, out),
