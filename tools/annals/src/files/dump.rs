@@ -14,6 +14,7 @@ use crate::output::Output;
 
 /// Arguments of `dump`.
 #[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "they are flags")]
 #[group(required = true, multiple = false, args = ["file", "wal", "manifest", "keys"])]
 pub(crate) struct DumpArgs {
     /// One file: its path in the store, or its name.
