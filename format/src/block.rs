@@ -421,7 +421,9 @@ impl<'a> Body<'a> {
                 (None, _) if starts_run => {}
                 (Some(_), Ordering::Greater)
                     if starts_run || entry::common_prefix(item.suffix, rest) == 0 => {}
-                (Some(revision), Ordering::Equal) if item.fields.revision < revision => {}
+                (Some(revision), Ordering::Equal)
+                    if item.fields.revision < revision
+                        && (starts_run || item.suffix.is_empty()) => {}
                 _ => return Err(order("suffix")),
             }
             key.truncate(item.shared);
