@@ -76,8 +76,8 @@ fn script(vfs: Arc<dyn Vfs>, acked: &mut u64, possible: &mut u64) -> Result<()> 
     for batch in 0..6 {
         *possible = log.last_seq() + 4;
         *acked = log.append(4, 4000)?;
-        if batch == 3 && log.writer.files().spare_is_wanted() {
-            log.writer.files().prepare_spare()?;
+        if batch == 3 {
+            log.files.prepare_spare()?;
         }
     }
     log.close()
