@@ -3,12 +3,14 @@
 
 mod chain;
 mod group;
+mod lead;
 mod order;
 mod plan;
 mod replay;
 #[cfg(test)]
 mod tests;
 mod ticket;
+mod waiter;
 mod world;
 
 pub(crate) use chain::{Chain, Snapshot};

@@ -15,7 +15,8 @@
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+use crate::sync::plain::{AtomicPtr, AtomicUsize, Ordering};
 
 /// Alignment of every allocation: a cache line, so that versions do not straddle two.
 pub(super) const ALIGN: usize = 64;

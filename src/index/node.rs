@@ -14,7 +14,6 @@
 
 use std::marker::PhantomData;
 use std::ptr;
-use std::sync::atomic::AtomicUsize;
 
 use annals_format::frame::{self, Binding};
 
@@ -22,6 +21,7 @@ use super::generation::Generation;
 use super::key::KeyNode;
 use super::version::Version;
 use crate::sync::epoch::Guard;
+use crate::sync::plain::AtomicUsize;
 use crate::sync::{Arc, AtomicPtr, Ordering, UnsafeCell};
 
 /// A point in the order of transactions.

@@ -1,6 +1,7 @@
 //! The chain alone, in a small world: a log in memory, generations kept for inspection.
 //!
-//! The same world serves the plain tests, the loom models and the shuttle schedules.
+//! The same world serves the plain tests, the loom models and the shuttle schedules. Its locks are
+//! invisible to the model checkers, so nothing of the chain may be touched under one of them.
 
 #[cfg(feature = "loom")]
 mod loom;
@@ -72,7 +73,8 @@ impl World for Small {
 
 impl Below for Small {
     fn newest(&self, key: &[u8], generation: u64) -> Result<Option<Stub>> {
-        for older in lock(&self.generations).iter().rev().filter(|older| older.id() < generation) {
+        let generations = lock(&self.generations).clone();
+        for older in generations.iter().rev().filter(|older| older.id() < generation) {
             match older.find(key).map_or(Newest::Unknown, |node| node.newest()) {
                 Newest::Known(stub) => return Ok(Some(stub)),
                 Newest::Absent => return Ok(None),
@@ -240,7 +242,7 @@ impl Fixture {
     pub(super) fn frames(&self) -> Vec<Vec<u8>> {
         let upto = self.chain.applied().seq;
         let mut frames = Vec::new();
-        for generation in lock(&self.world.generations).iter() {
+        for generation in lock(&self.world.generations).clone() {
             let mut cursor = generation.frames();
             while let Some(frame) = cursor.next(upto) {
                 frames.push(frame.bytes().to_vec());
@@ -349,6 +351,23 @@ pub(super) fn seen(version: &Version) -> Seen {
         create_revision: version.create_revision(),
         version: version.version(),
         value: version.value().to_vec(),
+    }
+}
+
+/// A small generator, so that a failure can be repeated from its seed.
+#[derive(Clone, Debug)]
+pub(super) struct Random(pub(super) u64);
+
+impl Random {
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    pub(super) fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
     }
 }
 

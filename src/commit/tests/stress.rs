@@ -5,23 +5,6 @@ use std::thread;
 
 use super::*;
 
-/// A small generator, so that a failure can be repeated from its seed.
-#[derive(Clone, Debug)]
-pub(super) struct Random(pub(super) u64);
-
-impl Random {
-    pub(super) fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    pub(super) fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-}
-
 fn number(seen: Option<Seen>) -> u64 {
     seen.map_or(0, |seen| u64::from_le_bytes(seen.value.try_into().expect("eight bytes")))
 }
