@@ -208,6 +208,8 @@ impl Leader {
     #[expect(clippy::unused_self, reason = "under a model checker it is kept here")]
     fn retire(&mut self, generation: Arc<Generation>, guard: &Guard) {
         guard.defer(move || drop(generation));
+        // Generations are few and large: they must not wait until this thread has retired more.
+        guard.flush();
     }
 
     #[cfg(any(feature = "loom", feature = "shuttle"))]

@@ -113,16 +113,6 @@ impl WalWriter {
         self.files.remove_spare()
     }
 
-    /// The files of the log; shared with the background worker.
-    pub(crate) const fn files(&self) -> &Arc<WalFiles> {
-        &self.files
-    }
-
-    /// The number of the file that is being written, and where the next batch goes.
-    pub(crate) const fn tail(&self) -> (u64, u64) {
-        (self.active.header.number, self.active.tail)
-    }
-
     fn try_append(
         &mut self,
         frames: &mut dyn Iterator<Item = &[u8]>,

@@ -42,6 +42,7 @@ fn time_of(seq: u64) -> i64 {
 /// What an engine does with the log, and nothing else.
 struct Log {
     writer: WalWriter,
+    files: Arc<WalFiles>,
     manifest: Manifest,
     store: ManifestStore,
     seen: Vec<u64>,
@@ -69,13 +70,14 @@ impl Log {
         })?;
         let files = WalFiles::new(context.clone(), recovered.files.clone());
         let (last_seq, last_revision) = (recovered.last_seq, recovered.last_revision);
-        let writer = WalWriter::create(files, recovered.next_number, last_seq, last_revision)?;
-        manifest.wal = writer.files().listed();
+        let writer =
+            WalWriter::create(Arc::clone(&files), recovered.next_number, last_seq, last_revision)?;
+        manifest.wal = files.listed();
         manifest.closed = false;
         manifest.revision_floor = manifest.revision_floor.max(last_revision);
         store.store(&mut manifest)?;
         settle(&context, &recovered.files)?;
-        Ok(Self { writer, manifest, store, seen, recovered })
+        Ok(Self { writer, files, manifest, store, seen, recovered })
     }
 
     /// Appends a batch of frames that go on where the log ends.
@@ -103,7 +105,7 @@ impl Log {
 
     fn close(mut self) -> Result<()> {
         self.manifest.closed = true;
-        self.manifest.wal = self.writer.files().listed();
+        self.manifest.wal = self.files.listed();
         self.store.store(&mut self.manifest)?;
         self.writer.close(self.manifest.stamp())
     }
