@@ -89,6 +89,11 @@ impl WalFiles {
         outcome
     }
 
+    /// Whether [`prepare_spare`](Self::prepare_spare) has something to do.
+    pub(crate) fn spare_is_wanted(&self) -> bool {
+        matches!(*lock(&self.spare), Spare::Wanted { .. })
+    }
+
     /// Makes the next file if it is time to: for the background worker. Answers whether it did.
     ///
     /// # Errors

@@ -82,6 +82,11 @@ impl WalWriter {
         Ok(Self { files, active, buffer, last_seq, last_revision, broken: None })
     }
 
+    /// The files of the log; shared with the background worker.
+    pub(crate) const fn files(&self) -> &Arc<WalFiles> {
+        &self.files
+    }
+
     /// Makes one batch of these frames durable: one write, one sync. On return it is.
     ///
     /// The frames must be the ones from `info.first_seq` to `info.last_seq`, in order.
