@@ -116,7 +116,7 @@ mod wal;
 
 #[doc(hidden)]
 pub use crate::engine::inspect;
-pub use crate::engine::{CheckReport, DroppedTail, OpenReport, TornTail, check};
+pub use crate::engine::{CheckReport, DroppedTail, FileStats, OpenReport, Stats, TornTail, check};
 pub use crate::error::{Corruption, Effect, Error, ErrorKind, Result};
 pub use crate::kv::{
     AsKeyRange, Change, ChangeKind, Commit, CommitOptions, Compare, CompareResult, CompareTarget,
