@@ -173,7 +173,10 @@ impl Run {
             94..97 => self.look_at_pins(),
             97 => self.at_time(),
             98 => self.flush(),
-            _ => check::store(self.store(), &self.model(), Depth::Sampled(self.random.next())),
+            _ => {
+                let depth = Depth::Sampled(self.random.next());
+                check::store(self.store(), &self.model(), depth)
+            }
         }
     }
 
@@ -301,8 +304,7 @@ impl Run {
     }
 
     fn crash(&mut self) -> Found {
-        let mode =
-            *self.random.pick(&[CrashMode::LoseAll, CrashMode::KeepAll, CrashMode::Random]);
+        let mode = *self.random.pick(&[CrashMode::LoseAll, CrashMode::KeepAll, CrashMode::Random]);
         let seed = self.random.next();
         self.tell("crash", &(mode, seed));
         let image = self.disk.crash(seed, mode);

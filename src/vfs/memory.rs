@@ -113,6 +113,11 @@ impl MemoryVfs {
         }
     }
 
+    /// Whether everything is synced, so that a crash would change nothing.
+    pub fn is_settled(&self) -> bool {
+        self.disk().is_settled()
+    }
+
     fn crash_by(&self, choose: &mut dyn FnMut(u64) -> u64) -> Self {
         Self { disk: Arc::new(Mutex::new(self.disk().crash(choose))) }
     }

@@ -19,7 +19,16 @@ pub fn same<T: PartialEq + Debug>(what: impl FnOnce() -> String, store: &T, mode
     if store == model {
         return Ok(());
     }
-    Err(format!("{}\n  store: {store:?}\n  model: {model:?}", what()))
+    Err(format!("{}\n  store: {}\n  model: {}", what(), short(store), short(model)))
+}
+
+/// A debug text without the middle of what is very long.
+pub fn short(thing: &impl Debug) -> String {
+    let text = format!("{thing:?}");
+    match (text.get(..700), text.get(text.len().saturating_sub(300)..)) {
+        (Some(start), Some(end)) if text.len() > 1000 => format!("{start} ... {end}"),
+        _ => text,
+    }
 }
 
 /// Takes the answer out of a result that must not be an error.
@@ -62,8 +71,10 @@ pub fn store(store: &Store, model: &Model, depth: Depth) -> Found {
 /// Checks what lies outside of what can be read.
 fn edges(store: &Store, model: &Model) -> Found {
     let future = store.at(model.revision() + 1).map(|view| view.revision());
-    if !matches!(future.as_ref().map_err(annals::Error::kind), Err(ErrorKind::FutureRevision { .. }))
-    {
+    if !matches!(
+        future.as_ref().map_err(annals::Error::kind),
+        Err(ErrorKind::FutureRevision { .. })
+    ) {
         return Err(format!("a future revision: {future:?}"));
     }
     if model.compacted() > 1 {
@@ -99,11 +110,8 @@ pub fn state(view: &View, expected: &BTreeMap<Bytes, KeyValue>) -> Found {
 /// Checks a part of a view, from both ends towards the middle in an order of the seed's.
 pub fn part(view: &View, model: &Model, key: &Bytes, end: &Bytes, seed: u64) -> Found {
     let revision = view.revision();
-    let mut expected: Vec<KeyValue> = model
-        .state_at(revision)
-        .into_values()
-        .filter(|kv| in_range(key, end, &kv.key))
-        .collect();
+    let mut expected: Vec<KeyValue> =
+        model.state_at(revision).into_values().filter(|kv| in_range(key, end, &kv.key)).collect();
     let range = KeyRange::from_etcd(key, end);
     let what = || format!("scan of {range:?} at {revision} with seed {seed}");
     let mut random = Random::new(seed);

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use annals::clock::{Clock, ManualClock};
 use annals::{CommitOptions, Durability, Effect, Error, ErrorKind, Store, Ticket};
 
-use super::check::{Found, same};
+use super::check::{Found, same, short};
 use super::model::{Answer, Model, Refused, Request};
 
 /// The model and how much of it has been acknowledged, shared with an observer of the disk.
@@ -99,7 +99,11 @@ impl Driver {
     pub fn wait(&self, flight: Flight) -> Result<Ended, String> {
         match flight.ticket.wait() {
             Ok(response) => {
-                same(|| "a submitted transaction".into(), &Answer::Txn(response), &flight.expected)?;
+                same(
+                    || "a submitted transaction".into(),
+                    &Answer::Txn(response),
+                    &flight.expected,
+                )?;
                 let mut truth = self.model();
                 if self.sync {
                     truth.acknowledged = truth.acknowledged.max(flight.changes);
@@ -132,7 +136,7 @@ impl Driver {
     ) -> Result<Ended, String> {
         match (found, expected) {
             (Ok(found), Ok(expected)) => {
-                same(|| format!("{request:?}"), &found, &expected)?;
+                same(|| short(request), &found, &expected)?;
                 let mut truth = self.model();
                 if self.sync {
                     truth.acknowledged = truth.model.len();
@@ -150,7 +154,8 @@ impl Driver {
                 Ok(Ended::AsExpected)
             }
             (found, expected) => {
-                Err(format!("{request:?}\n  store: {found:?}\n  model: {expected:?}"))
+                let (request, found, expected) = (short(request), short(&found), short(&expected));
+                Err(format!("{request}\n  store: {found}\n  model: {expected}"))
             }
         }
     }
@@ -177,7 +182,7 @@ fn same_refusal(request: &Request, found: &ErrorKind, expected: &ErrorKind) -> F
     if equal {
         return Ok(());
     }
-    Err(format!("{request:?}\n  store refuses: {found:?}\n  model refuses: {expected:?}"))
+    Err(format!("{}\n  store refuses: {found:?}\n  model refuses: {expected:?}", short(request)))
 }
 
 fn options(time: Option<i64>, metadata: &bytes::Bytes) -> CommitOptions {

@@ -138,11 +138,7 @@ fn put(random: &mut Random, taste: &Taste, model: &Model) -> PutRequest {
     let ignore_lease = random.one_in(25);
     PutRequest {
         key: a_key(random, taste),
-        value: if ignore_value && !random.one_in(8) {
-            Bytes::new()
-        } else {
-            value(random, taste)
-        },
+        value: if ignore_value && !random.one_in(8) { Bytes::new() } else { value(random, taste) },
         lease: if ignore_lease && !random.one_in(8) { 0 } else { lease(random, taste, model) },
         prev_kv: random.one_in(4),
         ignore_value,
@@ -199,8 +195,11 @@ pub fn a_revision(random: &mut Random, model: &Model) -> u64 {
 }
 
 fn compare(random: &mut Random, taste: &Taste, model: &Model) -> Compare {
-    let (key, range_end) =
-        if random.one_in(4) { a_range(random, taste) } else { (a_key(random, taste), Bytes::new()) };
+    let (key, range_end) = if random.one_in(4) {
+        a_range(random, taste)
+    } else {
+        (a_key(random, taste), Bytes::new())
+    };
     // Often what is true now, so that about half of the transactions succeed.
     let now = model.state_at(model.revision()).remove(&key).unwrap_or_default();
     let off = random.one_in(4);

@@ -232,7 +232,13 @@ impl Model {
                 self.check_taken(&taken)?;
                 let mut change = Changing::new(self);
                 let mut response = change.run(&taken);
-                response.revision = change.finish(time.unwrap_or(now), metadata.clone());
+                let changed = !change.changes.is_empty();
+                let revision = change.finish(time.unwrap_or(now), metadata.clone());
+                if !changed {
+                    // Whatever was put has been taken back: there is no new revision to speak of.
+                    all_revisions(&mut response, revision);
+                }
+                response.revision = revision;
                 Ok(Answer::Txn(response))
             }
             Request::Compact(revision) => self.compact(*revision, now),
@@ -334,7 +340,7 @@ impl Model {
             for (at, (path, write)) in writes.iter().enumerate() {
                 for (other_path, other) in &writes[at + 1..] {
                     if let Some(key) = clash(write, other)
-                        && together(path, other_path)
+                        && refused(path, write, other_path, other)
                     {
                         return Err(ErrorKind::DuplicateKey { key });
                     }
@@ -441,10 +447,16 @@ fn collect_writes<'r>(ops: &'r [Op], path: &mut Path, writes: &mut Vec<(Path, &'
     }
 }
 
-/// Whether two operations can both be done: they are not on the two sides of one transaction.
-fn together(a: &Path, b: &Path) -> bool {
-    match a.iter().zip(b).find(|(a, b)| a != b) {
-        Some(((a_at, _), (b_at, _))) => a_at != b_at,
+/// Whether two operations that write one key are refused: not if they are on the two sides of one
+/// transaction, nor if a delete comes in a nested transaction after the one of the put.
+fn refused(a_path: &Path, a: &Op, b_path: &Path, b: &Op) -> bool {
+    match a_path.iter().zip(b_path).find(|(a, b)| a != b) {
+        Some(((a_at, _), (b_at, _))) if a_at == b_at => false,
+        Some(((a_at, _), (b_at, _))) => match (a, b) {
+            (Op::Put(_), Op::DeleteRange(_)) => b_at < a_at,
+            (Op::DeleteRange(_), Op::Put(_)) => a_at < b_at,
+            _ => true,
+        },
         None => true,
     }
 }
@@ -454,10 +466,7 @@ fn clash(a: &Op, b: &Op) -> Option<Bytes> {
     match (a, b) {
         (Op::Put(a), Op::Put(b)) => (a.key == b.key).then(|| a.key.clone()),
         (Op::Put(put), Op::DeleteRange(delete)) | (Op::DeleteRange(delete), Op::Put(put)) => {
-            // The first key counts even where the interval is empty.
-            let covered = put.key == delete.key
-                || in_range(&delete.key, &delete.range_end, &put.key);
-            covered.then(|| put.key.clone())
+            in_range(&delete.key, &delete.range_end, &put.key).then(|| put.key.clone())
         }
         _ => None,
     }
@@ -468,17 +477,33 @@ struct Changing<'m> {
     model: &'m mut Model,
     alive: BTreeMap<Bytes, KeyValue>,
     changes: Vec<Change>,
+    /// Whether anything has been done, even if it was taken back.
+    begun: bool,
 }
 
 impl<'m> Changing<'m> {
     fn new(model: &'m mut Model) -> Self {
         let alive = model.alive.clone();
-        Self { model, alive, changes: Vec::new() }
+        Self { model, alive, changes: Vec::new(), begun: false }
     }
 
     /// The revision that the next operation sees.
     fn seen(&self) -> u64 {
-        self.model.revision() + u64::from(!self.changes.is_empty())
+        self.model.revision() + u64::from(self.begun)
+    }
+
+    fn change(&mut self, kind: ChangeKind, kv: &KeyValue) {
+        self.begun = true;
+        let tombstone = kind == ChangeKind::Delete;
+        self.changes.push(Change {
+            kind,
+            key: kv.key.clone(),
+            sub: 0,
+            create_revision: if tombstone { 0 } else { kv.create_revision },
+            version: if tombstone { 0 } else { kv.version },
+            lease: if tombstone { 0 } else { kv.lease },
+            value: (!tombstone).then(|| kv.value.clone()),
+        });
     }
 
     fn next(&self) -> u64 {
@@ -510,15 +535,7 @@ impl<'m> Changing<'m> {
             mod_revision: self.next(),
             version: kept.version + 1,
         };
-        self.changes.push(Change {
-            kind: ChangeKind::Put,
-            key: kv.key.clone(),
-            sub: u32::try_from(self.changes.len()).unwrap(),
-            create_revision: kv.create_revision,
-            version: kv.version,
-            lease: kv.lease,
-            value: Some(kv.value.clone()),
-        });
+        self.change(ChangeKind::Put, &kv);
         self.alive.insert(kv.key.clone(), kv);
         PutResponse { revision: self.seen(), prev_kv: old.filter(|_| put.prev_kv) }
     }
@@ -532,15 +549,12 @@ impl<'m> Changing<'m> {
             .collect();
         for kv in &doomed {
             self.alive.remove(&kv.key);
-            self.changes.push(Change {
-                kind: ChangeKind::Delete,
-                key: kv.key.clone(),
-                sub: u32::try_from(self.changes.len()).unwrap(),
-                create_revision: 0,
-                version: 0,
-                lease: 0,
-                value: None,
-            });
+            // A key has one version in a transaction: a put before is taken back.
+            self.changes.retain(|change| change.key != kv.key);
+            self.begun = true;
+            if self.model.alive.contains_key(&kv.key) {
+                self.change(ChangeKind::Delete, kv);
+            }
         }
         DeleteRangeResponse {
             revision: self.seen(),
@@ -551,10 +565,13 @@ impl<'m> Changing<'m> {
 
     /// Makes the changes part of the model, and tells the revision.
     fn finish(self, time: i64, metadata: Bytes) -> u64 {
-        let revision = self.seen();
-        let Self { model, alive, changes } = self;
+        let Self { model, alive, mut changes, .. } = self;
         if changes.is_empty() {
-            return revision;
+            return model.revision();
+        }
+        let revision = model.revision() + 1;
+        for (sub, change) in changes.iter_mut().enumerate() {
+            change.sub = u32::try_from(sub).unwrap();
         }
         for change in &changes {
             let tombstone = change.kind == ChangeKind::Delete;
@@ -573,6 +590,19 @@ impl<'m> Changing<'m> {
         let time = model.entry().time;
         model.log.push(Transaction { revision, time, metadata, changes });
         revision
+    }
+}
+
+/// Sets the revision of every answer in a transaction.
+fn all_revisions(response: &mut TxnResponse, revision: u64) {
+    for response in &mut response.responses {
+        match response {
+            OpResponse::Range(range) => range.revision = revision,
+            OpResponse::Put(put) => put.revision = revision,
+            OpResponse::DeleteRange(delete) => delete.revision = revision,
+            OpResponse::Txn(nested) => all_revisions(nested, revision),
+            _ => unreachable!("there are four"),
+        }
     }
 }
 

@@ -12,7 +12,7 @@ pub struct Watchdog {
 impl Watchdog {
     /// Watches cases that may each take `patience`.
     pub fn new(patience: Duration) -> Self {
-        let state = Arc::new(Mutex::new(None));
+        let state = Arc::new(Mutex::new(None::<(Instant, String)>));
         let watched = Arc::downgrade(&state);
         std::thread::spawn(move || {
             while let Some(state) = watched.upgrade() {
