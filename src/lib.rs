@@ -1,10 +1,133 @@
-//! annals.
+//! A store that remembers: an embeddable key-value engine that keeps every version of every key.
+//!
+//! Every transaction gets one global **revision**. Reads name a revision and see the store as it
+//! then was. Writes are if-then-else transactions decided by compare-and-swap. What nobody can read
+//! any more is forgotten when it is asked for ([`Store::compact`]), and not before. The semantics are
+//! those of etcd's version 3 interface, to the letter; the store lives in your process.
+//!
+//! ```
+//! use annals::{get, mod_revision, put, Store};
+//! # let directory = tempfile::tempdir().expect("a temporary directory");
+//! # let path = directory.path();
+//!
+//! let store = Store::open(path)?;
+//! let first = store.put("/pods/a", "v1")?; // durable when it returns, at revision 2
+//!
+//! // Compare and swap: write only if nobody has in between.
+//! let kv = store.get("/pods/a")?.expect("just written");
+//! let done = store
+//!     .txn()
+//!     .when([mod_revision("/pods/a").eq(kv.mod_revision)])
+//!     .then([put("/pods/a", "v2")])
+//!     .or_else([get("/pods/a")])
+//!     .commit()?;
+//! assert!(done.succeeded);
+//!
+//! // Then and now.
+//! assert_eq!(store.at(first.revision)?.get("/pods/a")?.expect("then").value, "v1");
+//! assert_eq!(store.get("/pods/a")?.expect("now").value, "v2");
+//! for version in store.history("/pods/a") {
+//!     let version = version?; // newest first
+//!     println!("revision {}: {:?}", version.mod_revision, version.value);
+//! }
+//! # Ok::<(), annals::Error>(())
+//! ```
+//!
+//! # Words
+//!
+//! | word | meaning |
+//! | --- | --- |
+//! | revision | the global number of a transaction that changed something; a fresh store is at 1, the first write makes 2, none is left out |
+//! | `create_revision`, `mod_revision` | of a key: the revision that created it, the one that last changed it |
+//! | `version` | of a key: how often it was written since it was created; 1 on creation |
+//! | tombstone | the version a delete leaves: the key is absent from there on, until it is written again |
+//! | view | a reader's fixed revision; see [`View`] |
+//! | compact | to forget what only reads below a revision could see; that revision itself stays readable |
+//! | lease | something keys can be attached to, so as to be deleted together |
+//!
+//! # Where to begin
+//!
+//! * [`Store`] has every call. [`Store::put`], [`Store::get`], [`Store::delete`] are the short ones.
+//! * [`Store::txn`] builds transactions, with [`put`], [`get`], [`delete`] and the comparisons
+//!   [`mod_revision`], [`create_revision`], [`version`], [`value`], [`lease`].
+//! * [`Store::latest`], [`Store::at`], [`Store::at_time`] return a [`View`], which reads keys and
+//!   ranges from both ends.
+//! * [`Store::history`], [`Store::diff`], [`Store::log`] tell what changed.
+//! * [`RangeRequest`], [`PutRequest`], [`DeleteRangeRequest`], [`TxnRequest`] are etcd's requests
+//!   with all their fields.
+//! * [`Options`] has every knob.
+//!
+//! # Durability
+//!
+//! By default a write has reached the disk (`fdatasync`) when its call returns, and no answer, not
+//! even a failed comparison, shows anything that has not. Concurrent writers share their syncs; one
+//! thread keeps many writes in flight with [`Store::submit`] and [`Ticket`]s, which can be waited for
+//! or awaited. With [`Durability::Buffered`], for the store or for one commit, a write returns when it
+//! is ordered and visible, and a crash may take back the last of them; never one out of the middle.
+//!
+//! # Errors
+//!
+//! An [`Error`] has an [`ErrorKind`], to match on, and an [`Effect`]: whether the call changed
+//! nothing, or whether that is unknown. A refused request has changed nothing.
+//!
+//! # Limits
+//!
+//! Checked on writing, so that whatever is accepted can be read back. All can be changed in
+//! [`Options`].
+//!
+//! | limit | default | error |
+//! | --- | --- | --- |
+//! | length of a key | 64 KiB | [`KeyTooLong`](ErrorKind::KeyTooLong) |
+//! | length of a value | 16 MiB | [`ValueTooLong`](ErrorKind::ValueTooLong) |
+//! | bytes of a transaction | 64 MiB | [`TransactionTooLarge`](ErrorKind::TransactionTooLarge) |
+//! | operations of a transaction, and keys it changes | 1,000,000 | [`TooManyOperations`](ErrorKind::TooManyOperations) |
+//! | metadata of a transaction | 64 KiB | [`MetadataTooLong`](ErrorKind::MetadataTooLong) |
+//! | nesting of transactions | 128 | [`InvalidArgument`](ErrorKind::InvalidArgument) |
+//!
+//! # What is not as in etcd
+//!
+//! * Revision 0 is an error: "the newest" is [`Store::latest`] or a `revision` of `None`.
+//! * In one transaction a delete of a range "from the key on" covers every key from there, so that a
+//!   put of one of them is a duplicate. (etcd overlooks it, and with `ignore_lease` then crashes.)
+//! * A put that a later nested transaction of the same transaction deletes leaves one version, the
+//!   tombstone, not two; if the key was absent before, none.
+//! * A tombstone exactly at the compacted revision stays readable, as in newer etcd.
+//! * Sorts are stable: equal ones stay in key order.
+//! * A lease has no clock here: whoever keeps one calls [`Store::lease_revoke`].
 
 pub mod clock;
+#[allow(dead_code, unused_imports, reason = "the engine that uses it is still to come")]
+mod commit;
+#[allow(dead_code, unused_imports, reason = "the store that uses it is still to come")]
+mod engine;
 mod error;
+#[allow(dead_code, unused_imports, reason = "the engine that uses it is still to come")]
+mod index;
+#[doc(hidden)]
+#[path = "engine/inspect.rs"]
+pub mod inspect;
+pub mod kv;
+#[allow(dead_code, reason = "the engine that uses it is still to come")]
+mod manifest;
 mod options;
+#[allow(dead_code, reason = "the store that uses it is still to come")]
+mod reclaim;
+#[allow(dead_code, unused_imports, reason = "the engine that reads segments is still to come")]
+mod segment;
 mod sync;
 pub mod vfs;
+#[allow(dead_code, unused_imports, reason = "the engine that uses it is still to come")]
+mod wal;
 
+pub use crate::engine::{DroppedTail, OpenReport};
 pub use crate::error::{Corruption, Effect, Error, ErrorKind, Result};
+pub use crate::kv::{
+    AsKeyRange, Change, ChangeKind, Commit, CommitOptions, Compare, CompareResult, CompareTarget,
+    Comparing, ComparingValue, DeleteRangeRequest, DeleteRangeResponse, Deleted, Diff, DiffIter,
+    History, KeyRange, KeyValue, LEASE_TTL_MAX, LEASE_TTL_MIN, Lease, LeaseGrantRequest,
+    LeaseRevokeResponse, Log, Op, OpResponse, Origin, Outcome, PutRequest, PutResponse, RangeIter,
+    RangeRequest, RangeResponse, SortOrder, SortTarget, Store, Ticket, Transaction, TxnBuilder,
+    TxnRequest, TxnResponse, Version, View, create_revision, delete, delete_prefix, get, lease,
+    mod_revision, prefix_range_end, put, range, txn, value, version,
+};
 pub use crate::options::{Durability, KNOBS, Knob, KnobRange, Options, ReadMode};

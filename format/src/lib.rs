@@ -14,19 +14,26 @@
 )]
 
 pub mod batch;
+pub mod block;
 pub mod checksum;
 pub mod current;
 pub mod cursor;
+pub mod dictionary;
+pub mod entry;
 pub mod error;
+pub mod events;
 pub mod file_meta;
+pub mod filter;
 pub mod frame;
 pub mod layout;
 pub mod limits;
 pub mod manifest;
 pub mod name;
+pub mod page;
 pub mod place;
 pub mod seal;
 pub mod sector;
+pub mod segment;
 pub mod varint;
 pub mod wal_file;
 

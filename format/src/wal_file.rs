@@ -66,6 +66,11 @@ impl WalFileHeader {
         bytes
     }
 
+    /// The CRC at the end of the header: what the first batch of the file names as the one before.
+    pub fn crc(&self) -> u32 {
+        self.encode().last_chunk().map_or(0, |crc| u32::from_le_bytes(*crc))
+    }
+
     /// Decodes the header at the start of `bytes`. The checksum is checked before the version, so
     /// that damage is not taken for a newer format: header and first sector keep their form in
     /// every version.

@@ -1,0 +1,231 @@
+//! An entry: one version of one key as it lies in a data block.
+//!
+//! ```text
+//! entry := shared:varint unshared:varint suffix:bytes(unshared) flags:u8
+//!          revision:varint                 the revision, or with FOLLOWS the distance to the neighbour's
+//!          sub:varint
+//!          [create_revision:varint version:varint]   unless TOMBSTONE or SAME_LIFETIME
+//!          [lease:varint]                            only with LEASE
+//!          [death:varint]                            HISTORY only, unless FOLLOWS: death - revision
+//!          value_bytes:varint value:bytes(value_bytes)
+//! ```
+//!
+//! A key is stored as the number of bytes it shares with the key before it and the bytes that
+//! differ. In HISTORY the versions of one key are neighbours, newest first, so most of what an entry
+//! says about itself follows from the entry before it:
+//!
+//! * `FOLLOWS`: the neighbour is the version that superseded this one. `death` is the neighbour's
+//!   revision and is left out; `revision` is stored as `neighbour.revision - revision`.
+//! * `SAME_LIFETIME`: `create_revision` is the neighbour's and `version` is one less; both left out.
+//!
+//! Invariants, checked by [`Run::next`]: both flags stand only in HISTORY blocks and only after a
+//! neighbour of the same key; no unknown flag is set; a tombstone has no value; revisions of one
+//! key strictly descend; `death` is above `revision`.
+
+use crate::cursor::{Reader, Writer};
+use crate::error::{Problem, Result};
+use crate::limits::{BLOCK_RAW_BYTES_MAX, INTERNAL_KEY_BYTES_MAX};
+use crate::place::FileKind;
+
+/// One version of one key, borrowing key and value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EntryRef<'a> {
+    /// The internal key (or, in EVENTS, the revision as eight big-endian bytes).
+    pub key: &'a [u8],
+    /// The revision (for system keys the sequence number) that wrote this version.
+    pub revision: u64,
+    /// Position of the write within its transaction.
+    pub sub: u32,
+    /// The version says that the key was deleted.
+    pub tombstone: bool,
+    /// Revision that began the key's lifetime; 0 in a tombstone.
+    pub create_revision: u64,
+    /// 1 for the first version of a lifetime, then 2, 3, ...; 0 in a tombstone.
+    pub version: u64,
+    /// The lease the key is attached to; 0 = none.
+    pub lease: i64,
+    /// HISTORY only: the revision that superseded this version; else 0.
+    pub death: u64,
+    /// The value; empty in a tombstone.
+    pub value: &'a [u8],
+}
+
+/// The version says that the key was deleted.
+pub const FLAG_TOMBSTONE: u8 = 1;
+/// A lease id is present.
+pub const FLAG_LEASE: u8 = 1 << 1;
+/// The neighbour before is the version that superseded this one.
+pub const FLAG_FOLLOWS: u8 = 1 << 2;
+/// The neighbour before belongs to the same lifetime and is one version further.
+pub const FLAG_SAME_LIFETIME: u8 = 1 << 3;
+const FLAGS_KNOWN: u8 = FLAG_TOMBSTONE | FLAG_LEASE | FLAG_FOLLOWS | FLAG_SAME_LIFETIME;
+
+/// What an entry needs to know of the entry before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Neighbour {
+    /// Length of its key. Meaningless unless `present`.
+    pub key_bytes: usize,
+    /// Its revision.
+    pub revision: u64,
+    /// Its create_revision.
+    pub create_revision: u64,
+    /// Its version.
+    pub version: u64,
+    /// False at a restart point: there an entry stands for itself.
+    pub present: bool,
+}
+
+/// An entry decoded in place. Its key is the first `shared` bytes of the key before it followed by
+/// `suffix`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Item<'a> {
+    /// Where the entry begins in the block's body.
+    pub offset: usize,
+    /// Bytes taken over from the key before it.
+    pub shared: usize,
+    /// The rest of the key.
+    pub suffix: &'a [u8],
+    /// Where the value begins in the block's body.
+    pub value_offset: usize,
+    /// See [`EntryRef`]; its `key` is empty here.
+    pub fields: EntryRef<'a>,
+}
+
+impl<'a> Item<'a> {
+    /// The entry with its whole key, which the caller has put together.
+    pub fn with_key<'b>(&self, key: &'b [u8]) -> EntryRef<'b>
+    where
+        'a: 'b,
+    {
+        EntryRef { key, ..self.fields }
+    }
+}
+
+/// Appends `entry` to `out`. `previous` is the entry before it, `None` at a restart point.
+///
+/// The caller keeps the order (key ascending, revision descending); it is asserted in debug builds.
+pub fn encode(
+    out: &mut Vec<u8>,
+    kind: FileKind,
+    entry: &EntryRef<'_>,
+    previous: Option<(&[u8], Neighbour)>,
+) {
+    let shared = previous.map_or(0, |(key, _)| common_prefix(key, entry.key));
+    let suffix = entry.key.get(shared..).unwrap_or_default();
+    let neighbour = previous.map(|(_, n)| n).filter(|n| n.key_bytes == shared && suffix.is_empty());
+    debug_assert!(neighbour.is_none_or(|n| n.revision > entry.revision), "revisions must descend");
+
+    let mut flags = 0;
+    let mut revision = entry.revision;
+    if entry.tombstone {
+        flags |= FLAG_TOMBSTONE;
+    }
+    if entry.lease != 0 {
+        flags |= FLAG_LEASE;
+    }
+    if kind == FileKind::History
+        && let Some(n) = neighbour
+    {
+        if n.revision == entry.death && entry.death > entry.revision {
+            flags |= FLAG_FOLLOWS;
+            revision = n.revision - entry.revision;
+        }
+        let same = n.create_revision == entry.create_revision
+            && entry.version.checked_add(1) == Some(n.version);
+        if !entry.tombstone && same {
+            flags |= FLAG_SAME_LIFETIME;
+        }
+    }
+
+    out.put_varint(shared as u64);
+    out.put_prefixed(suffix);
+    out.push(flags);
+    out.put_varint(revision);
+    out.put_varint(u64::from(entry.sub));
+    if flags & (FLAG_TOMBSTONE | FLAG_SAME_LIFETIME) == 0 {
+        out.put_varint(entry.create_revision);
+        out.put_varint(entry.version);
+    }
+    if flags & FLAG_LEASE != 0 {
+        out.put_varint(entry.lease.cast_unsigned());
+    }
+    if kind == FileKind::History && flags & FLAG_FOLLOWS == 0 {
+        out.put_varint(entry.death.wrapping_sub(entry.revision));
+    }
+    out.put_prefixed(entry.value);
+}
+
+/// Decodes the entry at the reader.
+pub(crate) fn decode<'a>(
+    reader: &mut Reader<'a>,
+    kind: FileKind,
+    neighbour: &Neighbour,
+) -> Result<Item<'a>> {
+    let offset = reader.position();
+    let shared = reader.varint("shared")?;
+    let shared_max = if neighbour.present { neighbour.key_bytes as u64 } else { 0 };
+    if shared > shared_max {
+        return Err(reader.error("shared", Problem::TooLong { max: shared_max, found: shared }));
+    }
+    let suffix = reader.prefixed("suffix", INTERNAL_KEY_BYTES_MAX)?;
+    let flags = reader.u8("flags")?;
+    let same_key = neighbour.present && suffix.is_empty() && shared == shared_max;
+    check_flags(reader, kind, flags, same_key)?;
+
+    let mut fields = EntryRef { tombstone: flags & FLAG_TOMBSTONE != 0, ..EntryRef::default() };
+    fields.revision = reader.varint("revision")?;
+    if flags & FLAG_FOLLOWS != 0 {
+        let distance = fields.revision;
+        if distance == 0 || distance > neighbour.revision {
+            return Err(reader.error("revision", Problem::Order));
+        }
+        fields.revision = neighbour.revision - distance;
+        fields.death = neighbour.revision;
+    }
+    if same_key && fields.revision >= neighbour.revision {
+        return Err(reader.error("revision", Problem::Order));
+    }
+    fields.sub = reader.varint_u32("sub")?;
+    if flags & FLAG_SAME_LIFETIME != 0 {
+        fields.create_revision = neighbour.create_revision;
+        fields.version = neighbour.version.saturating_sub(1);
+    } else if !fields.tombstone {
+        fields.create_revision = reader.varint("create_revision")?;
+        fields.version = reader.varint("version")?;
+    }
+    if flags & FLAG_LEASE != 0 {
+        fields.lease = reader.varint("lease")?.cast_signed();
+    }
+    if kind == FileKind::History && flags & FLAG_FOLLOWS == 0 {
+        let lived = reader.varint("death")?;
+        fields.death = match fields.revision.checked_add(lived) {
+            Some(death) if lived > 0 => death,
+            _ => return Err(reader.error("death", Problem::Invalid { found: lived })),
+        };
+    }
+    fields.value = reader.prefixed("value", BLOCK_RAW_BYTES_MAX)?;
+    if fields.tombstone && !fields.value.is_empty() {
+        return Err(reader.error("value", Problem::NotZero));
+    }
+    let value_offset = reader.position() - fields.value.len();
+    // `shared` is at most `key_bytes`, a usize.
+    let shared = usize::try_from(shared).unwrap_or(usize::MAX);
+    Ok(Item { offset, shared, suffix, value_offset, fields })
+}
+
+fn check_flags(reader: &Reader<'_>, kind: FileKind, flags: u8, same_key: bool) -> Result<()> {
+    let neighbourly = flags & (FLAG_FOLLOWS | FLAG_SAME_LIFETIME) != 0;
+    let both = FLAG_TOMBSTONE | FLAG_SAME_LIFETIME;
+    if flags & !FLAGS_KNOWN != 0
+        || (neighbourly && !(same_key && kind == FileKind::History))
+        || flags & both == both
+    {
+        return Err(reader.error("flags", Problem::Invalid { found: u64::from(flags) }));
+    }
+    Ok(())
+}
+
+/// How many leading bytes two keys share.
+pub fn common_prefix(a: &[u8], b: &[u8]) -> usize {
+    a.iter().zip(b).take_while(|(x, y)| x == y).count()
+}

@@ -1,0 +1,193 @@
+//! The value of an EVENTS entry: what one transaction changed.
+//!
+//! ```text
+//! transaction := flags:varint time:i64 metadata_bytes:varint metadata count:varint event{count}
+//! event       := kind:u8 key_bytes:varint key sub:varint
+//!                [create_revision:varint version:varint lease:varint value_bytes:varint]   puts only
+//! ```
+//!
+//! Values are not repeated: they are read by (key, revision) from HEAD, HISTORY or L0. Keys are the
+//! user's, without the space byte. The revision is the entry's.
+
+use crate::cursor::{Reader, Writer};
+use crate::error::{Problem, Result};
+use crate::limits::{
+    KEY_BYTES_MAX, METADATA_BYTES_MAX, TRANSACTION_OPERATIONS_MAX, VALUE_BYTES_MAX,
+};
+
+/// What happened to a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum EventKind {
+    /// A value was put.
+    Put = 1,
+    /// The key was deleted.
+    Delete = 2,
+}
+
+/// One change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EventRef<'a> {
+    /// Put or delete.
+    pub kind: EventKind,
+    /// The user's key.
+    pub key: &'a [u8],
+    /// Position of the write within its transaction.
+    pub sub: u32,
+    /// Revision that began the key's lifetime; 0 for a delete.
+    pub create_revision: u64,
+    /// Version of the key; 0 for a delete.
+    pub version: u64,
+    /// The lease attached; 0 = none.
+    pub lease: i64,
+    /// Length of the value; 0 for a delete.
+    pub value_bytes: u64,
+}
+
+/// Builds the value of an EVENTS entry.
+#[derive(Debug, Default)]
+pub struct TransactionBuilder {
+    events: Vec<u8>,
+    count: u64,
+}
+
+impl TransactionBuilder {
+    /// A transaction without events.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Appends an event; the transaction's own order is kept.
+    pub fn push(&mut self, event: &EventRef<'_>) {
+        self.count += 1;
+        self.events.put_u8(event.kind as u8);
+        self.events.put_prefixed(event.key);
+        self.events.put_varint(u64::from(event.sub));
+        if event.kind == EventKind::Put {
+            self.events.put_varint(event.create_revision);
+            self.events.put_varint(event.version);
+            self.events.put_varint(event.lease.cast_unsigned());
+            self.events.put_varint(event.value_bytes);
+        }
+    }
+
+    /// How many events there are.
+    pub const fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Bytes of the events so far.
+    pub const fn event_bytes(&self) -> usize {
+        self.events.len()
+    }
+
+    /// Appends the whole value to `out` and starts over.
+    pub fn finish(&mut self, flags: u64, time: i64, metadata: &[u8], out: &mut Vec<u8>) {
+        out.put_varint(flags);
+        out.put_i64(time);
+        out.put_prefixed(metadata);
+        out.put_varint(self.count);
+        out.put_bytes(&self.events);
+        self.events.clear();
+        self.count = 0;
+    }
+}
+
+/// The value of an EVENTS entry, read in place.
+#[derive(Clone, Debug)]
+pub struct Transaction<'a> {
+    /// The flags of the frame that wrote it.
+    pub flags: u64,
+    /// Microseconds since the Unix epoch.
+    pub time: i64,
+    /// What the transaction was given to carry.
+    pub metadata: &'a [u8],
+    /// How many events there are.
+    pub count: u64,
+    events: Reader<'a>,
+}
+
+impl<'a> Transaction<'a> {
+    /// Reads the part before the events. Costs the same however many events there are.
+    pub fn decode(value: &'a [u8]) -> Result<Self> {
+        let mut reader = Reader::new("event transaction", value);
+        let flags = reader.varint("flags")?;
+        let time = reader.i64("time")?;
+        let metadata = reader.prefixed("metadata", METADATA_BYTES_MAX)?;
+        let at = reader.position();
+        let found = reader.varint("count")?;
+        // An event takes at least three bytes.
+        let max = TRANSACTION_OPERATIONS_MAX.min(reader.remaining() as u64 / EVENT_BYTES_MIN);
+        if found > max {
+            return Err(reader.error_at("count", at, Problem::TooLong { max, found }));
+        }
+        Ok(Self { flags, time, metadata, count: found, events: reader })
+    }
+
+    /// The events, in the transaction's order. After an error there are no more.
+    pub fn events(&self) -> Events<'a> {
+        Events { left: self.count, reader: self.events.clone(), failed: false }
+    }
+}
+
+/// Kind, length of an empty key, sub.
+const EVENT_BYTES_MIN: u64 = 3;
+
+/// The events of a transaction.
+#[derive(Clone, Debug)]
+pub struct Events<'a> {
+    left: u64,
+    reader: Reader<'a>,
+    failed: bool,
+}
+
+impl<'a> Events<'a> {
+    fn event(&mut self) -> Result<EventRef<'a>> {
+        let reader = &mut self.reader;
+        let at = reader.position();
+        let kind = match reader.u8("kind")? {
+            1 => EventKind::Put,
+            2 => EventKind::Delete,
+            number => {
+                let found = u64::from(number);
+                return Err(reader.error_at("kind", at, Problem::Invalid { found }));
+            }
+        };
+        let key = reader.prefixed("key", KEY_BYTES_MAX)?;
+        let sub = reader.varint_u32("sub")?;
+        let mut event =
+            EventRef { kind, key, sub, create_revision: 0, version: 0, lease: 0, value_bytes: 0 };
+        if kind == EventKind::Put {
+            event.create_revision = reader.varint("create_revision")?;
+            event.version = reader.varint("version")?;
+            event.lease = reader.varint("lease")?.cast_signed();
+            let at = reader.position();
+            event.value_bytes = reader.varint("value_bytes")?;
+            let (max, found) = (VALUE_BYTES_MAX, event.value_bytes);
+            if found > max {
+                return Err(reader.error_at("value_bytes", at, Problem::TooLong { max, found }));
+            }
+        }
+        Ok(event)
+    }
+}
+
+impl<'a> Iterator for Events<'a> {
+    type Item = Result<EventRef<'a>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.failed {
+            return None;
+        }
+        if self.left == 0 {
+            // The end is checked once, by whoever reads to the end.
+            let end = self.reader.finish().err()?;
+            self.failed = true;
+            return Some(Err(end));
+        }
+        self.left -= 1;
+        let event = self.event();
+        self.failed = event.is_err();
+        Some(event)
+    }
+}

@@ -1,0 +1,384 @@
+//! A page of the static B+tree over (key, revision), read in place.
+//!
+//! ```text
+//! page := header(24) head:u64{count} item_offset:u32{count} prefix:bytes(prefix_bytes) item{count}
+//! item := revision:u64 child_offset:u64 child_bytes:u32 key_suffix:bytes
+//! ```
+//!
+//! An item stands for a child: a block in a leaf (level 0), a page one level down in a branch. Its
+//! **separator** (prefix + key_suffix, revision) divides the entries: every entry before the child
+//! sorts before the separator, every entry in the child at or after it. Between two blocks it is
+//! the shortest such: if both sides have the same key, (key, revision of the entry before - 1), else
+//! (shortest prefix of the later key that is above the earlier key, 2^64 - 1). The first separator
+//! of a file is (empty, 2^64 - 1). A branch repeats the separator of its child's first item.
+//! It follows that a lookup of (key, at) needs exactly one block.
+//!
+//! `head` is the first eight bytes of the key suffix as a big-endian number, zero-filled, so that
+//! most of a search touches one short array of numbers.
+//!
+//! Children are numbered: blocks in file order from 0, pages in file order from 0 (leaves first, the
+//! root last). `first_child` is the number of item 0's child; the others follow without gaps.
+
+use std::cmp::Ordering;
+
+use crate::block::compare;
+use crate::checksum::FileSeed;
+use crate::cursor::{Reader, Writer};
+use crate::entry::common_prefix;
+use crate::error::{DecodeError, Problem, Result};
+use crate::layout::{Layout, field};
+use crate::limits::PAGE_BYTES_MAX;
+
+/// The first two bytes of every page: "aP".
+pub const PAGE_MAGIC: u16 = u16::from_le_bytes(*b"aP");
+/// Bytes of a page's header.
+pub const PAGE_HEADER_BYTES: usize = 24;
+/// A page is ended when it has reached this size and has two items.
+pub const PAGE_BYTES_TARGET: usize = 4096;
+/// Most levels a tree may have; far more than any file can fill.
+pub const LEVELS_MAX: u8 = 24;
+
+const ITEM_FIXED_BYTES: usize = 20;
+const PAGE: &str = "index page";
+
+/// The byte map of a page's header, as in SPEC-segment.md.
+pub const PAGE_LAYOUT: Layout = Layout {
+    structure: PAGE,
+    fields: &[
+        field(0, 2, "magic"),
+        field(2, 1, "level"),
+        field(3, 1, "zero"),
+        field(4, 4, "count"),
+        field(8, 4, "page_bytes"),
+        field(12, 4, "first_child"),
+        field(16, 4, "prefix_bytes"),
+        field(20, 4, "crc"),
+    ],
+};
+
+const _: () = assert!(PAGE_LAYOUT.bytes() == PAGE_HEADER_BYTES);
+
+/// Where a block or a page lies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Handle {
+    /// Offset in the file.
+    pub offset: u64,
+    /// Length, header included.
+    pub bytes: u32,
+    /// Number among its kind, from 0.
+    pub number: u32,
+}
+
+/// The point that divides a child from everything before it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Separator {
+    /// Part of a key.
+    pub key: Vec<u8>,
+    /// Entries of exactly this key with a higher revision lie before.
+    pub revision: u64,
+}
+
+impl Separator {
+    /// The separator of the first block of a file.
+    pub const fn first() -> Self {
+        Self { key: Vec::new(), revision: u64::MAX }
+    }
+
+    /// The shortest separator between two neighbouring entries.
+    pub fn between(before: (&[u8], u64), after: &[u8]) -> Self {
+        let (key, revision) = before;
+        if key == after {
+            return Self { key: after.to_vec(), revision: revision.saturating_sub(1) };
+        }
+        let bytes = common_prefix(key, after) + 1;
+        Self { key: after.get(..bytes).unwrap_or(after).to_vec(), revision: u64::MAX }
+    }
+}
+
+/// Builds one page item by item.
+#[derive(Debug)]
+pub struct PageBuilder {
+    level: u8,
+    items: Vec<(Separator, Handle)>,
+    key_bytes: usize,
+}
+
+impl PageBuilder {
+    /// An empty page of this level.
+    pub const fn new(level: u8) -> Self {
+        Self { level, items: Vec::new(), key_bytes: 0 }
+    }
+
+    /// Appends an item; separators ascend and handle numbers follow each other.
+    pub fn push(&mut self, separator: Separator, child: Handle) {
+        self.key_bytes += separator.key.len();
+        self.items.push((separator, child));
+    }
+
+    /// Whether the page should be ended. A page has at least two items, so that every level is at
+    /// most half as long as the one below.
+    pub fn is_full(&self) -> bool {
+        let fixed = PAGE_HEADER_BYTES + self.items.len() * (ITEM_FIXED_BYTES + 12);
+        self.items.len() >= 2 && fixed + self.key_bytes >= PAGE_BYTES_TARGET
+    }
+
+    /// Whether nothing has been pushed.
+    pub const fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// The separator of the first item.
+    pub fn first_separator(&self) -> Option<&Separator> {
+        self.items.first().map(|(separator, _)| separator)
+    }
+
+    /// Appends the page, which begins at `offset` of its file, to `out`, and starts over. Answers
+    /// its length.
+    pub fn finish(&mut self, out: &mut Vec<u8>, seed: FileSeed, offset: u64) -> u32 {
+        let items = std::mem::take(&mut self.items);
+        self.key_bytes = 0;
+        let first = items.first().map_or(&[][..], |(separator, _)| &separator.key);
+        let last = items.last().map_or(&[][..], |(separator, _)| &separator.key);
+        // Keys ascend, so what the first and the last share, all share.
+        let prefix = first.get(..common_prefix(first, last)).unwrap_or_default();
+        let suffix = |separator: &Separator| -> Vec<u8> {
+            separator.key.get(prefix.len()..).unwrap_or_default().to_vec()
+        };
+
+        let fixed = PAGE_HEADER_BYTES + items.len() * 12 + prefix.len();
+        let mut heads = Vec::new();
+        let mut offsets = Vec::new();
+        let mut body = Vec::new();
+        for (separator, child) in &items {
+            let suffix = suffix(separator);
+            heads.put_u64(head_of(&suffix));
+            offsets.put_u32(narrow(fixed + body.len()));
+            body.put_u64(separator.revision);
+            body.put_u64(child.offset);
+            body.put_u32(child.bytes);
+            body.put_bytes(&suffix);
+        }
+        let page_bytes = narrow(fixed + body.len());
+
+        let mut header = Vec::with_capacity(PAGE_HEADER_BYTES);
+        header.put_u16(PAGE_MAGIC);
+        header.put_u8(self.level);
+        header.put_u8(0);
+        header.put_u32(narrow(items.len()));
+        header.put_u32(page_bytes);
+        header.put_u32(items.first().map_or(0, |(_, child)| child.number));
+        header.put_u32(narrow(prefix.len()));
+        let crc = seed.crc(offset, &[&header, &heads, &offsets, prefix, &body]);
+        out.put_bytes(&header);
+        out.put_u32(crc);
+        for part in [&heads, &offsets, prefix, &body] {
+            out.put_bytes(part);
+        }
+        page_bytes
+    }
+}
+
+/// Pages and keys are far below 4 GiB, see `limits`.
+fn narrow(length: usize) -> u32 {
+    u32::try_from(length).unwrap_or(u32::MAX)
+}
+
+/// The first eight bytes as a big-endian number, zero-filled.
+fn head_of(suffix: &[u8]) -> u64 {
+    match suffix.first_chunk::<8>() {
+        Some(head) => u64::from_be_bytes(*head),
+        None => {
+            suffix.iter().zip((0..8).rev()).fold(0, |sum, (b, i)| sum | u64::from(*b) << (8 * i))
+        }
+    }
+}
+
+/// A page, read in place.
+#[derive(Clone, Copy, Debug)]
+pub struct Page<'a> {
+    bytes: &'a [u8],
+    level: u8,
+    first_child: u32,
+    heads: &'a [[u8; 8]],
+    offsets: &'a [[u8; 4]],
+    prefix: &'a [u8],
+}
+
+/// An item of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageItem<'a> {
+    /// The separator's key without the page's prefix.
+    pub key_suffix: &'a [u8],
+    /// The separator's revision.
+    pub revision: u64,
+    /// The child.
+    pub child: Handle,
+}
+
+impl<'a> Page<'a> {
+    /// Finds the parts of a page, which must be all of `bytes`. The checksum is not computed;
+    /// [`check_crc`](Self::check_crc) does that, once, on the first touch.
+    pub fn decode(bytes: &'a [u8]) -> Result<Self> {
+        let mut reader = Reader::new(PAGE, bytes);
+        let found = reader.u16("magic")?;
+        if found != PAGE_MAGIC {
+            let (expected, found) = (u32::from(PAGE_MAGIC), u32::from(found));
+            return Err(reader.error_at("magic", 0, Problem::Magic { expected, found }));
+        }
+        let level = reader.u8("level")?;
+        if level >= LEVELS_MAX {
+            let found = u64::from(level);
+            return Err(reader.error_at("level", 2, Problem::Invalid { found }));
+        }
+        reader.zeros("zero", 1)?;
+        let count = reader.u32("count")?;
+        let page_bytes = reader.u32("page_bytes")?;
+        let (expected, found) = (bytes.len() as u64, u64::from(page_bytes));
+        if expected != found || found > PAGE_BYTES_MAX {
+            return Err(reader.error_at("page_bytes", 8, Problem::Mismatch { expected, found }));
+        }
+        let first_child = reader.u32("first_child")?;
+        let prefix_bytes = reader.u32("prefix_bytes")?;
+        reader.u32("crc")?;
+        let found = u64::from(count);
+        if count == 0 || found * 12 > reader.remaining() as u64 {
+            return Err(reader.error_at("count", 4, Problem::Invalid { found }));
+        }
+        if first_child.checked_add(count).is_none() {
+            let found = u64::from(first_child);
+            return Err(reader.error_at("first_child", 12, Problem::Invalid { found }));
+        }
+        // The multiplications cannot overflow: both are bounded by the bytes that are left.
+        let count = count as usize;
+        let (heads, _) = reader.bytes("head", count * 8)?.as_chunks::<8>();
+        let (offsets, _) = reader.bytes("item_offset", count * 4)?.as_chunks::<4>();
+        let prefix = reader.bytes("prefix", prefix_bytes as usize)?;
+        Ok(Self { bytes, level, first_child, heads, offsets, prefix })
+    }
+
+    /// Compares the checksum of a whole page, as given to [`decode`](Self::decode).
+    pub fn check_crc(bytes: &[u8], seed: FileSeed, offset: u64) -> Result<()> {
+        let mut reader = Reader::new(PAGE, bytes);
+        reader.bytes("magic", PAGE_HEADER_BYTES - 4)?;
+        let header = reader.consumed();
+        let rest = bytes.get(PAGE_HEADER_BYTES..).unwrap_or_default();
+        reader.checksum("crc", seed.crc(offset, &[header, rest]))
+    }
+
+    /// 0 for a leaf, whose children are blocks.
+    pub const fn level(&self) -> u8 {
+        self.level
+    }
+
+    /// How many items it has, at least 1.
+    pub const fn count(&self) -> usize {
+        self.heads.len()
+    }
+
+    /// What the keys of all separators begin with.
+    pub const fn prefix(&self) -> &'a [u8] {
+        self.prefix
+    }
+
+    /// Item `index`.
+    pub fn item(&self, index: usize) -> Result<PageItem<'a>> {
+        let start = self.item_offset(index)?;
+        let end =
+            if index + 1 < self.count() { self.item_offset(index + 1)? } else { self.bytes.len() };
+        let mut reader = Reader::new(PAGE, self.bytes.get(..end).unwrap_or_default());
+        reader.bytes("item", start)?;
+        let revision = reader.u64("item.revision")?;
+        let offset = reader.u64("item.child_offset")?;
+        let bytes = reader.u32("item.child_bytes")?;
+        // The sum was checked in `decode`; `index` is below `count`, a u32.
+        let number = self.first_child.wrapping_add(narrow(index));
+        let child = Handle { offset, bytes, number };
+        Ok(PageItem { key_suffix: reader.rest(), revision, child })
+    }
+
+    /// The last item whose separator is at or before (`key`, `revision`), else the first item.
+    pub fn search(&self, key: &[u8], revision: u64) -> Result<usize> {
+        let common = common_prefix(key, self.prefix);
+        if common < self.prefix.len() {
+            // The key differs from all separators in the same direction.
+            let above = match (key.get(common), self.prefix.get(common)) {
+                (Some(have), Some(all)) => have > all,
+                _ => false,
+            };
+            return Ok(if above { self.count() - 1 } else { 0 });
+        }
+        let suffix = key.get(common..).unwrap_or_default();
+        let head = head_of(suffix);
+        let (mut low, mut high) = (0, self.count());
+        while low < high {
+            let middle = usize::midpoint(low, high);
+            let other = self.heads.get(middle).map_or(u64::MAX, |h| u64::from_le_bytes(*h));
+            let order = match other.cmp(&head) {
+                Ordering::Equal => {
+                    let item = self.item(middle)?;
+                    compare(item.key_suffix, item.revision, suffix, revision)
+                }
+                unequal => unequal,
+            };
+            if order == Ordering::Greater {
+                high = middle;
+            } else {
+                low = middle + 1;
+            }
+        }
+        Ok(low.saturating_sub(1))
+    }
+
+    /// Checks everything a page promises by itself: items back to back in order, heads that agree,
+    /// the longest prefix. Hands out the items with whole keys.
+    pub fn check(&self, mut each: impl FnMut(&[u8], &PageItem<'a>)) -> Result<()> {
+        let fail = |field, offset: usize, problem| DecodeError {
+            structure: PAGE,
+            field,
+            offset: offset as u64,
+            problem,
+        };
+        let first = PAGE_HEADER_BYTES + self.count() * 12 + self.prefix.len();
+        if self.item_offset(0)? != first {
+            return Err(fail("item_offset", PAGE_HEADER_BYTES, Problem::Order));
+        }
+        let mut last: Option<(Vec<u8>, u64)> = None;
+        for index in 0..self.count() {
+            let item = self.item(index)?;
+            let offset = self.item_offset(index)?;
+            let head = self.heads.get(index).map(|head| u64::from_le_bytes(*head));
+            if head != Some(head_of(item.key_suffix)) {
+                return Err(fail("head", PAGE_HEADER_BYTES + 8 * index, Problem::Order));
+            }
+            let mut key = self.prefix.to_vec();
+            key.extend_from_slice(item.key_suffix);
+            if let Some((before, revision)) = &last
+                && compare(before, *revision, &key, item.revision) != Ordering::Less
+            {
+                return Err(fail("item", offset, Problem::Order));
+            }
+            each(&key, &item);
+            last = Some((key, item.revision));
+        }
+        let first_suffix = self.item(0)?.key_suffix;
+        let last_suffix = self.item(self.count() - 1)?.key_suffix;
+        if common_prefix(first_suffix, last_suffix) != 0 {
+            return Err(fail("prefix", first, Problem::Order));
+        }
+        Ok(())
+    }
+
+    fn item_offset(&self, index: usize) -> Result<usize> {
+        let end = self.bytes.len();
+        let found = self.offsets.get(index).map_or(u32::MAX, |bytes| u32::from_le_bytes(*bytes));
+        usize::try_from(found)
+            .ok()
+            .filter(|offset| offset.checked_add(ITEM_FIXED_BYTES).is_some_and(|o| o <= end))
+            .ok_or_else(|| DecodeError {
+                structure: PAGE,
+                field: "item_offset",
+                offset: (PAGE_HEADER_BYTES + self.count() * 8 + index.saturating_mul(4)) as u64,
+                problem: Problem::TooLong { max: end as u64, found: found.into() },
+            })
+    }
+}

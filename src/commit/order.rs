@@ -1,0 +1,348 @@
+//! Giving a transaction its place: prepare, validate, link.
+
+use std::ptr;
+
+use annals_format::frame::{FrameSize, Op, SPACE_USER};
+use bytes::Bytes;
+
+use super::chain::{Chain, Snapshot};
+use super::plan::{OrderError, Ordered, Plan, Write, WriteKind};
+use super::world::Below;
+use crate::error::{Error, ErrorKind};
+use crate::index::{
+    Bound, Full, Generation, GenerationSize, KeyNode, Link, Node, Place, Position, Transaction,
+    Version,
+};
+use crate::sync::Arc;
+use crate::sync::epoch::{self, Guard};
+
+/// How an attempt in one generation ended, if not with a place.
+enum Stop {
+    /// The generation has no room.
+    Full,
+    /// The chain has gone on to another generation.
+    Switched,
+    /// The plan is answered.
+    Answer(OrderError),
+}
+
+/// How a validation ended, if not well.
+enum Invalid {
+    /// A head is newer than the node validated against.
+    Behind,
+    Conflict,
+}
+
+/// A plan on its way into one generation.
+struct Attempt<'a, 'g> {
+    plan: &'a Plan,
+    snapshot: &'a Snapshot<'g>,
+    /// The nodes of the keys written, parallel to `plan.writes`.
+    keys: Vec<&'g KeyNode>,
+    /// The nodes of the keys read, parallel to `plan.reads.points`.
+    points: Vec<&'g KeyNode>,
+}
+
+impl Chain {
+    /// Gives a plan its place directly after everything that is linked, if what it read still holds
+    /// there, and applies it. Lock-free; the only I/O is what `below` does for keys that this
+    /// generation does not know yet.
+    ///
+    /// The plan was made from `snapshot`. The result is ordered and applied; it is durable once
+    /// [`wait_durable`](Chain::wait_durable) says so.
+    ///
+    /// # Errors
+    /// [`OrderError::Conflict`] when something the plan depends on has changed; then the caller
+    /// takes a new snapshot and evaluates again. Nothing was changed whenever there is an error.
+    pub(crate) fn order(
+        &self,
+        snapshot: &Snapshot<'_>,
+        plan: &Plan,
+        below: &dyn Below,
+    ) -> Result<Ordered, OrderError> {
+        self.check_poison()?;
+        let guard = snapshot.guard;
+        let size = FrameSize::of(&plan.metadata, operations(plan));
+        if !size.fits() {
+            let bytes = size.payload_bytes as u64;
+            let max = annals_format::limits::TRANSACTION_BYTES_MAX;
+            return Err(Error::from(ErrorKind::TransactionTooLarge { bytes, max }).into());
+        }
+        let time = plan.time.unwrap_or_else(|| self.world.now_micros());
+        // Nodes up to here are known not to touch the ranges read.
+        let mut checked = snapshot.node;
+        let mut switches = 0;
+        loop {
+            let last = self.catch_up(self.applied_node(guard), guard);
+            match self.order_in(last, snapshot, plan, (size, time), below, &mut checked) {
+                Ok(ordered) => return Ok(ordered),
+                Err(Stop::Answer(error)) => return Err(error),
+                Err(Stop::Switched) => {}
+                Err(Stop::Full) => {
+                    let mut least = least_size(plan, &size);
+                    // Others may take room in the new generation before this thread comes to it: ask
+                    // for more each time, so that this ends.
+                    least.arena_bytes = least.arena_bytes.saturating_mul(1 << switches);
+                    least.keys = least.keys.saturating_mul(1 << switches);
+                    switches = (switches + 1).min(6);
+                    self.switch(last, least, guard);
+                }
+            }
+        }
+    }
+
+    /// The same, within the generation of `last`.
+    fn order_in<'g>(
+        &self,
+        mut last: &'g Node,
+        snapshot: &Snapshot<'g>,
+        plan: &Plan,
+        (size, time): (FrameSize, i64),
+        below: &dyn Below,
+        checked: &mut &'g Node,
+    ) -> Result<Ordered, Stop> {
+        let guard = snapshot.guard;
+        let generation = last.generation();
+        let attempt = Attempt::resolve(generation, plan, snapshot, below)?;
+        // Before any memory is taken: most conflicts show here.
+        attempt.check(self, last, checked)?;
+        let transaction = Transaction {
+            size,
+            buffered: plan.buffered,
+            metadata: &plan.metadata,
+            compact: plan.compact.unwrap_or(0),
+            ops: operations(plan),
+        };
+        let node = generation.prepare(&self.binding, &transaction, &attempt.keys)?;
+        let discard = |stop| {
+            // SAFETY: prepared here, and not linked.
+            unsafe { generation.discard(node, &size) };
+            Err(stop)
+        };
+        loop {
+            last = self.catch_up(last, guard);
+            if !ptr::eq(last.generation(), generation) {
+                return discard(Stop::Switched);
+            }
+            // SAFETY: the node was prepared here and is not linked.
+            match unsafe { attempt.bind(self, node, last, time, checked) } {
+                Ok(()) => {}
+                Err(Invalid::Behind) => continue,
+                Err(Invalid::Conflict) => return discard(OrderError::Conflict.into()),
+            }
+            // SAFETY: as above, and everything is bound.
+            unsafe { node.patch_frame(&self.binding) };
+            if let Err(error) = self.check_poison() {
+                return discard(Stop::Answer(error.into()));
+            }
+            // The commit point. To win says that `last` was the last node until now, so what was
+            // validated and fixed before is right; from here on the node does not change.
+            // SAFETY: as above; a node of this generation.
+            if unsafe { last.link(node, false) } {
+                break;
+            }
+        }
+        self.apply(last, Link { node, opens_generation: false }, guard);
+        self.advance(node, guard);
+        Ok(Ordered { position: node.position(), changed: node.takes_revision() })
+    }
+
+    /// Ends the current generation, unless it is empty: what it holds can be moved to files then.
+    pub(crate) fn freeze(&self) {
+        let guard = epoch::pin();
+        let last = self.catch_up(self.applied_node(&guard), &guard);
+        if !last.is_root() {
+            self.switch(last, GenerationSize { arena_bytes: 0, keys: 0 }, &guard);
+        }
+    }
+
+    /// Links the next generation, unless somebody has done it.
+    pub(super) fn switch<'g>(&self, full: &'g Node, least: GenerationSize, guard: &'g Guard) {
+        let id = full.generation().id();
+        let new = self.world.new_generation(id + 1, least);
+        assert_eq!(new.id(), id + 1, "generations are numbered in order");
+        let mut last = full;
+        loop {
+            last = self.catch_up(last, guard);
+            if last.generation().id() != id {
+                self.world.unused(new);
+                return;
+            }
+            let root = new.root();
+            // SAFETY: the root of a generation that only this thread has.
+            unsafe { root.bind(Place { order: last.order() + 1, position: last.position() }) };
+            // With the link the chain gets a count of its own.
+            let counted = Arc::into_raw(Arc::clone(&new));
+            // SAFETY: as above; it is the root.
+            if unsafe { last.link(root, true) } {
+                self.apply(last, Link { node: root, opens_generation: true }, guard);
+                self.advance(root, guard);
+                return;
+            }
+            // SAFETY: made above, and not given away as the link failed.
+            drop(unsafe { Arc::from_raw(counted) });
+        }
+    }
+}
+
+impl<'a, 'g> Attempt<'a, 'g> {
+    /// Finds or makes the key nodes, and resolves their heads.
+    fn resolve(
+        generation: &'g Generation,
+        plan: &'a Plan,
+        snapshot: &'a Snapshot<'g>,
+        below: &dyn Below,
+    ) -> Result<Self, Stop> {
+        let node = |key: &[u8]| -> Result<&'g KeyNode, Stop> {
+            let node = generation.get_or_insert(key)?;
+            if node.head().is_none() {
+                let stub = below.newest(key, generation.id())?;
+                generation.resolve(node, stub)?;
+            }
+            Ok(node)
+        };
+        let write_nodes = plan.writes.iter().map(|write| node(&write.key));
+        let keys = write_nodes.collect::<Result<Vec<_>, Stop>>()?;
+        let mut points = Vec::with_capacity(plan.reads.points.len());
+        for (index, (key, _)) in plan.reads.points.iter().enumerate() {
+            // The usual compare-and-swap reads what it writes: one look-up for both.
+            let same = plan.writes.get(index).is_some_and(|write| write.key == *key);
+            points.push(if same { keys[index] } else { node(key)? });
+        }
+        Ok(Self { plan, snapshot, keys, points })
+    }
+
+    /// Whether what the plan read still holds as of `last`.
+    fn check(&self, chain: &Chain, last: &'g Node, checked: &mut &'g Node) -> Result<(), Invalid> {
+        let reads = &self.plan.reads;
+        for (node, (_, seen)) in self.points.iter().zip(&reads.points) {
+            // Any other revision is a change, also if it came after `last`.
+            if node.head().map_or(0, Version::at) != *seen {
+                return Err(Invalid::Conflict);
+            }
+        }
+        // Not the same node: switches to other generations may lie between.
+        if reads.exact && last.position().seq != self.snapshot.position().seq {
+            return Err(Invalid::Conflict);
+        }
+        // Everything up to `last` is applied, so the watermark knows of every compaction up to it.
+        if self.plan.compact.is_some_and(|revision| revision <= chain.compacted()) {
+            return Err(Invalid::Conflict);
+        }
+        if reads.ranges.is_empty() {
+            return Ok(());
+        }
+        while !ptr::eq(*checked, last) {
+            let Some(Link { node, .. }) = checked.next(self.snapshot.guard) else { break };
+            let in_range = |key: &&KeyNode| {
+                reads.ranges.iter().any(|(start, end)| contains(start, end, key.key()))
+            };
+            if node.keys().iter().any(in_range) {
+                return Err(Invalid::Conflict);
+            }
+            *checked = node;
+        }
+        Ok(())
+    }
+
+    /// Validates the plan as of `last`, and fixes everything that depends on following it.
+    ///
+    /// # Safety
+    /// `node` was prepared by this thread for this plan and is not linked.
+    unsafe fn bind(
+        &self,
+        chain: &Chain,
+        node: &Node,
+        last: &'g Node,
+        time: i64,
+        checked: &mut &'g Node,
+    ) -> Result<(), Invalid> {
+        self.check(chain, last, checked)?;
+        let Place { order, position: before } = last.place();
+        let position = Position {
+            seq: before.seq + 1,
+            revision: before.revision + u64::from(node.takes_revision()),
+            time: time.max(before.time),
+        };
+        for ((key, version), write) in self.keys.iter().zip(node.versions()).zip(&self.plan.writes)
+        {
+            let Some(head) = key.head() else { return Err(Invalid::Behind) };
+            let is_user = key.key().first() == Some(&SPACE_USER);
+            let (newest, at) = if is_user {
+                (before.revision, position.revision)
+            } else {
+                (before.seq, position.seq)
+            };
+            if head.at() > newest {
+                return Err(Invalid::Behind);
+            }
+            if matches!(write.kind, WriteKind::Delete) && !head.is_alive() {
+                return Err(Invalid::Conflict);
+            }
+            let (create_revision, number) = match write.kind {
+                WriteKind::Put { .. } if !is_user => (0, 0),
+                WriteKind::Put { .. } if head.is_alive() => {
+                    (head.create_revision(), head.version() + 1)
+                }
+                WriteKind::Put { .. } => (at, 1),
+                WriteKind::Delete => (0, 0),
+            };
+            let bound = Bound { older: head, at, create_revision, version: number };
+            // SAFETY: the contract.
+            unsafe { version.bind(bound) };
+        }
+        // SAFETY: the contract.
+        unsafe { node.bind(Place { order: order + 1, position }) };
+        Ok(())
+    }
+}
+
+impl From<Full> for Stop {
+    fn from(_: Full) -> Self {
+        Self::Full
+    }
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Answer(error.into())
+    }
+}
+
+impl From<OrderError> for Stop {
+    fn from(error: OrderError) -> Self {
+        Self::Answer(error)
+    }
+}
+
+impl From<Invalid> for Stop {
+    fn from(invalid: Invalid) -> Self {
+        match invalid {
+            // Only `bind` can be behind, and its caller walks on.
+            Invalid::Behind => Self::Switched,
+            Invalid::Conflict => Self::Answer(OrderError::Conflict),
+        }
+    }
+}
+
+/// The operations of a plan as they are encoded: the writes, then the watermark.
+fn operations(plan: &Plan) -> impl Iterator<Item = Op<'_>> + Clone {
+    let writes = plan.writes.iter().map(|Write { key, kind }| match kind {
+        WriteKind::Put { value, lease } => Op::Put { key, value, lease: *lease },
+        WriteKind::Delete => Op::Delete { key },
+    });
+    writes.chain(plan.compact.map(|revision| Op::Compact { revision }))
+}
+
+/// The room a plan needs in an empty generation.
+fn least_size(plan: &Plan, size: &FrameSize) -> GenerationSize {
+    let writes = plan.writes.iter().map(|write| write.key.len());
+    let points = plan.reads.points.iter().map(|(key, _)| key.len());
+    let key_bytes = writes.chain(points).fold(0, usize::saturating_add);
+    GenerationSize::for_frame(size, plan.writes.len() + plan.reads.points.len(), key_bytes)
+}
+
+/// Whether a half-open range of internal keys holds `key`. An empty end is the end of the space.
+fn contains(start: &Bytes, end: &Bytes, key: &[u8]) -> bool {
+    key >= &start[..] && if end.is_empty() { key.first() == start.first() } else { key < &end[..] }
+}

@@ -1,0 +1,85 @@
+//! What a transaction wants: its writes, and what it read to decide on them.
+
+use bytes::Bytes;
+
+use crate::error::Error;
+use crate::index::Position;
+
+/// A transaction that was evaluated against a snapshot and asks for its place in the order.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Plan {
+    /// What it writes, at most one change per key. The order decides the `sub` of each change.
+    pub(crate) writes: Vec<Write>,
+    /// A watermark to set. Must be above [`Chain::compacted`](super::Chain::compacted), which the
+    /// evaluation checks; if another transaction set it as high meanwhile, the plan conflicts.
+    pub(crate) compact: Option<u64>,
+    /// What must still be true where it lands.
+    pub(crate) reads: Footprint,
+    /// The time it asks for, microseconds since the Unix epoch; the clock's if `None`. It gets the
+    /// time of the transaction before it, if that is later.
+    pub(crate) time: Option<i64>,
+    /// Opaque bytes kept with the transaction.
+    pub(crate) metadata: Bytes,
+    /// Whether the caller is answered before it is durable.
+    pub(crate) buffered: bool,
+}
+
+/// One change. Keys are internal keys: a space byte, then the key.
+#[derive(Clone, Debug)]
+pub(crate) struct Write {
+    /// The internal key.
+    pub(crate) key: Bytes,
+    /// What happens to it.
+    pub(crate) kind: WriteKind,
+}
+
+/// What happens to a key.
+#[derive(Clone, Debug)]
+pub(crate) enum WriteKind {
+    /// A new version.
+    Put {
+        /// Its value.
+        value: Bytes,
+        /// The lease it is attached to, 0 for none.
+        lease: i64,
+    },
+    /// A tombstone. If the key does not live where the plan lands, the plan conflicts.
+    Delete,
+}
+
+/// What a plan depends on.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Footprint {
+    /// Keys, each with the revision of its newest version as of the snapshot, tombstones included
+    /// (its seq in the system space); 0 if it never had one.
+    pub(crate) points: Vec<(Bytes, u64)>,
+    /// Ranges of internal keys, half-open, in which nothing may have changed since the snapshot. An
+    /// empty end is the end of the space.
+    pub(crate) ranges: Vec<(Bytes, Bytes)>,
+    /// Whether no transaction at all may lie between the snapshot and the plan.
+    pub(crate) exact: bool,
+}
+
+/// A plan that has its place in the order, and is applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ordered {
+    /// The place.
+    pub(crate) position: Position,
+    /// Whether it wrote user keys, and so took the revision of its position for itself.
+    pub(crate) changed: bool,
+}
+
+/// Why a plan got no place. It left no trace.
+#[derive(Debug)]
+pub(crate) enum OrderError {
+    /// Something it depends on has changed: evaluate again, against a new snapshot.
+    Conflict,
+    /// It cannot succeed: the store is poisoned, the plan is too large, or reading failed.
+    Failed(Error),
+}
+
+impl From<Error> for OrderError {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}

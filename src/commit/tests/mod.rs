@@ -1,0 +1,357 @@
+//! The chain alone, in a small world: a log in memory, generations kept for inspection.
+//!
+//! The same world serves the plain tests, the loom models and the shuttle schedules.
+
+#[cfg(feature = "loom")]
+mod loom;
+#[cfg(not(any(feature = "loom", feature = "shuttle")))]
+mod model;
+#[cfg(all(feature = "shuttle", not(feature = "loom")))]
+mod shuttle;
+#[cfg(not(any(feature = "loom", feature = "shuttle")))]
+mod stress;
+#[cfg(not(any(feature = "loom", feature = "shuttle")))]
+mod sync;
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+
+use annals_format::StoreId;
+use annals_format::frame::{Binding, Frame, Op, SPACE_USER};
+use bytes::Bytes;
+
+use super::{
+    BatchInfo, Below, Chain, Footprint, Log, OrderError, Ordered, Plan, Snapshot, World, Write,
+    WriteKind,
+};
+use crate::error::{Error, Result};
+use crate::index::{Generation, GenerationSize, Lookup, Newest, Position, Stub, Version};
+use crate::sync::plain::{AtomicI64, AtomicU64, Mutex, Ordering, lock};
+use crate::sync::{Arc, epoch};
+
+pub(super) const STORE: StoreId = StoreId([7; 16]);
+pub(super) const START: Position = Position { seq: 0, revision: 1, time: 0 };
+
+/// A store's surroundings, for tests.
+#[derive(Debug, Default)]
+pub(super) struct Small {
+    size: Mutex<Option<GenerationSize>>,
+    /// All generations, oldest first.
+    pub(super) generations: Mutex<Vec<Arc<Generation>>>,
+    /// What the files hold: the newest version of some keys.
+    pub(super) files: Mutex<BTreeMap<Vec<u8>, Stub>>,
+    pub(super) clock: AtomicI64,
+    /// How often a background thread was asked for.
+    pub(super) requests: AtomicU64,
+    /// Whether there is one.
+    pub(super) background: Mutex<Option<std::thread::Thread>>,
+}
+
+impl World for Small {
+    fn now_micros(&self) -> i64 {
+        self.clock.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn new_generation(&self, id: u64, least: GenerationSize) -> Arc<Generation> {
+        let usual = lock(&self.size).unwrap_or(least);
+        Generation::new(id, usual.max(least))
+    }
+
+    fn switched(&self, current: &Arc<Generation>) {
+        let mut generations = lock(&self.generations);
+        if generations.iter().all(|known| known.id() != current.id()) {
+            generations.push(Arc::clone(current));
+        }
+    }
+
+    fn request_sync(&self) -> bool {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        lock(&self.background).as_ref().map(std::thread::Thread::unpark).is_some()
+    }
+}
+
+impl Below for Small {
+    fn newest(&self, key: &[u8], generation: u64) -> Result<Option<Stub>> {
+        for older in lock(&self.generations).iter().rev().filter(|older| older.id() < generation) {
+            match older.find(key).map_or(Newest::Unknown, |node| node.newest()) {
+                Newest::Known(stub) => return Ok(Some(stub)),
+                Newest::Absent => return Ok(None),
+                Newest::Unknown => {}
+            }
+        }
+        Ok(lock(&self.files).get(key).copied())
+    }
+}
+
+/// A log in memory that may fail.
+#[derive(Clone, Debug, Default)]
+pub(super) struct VectorLog {
+    pub(super) batches: Arc<Mutex<Vec<(BatchInfo, Vec<Vec<u8>>)>>>,
+    /// Appends left before one fails; `None` never fails.
+    pub(super) fail_after: Arc<Mutex<Option<usize>>>,
+    /// How long an append takes, microseconds.
+    pub(super) delay: Arc<AtomicU64>,
+}
+
+impl Log for VectorLog {
+    fn append(&mut self, frames: &mut dyn Iterator<Item = &[u8]>, batch: BatchInfo) -> Result<()> {
+        match &mut *lock(&self.fail_after) {
+            Some(0) => return Err(Error::invalid("the disk is gone")),
+            Some(left) => *left -= 1,
+            None => {}
+        }
+        let delay = self.delay.load(Ordering::Relaxed);
+        if delay > 0 {
+            std::thread::sleep(std::time::Duration::from_micros(delay));
+        }
+        let frames = frames.map(<[u8]>::to_vec).collect();
+        lock(&self.batches).push((batch, frames));
+        Ok(())
+    }
+}
+
+/// A chain with its world and its log.
+#[derive(Clone, Debug)]
+pub(super) struct Fixture {
+    pub(super) chain: Arc<Chain>,
+    pub(super) world: Arc<Small>,
+    pub(super) log: VectorLog,
+}
+
+/// A version as a reader sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Seen {
+    pub(super) at: u64,
+    pub(super) create_revision: u64,
+    pub(super) version: u64,
+    pub(super) value: Vec<u8>,
+}
+
+pub(super) fn user(key: impl AsRef<[u8]>) -> Bytes {
+    [&[SPACE_USER], key.as_ref()].concat().into()
+}
+
+pub(super) fn put(key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Write {
+    let value = Bytes::copy_from_slice(value.as_ref());
+    Write { key: user(key), kind: WriteKind::Put { value, lease: 0 } }
+}
+
+pub(super) fn delete(key: impl AsRef<[u8]>) -> Write {
+    Write { key: user(key), kind: WriteKind::Delete }
+}
+
+pub(super) fn plan(writes: impl Into<Vec<Write>>) -> Plan {
+    Plan { writes: writes.into(), ..Plan::default() }
+}
+
+/// A plan that also requires some keys to stand at some revisions.
+pub(super) fn cas(writes: impl Into<Vec<Write>>, points: &[(&str, u64)]) -> Plan {
+    let points = points.iter().map(|(key, seen)| (user(key), *seen)).collect();
+    Plan { reads: Footprint { points, ..Footprint::default() }, ..plan(writes) }
+}
+
+impl Fixture {
+    /// A store with generations of this size, a log, and no background thread.
+    pub(super) fn new(size: GenerationSize) -> Self {
+        let fixture = Self::without_log(size, START);
+        fixture.chain.open_log(Box::new(fixture.log.clone()));
+        fixture
+    }
+
+    pub(super) fn without_log(size: GenerationSize, start: Position) -> Self {
+        let world = Arc::new(Small::default());
+        *lock(&world.size) = Some(size);
+        let first = Generation::new(1, size);
+        lock(&world.generations).push(Arc::clone(&first));
+        let host: Arc<dyn World> = world.clone();
+        let chain = Arc::new(Chain::new(&STORE, start, 0, first, host));
+        Self { chain, world, log: VectorLog::default() }
+    }
+
+    pub(super) fn small() -> Self {
+        Self::new(GenerationSize { arena_bytes: 1 << 16, keys: 100 })
+    }
+
+    /// One attempt, from a fresh snapshot.
+    pub(super) fn try_order(&self, plan: &Plan) -> Result<Ordered, OrderError> {
+        let guard = epoch::pin();
+        let snapshot = self.chain.begin(&guard);
+        self.chain.order(&snapshot, plan, &*self.world)
+    }
+
+    /// Orders what cannot conflict.
+    pub(super) fn order(&self, plan: &Plan) -> Ordered {
+        self.try_order(plan).expect("nothing to conflict with")
+    }
+
+    /// Evaluates and orders until it gets a place, or the evaluation gives up. Answers the outcome
+    /// and how often it conflicted.
+    pub(super) fn transact(
+        &self,
+        mut evaluate: impl FnMut(&Self, &Snapshot<'_>) -> Option<Plan>,
+    ) -> (Option<Ordered>, usize) {
+        for conflicts in 0.. {
+            let guard = epoch::pin();
+            let snapshot = self.chain.begin(&guard);
+            let Some(plan) = evaluate(self, &snapshot) else { return (None, conflicts) };
+            match self.chain.order(&snapshot, &plan, &*self.world) {
+                Ok(ordered) => return (Some(ordered), conflicts),
+                Err(OrderError::Conflict) => {}
+                Err(OrderError::Failed(error)) => panic!("{error}"),
+            }
+        }
+        unreachable!()
+    }
+
+    /// What a reader pinned at `revision` sees of a user key.
+    pub(super) fn read(&self, key: impl AsRef<[u8]>, revision: u64) -> Option<Seen> {
+        self.read_internal(&user(key), revision)
+    }
+
+    pub(super) fn read_internal(&self, key: &[u8], at: u64) -> Option<Seen> {
+        let generations = lock(&self.world.generations).clone();
+        for generation in generations.iter().rev() {
+            let Some(node) = generation.find(key) else { continue };
+            match node.at(at) {
+                Lookup::Found(version) if version.is_tombstone() => return None,
+                Lookup::Found(version) => return Some(seen(version)),
+                Lookup::Absent => return None,
+                Lookup::Below => {}
+            }
+        }
+        None
+    }
+
+    /// What a plan must list for a key: the revision of its newest version as of `revision`.
+    pub(super) fn seen(&self, key: impl AsRef<[u8]>, revision: u64) -> u64 {
+        let key = user(key);
+        let generations = lock(&self.world.generations).clone();
+        for generation in generations.iter().rev() {
+            match generation.find(&key).map_or(Newest::Unknown, |node| node.newest_at(revision)) {
+                Newest::Known(stub) => return stub.revision,
+                Newest::Absent => return 0,
+                Newest::Unknown => {}
+            }
+        }
+        lock(&self.world.files).get(&key[..]).map_or(0, |stub| stub.revision)
+    }
+
+    /// All frames of all generations, in order, as encoded.
+    pub(super) fn frames(&self) -> Vec<Vec<u8>> {
+        let upto = self.chain.applied().seq;
+        let mut frames = Vec::new();
+        for generation in lock(&self.world.generations).iter() {
+            let mut cursor = generation.frames();
+            while let Some(frame) = cursor.next(upto) {
+                frames.push(frame.bytes().to_vec());
+            }
+        }
+        frames
+    }
+
+    /// Checks every invariant of DESIGN section 4 that holds at rest, and answers the revisions
+    /// each key was written at, oldest first.
+    pub(super) fn verify(&self) -> BTreeMap<Vec<u8>, Vec<u64>> {
+        let binding = Binding::new(&STORE);
+        let frames = self.frames();
+        let mut keys: BTreeMap<Vec<u8>, Vec<Seen>> = BTreeMap::new();
+        let mut last = START;
+        for bytes in &frames {
+            let (frame, length) = Frame::decode(bytes, &binding).expect("a whole frame");
+            assert_eq!(length, bytes.len());
+            assert_eq!(frame.seq, last.seq + 1, "the log is dense");
+            let step = u64::from(frame.takes_revision());
+            assert_eq!(frame.revision, last.revision + step, "revisions are dense");
+            assert!(frame.time >= last.time, "time does not go back");
+            last = Position { seq: frame.seq, revision: frame.revision, time: frame.time };
+            for op in frame.ops() {
+                let (key, value) = match op.op {
+                    Op::Put { key, value, .. } => (key, Some(value)),
+                    Op::Delete { key } => (key, None),
+                    Op::Compact { .. } => continue,
+                };
+                let is_user = key.first() == Some(&SPACE_USER);
+                let at = if is_user { frame.revision } else { frame.seq };
+                let history = keys.entry(key.to_vec()).or_default();
+                let file = lock(&self.world.files).get(key).copied();
+                let (create, version) = match (value, history.last()) {
+                    (None, _) => (0, 0),
+                    (Some(_), _) if !is_user => (0, 0),
+                    (Some(_), Some(old)) if old.version > 0 => {
+                        (old.create_revision, old.version + 1)
+                    }
+                    (Some(_), None) => match file.filter(|stub| !stub.tombstone) {
+                        Some(stub) => (stub.create_revision, stub.version + 1),
+                        None => (at, 1),
+                    },
+                    (Some(_), Some(_)) => (at, 1),
+                };
+                assert_eq!((op.create_revision, op.version), (create, version), "of {key:?}");
+                let value = value.unwrap_or_default().to_vec();
+                history.push(Seen { at, create_revision: create, version, value });
+            }
+        }
+        assert_eq!(last, self.chain.applied(), "everything linked is applied");
+        assert!(self.chain.durable() <= self.chain.applied());
+        self.verify_chains(&keys);
+        self.verify_log(&frames);
+        let revisions = |(key, history): (Vec<u8>, Vec<Seen>)| {
+            (key, history.iter().map(|version| version.at).collect())
+        };
+        keys.into_iter().map(revisions).collect()
+    }
+
+    /// The chains of all generations together are what the frames say, strictly descending.
+    fn verify_chains(&self, keys: &BTreeMap<Vec<u8>, Vec<Seen>>) {
+        let generations = lock(&self.world.generations).clone();
+        for (key, history) in keys {
+            let mut chained = Vec::new();
+            for generation in generations.iter().rev() {
+                if let Some(node) = generation.find(key) {
+                    chained.extend(node.versions().map(seen));
+                }
+            }
+            assert!(chained.windows(2).all(|pair| pair[0].at > pair[1].at), "descending");
+            chained.reverse();
+            assert_eq!(&chained, history, "of {key:?}");
+        }
+        for generation in &generations {
+            let mut cursor = generation.cursor();
+            let mut ordered = Vec::new();
+            cursor.seek_first();
+            while let Some(node) = cursor.node() {
+                assert!(std::ptr::eq(generation.find(node.key()).expect("in the table"), node));
+                ordered.push(node.key().to_vec());
+                cursor.next();
+            }
+            assert!(ordered.windows(2).all(|pair| pair[0] < pair[1]), "distinct and in order");
+            assert_eq!(ordered.len(), generation.key_count());
+        }
+    }
+
+    /// The log holds what the chain holds, in the same order, up to `durable`.
+    fn verify_log(&self, frames: &[Vec<u8>]) {
+        let mut upto = 0;
+        for (batch, logged) in lock(&self.log.batches).iter() {
+            assert_eq!((batch.first_seq, batch.durable_upto), (upto + 1, upto));
+            assert_eq!(batch.last_seq, upto + logged.len() as u64);
+            let from = usize::try_from(upto).expect("small");
+            assert_eq!(logged, &frames[from..from + logged.len()]);
+            upto = batch.last_seq;
+        }
+        assert_eq!(self.chain.durable().seq, upto, "what is durable is what was logged");
+    }
+}
+
+pub(super) fn seen(version: &Version) -> Seen {
+    Seen {
+        at: version.at(),
+        create_revision: version.create_revision(),
+        version: version.version(),
+        value: version.value().to_vec(),
+    }
+}
+
+pub(super) fn is_conflict<T: Debug>(result: Result<T, OrderError>) -> bool {
+    matches!(result, Err(OrderError::Conflict))
+}

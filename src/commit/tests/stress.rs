@@ -1,0 +1,235 @@
+//! Many threads, real time: the invariants under contention, with generation switches.
+
+use std::sync::atomic::AtomicBool;
+use std::thread;
+
+use super::*;
+
+/// A small generator, so that a failure can be repeated from its seed.
+#[derive(Clone, Debug)]
+pub(super) struct Random(pub(super) u64);
+
+impl Random {
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    pub(super) fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+}
+
+fn number(seen: Option<Seen>) -> u64 {
+    seen.map_or(0, |seen| u64::from_le_bytes(seen.value.try_into().expect("eight bytes")))
+}
+
+/// Every thread increments counters by compare-and-swap on one or several keys; nothing is lost.
+#[test]
+fn no_increment_is_lost() {
+    const THREADS: u64 = 4;
+    const ROUNDS: u64 = 3_000;
+    let store = Fixture::new(GenerationSize { arena_bytes: 1 << 18, keys: 100 });
+    let sum: u64 = thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS)
+            .map(|thread| {
+                let store = &store;
+                scope.spawn(move || {
+                    let mut random = Random(0x9e37_79b9 + thread);
+                    let mut increments = 0;
+                    for _ in 0..ROUNDS {
+                        let keys: std::collections::BTreeSet<_> =
+                            (0..=random.below(3)).map(|_| random.below(8)).collect();
+                        let (ordered, _) = store.transact(|store, snapshot| {
+                            let revision = snapshot.position().revision;
+                            let mut plan = Plan::default();
+                            for key in &keys {
+                                let key = format!("{key}");
+                                let old = number(store.read(&key, revision));
+                                let seen = store.seen(&key, revision);
+                                plan.writes.push(put(&key, (old + 1).to_le_bytes()));
+                                plan.reads.points.push((user(&key), seen));
+                            }
+                            Some(plan)
+                        });
+                        let ordered = ordered.expect("never gives up");
+                        assert!(store.chain.applied() >= ordered.position, "read your writes");
+                        increments += keys.len() as u64;
+                    }
+                    increments
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).sum()
+    });
+    let last = store.chain.applied().revision;
+    assert_eq!(last, 1 + THREADS * ROUNDS);
+    let total: u64 = (0..8).map(|key| number(store.read(format!("{key}"), last))).sum();
+    assert_eq!(total, sum);
+    assert!(lock(&store.world.generations).len() > 2);
+    store.chain.wait_durable(store.chain.applied()).expect("a log that does not fail");
+    store.verify();
+}
+
+/// Writers move amounts between accounts; readers at any revision always see the same total.
+#[test]
+fn transactions_are_visible_wholly_or_not_at_all() {
+    const ACCOUNTS: u64 = 6;
+    let store = Fixture::new(GenerationSize { arena_bytes: 1 << 17, keys: 50 });
+    let accounts: Vec<_> =
+        (0..ACCOUNTS).map(|account| put(format!("{account}"), 100u64.to_le_bytes())).collect();
+    store.order(&plan(accounts));
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let (store, stop) = (&store, &stop);
+        let writers: Vec<_> = (0..2)
+            .map(|thread| {
+                scope.spawn(move || {
+                    let mut random = Random(77 + thread);
+                    for _ in 0..4_000 {
+                        let (from, to) = (random.below(ACCOUNTS), random.below(ACCOUNTS));
+                        if from == to {
+                            continue;
+                        }
+                        store.transact(|store, snapshot| {
+                            let at = snapshot.position().revision;
+                            let (from, to) = (format!("{from}"), format!("{to}"));
+                            let points = [
+                                (&from[..], store.seen(&from, at)),
+                                (&to[..], store.seen(&to, at)),
+                            ];
+                            let a = number(store.read(&from, at)).wrapping_sub(1).to_le_bytes();
+                            let b = number(store.read(&to, at)).wrapping_add(1).to_le_bytes();
+                            Some(cas([put(&from, a), put(&to, b)], &points))
+                        });
+                    }
+                })
+            })
+            .collect();
+        let readers: Vec<_> = (0..2)
+            .map(|thread| {
+                scope.spawn(move || {
+                    let mut random = Random(99 + thread);
+                    let mut checked = 0u64;
+                    while !stop.load(Ordering::Relaxed) || checked == 0 {
+                        let newest = store.chain.applied().revision;
+                        let at = newest - random.below(newest.min(20)).min(newest - 2);
+                        let balance = |account| number(store.read(format!("{account}"), at));
+                        let total = (0..ACCOUNTS).map(balance).fold(0, u64::wrapping_add);
+                        assert_eq!(total, 100 * ACCOUNTS, "at {at}, applied {newest}");
+                        checked += 1;
+                    }
+                })
+            })
+            .collect();
+        // A syncing thread beside them: durable follows applied, and generations come and go.
+        scope.spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                store.chain.lead_once().expect("a log that does not fail");
+                let (durable, applied) = (store.chain.durable(), store.chain.applied());
+                assert!(durable <= applied);
+            }
+        });
+        writers.into_iter().for_each(|writer| writer.join().expect("no panic"));
+        stop.store(true, Ordering::Relaxed);
+        readers.into_iter().for_each(|reader| reader.join().expect("no panic"));
+    });
+    store.chain.wait_durable(store.chain.applied()).expect("a log that does not fail");
+    store.verify();
+}
+
+/// Range footprints exclude each other: at most one thread wins each slot of a growing list.
+#[test]
+fn range_footprints_prevent_phantoms() {
+    let store = Fixture::new(GenerationSize { arena_bytes: 1 << 17, keys: 400 });
+    thread::scope(|scope| {
+        for thread in 0..3 {
+            let store = &store;
+            scope.spawn(move || {
+                for _ in 0..300 {
+                    // Appends after the highest number there is, as found by looking.
+                    store.transact(|store, snapshot| {
+                        let at = snapshot.position().revision;
+                        let mut next = at.saturating_sub(1).min(2_000);
+                        while next > 0 && store.read(format!("{:05}", next - 1), at).is_none() {
+                            next -= 1;
+                        }
+                        let mut plan = plan([put(format!("{next:05}"), format!("{thread}"))]);
+                        plan.reads.ranges.push((user(""), Bytes::new()));
+                        Some(plan)
+                    });
+                }
+            });
+        }
+    });
+    store.chain.wait_durable(store.chain.applied()).expect("a log that does not fail");
+    let keys = store.verify();
+    assert_eq!(keys.len(), 900);
+    assert!(keys.values().all(|revisions| revisions.len() == 1), "no slot was taken twice");
+}
+
+/// All threads insert the same cold keys at once; each key exists once, in table and order.
+#[test]
+fn first_appearances_race() {
+    for seed in 1..30 {
+        let generation = Generation::new(1, GenerationSize { arena_bytes: 1 << 20, keys: 1_000 });
+        thread::scope(|scope| {
+            for thread in 0..4 {
+                let generation = &generation;
+                scope.spawn(move || {
+                    let mut random = Random(seed * 10 + thread);
+                    for _ in 0..1_000 {
+                        let key = format!("{}", random.below(500));
+                        let node = generation.get_or_insert(key.as_bytes()).expect("room");
+                        let found = generation.find(key.as_bytes()).expect("inserted");
+                        assert!(std::ptr::eq(node, found));
+                        let mut cursor = generation.cursor();
+                        cursor.seek(key.as_bytes());
+                        assert!(std::ptr::eq(cursor.node().expect("ordered"), node));
+                    }
+                });
+            }
+        });
+        let mut cursor = generation.cursor();
+        cursor.seek_first();
+        let mut keys = Vec::new();
+        while let Some(node) = cursor.node() {
+            keys.push(node.key().to_vec());
+            cursor.next();
+        }
+        assert!(keys.windows(2).all(|pair| pair[0] < pair[1]));
+        assert_eq!(keys.len(), generation.key_count(), "seed {seed}");
+    }
+}
+
+/// Large transactions are applied by several helpers; all of each is visible once any is.
+#[test]
+fn large_transactions_among_small_ones() {
+    let store = Fixture::new(GenerationSize { arena_bytes: 4 << 20, keys: 5_000 });
+    thread::scope(|scope| {
+        for thread in 0..3u64 {
+            let store = &store;
+            scope.spawn(move || {
+                let mut random = Random(5 + thread);
+                for round in 0..60u64 {
+                    let large = round % 6 == thread;
+                    let count = if large { 1_500 } else { 1 + random.below(3) };
+                    let stamp = (thread * 1_000 + round).to_le_bytes();
+                    let first = if large { 0 } else { random.below(1_000) };
+                    let writes: Vec<_> =
+                        (first..first + count).map(|key| put(format!("{key:05}"), stamp)).collect();
+                    let ordered = store.order(&plan(writes));
+                    let at = ordered.position.revision;
+                    for key in [first, first + count / 2, first + count - 1] {
+                        let seen = store.read(format!("{key:05}"), at).expect("written");
+                        assert_eq!((seen.at, &seen.value[..]), (at, &stamp[..]));
+                    }
+                }
+            });
+        }
+    });
+    store.chain.wait_durable(store.chain.applied()).expect("a log that does not fail");
+    store.verify();
+}

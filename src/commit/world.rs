@@ -1,0 +1,61 @@
+//! What the chain needs of the store around it: three small interfaces, so that it can be built,
+//! tested and model-checked alone.
+
+use std::fmt::Debug;
+
+use crate::error::Result;
+use crate::index::{Generation, GenerationSize, Stub};
+use crate::sync::Arc;
+
+/// Looks up the past of a key in older structures: frozen generations and files.
+pub(crate) trait Below: Sync {
+    /// The newest version of an internal key in everything older than generation `generation`;
+    /// `None` if there is none. May read files.
+    ///
+    /// The chain calls it while it prepares a transaction, before anything is shared. At that time
+    /// [`World::switched`] has returned for `generation`, so all older ones are frozen.
+    fn newest(&self, key: &[u8], generation: u64) -> Result<Option<Stub>>;
+}
+
+/// The write-ahead log, as the holder of the sync role sees it.
+pub(crate) trait Log: Send + Debug {
+    /// Writes the frames as one batch and returns when they are durable. After an error nothing
+    /// is known about them, and the log is not called again.
+    fn append(&mut self, frames: &mut dyn Iterator<Item = &[u8]>, batch: BatchInfo) -> Result<()>;
+}
+
+/// What a batch holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BatchInfo {
+    /// Seq of the first frame.
+    pub(crate) first_seq: u64,
+    /// Seq of the last frame; the batch holds all between.
+    pub(crate) last_seq: u64,
+    /// The store's revision after the last frame.
+    pub(crate) last_revision: u64,
+    /// Everything up to this seq was durable before this batch.
+    pub(crate) durable_upto: u64,
+}
+
+/// Everything else. Every method may be called by any thread at any time; none may wait for another
+/// thread, nor call back into the chain.
+pub(crate) trait World: Send + Sync + Debug {
+    /// Wall time in microseconds since the Unix epoch.
+    fn now_micros(&self) -> i64;
+
+    /// An empty generation of at least this size, numbered `id`: a spare, or a new one. Several
+    /// threads may ask for the same `id` at once; only one of their generations is used.
+    fn new_generation(&self, id: u64, least: GenerationSize) -> Arc<Generation>;
+
+    /// Takes back a generation that another thread's went ahead of. Nothing was done with it.
+    fn unused(&self, _generation: Arc<Generation>) {}
+
+    /// The chain goes on in `current`. Called before anything in it becomes visible, and maybe
+    /// several times, also late, by several threads: everyone who applies the switch calls it.
+    /// The generation before `current` is frozen.
+    fn switched(&self, current: &Arc<Generation>);
+
+    /// Asks a background thread to call [`Chain::lead_once`](super::Chain::lead_once) soon. Answers
+    /// whether there is one.
+    fn request_sync(&self) -> bool;
+}

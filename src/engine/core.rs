@@ -1,0 +1,178 @@
+//! The engine's parts, and the revisions everything turns on.
+
+use std::path::{Path, PathBuf};
+
+use crate::commit::Chain;
+use crate::error::{Error, ErrorKind, Result};
+use crate::index::Position;
+use crate::manifest::ManifestStore;
+use crate::options::{Durability, Options};
+use crate::segment::SegmentContext;
+use crate::sync::plain::{AtomicU64, Condvar, Mutex, OnceLock, lock};
+use crate::sync::{Arc, AtomicBool, Ordering};
+use crate::vfs::LockGuard;
+use crate::wal::{WalFiles, WalWriter};
+
+use super::pins::Pins;
+use super::shared::Shared;
+use super::stats::Counters;
+
+/// The log as the chain writes it and close takes it back. The mutex is never contended: the holder
+/// of the sync role has it, and close when there is no such holder any more.
+pub(super) type SharedLog = Arc<Mutex<Option<WalWriter>>>;
+
+/// An open store.
+#[derive(Debug)]
+pub(super) struct Core {
+    /// The directory.
+    pub(super) path: PathBuf,
+    /// As given on open.
+    pub(super) options: Options,
+    /// What the segments need to know.
+    pub(super) context: Arc<SegmentContext>,
+    /// The published tables.
+    pub(super) shared: Arc<Shared>,
+    /// The commit chain.
+    pub(super) chain: Arc<Chain>,
+    /// Pinned revisions.
+    pub(super) pins: Arc<Pins>,
+    /// The watermark that answers are held against: that of the last *visible* compaction.
+    pub(super) watermark: Watermark,
+    /// The number of the next segment file.
+    pub(super) next_file: AtomicU64,
+    /// What one piece of background work at a time holds.
+    pub(super) state: Mutex<State>,
+    /// Signalled when a frozen generation has been flushed, or no more will be.
+    pub(super) flushed: Condvar,
+    /// Guards nothing; goes with `flushed`.
+    pub(super) flushed_lock: Mutex<()>,
+    /// Whether the store writes at all.
+    pub(super) read_only: bool,
+    /// Set by close.
+    pub(super) closed: AtomicBool,
+    /// Why no more background work is done, and no write accepted: the first failure.
+    pub(super) failed: OnceLock<Arc<str>>,
+    /// Held while the store is open for writing.
+    pub(super) lock: Mutex<Option<LockGuard>>,
+    /// What has been done since open.
+    pub(super) counters: Counters,
+}
+
+/// What background work changes: the manifest in force, and the log's files.
+#[derive(Debug)]
+pub(super) struct State {
+    /// Where manifests are stored.
+    pub(super) store: ManifestStore,
+    /// The one in force.
+    pub(super) manifest: annals_format::Manifest,
+    /// The log's files; `None` in a store open for reading only.
+    pub(super) wal: Option<Arc<WalFiles>>,
+    /// The log's writer.
+    pub(super) log: SharedLog,
+}
+
+/// The highest watermark of a compaction that is visible, and those that are not yet.
+///
+/// A compaction is a transaction like any other: in a Sync store nobody may see its effect before
+/// it is durable, or a crash could bring back what was refused.
+#[derive(Debug)]
+pub(super) struct Watermark {
+    visible: AtomicU64,
+    /// (seq, watermark) of compactions ordered and not yet visible.
+    pending: Mutex<Vec<(u64, u64)>>,
+}
+
+impl Watermark {
+    /// The watermark found on open.
+    pub(super) fn new(compacted: u64) -> Self {
+        Self { visible: AtomicU64::new(compacted), pending: Mutex::new(Vec::new()) }
+    }
+
+    /// Raises the watermark at once.
+    pub(super) fn raise(&self, compacted: u64) {
+        self.visible.fetch_max(compacted, Ordering::AcqRel);
+    }
+
+    /// Notes a compaction that was ordered at `seq`.
+    fn ordered(&self, seq: u64, compacted: u64) {
+        lock(&self.pending).push((seq, compacted));
+    }
+
+    /// The watermark when everything up to `seq` is visible and the chain knows of `ordered`.
+    fn get(&self, ordered: u64, visible_seq: impl FnOnce() -> u64) -> u64 {
+        let visible = self.visible.load(Ordering::Acquire);
+        if visible >= ordered {
+            return visible;
+        }
+        let mut pending = lock(&self.pending);
+        let seq = visible_seq();
+        pending.retain(|(at, compacted)| {
+            let shown = *at <= seq;
+            if shown {
+                self.visible.fetch_max(*compacted, Ordering::AcqRel);
+            }
+            !shown
+        });
+        self.visible.load(Ordering::Acquire)
+    }
+}
+
+impl Core {
+    /// The last visible transaction: durable in a Sync store, applied in a Buffered one.
+    pub(super) fn visible(&self) -> Position {
+        match self.options.durability {
+            Durability::Sync => self.chain.durable(),
+            Durability::Buffered => self.chain.applied(),
+        }
+    }
+
+    /// The oldest revision that is answered; 0 if nothing was ever compacted.
+    pub(super) fn compacted(&self) -> u64 {
+        self.watermark.get(self.chain.compacted(), || self.visible().seq)
+    }
+
+    /// Notes a compaction that has just been ordered.
+    pub(super) fn compaction_ordered(&self, position: Position, compacted: u64) {
+        self.watermark.ordered(position.seq, compacted);
+    }
+
+    /// The oldest revision that somebody may ask for; what is below may go.
+    pub(super) fn keep(&self) -> u64 {
+        self.pins.keep(|| self.compacted())
+    }
+
+    /// The directory.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Fails once the store has been closed.
+    pub(super) fn check_open(&self) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) { Err(ErrorKind::Closed.into()) } else { Ok(()) }
+    }
+
+    /// Fails where nothing can be written: closed, read-only, or after a failure.
+    pub(super) fn check_writable(&self) -> Result<()> {
+        self.check_open()?;
+        if self.read_only {
+            return Err(ErrorKind::ReadOnly.into());
+        }
+        match self.failed.get() {
+            Some(cause) => Err(ErrorKind::Poisoned { cause: Arc::clone(cause) }.into()),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends writing: background work has failed, so memory could not be given back any more. What
+    /// is ordered still becomes durable, and reads go on.
+    pub(super) fn fail(&self, error: &Error) {
+        let _ = self.failed.set(error.to_string().into());
+        self.wake_flushed();
+    }
+
+    /// Wakes everybody who waits for a flush.
+    pub(super) fn wake_flushed(&self) {
+        drop(lock(&self.flushed_lock));
+        self.flushed.notify_all();
+    }
+}

@@ -1,0 +1,205 @@
+//! The log of transactions: what changed, in revision order.
+//!
+//! Old transactions lie in the EVENTS files, the ones not yet flushed in the frames of the memtable
+//! generations. The log is one piece after the other, read as it is asked for.
+
+use std::collections::VecDeque;
+
+use annals_format::Frame;
+use annals_format::events::{self, EventKind};
+use bytes::Bytes;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::index::{FrameCursor, FrameRef};
+use crate::reclaim::fold::{SPACE_USER, is_system};
+use crate::segment::Cursor;
+use crate::sync::Arc;
+
+use super::core::Core;
+use super::pins::Pin;
+use super::record::{Event, Transaction};
+use super::tables::{SealedFile, Tables};
+
+/// The transactions of a span of revisions, ascending. After an error it ends.
+#[derive(Debug)]
+pub(crate) struct Log {
+    from: u64,
+    upto: u64,
+    /// Frames beyond this are not visible.
+    seq: u64,
+    files: VecDeque<Arc<SealedFile>>,
+    cursor: Option<Cursor>,
+    /// Oldest first.
+    generations: VecDeque<FrameCursor>,
+    done: bool,
+    _pin: Option<Pin>,
+}
+
+impl Log {
+    /// The visible transactions with a revision in [`from`, `upto`].
+    ///
+    /// # Errors
+    /// `Compacted` if `from` is below the watermark; `Closed`.
+    pub(super) fn open(core: &Core, from: u64, upto: u64) -> Result<Self> {
+        core.check_open()?;
+        let visible = core.visible();
+        let pin = core.pins.pin(from.max(1), || core.compacted());
+        let compacted = |compacted| ErrorKind::Compacted { requested: from, compacted };
+        let pin = pin.map_err(compacted)?;
+        let span = (from, upto.min(visible.revision));
+        Ok(Self::new(&core.shared.tables(), span, visible.seq, Some(pin)))
+    }
+
+    /// The transactions with a revision in [`from`, `upto`], of those visible at `seq`.
+    pub(super) fn new(
+        tables: &Tables,
+        (from, upto): (u64, u64),
+        seq: u64,
+        pin: Option<Pin>,
+    ) -> Self {
+        let files = tables.files.events.iter();
+        let files =
+            files.filter(|f| f.meta().max_revision >= from && f.meta().min_revision <= upto);
+        let generations = tables.generations.iter().rev();
+        let generations = generations.filter(|g| g.last().is_none_or(|last| last.revision >= from));
+        Self {
+            from,
+            upto,
+            seq,
+            files: files.cloned().collect(),
+            cursor: None,
+            generations: generations.map(|generation| generation.frames()).collect(),
+            done: from > upto,
+            _pin: pin,
+        }
+    }
+
+    fn step(&mut self) -> Result<Option<Transaction>> {
+        loop {
+            if let Some(cursor) = &mut self.cursor {
+                if let Some(found) = transaction_of_events(cursor)? {
+                    cursor.next()?;
+                    return Ok((found.revision <= self.upto).then_some(found));
+                }
+                self.cursor = None;
+            }
+            let Some(file) = self.files.pop_front() else { break };
+            let mut cursor = file.open()?.cursor();
+            cursor.seek(&self.from.to_be_bytes(), u64::MAX)?;
+            self.cursor = Some(cursor);
+        }
+        while let Some(frames) = self.generations.front_mut() {
+            while let Some(frame) = frames.next(self.seq) {
+                let revision = frame.position().revision;
+                if !frame.takes_revision() || revision < self.from {
+                    continue;
+                }
+                if revision > self.upto {
+                    return Ok(None);
+                }
+                return transaction_of_frame(&frame).map(Some);
+            }
+            self.generations.pop_front();
+        }
+        Ok(None)
+    }
+}
+
+impl Iterator for Log {
+    type Item = Result<Transaction>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.done {
+            return None;
+        }
+        let step = self.step();
+        self.done = !matches!(step, Ok(Some(_)));
+        step.transpose()
+    }
+}
+
+impl std::iter::FusedIterator for Log {}
+
+/// The transaction an EVENTS cursor stands on.
+pub(super) fn transaction_of_events(cursor: &Cursor) -> Result<Option<Transaction>> {
+    let Some(entry) = cursor.entry() else { return Ok(None) };
+    let damaged = |error: annals_format::DecodeError| {
+        let segment = cursor.segment();
+        let structure = format!("{}: {}", error.structure, error.field);
+        let (expected, found) = (error.problem.expected(), error.problem.found());
+        Error::corrupt(segment.path(), 0, structure, expected, found)
+    };
+    let decoded = events::Transaction::decode(entry.value).map_err(damaged)?;
+    let mut transaction = Transaction {
+        revision: entry.revision,
+        time: decoded.time,
+        metadata: Bytes::copy_from_slice(decoded.metadata),
+        events: Vec::new(),
+    };
+    for event in decoded.events() {
+        let event = event.map_err(damaged)?;
+        transaction.events.push(Event {
+            key: Bytes::from([&[SPACE_USER], event.key].concat()),
+            delete: event.kind == EventKind::Delete,
+            sub: event.sub,
+            create_revision: event.create_revision,
+            version: event.version,
+            lease: event.lease,
+        });
+    }
+    Ok(Some(transaction))
+}
+
+fn transaction_of_frame(frame: &FrameRef<'_>) -> Result<Transaction> {
+    let position = frame.position();
+    let metadata = metadata_of(frame)?;
+    let changes = frame.changes().filter(|change| !is_system(change.key.key()));
+    let events = changes.map(|change| Event {
+        key: Bytes::copy_from_slice(change.key.key()),
+        delete: change.version.is_tombstone(),
+        sub: change.version.sub(),
+        create_revision: change.version.create_revision(),
+        version: change.version.version(),
+        lease: change.version.lease(),
+    });
+    Ok(Transaction {
+        revision: position.revision,
+        time: position.time,
+        metadata: Bytes::copy_from_slice(metadata),
+        events: events.collect(),
+    })
+}
+
+/// The metadata of a frame in memory.
+pub(super) fn metadata_of<'a>(frame: &FrameRef<'a>) -> Result<&'a [u8]> {
+    let decoded = Frame::view(frame.bytes());
+    let (decoded, _) = decoded
+        .map_err(|error| Error::invalid(format!("a frame in memory is damaged: {error}")))?;
+    Ok(decoded.metadata)
+}
+
+/// The newest visible revision whose time is not after `time`.
+pub(super) fn revision_at_time(core: &Core, time: i64) -> Result<u64> {
+    core.check_open()?;
+    let visible = core.visible();
+    let oldest = core.compacted().max(2);
+    let time_of = |revision: u64| -> Result<Option<i64>> {
+        let mut log = Log::open(core, revision, revision)?;
+        Ok(log.next().transpose()?.map(|transaction| transaction.time))
+    };
+    // Times never decrease with the revision: the answer is the last before the first later one.
+    let (mut low, mut high) = (oldest, visible.revision + 1);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if time_of(middle)?.is_some_and(|at| at <= time) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    if low > oldest {
+        return Ok(low - 1);
+    }
+    let oldest = if oldest <= visible.revision { time_of(oldest)? } else { None };
+    Err(ErrorKind::NoRevisionAtTime { requested: time, oldest }.into())
+}

@@ -1,0 +1,235 @@
+//! The engine room: everything below put together into a store of internal keys.
+//!
+//! Reading order: [`tables`] says where a version can be, [`read`] and [`scan`] find it there,
+//! [`view`] and [`transact`] are the two kinds of readers, [`jobs`] moves versions from memory to
+//! files and on, [`open`] finds it all again.
+//!
+//! Invariants:
+//!
+//! 1. A reader fixes its revision before it loads the tables, and asks one value of the tables.
+//! 2. Files are in force through the manifest before the tables show them, and are unlinked only
+//!    after neither does.
+//! 3. What a pinned revision can ask for is not dropped; what is below the watermark is not
+//!    answered, whether it is still there or not.
+//! 4. Nothing waits for background work but a commit that finds too many frozen generations.
+
+mod core;
+mod diff;
+mod history;
+mod jobs;
+mod log;
+mod open;
+mod pins;
+mod published;
+mod read;
+mod record;
+mod report;
+mod scan;
+mod shared;
+mod source;
+mod stats;
+mod tables;
+mod transact;
+mod view;
+mod worker;
+
+use std::path::Path;
+
+use crate::error::{ErrorKind, Result};
+use crate::options::{Durability, Options};
+use crate::sync::plain::{Mutex, lock};
+use crate::sync::{Arc, Ordering};
+
+use self::core::Core;
+use self::worker::Worker;
+
+pub(crate) use crate::commit::{Footprint, Plan, Ticket, Write, WriteKind};
+pub(crate) use crate::index::Position;
+pub(crate) use diff::Diff;
+pub(crate) use history::History;
+pub(crate) use log::Log;
+pub(crate) use record::{Difference, Event, HistoryRecord, Record, Transaction};
+pub use report::{DroppedTail, OpenReport};
+pub(crate) use scan::Scan;
+pub(crate) use transact::{Outcome, Snapshot, Step};
+pub(crate) use view::View;
+
+/// An open store of internal keys. Clones share it; the last one that goes closes it.
+#[derive(Clone, Debug)]
+pub(crate) struct Engine(Arc<Handle>);
+
+/// What the clones share.
+#[derive(Debug)]
+struct Handle {
+    core: Arc<Core>,
+    worker: Mutex<Option<Worker>>,
+}
+
+impl Engine {
+    /// Opens a store for writing; makes it if there is none and the options say so.
+    ///
+    /// # Errors
+    /// `NoStore`, `NotAStore`, `Locked`, `Corrupt`, `UnsupportedVersion`, or what the file system
+    /// answers.
+    pub(crate) fn open(path: &Path, options: &Options) -> Result<(Self, OpenReport)> {
+        let (core, report) = open::open(path, options)?;
+        let worker = if options.background { Some(Worker::start(&core)?) } else { None };
+        Ok((Self(Arc::new(Handle { core, worker: Mutex::new(worker) })), report))
+    }
+
+    /// Opens a store for reading. Nothing is written, and a live writer is not disturbed; what it
+    /// writes later is seen by another [`refreshed`](Self::refreshed) engine.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), without `Locked`.
+    pub(crate) fn open_read_only(path: &Path, options: &Options) -> Result<(Self, OpenReport)> {
+        let (core, report) = open::open_read_only(path, options)?;
+        Ok((Self(Arc::new(Handle { core, worker: Mutex::new(None) })), report))
+    }
+
+    /// An engine that shows what the writer has made durable since this read-only one was opened;
+    /// `None` if that is nothing.
+    ///
+    /// # Errors
+    /// As [`open_read_only`](Self::open_read_only).
+    pub(crate) fn refreshed(&self) -> Result<Option<Self>> {
+        let core = &self.0.core;
+        let (newer, _) = Self::open_read_only(&core.path, &core.options)?;
+        Ok((newer.0.core.visible().seq > core.visible().seq).then_some(newer))
+    }
+
+    /// Closes the store, for all clones: waits until everything is durable, seals the log, and
+    /// gives up the lock. Views that are open stay readable.
+    ///
+    /// # Errors
+    /// What kept the log from being sealed. Everything acknowledged is safe all the same, and the
+    /// store is closed.
+    pub(crate) fn close(&self) -> Result<()> {
+        self.0.close()
+    }
+
+    /// How it was opened.
+    pub(crate) fn options(&self) -> &Options {
+        &self.0.core.options
+    }
+
+    /// The directory.
+    pub(crate) fn path(&self) -> &Path {
+        self.0.core.path()
+    }
+
+    /// The newest visible state.
+    ///
+    /// # Errors
+    /// `Closed`.
+    pub(crate) fn latest(&self) -> Result<View> {
+        View::latest(&self.0.core)
+    }
+
+    /// The state as of a revision.
+    ///
+    /// # Errors
+    /// `Compacted`, `FutureRevision`, `Closed`.
+    pub(crate) fn view(&self, revision: u64) -> Result<View> {
+        View::at(&self.0.core, revision)
+    }
+
+    /// Runs a transaction: `evaluate` reads a snapshot and says what to write. It is called again
+    /// when something it depends on changed before its plan got its place.
+    ///
+    /// # Errors
+    /// What `evaluate` answers; `ReadOnly`, `Poisoned`, `Closed`. Nothing was changed then.
+    pub(crate) fn transact(
+        &self,
+        durability: Option<Durability>,
+        evaluate: &mut dyn FnMut(&Snapshot<'_>) -> Result<Step>,
+    ) -> Result<Outcome> {
+        self.0.core.transact(durability, evaluate)
+    }
+
+    /// The newest visible revision.
+    pub(crate) fn revision(&self) -> u64 {
+        self.0.core.visible().revision
+    }
+
+    /// The newest durable revision.
+    pub(crate) fn durable_revision(&self) -> u64 {
+        self.0.core.chain.durable().revision
+    }
+
+    /// The watermark: nothing older is answered. 0 if the store was never compacted.
+    pub(crate) fn compacted_revision(&self) -> u64 {
+        self.0.core.compacted()
+    }
+
+    /// Counts the opens that followed no clean close, from 1.
+    pub(crate) fn incarnation(&self) -> u64 {
+        lock(&self.0.core.state).manifest.incarnation
+    }
+
+    /// The newest visible revision that is not later than a time, in microseconds since the epoch.
+    ///
+    /// # Errors
+    /// `NoRevisionAtTime` if every revision that can be read is later.
+    pub(crate) fn revision_at_time(&self, time: i64) -> Result<u64> {
+        log::revision_at_time(&self.0.core, time)
+    }
+
+    /// The transactions with a revision in [`from`, `upto`], ascending, as far as visible.
+    ///
+    /// # Errors
+    /// `Compacted` if `from` is below the watermark.
+    pub(crate) fn log(&self, from: u64, upto: u64) -> Result<Log> {
+        Log::open(&self.0.core, from, upto)
+    }
+
+    /// Makes everything applied durable.
+    ///
+    /// # Errors
+    /// `OutcomeUnknown` if a write or sync failed.
+    pub(crate) fn flush(&self) -> Result<()> {
+        self.0.core.check_open()?;
+        let chain = &self.0.core.chain;
+        chain.wait_durable(chain.applied())
+    }
+
+    /// Asks the background thread, if there is one, to make durable what nobody waits for.
+    pub(crate) fn request_sync(&self) {
+        self.0.core.shared.ring();
+    }
+
+    /// Does one piece of background work. Answers whether there was any.
+    ///
+    /// # Errors
+    /// The failure, after which the store accepts no more writes.
+    pub(crate) fn run_background(&self) -> Result<bool> {
+        self.0.core.run_unit()
+    }
+
+    /// Moves everything in memory to files, folds them, and does all background work there is.
+    ///
+    /// # Errors
+    /// As [`run_background`](Self::run_background).
+    pub(crate) fn reorganise(&self) -> Result<()> {
+        self.0.core.reorganise()
+    }
+}
+
+impl Handle {
+    fn close(&self) -> Result<()> {
+        if self.core.closed.swap(true, Ordering::AcqRel) {
+            return Err(ErrorKind::Closed.into());
+        }
+        self.core.wake_flushed();
+        let worker = lock(&self.worker).take();
+        drop(worker);
+        self.core.shut()
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // Nobody is left to tell; what was acknowledged is safe in any case.
+        let _ = self.close();
+    }
+}

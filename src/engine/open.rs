@@ -1,0 +1,415 @@
+//! Opening a store: finding the state a crash or a close has left, and going on from there.
+//!
+//! ```text
+//! writer:  lock - manifest - log replayed into memory (and files, where it is larger than that)
+//!          - manifest with the settled log - leftovers removed - ready
+//! reader:  manifest - every file opened - log replayed into memory - ready
+//! ```
+//!
+//! Invariants:
+//!
+//! 1. Until the whole log has been validated nothing is written but new files that no manifest
+//!    names, and the lock.
+//! 2. A crash at any point of an open leaves a store that the next open finds in the same state.
+//! 3. The time it takes depends on the manifest and the log, not on the data.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io;
+use std::path::Path;
+
+use annals_format::name::{CURRENT, FileName, LOCK, SEGMENT_DIR, WAL_DIR};
+use annals_format::{FileMeta, Manifest, StoreId};
+
+use crate::commit::{BatchInfo, Chain, Log};
+use crate::error::{Error, ErrorKind, Result};
+use crate::index::{Generation, Position};
+use crate::manifest::ManifestStore;
+use crate::options::Options;
+use crate::reclaim::flush::flush;
+use crate::segment::SegmentContext;
+use crate::sync::plain::{AtomicU64, Condvar, Mutex, OnceLock, lock};
+use crate::sync::{Arc, AtomicBool, Ordering};
+use crate::vfs::LockGuard;
+use crate::wal::{self, Mode, Recovered, WalContext, WalFiles, WalWriter};
+
+use super::core::{Core, SharedLog, State, Watermark};
+use super::jobs::frozen_end;
+use super::pins::Pins;
+use super::report::{DroppedTail, OpenReport};
+use super::shared::{Shared, generation_size};
+use super::stats::Counters;
+use super::tables::{FileSet, SealedFile, Tables};
+
+/// Files of the log that are replayed on an open before it flushes them all: sessions that write
+/// little would otherwise leave ever more.
+const WAL_FILES_MAX: usize = 16;
+
+/// How often a reader begins anew when a live writer has changed the files under it.
+const ATTEMPTS: usize = 16;
+
+/// Opens a store for writing, or makes one.
+pub(super) fn open(path: &Path, options: &Options) -> Result<(Arc<Core>, OpenReport)> {
+    options.validate()?;
+    let vfs = &options.vfs;
+    let store = ManifestStore::new(Arc::clone(vfs), path);
+    let exists = vfs.exists(path).map_err(|error| Error::io("look for", path, error))?;
+    if !exists && !options.create {
+        return Err(ErrorKind::NoStore { path: path.to_path_buf() }.into());
+    }
+    // Before anything is written, the lock included: is this a store, or may it become one?
+    if exists {
+        let current = path.join(CURRENT);
+        let is_store =
+            vfs.exists(&current).map_err(|error| Error::io("look for", &current, error))?;
+        if !is_store && store.load()?.is_none() && !options.create {
+            return Err(ErrorKind::NoStore { path: path.to_path_buf() }.into());
+        }
+    }
+    make_dir(options, path)?;
+    let guard = take_lock(options, path)?;
+    match store.load()? {
+        Some(manifest) => open_existing(path, options, store, manifest, guard),
+        None if options.create => make_new(path, options, store, guard),
+        None => Err(ErrorKind::NoStore { path: path.to_path_buf() }.into()),
+    }
+}
+
+/// Opens a store for reading, beside a writer that may be alive. Nothing is written.
+pub(super) fn open_read_only(path: &Path, options: &Options) -> Result<(Arc<Core>, OpenReport)> {
+    options.validate()?;
+    let store = ManifestStore::new(Arc::clone(&options.vfs), path);
+    let load = || -> Result<Manifest> {
+        let loaded = store.load()?;
+        loaded.ok_or_else(|| ErrorKind::NoStore { path: path.to_path_buf() }.into())
+    };
+    let mut manifest: Manifest = load()?;
+    for _ in 0..ATTEMPTS {
+        let failure = match try_read_only(path, options, &store, manifest.clone()) {
+            Ok(opened) => return Ok(opened),
+            Err(failure) => failure,
+        };
+        // The files may have gone because another manifest is in force by now.
+        let again = load()?;
+        if again.number == manifest.number {
+            return Err(failure);
+        }
+        manifest = again;
+    }
+    Err(Error::invalid("the store changes faster than it can be opened for reading"))
+}
+
+fn try_read_only(
+    path: &Path,
+    options: &Options,
+    store: &ManifestStore,
+    manifest: Manifest,
+) -> Result<(Arc<Core>, OpenReport)> {
+    let (core, wal) = build(path, options, store.clone(), manifest, None, true);
+    // Open files stay readable when the writer unlinks them.
+    for file in core.shared.tables().files.all() {
+        file.open()?;
+    }
+    let manifest = lock(&core.state).manifest.clone();
+    let recovered =
+        wal::recover(&wal, &manifest, Mode::ReadOnly, &mut |frame, _| core.chain.replay(frame))?;
+    check_floor(&core, &manifest, &recovered)?;
+    let report = report(&core, &manifest, &recovered);
+    core.recovered();
+    Ok((core, report))
+}
+
+fn make_new(
+    path: &Path,
+    options: &Options,
+    store: ManifestStore,
+    guard: LockGuard,
+) -> Result<(Arc<Core>, OpenReport)> {
+    for dir in [WAL_DIR, SEGMENT_DIR] {
+        make_dir(options, &path.join(dir))?;
+    }
+    let manifest = Manifest::new(new_store_id(options));
+    let recovered = Recovered {
+        last_seq: manifest.flushed_seq,
+        last_revision: manifest.flushed_revision,
+        last_time: manifest.flushed_time,
+        files: Vec::new(),
+        next_number: 1,
+        torn: None,
+        closed: true,
+    };
+    let (core, wal) = build(path, options, store, manifest.clone(), Some(guard), false);
+    // What a crash left of an earlier start: files of zeros at most.
+    for name in wal_leftovers(options, path)? {
+        let file = path.join(WAL_DIR).join(name);
+        options.vfs.remove(&file).map_err(|error| Error::io("remove", &file, error))?;
+    }
+    core.go_on(&wal, &recovered)?;
+    let report = OpenReport { created: true, ..report(&core, &manifest, &recovered) };
+    Ok((core, report))
+}
+
+fn wal_leftovers(options: &Options, path: &Path) -> Result<Vec<String>> {
+    let dir = path.join(WAL_DIR);
+    let entries = options.vfs.list(&dir).map_err(|error| Error::io("list", &dir, error))?;
+    Ok(entries.into_iter().filter(|entry| !entry.is_dir).map(|entry| entry.name).collect())
+}
+
+fn open_existing(
+    path: &Path,
+    options: &Options,
+    store: ManifestStore,
+    manifest: Manifest,
+    guard: LockGuard,
+) -> Result<(Arc<Core>, OpenReport)> {
+    for dir in [WAL_DIR, SEGMENT_DIR] {
+        make_dir(options, &path.join(dir))?;
+    }
+    let (core, wal) = build(path, options, store, manifest.clone(), Some(guard), false);
+    let orphans = core.orphans(&manifest)?;
+    let mut spilled = Spilled::default();
+    let recovered = wal::recover(&wal, &manifest, Mode::Writer, &mut |frame, _| {
+        core.chain.replay(frame)?;
+        spilled.spill(&core)
+    })?;
+    check_floor(&core, &manifest, &recovered)?;
+    if recovered.files.len() > WAL_FILES_MAX {
+        core.chain.freeze();
+        spilled.spill(&core)?;
+    }
+    {
+        let mut state = lock(&core.state);
+        if let Some(last) = spilled.last {
+            core.context.sync_dir()?;
+            state.flushed(last, &spilled.files);
+        }
+        if !recovered.closed {
+            state.manifest.incarnation += 1;
+        }
+        state.manifest.closed = false;
+    }
+    core.go_on(&wal, &recovered)?;
+    for orphan in &orphans {
+        core.context.remove(orphan.kind, orphan.number)?;
+    }
+    let incarnation = lock(&core.state).manifest.incarnation;
+    let orphans_removed = orphans.len();
+    let report =
+        OpenReport { incarnation, orphans_removed, ..report(&core, &manifest, &recovered) };
+    Ok((core, report))
+}
+
+/// Files written for what the log holds beyond one memtable. They are put in force together, when
+/// the whole log has been read.
+#[derive(Default)]
+struct Spilled {
+    files: Vec<FileMeta>,
+    last: Option<Position>,
+}
+
+impl Spilled {
+    /// Writes the frozen generations to files.
+    fn spill(&mut self, core: &Core) -> Result<()> {
+        let frozen: Vec<Arc<Generation>> = core.shared.tables().frozen().cloned().collect();
+        for generation in frozen {
+            let last = frozen_end(&generation)?;
+            let files = flush(&core.context, core, &generation, core.options.segment_bytes)?;
+            core.publish_flush(generation.id(), &files);
+            self.files.extend(files);
+            self.last = Some(last);
+        }
+        Ok(())
+    }
+}
+
+/// The parts of a store as its manifest describes it, before the log.
+fn build(
+    path: &Path,
+    options: &Options,
+    store: ManifestStore,
+    manifest: Manifest,
+    guard: Option<LockGuard>,
+    read_only: bool,
+) -> (Arc<Core>, WalContext) {
+    let context = Arc::new(SegmentContext::new(path, manifest.store, options));
+    let files = manifest.files.iter().map(|meta| SealedFile::new(&context, meta.clone()));
+    let files = Arc::new(FileSet::new(files));
+    let generation = Generation::new(1, generation_size(options.memtable_bytes));
+    let tables = Tables { generations: [Arc::clone(&generation)].into(), files };
+    let clock = Arc::clone(&options.clock);
+    let shared = Arc::new(Shared::new(tables, clock, options.memtable_bytes));
+    let start = Position {
+        seq: manifest.flushed_seq,
+        revision: manifest.flushed_revision,
+        time: manifest.flushed_time,
+    };
+    let world = Arc::clone(&shared);
+    let chain = Chain::new(&manifest.store, start, manifest.compacted, generation, world);
+    let wal = WalContext {
+        vfs: Arc::clone(&options.vfs),
+        dir: path.to_path_buf(),
+        store: manifest.store,
+        wal_bytes: options.wal_bytes,
+    };
+    let core = Core {
+        path: path.to_path_buf(),
+        options: options.clone(),
+        context,
+        shared,
+        chain: Arc::new(chain),
+        pins: Arc::new(Pins::new()),
+        watermark: Watermark::new(manifest.compacted),
+        next_file: AtomicU64::new(manifest.next_file),
+        state: Mutex::new(State { store, manifest, wal: None, log: SharedLog::default() }),
+        flushed: Condvar::new(),
+        flushed_lock: Mutex::new(()),
+        read_only,
+        closed: AtomicBool::new(false),
+        failed: OnceLock::new(),
+        lock: Mutex::new(guard),
+        counters: Counters::default(),
+    };
+    (Arc::new(core), wal)
+}
+
+impl Core {
+    /// After the log has been replayed: what it says of compactions is visible.
+    fn recovered(&self) {
+        self.watermark.raise(self.chain.compacted());
+    }
+
+    /// Goes on with the log in a new file, puts what was found in force, and removes what is not
+    /// needed any more.
+    fn go_on(&self, wal: &WalContext, recovered: &Recovered) -> Result<()> {
+        self.recovered();
+        let files = WalFiles::new(wal.clone(), recovered.files.clone());
+        let (last_seq, last_revision) = (recovered.last_seq, recovered.last_revision);
+        let writer =
+            WalWriter::create(Arc::clone(&files), recovered.next_number, last_seq, last_revision)?;
+        let mut state = lock(&self.state);
+        state.wal = Some(Arc::clone(&files));
+        let forgotten = files.forget(state.manifest.flushed_seq);
+        self.store_manifest(&mut state)?;
+        let needed: Vec<_> = recovered
+            .files
+            .iter()
+            .filter(|log| !forgotten.contains(&log.file.number))
+            .copied()
+            .collect();
+        wal::settle(wal, &needed)?;
+        files.remove(&forgotten)?;
+        *lock(&state.log) = Some(writer);
+        let log = Arc::clone(&state.log);
+        drop(state);
+        self.chain.open_log(Box::new(ChainLog { log }));
+        Ok(())
+    }
+
+    /// Segment files that the manifest does not name; their numbers are not used again.
+    fn orphans(&self, manifest: &Manifest) -> Result<Vec<FileName>> {
+        let dir = self.path.join(SEGMENT_DIR);
+        let entries =
+            self.options.vfs.list(&dir).map_err(|error| Error::io("list", &dir, error))?;
+        let mut orphans = Vec::new();
+        for entry in entries {
+            let Some(name) = FileName::parse(&format!("{SEGMENT_DIR}/{}", entry.name)) else {
+                continue;
+            };
+            self.next_file.fetch_max(name.number + 1, Ordering::AcqRel);
+            if !manifest.files.iter().any(|f| f.number == name.number && f.kind == name.kind) {
+                orphans.push(name);
+            }
+        }
+        Ok(orphans)
+    }
+}
+
+/// What was once durable cannot be gone.
+fn check_floor(core: &Core, manifest: &Manifest, recovered: &Recovered) -> Result<()> {
+    if recovered.last_revision >= manifest.revision_floor {
+        return Ok(());
+    }
+    let file = match recovered.files.last() {
+        Some(log) => {
+            let name = FileName::new(annals_format::FileKind::Wal, log.file.number);
+            core.path.join(name.to_string())
+        }
+        None => core.path.join(CURRENT),
+    };
+    let offset = recovered.files.last().and_then(|log| log.file.end).unwrap_or(0);
+    let expected = format!("revision {} or later", manifest.revision_floor);
+    let found = format!("revision {}", recovered.last_revision);
+    Err(Error::corrupt(file, offset, "end of the log", expected, found))
+}
+
+fn report(core: &Core, manifest: &Manifest, recovered: &Recovered) -> OpenReport {
+    OpenReport {
+        created: false,
+        clean: recovered.closed,
+        incarnation: manifest.incarnation,
+        revision: recovered.last_revision,
+        frames_replayed: recovered.last_seq.saturating_sub(manifest.flushed_seq),
+        dropped: recovered.torn.map(|tail| DroppedTail {
+            file: core
+                .path
+                .join(FileName::new(annals_format::FileKind::Wal, tail.file).to_string()),
+            offset: tail.end,
+            bytes: tail.dropped_bytes,
+            missing: tail.missing,
+        }),
+        orphans_removed: 0,
+    }
+}
+
+fn make_dir(options: &Options, path: &Path) -> Result<()> {
+    let exists = options.vfs.exists(path).map_err(|error| Error::io("look for", path, error))?;
+    if exists {
+        return Ok(());
+    }
+    let made = options.vfs.create_dir_all(path);
+    made.map_err(|error| Error::io("create directory", path, error))
+}
+
+fn take_lock(options: &Options, path: &Path) -> Result<LockGuard> {
+    let file = path.join(LOCK);
+    options.vfs.lock(&file).map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock => ErrorKind::Locked { path: path.to_path_buf() }.into(),
+        _ => Error::io("lock", file, error),
+    })
+}
+
+/// An identity that no other store has.
+fn new_store_id(options: &Options) -> StoreId {
+    let mut id = [0; 16];
+    for (part, bytes) in (0_u64..).zip(id.chunks_exact_mut(8)) {
+        let number = match options.store_id_seed {
+            Some(seed) => xxhash_rust::xxh3::xxh3_64_with_seed(&part.to_le_bytes(), seed),
+            // Keys of the standard library's hasher come from the system's entropy.
+            None => {
+                let mut hasher = RandomState::new().build_hasher();
+                hasher.write_u64(part);
+                hasher.write_i64(options.clock.now_micros());
+                hasher.write_u32(std::process::id());
+                hasher.finish()
+            }
+        };
+        bytes.copy_from_slice(&number.to_le_bytes());
+    }
+    StoreId(id)
+}
+
+/// The log as the chain knows it.
+#[derive(Debug)]
+struct ChainLog {
+    log: SharedLog,
+}
+
+impl Log for ChainLog {
+    fn append(&mut self, frames: &mut dyn Iterator<Item = &[u8]>, batch: BatchInfo) -> Result<()> {
+        let BatchInfo { first_seq, last_seq, last_revision, durable_upto } = batch;
+        let info = wal::BatchInfo { first_seq, last_seq, last_revision, durable_upto };
+        match lock(&self.log).as_mut() {
+            Some(writer) => writer.append(frames, info),
+            None => Err(ErrorKind::Closed.into()),
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! Which revisions readers hold on to.
+//!
+//! A view of revision R stays readable after `compact(C)` with C > R, so reclaim must not remove
+//! what it can ask for. The two sides meet without a lock, by the classical store-then-look rule:
+//!
+//! ```text
+//!   reader                               reclaim
+//!   slot = R                             compacted = C   (by the commit of the compaction)
+//!   fence SeqCst                         fence SeqCst
+//!   compacted > R ?  -> give up          keep = min(compacted, every slot)
+//! ```
+//!
+//! Whichever fence comes first, the side with the later one sees the other's store: either the
+//! reader learns that R is compacted, or reclaim learns that R is pinned.
+//!
+//! Invariants:
+//!
+//! 1. A slot holds 0 (free) or a pinned revision; revisions begin with 1.
+//! 2. Slots are never freed, so a scan needs no protection. The table grows by whole chunks, and
+//!    only to the largest number of pins ever held at once.
+
+use std::sync::OnceLock;
+
+use crate::sync::{Arc, AtomicU64, Ordering, fence};
+
+/// Slots that are added at a time.
+const CHUNK_SLOTS: usize = 64;
+
+/// The table of pins of a store.
+#[derive(Debug)]
+pub(super) struct Pins {
+    first: Chunk,
+}
+
+#[derive(Debug)]
+struct Chunk {
+    slots: [AtomicU64; CHUNK_SLOTS],
+    next: OnceLock<Box<Chunk>>,
+}
+
+/// A pinned revision; dropping it unpins.
+#[derive(Debug)]
+pub(super) struct Pin {
+    pins: Arc<Pins>,
+    chunk: usize,
+    slot: usize,
+    revision: u64,
+}
+
+impl Pins {
+    /// No pins.
+    pub(super) fn new() -> Self {
+        Self { first: Chunk::new() }
+    }
+
+    /// Pins a revision unless `compacted` says, after the pin can be seen, that it is gone: then
+    /// the error is what `compacted` gave.
+    pub(super) fn pin(
+        self: &Arc<Self>,
+        revision: u64,
+        compacted: impl FnOnce() -> u64,
+    ) -> Result<Pin, u64> {
+        debug_assert!(revision > 0, "revisions begin with 1");
+        let (chunk, slot) = self.take(revision);
+        let pin = Pin { pins: Arc::clone(self), chunk, slot, revision };
+        fence(Ordering::SeqCst);
+        let compacted = compacted();
+        if compacted > revision { Err(compacted) } else { Ok(pin) }
+    }
+
+    /// The oldest revision that must stay readable when everything before `compacted()` may go.
+    pub(super) fn keep(&self, compacted: impl FnOnce() -> u64) -> u64 {
+        let compacted = compacted();
+        fence(Ordering::SeqCst);
+        self.pinned().fold(compacted, u64::min)
+    }
+
+    /// The revisions pinned now, in no order.
+    pub(super) fn pinned(&self) -> impl Iterator<Item = u64> {
+        self.chunks()
+            .flat_map(|chunk| &chunk.slots)
+            .map(|slot| slot.load(Ordering::Acquire))
+            .filter(|revision| *revision != 0)
+    }
+
+    /// Takes a free slot. A few slots are tried from a place that differs by thread, so that
+    /// threads do not fight for the first.
+    fn take(&self, revision: u64) -> (usize, usize) {
+        let start = thread_hint();
+        let mut chunk = &self.first;
+        let mut number = 0;
+        loop {
+            for step in 0..CHUNK_SLOTS {
+                let at = (start + step) % CHUNK_SLOTS;
+                let Some(slot) = chunk.slots.get(at) else { continue };
+                if slot.load(Ordering::Relaxed) == 0
+                    && slot
+                        .compare_exchange(0, revision, Ordering::AcqRel, Ordering::Relaxed)
+                        .is_ok()
+                {
+                    return (number, at);
+                }
+            }
+            chunk = chunk.following();
+            number += 1;
+        }
+    }
+
+    fn chunks(&self) -> impl Iterator<Item = &Chunk> {
+        std::iter::successors(Some(&self.first), |chunk| chunk.next.get().map(|next| &**next))
+    }
+}
+
+impl Chunk {
+    fn new() -> Self {
+        Self { slots: [const { AtomicU64::new(0) }; CHUNK_SLOTS], next: OnceLock::new() }
+    }
+
+    /// The next chunk, made if there is none. Made before it is offered, so that a thread that
+    /// stops here holds up the others for no longer than one move.
+    fn following(&self) -> &Self {
+        if self.next.get().is_none() {
+            let _ = self.next.set(Box::new(Self::new()));
+        }
+        self.next.get().map_or(self, |next| next)
+    }
+}
+
+impl Pin {
+    /// The pinned revision.
+    pub(super) fn revision(&self) -> u64 {
+        self.revision
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        if let Some(slot) =
+            self.pins.chunks().nth(self.chunk).and_then(|chunk| chunk.slots.get(self.slot))
+        {
+            slot.store(0, Ordering::Release);
+        }
+    }
+}
+
+/// Where this thread begins to look for a slot.
+fn thread_hint() -> usize {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    thread_local! {
+        static HINT: usize = {
+            // The remainder fits: it is less than CHUNK_SLOTS.
+            let number = NEXT.fetch_add(7, Ordering::Relaxed) % CHUNK_SLOTS as u64;
+            usize::try_from(number).unwrap_or(0)
+        };
+    }
+    HINT.with(|hint| *hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_pin_is_kept_until_it_is_dropped() {
+        let pins = Arc::new(Pins::new());
+        let five = pins.pin(5, || 0).expect("not compacted");
+        let nine = pins.pin(9, || 5).expect("not compacted");
+        assert_eq!(pins.keep(|| 20), 5);
+        drop(five);
+        assert_eq!(pins.keep(|| 20), 9);
+        assert_eq!(pins.keep(|| 7), 7);
+        drop(nine);
+        assert_eq!(pins.keep(|| 20), 20);
+    }
+
+    #[test]
+    fn a_compacted_revision_cannot_be_pinned() {
+        let pins = Arc::new(Pins::new());
+        assert_eq!(pins.pin(4, || 5).expect_err("compacted"), 5);
+        assert_eq!(pins.pinned().count(), 0);
+    }
+
+    #[test]
+    fn the_table_grows_and_slots_are_used_again() {
+        let pins = Arc::new(Pins::new());
+        for _ in 0..2 {
+            let held: Vec<Pin> =
+                (1..=200).map(|revision| pins.pin(revision, || 0).expect("pinned")).collect();
+            assert_eq!(held[7].revision(), 8);
+            let mut pinned: Vec<u64> = pins.pinned().collect();
+            pinned.sort_unstable();
+            assert_eq!(pinned, (1..=200).collect::<Vec<_>>());
+        }
+        assert_eq!(pins.chunks().count(), 4);
+        assert_eq!(pins.pinned().count(), 0);
+    }
+
+    #[test]
+    fn reader_and_reclaim_never_miss_each_other() {
+        let pins = Arc::new(Pins::new());
+        let compacted = AtomicU64::new(0);
+        let kept = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for watermark in 1..=20_000 {
+                    compacted.store(watermark, Ordering::Release);
+                    let keep = pins.keep(|| compacted.load(Ordering::Acquire));
+                    kept.fetch_max(keep, Ordering::AcqRel);
+                }
+            });
+            scope.spawn(|| {
+                let mut pinned = 0;
+                while compacted.load(Ordering::Acquire) < 20_000 {
+                    let revision = compacted.load(Ordering::Acquire).max(1);
+                    if let Ok(pin) = pins.pin(revision, || compacted.load(Ordering::Acquire)) {
+                        for _ in 0..3 {
+                            assert!(kept.load(Ordering::Acquire) <= pin.revision());
+                        }
+                        pinned += 1;
+                    }
+                }
+                assert!(pinned > 0);
+            });
+        });
+    }
+}

@@ -1,0 +1,140 @@
+//! Point reads: one key as of a revision.
+//!
+//! ```text
+//!   generations, newest first --- a version <= R answers; ABSENT answers "none"
+//!   L0 files, newest first ------ a version <= R answers
+//!   HEAD ------------------------ a version <= R answers; no version at all: none
+//!   HISTORY windows upto > R, oldest first -- the version with birth <= R < death answers
+//! ```
+//!
+//! Why HEAD without the key means "none": HEAD has the newest folded version of every key. It lacks
+//! a key whose versions are all in L0 or the generations, and those are later than R; or a key whose
+//! tombstone was dropped, and that was before any revision which can still be asked for.
+
+use bytes::Bytes;
+
+use crate::error::Result;
+use crate::index::{Lookup, Newest, Stub};
+use crate::reclaim::fold::is_system;
+use crate::segment;
+
+use super::record::{HistoryRecord, Record};
+use super::tables::{FileSet, Tables, Window};
+
+/// The value of a key as of `at`; `None` if it does not live then.
+pub(super) fn get(tables: &Tables, key: &[u8], at: u64) -> Result<Option<Record>> {
+    let found = find(tables, key, at)?;
+    Ok(found.filter(|found| !found.tombstone).map(|found| found.record))
+}
+
+/// The newest version of a key at or before `at`, tombstones included.
+pub(super) fn find(tables: &Tables, key: &[u8], at: u64) -> Result<Option<HistoryRecord>> {
+    for generation in tables.generations.iter() {
+        let Some(node) = generation.find(key) else { continue };
+        match node.at(at) {
+            Lookup::Found(version) => {
+                let key = Bytes::copy_from_slice(key);
+                return Ok(Some(HistoryRecord::of_memory(generation, key, version, false)));
+            }
+            Lookup::Absent => return Ok(None),
+            Lookup::Below => {}
+        }
+    }
+    in_files(&tables.files, key, at)
+}
+
+/// As [`find`], in files only.
+fn in_files(files: &FileSet, key: &[u8], at: u64) -> Result<Option<HistoryRecord>> {
+    for file in files.l0.iter().filter(|file| file.covers(key)) {
+        if let Some(version) = file.open()?.find(key, at)? {
+            return Ok(Some(HistoryRecord::of_segment(Bytes::copy_from_slice(key), version)));
+        }
+    }
+    let Some(file) = files.head_of(key) else { return Ok(None) };
+    let Some(version) = file.open()?.find(key, u64::MAX)? else { return Ok(None) };
+    let key = Bytes::copy_from_slice(key);
+    // Of a system key there is no other version.
+    if version.revision <= at || is_system(&key) {
+        return Ok(Some(HistoryRecord::of_segment(key, version)));
+    }
+    in_history(files, &key, at, false)
+}
+
+/// The superseded version of a key that was the newest at `at`.
+pub(super) fn in_history(
+    files: &FileSet,
+    key: &Bytes,
+    at: u64,
+    keys_only: bool,
+) -> Result<Option<HistoryRecord>> {
+    let first = files.windows.partition_point(|window| window.upto <= at);
+    for window in files.windows.get(first..).unwrap_or_default() {
+        if let Some(mut version) = in_window(window, key, at)? {
+            if keys_only {
+                version.value = Bytes::new();
+            }
+            return Ok(Some(HistoryRecord::of_segment(key.clone(), version)));
+        }
+    }
+    Ok(None)
+}
+
+/// The version of a window with birth <= `at` < death.
+fn in_window(window: &Window, key: &[u8], at: u64) -> Result<Option<segment::Version>> {
+    for file in window.files_of(key) {
+        // The newest version at or before `at`; if that one had died by then, its successor is the
+        // answer and lies in a later window.
+        if let Some(version) = file.open()?.find(key, at)?
+            && at < version.death
+        {
+            return Ok(Some(version));
+        }
+    }
+    Ok(None)
+}
+
+/// The newest version of a key at or before `at`, without its value: what a transaction depends on.
+pub(super) fn newest(tables: &Tables, key: &[u8], at: u64) -> Result<Option<Stub>> {
+    newest_in(tables, key, at, u64::MAX)
+}
+
+/// The newest version of a key in everything older than generation `generation`.
+pub(super) fn newest_below(tables: &Tables, key: &[u8], generation: u64) -> Result<Option<Stub>> {
+    newest_in(tables, key, u64::MAX, generation)
+}
+
+fn newest_in(tables: &Tables, key: &[u8], at: u64, below: u64) -> Result<Option<Stub>> {
+    for generation in tables.generations.iter().filter(|generation| generation.id() < below) {
+        let Some(node) = generation.find(key) else { continue };
+        match node.newest_at(at) {
+            Newest::Known(stub) => return Ok(Some(stub)),
+            Newest::Absent => return Ok(None),
+            Newest::Unknown => {}
+        }
+    }
+    Ok(in_files(&tables.files, key, at)?.map(|found| Stub {
+        revision: found.record.mod_revision,
+        create_revision: found.record.create_revision,
+        version: found.record.version,
+        lease: found.record.lease,
+        tombstone: found.tombstone,
+    }))
+}
+
+impl HistoryRecord {
+    /// A version found in a sealed file.
+    pub(super) fn of_segment(key: Bytes, version: segment::Version) -> Self {
+        Self {
+            record: Record {
+                key,
+                value: version.value,
+                create_revision: version.create_revision,
+                mod_revision: version.revision,
+                sub: version.sub,
+                version: version.version,
+                lease: version.lease,
+            },
+            tombstone: version.tombstone,
+        }
+    }
+}

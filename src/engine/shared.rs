@@ -1,0 +1,108 @@
+//! What the commit chain and the engine share: the published tables, the clock, the worker's bell.
+//!
+//! The chain calls this ([`World`]) from any committing thread, so nothing here waits for another
+//! thread.
+
+use crate::clock::Clock;
+use crate::commit::World;
+use crate::index::{Generation, GenerationSize};
+use crate::sync::plain::OnceLock;
+use crate::sync::{Arc, AtomicBool, Ordering, Thread, epoch};
+
+use super::published::Published;
+use super::tables::Tables;
+
+/// Bytes of a generation that a distinct key is taken to need; decides how many it can index.
+const BYTES_PER_KEY: usize = 256;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Shared {
+    /// Generations and files, as of now.
+    pub(super) tables: Published<Tables>,
+    clock: Arc<dyn Clock>,
+    generation_size: GenerationSize,
+    /// The background thread, where there is one.
+    worker: OnceLock<Thread>,
+    /// Whether the worker has been asked for something since it looked last.
+    rung: AtomicBool,
+}
+
+impl Shared {
+    /// Over these tables; generations hold `memtable_bytes` unless a transaction needs more.
+    pub(super) fn new(tables: Tables, clock: Arc<dyn Clock>, memtable_bytes: u64) -> Self {
+        Self {
+            tables: Published::new(tables),
+            clock,
+            generation_size: generation_size(memtable_bytes),
+            worker: OnceLock::new(),
+            rung: AtomicBool::new(false),
+        }
+    }
+
+    /// Names the background thread.
+    pub(super) fn set_worker(&self, thread: Thread) {
+        let _ = self.worker.set(thread);
+    }
+
+    /// Whether there is a background thread.
+    pub(super) fn has_worker(&self) -> bool {
+        self.worker.get().is_some()
+    }
+
+    /// Wakes the background thread, if there is one and it has not been woken already.
+    pub(super) fn ring(&self) {
+        if let Some(thread) = self.worker.get()
+            && !self.rung.swap(true, Ordering::AcqRel)
+        {
+            thread.unpark();
+        }
+    }
+
+    /// For the worker: whether it was rung; clears the bell.
+    pub(super) fn answer_bell(&self) -> bool {
+        self.rung.swap(false, Ordering::AcqRel)
+    }
+
+    /// The tables of now, to keep.
+    pub(super) fn tables(&self) -> Tables {
+        self.tables.load(&epoch::pin()).clone()
+    }
+}
+
+/// The size of a generation that is to take about `memtable_bytes`.
+pub(super) fn generation_size(memtable_bytes: u64) -> GenerationSize {
+    let arena_bytes = usize::try_from(memtable_bytes).unwrap_or(usize::MAX);
+    GenerationSize { arena_bytes, keys: (arena_bytes / BYTES_PER_KEY).max(64) }
+}
+
+impl World for Shared {
+    fn now_micros(&self) -> i64 {
+        self.clock.now_micros()
+    }
+
+    fn new_generation(&self, id: u64, least: GenerationSize) -> Arc<Generation> {
+        Generation::new(id, self.generation_size.max(least))
+    }
+
+    fn switched(&self, current: &Arc<Generation>) {
+        let guard = epoch::pin();
+        let switched = self.tables.update(&guard, |tables| {
+            // Late calls: it is there, or it came and went.
+            if tables.generations.first().is_some_and(|first| first.id() >= current.id()) {
+                return None;
+            }
+            let generations = std::iter::once(current).chain(tables.generations.iter());
+            let generations = generations.cloned().collect();
+            Some(Tables { generations, files: Arc::clone(&tables.files) })
+        });
+        if switched {
+            self.ring();
+        }
+    }
+
+    fn request_sync(&self) -> bool {
+        self.ring();
+        self.has_worker()
+    }
+}

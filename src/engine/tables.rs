@@ -1,0 +1,167 @@
+//! Where versions are found: the memtable generations and the files, as of one moment.
+//!
+//! Invariants:
+//!
+//! 1. [`Tables`] and everything below it is immutable; a change publishes a new value.
+//! 2. Every version that a view can ask for is in exactly one of: a generation, an L0 file, HEAD, a
+//!    HISTORY window. So whoever reads takes one `Tables` and asks all of them, newest first.
+//! 3. A reader learns its revision before it loads the tables. What it must see was then already in
+//!    them: a generation is published before the first version in it becomes visible.
+
+use std::sync::OnceLock;
+
+use crate::error::Result;
+use crate::index::Generation;
+use crate::segment::{Segment, SegmentContext};
+use crate::sync::Arc;
+use annals_format::{FileKind, FileMeta};
+
+/// The generations and files of one moment.
+#[derive(Clone, Debug)]
+pub(super) struct Tables {
+    /// Newest first; the first takes the writes (none in a store open for reading only, where
+    /// recovery fills one that is never switched).
+    pub(super) generations: Arc<[Arc<Generation>]>,
+    /// The sealed files.
+    pub(super) files: Arc<FileSet>,
+}
+
+/// The sealed segment files that make up the store.
+#[derive(Debug, Default)]
+pub(super) struct FileSet {
+    /// Flushed generations, newest first.
+    pub(super) l0: Vec<Arc<SealedFile>>,
+    /// The newest folded version of every key, by key; the files' key ranges do not overlap.
+    pub(super) head: Vec<Arc<SealedFile>>,
+    /// Superseded versions by the revision that superseded them, oldest window first.
+    pub(super) windows: Vec<Window>,
+    /// What changed, by revision, oldest first.
+    pub(super) events: Vec<Arc<SealedFile>>,
+}
+
+/// The versions that died in (`after`, `upto`].
+#[derive(Clone, Debug)]
+pub(super) struct Window {
+    /// No death of the window is at or before this.
+    pub(super) after: u64,
+    /// The last death of the window is at or before this.
+    pub(super) upto: u64,
+    /// By key; a key's versions of this window can lie in two neighbours.
+    pub(super) files: Vec<Arc<SealedFile>>,
+}
+
+/// A sealed file, opened on first use.
+#[derive(Debug)]
+pub(super) struct SealedFile {
+    meta: FileMeta,
+    context: Arc<SegmentContext>,
+    opened: OnceLock<Arc<Segment>>,
+}
+
+impl Tables {
+    /// The same generations with other files.
+    pub(super) fn with_files(&self, files: Arc<FileSet>) -> Self {
+        Self { generations: Arc::clone(&self.generations), files }
+    }
+
+    /// The generation that takes the writes.
+    pub(super) fn current(&self) -> Option<&Arc<Generation>> {
+        self.generations.first()
+    }
+
+    /// The frozen generations, oldest first: the order in which they are flushed.
+    pub(super) fn frozen(&self) -> impl DoubleEndedIterator<Item = &Arc<Generation>> {
+        self.generations.iter().skip(1).rev()
+    }
+}
+
+impl FileSet {
+    /// Sorts the files a manifest lists into their places.
+    pub(super) fn new(files: impl IntoIterator<Item = Arc<SealedFile>>) -> Self {
+        let mut set = Self::default();
+        let mut history = Vec::new();
+        for file in files {
+            match file.meta.kind {
+                FileKind::L0 => set.l0.push(file),
+                FileKind::Head => set.head.push(file),
+                FileKind::History => history.push(file),
+                FileKind::Events => set.events.push(file),
+                FileKind::Current | FileKind::Manifest | FileKind::Wal => {}
+            }
+        }
+        // Flushes are in order, so a later L0 file has a higher number.
+        set.l0.sort_by_key(|file| std::cmp::Reverse(file.meta.number));
+        set.head.sort_by(|a, b| a.meta.first_key.cmp(&b.meta.first_key));
+        set.events.sort_by_key(|file| (file.meta.min_revision, file.meta.number));
+        history.sort_by(|a, b| {
+            let order = |f: &SealedFile| (f.meta.death_after, f.meta.death_upto);
+            order(a).cmp(&order(b)).then_with(|| {
+                (&a.meta.first_key, a.meta.number).cmp(&(&b.meta.first_key, b.meta.number))
+            })
+        });
+        for file in history {
+            let (after, upto) = (file.meta.death_after, file.meta.death_upto);
+            match set.windows.last_mut() {
+                Some(window) if window.after == after && window.upto == upto => {
+                    window.files.push(file);
+                }
+                _ => set.windows.push(Window { after, upto, files: vec![file] }),
+            }
+        }
+        set
+    }
+
+    /// Every file.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Arc<SealedFile>> {
+        let windows = self.windows.iter().flat_map(|window| &window.files);
+        self.l0.iter().chain(&self.head).chain(windows).chain(&self.events)
+    }
+
+    /// The set without the files `removed` names and with those of `added`.
+    pub(super) fn edited(&self, removed: &[u64], added: &[Arc<SealedFile>]) -> Self {
+        let kept = self.all().filter(|file| !removed.contains(&file.meta.number));
+        Self::new(kept.chain(added).cloned())
+    }
+
+    /// The HEAD file that has the key if any has.
+    pub(super) fn head_of(&self, key: &[u8]) -> Option<&Arc<SealedFile>> {
+        let after = self.head.partition_point(|file| file.meta.first_key.as_slice() <= key);
+        let file = self.head.get(after.checked_sub(1)?)?;
+        (key <= file.meta.last_key.as_slice()).then_some(file)
+    }
+}
+
+impl Window {
+    /// The files of the window that may have the key.
+    pub(super) fn files_of(&self, key: &[u8]) -> impl DoubleEndedIterator<Item = &Arc<SealedFile>> {
+        let from = self.files.partition_point(|file| file.meta.last_key.as_slice() < key);
+        let upto = self.files.partition_point(|file| file.meta.first_key.as_slice() <= key);
+        self.files.get(from..upto.max(from)).unwrap_or_default().iter()
+    }
+}
+
+impl SealedFile {
+    /// A file not yet opened.
+    pub(super) fn new(context: &Arc<SegmentContext>, meta: FileMeta) -> Arc<Self> {
+        Arc::new(Self { meta, context: Arc::clone(context), opened: OnceLock::new() })
+    }
+
+    /// What the manifest says of it.
+    pub(super) fn meta(&self) -> &FileMeta {
+        &self.meta
+    }
+
+    /// The opened file.
+    pub(super) fn open(&self) -> Result<&Arc<Segment>> {
+        if let Some(segment) = self.opened.get() {
+            return Ok(segment);
+        }
+        let segment = Arc::new(Segment::open(&self.context, &self.meta)?);
+        Ok(self.opened.get_or_init(|| segment))
+    }
+
+    /// Whether the file's key range has the key.
+    pub(super) fn covers(&self, key: &[u8]) -> bool {
+        self.meta.first_key.as_slice() <= key && key <= self.meta.last_key.as_slice()
+    }
+}

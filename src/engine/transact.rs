@@ -1,0 +1,204 @@
+//! Writing: evaluate against a snapshot, order, and again if something came between.
+
+use crate::commit::{Below, OrderError, Plan, Ticket};
+use crate::error::{Error, ErrorKind, Result};
+use crate::index::{Position, Stub};
+use crate::options::Durability;
+use crate::sync::epoch;
+use crate::sync::plain::lock;
+use crate::sync::{Arc, Ordering};
+
+use super::core::Core;
+use super::read;
+use super::record::Record;
+use super::scan::{Scan, at_for};
+use super::tables::Tables;
+use super::view::View;
+
+/// Frozen generations that may wait for their flush before committers wait for it too.
+const FROZEN_MAX: usize = 2;
+
+/// What a transaction turned out to want.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// It only read.
+    Read,
+    /// It wants to write this.
+    Write(Plan),
+}
+
+/// How a transaction ended.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    /// Its place in the order; of one that only read, the place it read at.
+    pub(crate) position: Position,
+    /// Whether it wrote a user key, and so took the revision of its position for itself.
+    pub(crate) changed: bool,
+    /// The durability asked for, or else that of the store.
+    pub(crate) durability: Durability,
+    /// Resolves when the position is durable. To wait is the caller's choice; see [`Outcome::wait`].
+    pub(crate) ticket: Ticket,
+}
+
+impl Outcome {
+    /// Waits as long as the durability asked for demands: not at all in `Buffered`.
+    ///
+    /// # Errors
+    /// `OutcomeUnknown` when the write or sync failed.
+    pub(crate) fn wait(&self) -> Result<()> {
+        match self.durability {
+            Durability::Sync => self.ticket.wait(),
+            Durability::Buffered => Ok(()),
+        }
+    }
+}
+
+/// What a transaction reads: the state as of the last applied one.
+#[derive(Debug)]
+pub(crate) struct Snapshot<'e> {
+    core: &'e Arc<Core>,
+    tables: &'e Tables,
+    position: Position,
+    compacted: u64,
+}
+
+impl Snapshot<'_> {
+    /// The transaction it comes directly after.
+    pub(crate) fn position(&self) -> Position {
+        self.position
+    }
+
+    /// The watermark: what the transaction may not read below, and a compaction must be above.
+    pub(crate) fn compacted(&self) -> u64 {
+        self.compacted
+    }
+
+    /// The value of an internal key; of the system space as of now.
+    pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Record>> {
+        let at = at_for(key, self.position);
+        read::get(self.tables, key, at)
+    }
+
+    /// The revision of the newest version of a key, tombstones included; 0 if there is none: what
+    /// [`Footprint::points`](crate::commit::Footprint::points) wants to know.
+    pub(crate) fn seen(&self, key: &[u8]) -> Result<u64> {
+        let at = at_for(key, self.position);
+        Ok(read::newest(self.tables, key, at)?.map_or(0, |stub| stub.revision))
+    }
+
+    /// The living keys of a range of internal keys; an empty `end` is the end of the space.
+    pub(crate) fn scan(&self, start: &[u8], end: &[u8], keys_only: bool) -> Scan {
+        let at = at_for(start, self.position);
+        Scan::new(self.tables.clone(), at, (start, end), keys_only, None)
+    }
+
+    /// The store as of an older revision.
+    ///
+    /// # Errors
+    /// `Compacted`, or `FutureRevision` if it is above that of the snapshot.
+    pub(crate) fn at(&self, revision: u64) -> Result<View> {
+        View::within(self.core, revision, self.position)
+    }
+}
+
+/// Looks for the newest version of a key below a generation, in the tables of now.
+struct Older<'a> {
+    core: &'a Core,
+}
+
+impl Below for Older<'_> {
+    fn newest(&self, key: &[u8], generation: u64) -> Result<Option<Stub>> {
+        let guard = epoch::pin();
+        let tables = self.core.shared.tables.load(&guard);
+        read::newest_below(tables, key, generation)
+    }
+}
+
+impl Core {
+    /// Runs a transaction: `evaluate` reads a snapshot and says what to write, as often as it takes
+    /// for nothing it depends on to change in between. The result is ordered and applied.
+    ///
+    /// # Errors
+    /// What `evaluate` answers, and whatever keeps the store from writing. Nothing was changed then.
+    pub(super) fn transact(
+        self: &Arc<Self>,
+        durability: Option<Durability>,
+        evaluate: &mut dyn FnMut(&Snapshot<'_>) -> Result<Step>,
+    ) -> Result<Outcome> {
+        let durability = durability.unwrap_or(self.options.durability);
+        loop {
+            self.check_open()?;
+            self.wait_for_room()?;
+            let guard = epoch::pin();
+            let snapshot = self.chain.begin(&guard);
+            let position = snapshot.position();
+            // After the position: so the tables have everything up to it.
+            let tables = self.shared.tables.load(&guard);
+            // The last before reading: so nothing the snapshot can ask for was gone in `tables`.
+            let compacted = self.chain.compacted();
+            if compacted > position.revision {
+                continue;
+            }
+            let step = evaluate(&Snapshot { core: self, tables, position, compacted })?;
+            let mut plan = match step {
+                Step::Read => return Ok(self.outcome(position, false, durability)),
+                Step::Write(plan) => plan,
+            };
+            self.check_writable()?;
+            plan.buffered = durability == Durability::Buffered;
+            match self.chain.order(&snapshot, &plan, &Older { core: self }) {
+                Ok(ordered) => {
+                    if let Some(compacted) = plan.compact {
+                        self.compaction_ordered(ordered.position, compacted);
+                        self.shared.ring();
+                    }
+                    if plan.buffered {
+                        self.shared.ring();
+                    }
+                    return Ok(self.outcome(ordered.position, ordered.changed, durability));
+                }
+                Err(OrderError::Conflict) => {
+                    self.counters.conflicts.fetch_add(1, Ordering::Relaxed);
+                }
+                Err(OrderError::Failed(error)) => return Err(error),
+            }
+        }
+    }
+
+    fn outcome(&self, position: Position, changed: bool, durability: Durability) -> Outcome {
+        Outcome { position, changed, durability, ticket: self.chain.ticket(position) }
+    }
+
+    /// Waits while more generations than allowed wait for their flush: the one place where a commit
+    /// waits for background work, so that memory stays bounded.
+    fn wait_for_room(self: &Arc<Self>) -> Result<()> {
+        let frozen = || self.shared.tables.load(&epoch::pin()).generations.len().saturating_sub(1);
+        if frozen() <= FROZEN_MAX {
+            return Ok(());
+        }
+        self.counters.waits.fetch_add(1, Ordering::Relaxed);
+        while frozen() > FROZEN_MAX {
+            self.check_writable()?;
+            if !self.shared.has_worker() {
+                self.run_unit()?;
+                continue;
+            }
+            self.shared.ring();
+            let mut waiting = lock(&self.flushed_lock);
+            if frozen() > FROZEN_MAX && self.failed.get().is_none() {
+                let patience = std::time::Duration::from_millis(100);
+                waiting = match self.flushed.wait_timeout(waiting, patience) {
+                    Ok((waiting, _)) => waiting,
+                    Err(poisoned) => poisoned.into_inner().0,
+                };
+            }
+            drop(waiting);
+        }
+        Ok(())
+    }
+
+    /// The failure that poisoned the store, as an error.
+    pub(super) fn poisoned(cause: &Arc<str>) -> Error {
+        ErrorKind::Poisoned { cause: Arc::clone(cause) }.into()
+    }
+}

@@ -1,0 +1,135 @@
+//! A reader's fixed revision.
+
+use crate::error::{ErrorKind, Result};
+use crate::index::Position;
+use crate::reclaim::fold::is_system;
+use crate::sync::{Arc, epoch};
+
+use super::core::Core;
+use super::diff::Diff;
+use super::history::History;
+use super::pins::Pin;
+use super::read;
+use super::record::Record;
+use super::scan::{Scan, end_of_space};
+
+/// The store as of one revision. It stays readable whatever is written or compacted meanwhile, and
+/// keeps nobody waiting; all it costs is that reclaim leaves what it can see.
+#[derive(Clone, Debug)]
+pub(crate) struct View {
+    core: Arc<Core>,
+    pin: Arc<Pin>,
+    position: Position,
+    compacted: u64,
+}
+
+impl View {
+    /// The newest visible state.
+    pub(super) fn latest(core: &Arc<Core>) -> Result<Self> {
+        loop {
+            core.check_open()?;
+            let position = core.visible();
+            // Only if very much happened since: then the newest is another one by now.
+            if let Ok(pin) = core.pins.pin(position.revision, || core.compacted()) {
+                return Ok(Self::new(core, pin, position));
+            }
+        }
+    }
+
+    /// The state as of a visible revision.
+    pub(super) fn at(core: &Arc<Core>, revision: u64) -> Result<Self> {
+        core.check_open()?;
+        Self::within(core, revision, core.visible())
+    }
+
+    /// The state as of a revision that is not above that of `newest`.
+    pub(super) fn within(core: &Arc<Core>, revision: u64, newest: Position) -> Result<Self> {
+        let requested = revision;
+        if revision > newest.revision {
+            return Err(ErrorKind::FutureRevision { requested, current: newest.revision }.into());
+        }
+        if revision == 0 {
+            return Err(crate::Error::invalid("revisions begin with 1"));
+        }
+        let compacted = |compacted| ErrorKind::Compacted { requested, compacted };
+        let pin = core.pins.pin(revision, || core.compacted()).map_err(compacted)?;
+        let time = if revision == newest.revision { newest.time } else { i64::MIN };
+        Ok(Self::new(core, pin, Position { revision, time, ..newest }))
+    }
+
+    fn new(core: &Arc<Core>, pin: Pin, position: Position) -> Self {
+        let compacted = core.compacted().min(position.revision);
+        Self { core: Arc::clone(core), pin: Arc::new(pin), position, compacted }
+    }
+
+    /// The revision it shows.
+    pub(crate) fn revision(&self) -> u64 {
+        self.position.revision
+    }
+
+    /// The revision it shows, with the seq that was visible when the view was taken. The time is
+    /// that of the newest transaction seen, or `i64::MIN` in a view of an older revision.
+    pub(crate) fn position(&self) -> Position {
+        self.position
+    }
+
+    /// The watermark when the view was taken.
+    pub(crate) fn compacted(&self) -> u64 {
+        self.compacted
+    }
+
+    /// The value of an internal key; of the system space as of now.
+    pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Record>> {
+        let guard = epoch::pin();
+        read::get(self.core.shared.tables.load(&guard), key, self.at_for(key))
+    }
+
+    /// The revision of the newest version of a key, tombstones included; 0 if there is none.
+    pub(crate) fn seen(&self, key: &[u8]) -> Result<u64> {
+        let guard = epoch::pin();
+        let tables = self.core.shared.tables.load(&guard);
+        Ok(read::newest(tables, key, self.at_for(key))?.map_or(0, |stub| stub.revision))
+    }
+
+    /// The living keys of a range of internal keys; an empty `end` is the end of the space.
+    pub(crate) fn scan(&self, start: &[u8], end: &[u8], keys_only: bool) -> Scan {
+        let (at, pin) = (self.at_for(start), Some(Arc::clone(&self.pin)));
+        Scan::new(self.core.shared.tables(), at, (start, end), keys_only, pin)
+    }
+
+    /// All versions of a key up to the view's revision, newest first.
+    pub(crate) fn history(&self, key: &[u8], keys_only: bool) -> History {
+        let watermark = self.core.compacted().min(self.revision());
+        let span = (self.at_for(key), if is_system(key) { u64::MAX } else { watermark });
+        let pin = Some(Arc::clone(&self.pin));
+        History::new(&self.core.shared.tables(), key, span, keys_only, pin)
+    }
+
+    /// The keys of a range whose state differs between revision `from` and the view's.
+    ///
+    /// # Errors
+    /// `Compacted`, or `FutureRevision` if `from` is above the view's revision.
+    pub(crate) fn diff(&self, from: u64, start: &[u8], end: &[u8]) -> Result<Diff> {
+        let older = Self::within(&self.core, from, self.position)?;
+        let end = if end.is_empty() { end_of_space(start) } else { end.to_vec() };
+        let pins = vec![Arc::clone(&self.pin), older.pin];
+        Ok(Diff::new(self.core.shared.tables(), (from, self.revision()), start, end, pins))
+    }
+
+    /// The state of a key just before `revision`, which must not be above the view's: the previous
+    /// value of an event. It is there also for events exactly at the watermark.
+    ///
+    /// # Errors
+    /// `Compacted` if `revision` is below the watermark.
+    pub(crate) fn previous(&self, key: &[u8], revision: u64) -> Result<Option<Record>> {
+        let pinned = Self::within(&self.core, revision, self.position)?;
+        let guard = epoch::pin();
+        let tables = self.core.shared.tables.load(&guard);
+        read::get(tables, key, pinned.revision().saturating_sub(1))
+    }
+
+    fn at_for(&self, key: &[u8]) -> u64 {
+        // The system space is read as of now, as far as it is visible.
+        if is_system(key) { self.core.visible().seq } else { self.revision() }
+    }
+}

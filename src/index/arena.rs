@@ -1,0 +1,245 @@
+//! A bump allocator that any number of threads share, freed whole.
+//!
+//! It exists because a generation's keys, versions, nodes and frames die together, and because an
+//! allocation must never wait for another thread: the fast path is one `fetch_add`, and a full
+//! chunk is followed by a new one installed by CAS (the loser frees its own and takes the winner's).
+//!
+//! Invariants:
+//!
+//! 1. The chunks' sizes add up to at most the budget.
+//! 2. Every allocation is aligned to [`ALIGN`] and lies wholly inside one chunk.
+//! 3. `Chunk::used` may run past the chunk's size: then the chunk is full.
+//!
+//! The atomics here are always the standard library's. Modelling an allocator's counter would
+//! multiply the interleavings of every model without showing anything about the chain.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+/// Alignment of every allocation: a cache line, so that versions do not straddle two.
+pub(super) const ALIGN: usize = 64;
+
+/// Size of a chunk unless one allocation needs more.
+pub(super) const CHUNK_BYTES: usize = 1 << 20;
+
+/// The allocator. Memory comes back when it is dropped.
+#[derive(Debug)]
+pub(super) struct Arena {
+    /// The chunk to try first. Only moves forward along `Chunk::next`.
+    current: AtomicPtr<Chunk>,
+    /// The first chunk: from here all are reached, and freed.
+    first: NonNull<Chunk>,
+    budget_bytes: usize,
+}
+
+#[derive(Debug)]
+struct Chunk {
+    base: NonNull<u8>,
+    bytes: usize,
+    /// Sum of the sizes of the chunks before this one.
+    before: usize,
+    used: AtomicUsize,
+    next: AtomicPtr<Chunk>,
+}
+
+// SAFETY: chunks are shared through atomics only, and the memory handed out belongs to the caller.
+unsafe impl Send for Arena {}
+// SAFETY: as above; `alloc` takes `&self` and hands out disjoint ranges.
+unsafe impl Sync for Arena {}
+
+impl Arena {
+    /// An arena that hands out at most `budget_bytes`.
+    pub(super) fn new(budget_bytes: usize) -> Self {
+        let budget_bytes = budget_bytes.max(ALIGN).next_multiple_of(ALIGN);
+        let first = Chunk::new(CHUNK_BYTES.min(budget_bytes), 0);
+        Self { current: AtomicPtr::new(first.as_ptr()), first, budget_bytes }
+    }
+
+    /// `bytes` bytes of initialised memory aligned to [`ALIGN`], or `None` when the budget is spent.
+    pub(super) fn alloc(&self, bytes: usize) -> Option<NonNull<u8>> {
+        let bytes = Self::rounded(bytes)?;
+        let mut chunk = self.current_chunk();
+        loop {
+            // The check before the `fetch_add` keeps `used` from growing without bound.
+            if chunk.used.load(Ordering::Relaxed) <= chunk.bytes {
+                // Acquire pairs with the Release of `give_back`: the memory may have been used before.
+                let start = chunk.used.fetch_add(bytes, Ordering::Acquire);
+                if start.checked_add(bytes).is_some_and(|end| end <= chunk.bytes) {
+                    // SAFETY: `start + bytes <= chunk.bytes`, the size of the allocation at `base`.
+                    return Some(unsafe { chunk.base.add(start) });
+                }
+            }
+            chunk = self.following(chunk, bytes)?;
+        }
+    }
+
+    /// Takes back the memory of a transaction that was not linked, if nothing was allocated after
+    /// it. `start` and `bytes` must be those of one earlier `alloc` whose memory is no longer used.
+    pub(super) fn give_back(&self, start: NonNull<u8>, bytes: usize) {
+        let Some(bytes) = Self::rounded(bytes) else { return };
+        let chunk = self.current_chunk();
+        let offset = start.addr().get().wrapping_sub(chunk.base.addr().get());
+        if offset < chunk.bytes {
+            // `used == offset + bytes` says that ours is the last allocation of this chunk, whatever
+            // happened between: anything after it would have moved `used` on.
+            let _ = chunk.used.compare_exchange(
+                offset + bytes,
+                offset,
+                Ordering::Release,
+                Ordering::Relaxed,
+            );
+        }
+    }
+
+    /// Bytes handed out, the unused ends of full chunks included.
+    pub(super) fn bytes_used(&self) -> usize {
+        let chunk = self.current_chunk();
+        chunk.before + chunk.used.load(Ordering::Relaxed).min(chunk.bytes)
+    }
+
+    /// What one allocation of `bytes` takes from the budget.
+    pub(super) fn rounded(bytes: usize) -> Option<usize> {
+        bytes.max(1).checked_next_multiple_of(ALIGN)
+    }
+
+    fn current_chunk(&self) -> &Chunk {
+        // SAFETY: `current` always points to a chunk of this arena, and chunks live as long as it.
+        // Acquire pairs with the Release that installed the chunk, so its fields are visible.
+        unsafe { &*self.current.load(Ordering::Acquire) }
+    }
+
+    /// The chunk after `chunk`, made if there is none and the budget allows it.
+    fn following<'a>(&'a self, chunk: &'a Chunk, bytes: usize) -> Option<&'a Chunk> {
+        let mut next = chunk.next.load(Ordering::Acquire);
+        if next.is_null() {
+            let before = chunk.before + chunk.bytes;
+            let left = self.budget_bytes - before;
+            if bytes > left {
+                return None;
+            }
+            let made = Chunk::new(CHUNK_BYTES.max(bytes).min(left), before);
+            next = match chunk.next.compare_exchange(
+                ptr::null_mut(),
+                made.as_ptr(),
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            ) {
+                Ok(_) => made.as_ptr(),
+                Err(theirs) => {
+                    // SAFETY: `made` was never shared: the CAS that would have done so failed.
+                    unsafe { Chunk::free(made) };
+                    theirs
+                }
+            };
+        }
+        // Failure means that another thread moved `current` on already.
+        let from = ptr::from_ref(chunk).cast_mut();
+        let _ = self.current.compare_exchange(from, next, Ordering::Release, Ordering::Relaxed);
+        // SAFETY: `next` is a chunk of this arena: just installed, or loaded with Acquire.
+        Some(unsafe { &*next })
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        let mut next = self.first.as_ptr();
+        while let Some(chunk) = NonNull::new(next) {
+            // SAFETY: `&mut self`: no other thread uses the arena, so the list is ours to read.
+            next = unsafe { chunk.as_ref() }.next.load(Ordering::Acquire);
+            // SAFETY: each chunk is in the list once, and is not used again.
+            unsafe { Chunk::free(chunk) };
+        }
+    }
+}
+
+impl Chunk {
+    fn layout(bytes: usize) -> Layout {
+        // Cannot fail for sizes that a budget allows; if it does, allocating fails next.
+        Layout::from_size_align(bytes, ALIGN).unwrap_or(Layout::new::<u8>())
+    }
+
+    fn new(bytes: usize, before: usize) -> NonNull<Self> {
+        let layout = Self::layout(bytes);
+        assert_eq!(layout.size(), bytes, "a chunk's size is bounded by isize::MAX");
+        // SAFETY: the size is not zero: budgets are at least ALIGN.
+        let base = unsafe { alloc_zeroed(layout) };
+        let Some(base) = NonNull::new(base) else { handle_alloc_error(layout) };
+        let next = AtomicPtr::new(ptr::null_mut());
+        let chunk = Box::new(Self { base, bytes, before, used: AtomicUsize::new(0), next });
+        // SAFETY: a box is never null.
+        unsafe { NonNull::new_unchecked(Box::into_raw(chunk)) }
+    }
+
+    /// # Safety
+    /// `chunk` came from [`Chunk::new`], and nothing uses it or its memory any more.
+    unsafe fn free(chunk: NonNull<Self>) {
+        // SAFETY: made by `Box::into_raw` in `new`, and freed once, by contract.
+        let chunk = unsafe { Box::from_raw(chunk.as_ptr()) };
+        // SAFETY: allocated in `new` with the same layout.
+        unsafe { dealloc(chunk.base.as_ptr(), Self::layout(chunk.bytes)) };
+    }
+}
+
+#[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn allocations_are_aligned_disjoint_and_bounded() {
+        let arena = Arena::new(3 * CHUNK_BYTES);
+        let mut ranges = Vec::new();
+        let mut total = 0;
+        for bytes in (1..).step_by(997) {
+            let Some(start) = arena.alloc(bytes) else { break };
+            assert_eq!(start.addr().get() % ALIGN, 0);
+            // SAFETY: the range was just handed out and holds `bytes` bytes.
+            unsafe { start.as_ptr().write_bytes(7, bytes) };
+            ranges.push((start.addr().get(), bytes));
+            total += bytes;
+        }
+        assert!(total > 2 * CHUNK_BYTES && arena.bytes_used() <= 3 * CHUNK_BYTES);
+        ranges.sort_unstable();
+        assert!(ranges.windows(2).all(|pair| pair[0].0 + pair[0].1 <= pair[1].0));
+    }
+
+    #[test]
+    fn one_allocation_may_be_larger_than_a_chunk() {
+        let arena = Arena::new(10 * CHUNK_BYTES);
+        assert!(arena.alloc(100).is_some());
+        assert!(arena.alloc(8 * CHUNK_BYTES).is_some());
+        assert!(arena.alloc(2 * CHUNK_BYTES).is_none());
+        assert!(arena.alloc(CHUNK_BYTES / 2).is_some());
+    }
+
+    #[test]
+    fn only_the_last_allocation_can_be_given_back() {
+        let arena = Arena::new(CHUNK_BYTES);
+        let first = arena.alloc(100).expect("room");
+        let second = arena.alloc(100).expect("room");
+        arena.give_back(first, 100);
+        assert_eq!(arena.bytes_used(), 256);
+        arena.give_back(second, 100);
+        assert_eq!(arena.bytes_used(), 128);
+        arena.give_back(first, 100);
+        assert_eq!(arena.bytes_used(), 0);
+    }
+
+    #[test]
+    fn threads_share_chunks() {
+        let arena = Arena::new(64 * CHUNK_BYTES);
+        let mut ranges: Vec<usize> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4)
+                .map(|_| {
+                    scope.spawn(|| {
+                        let take = |_| arena.alloc(200).expect("room").addr().get();
+                        (0..20_000).map(take).collect::<Vec<_>>()
+                    })
+                })
+                .collect();
+            threads.into_iter().flat_map(|thread| thread.join().expect("no panic")).collect()
+        });
+        ranges.sort_unstable();
+        assert!(ranges.windows(2).all(|pair| pair[0] + 256 <= pair[1]));
+    }
+}

@@ -1,0 +1,235 @@
+//! The checks of a transaction that need no store: the shape of every operation, then keys written
+//! twice.
+//!
+//! etcd's order: shapes over the whole request first (limits, comparisons, then both branches,
+//! depth first), then duplicates. One difference: a delete with the `range_end` "\0" covers every key
+//! from its key on, which etcd's check overlooks. (It also lets a delete in one nested transaction
+//! reach a key that a nested transaction before it has put. Whether it does depends on the branches
+//! taken, so that case is left to the execution.)
+
+use std::collections::HashSet;
+
+use bytes::Bytes;
+
+use super::reads::Reads;
+use crate::error::{Error, ErrorKind, Result};
+use crate::kv::request::{Compare, DeleteRangeRequest, Op, PutRequest, RangeRequest, TxnRequest};
+use crate::options::Options;
+
+/// Transactions nest at most this deep, which bounds every recursion over a request. (etcd's limit
+/// of 128 operations has the same effect.)
+const NESTING_MAX: u32 = 128;
+
+/// The limits a request is held to.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::kv) struct Limits {
+    key_bytes: u64,
+    value_bytes: u64,
+    /// Of the transaction's keys, values and metadata together.
+    pub(in crate::kv) transaction_bytes: u64,
+    /// Of each list of a transaction, and of the keys it changes.
+    pub(in crate::kv) operations: u64,
+    metadata_bytes: u64,
+}
+
+impl Limits {
+    pub(in crate::kv) fn of(options: &Options) -> Self {
+        Self {
+            key_bytes: options.key_bytes_max,
+            value_bytes: options.value_bytes_max,
+            transaction_bytes: options.transaction_bytes_max,
+            operations: options.transaction_operations_max,
+            metadata_bytes: options.metadata_bytes_max,
+        }
+    }
+
+    pub(in crate::kv) fn metadata(&self, metadata: &[u8]) -> Result<()> {
+        let (bytes, max) = (metadata.len() as u64, self.metadata_bytes);
+        if bytes > max {
+            return Err(ErrorKind::MetadataTooLong { bytes, max }.into());
+        }
+        Ok(())
+    }
+
+    pub(in crate::kv) fn transaction(&self, request: &TxnRequest) -> Result<()> {
+        self.shape(request, self.operations, NESTING_MAX)?;
+        written(&request.success)?;
+        written(&request.failure)?;
+        Ok(())
+    }
+
+    /// The longest list of a transaction counts against the budget; nested ones get the rest.
+    fn shape(&self, request: &TxnRequest, budget: u64, levels: u32) -> Result<()> {
+        let longest =
+            request.compare.len().max(request.success.len()).max(request.failure.len()) as u64;
+        if longest > budget {
+            let (count, max) = (self.operations - budget + longest, self.operations);
+            return Err(ErrorKind::TooManyOperations { count, max }.into());
+        }
+        request.compare.iter().try_for_each(compare)?;
+        for op in request.success.iter().chain(&request.failure) {
+            match op {
+                Op::Range(request) => range(request)?,
+                Op::Put(request) => self.put(request)?,
+                Op::DeleteRange(request) => delete_range(request)?,
+                Op::Txn(_) if levels == 0 => {
+                    let what = format!("transactions are nested more than {NESTING_MAX} deep");
+                    return Err(Error::invalid(what));
+                }
+                Op::Txn(nested) => self.shape(nested, budget - longest, levels - 1)?,
+            }
+        }
+        Ok(())
+    }
+
+    pub(in crate::kv) fn put(&self, request: &PutRequest) -> Result<()> {
+        not_empty(&request.key)?;
+        if request.ignore_value && !request.value.is_empty() {
+            return Err(ErrorKind::ValueProvided.into());
+        }
+        if request.ignore_lease && request.lease != 0 {
+            return Err(ErrorKind::LeaseProvided.into());
+        }
+        let (bytes, max) = (request.key.len() as u64, self.key_bytes);
+        if bytes > max {
+            return Err(ErrorKind::KeyTooLong { bytes, max }.into());
+        }
+        let (bytes, max) = (request.value.len() as u64, self.value_bytes);
+        if bytes > max {
+            return Err(ErrorKind::ValueTooLong { bytes, max }.into());
+        }
+        Ok(())
+    }
+}
+
+pub(in crate::kv) fn range(request: &RangeRequest) -> Result<()> {
+    not_empty(&request.key)?;
+    if request.revision == Some(0) {
+        return Err(no_revision_zero());
+    }
+    Ok(())
+}
+
+pub(in crate::kv) fn delete_range(request: &DeleteRangeRequest) -> Result<()> {
+    not_empty(&request.key)
+}
+
+/// Refuses a revision that is not there (any more).
+pub(in crate::kv) fn readable(reads: &dyn Reads, requested: u64) -> Result<()> {
+    let (current, compacted) = (reads.revision(), reads.compacted());
+    if requested > current {
+        return Err(ErrorKind::FutureRevision { requested, current }.into());
+    }
+    if requested < compacted {
+        return Err(ErrorKind::Compacted { requested, compacted }.into());
+    }
+    Ok(())
+}
+
+/// Refuses to compact what is compacted already, or to a revision not there yet.
+pub(in crate::kv) fn compactable(reads: &dyn Reads, requested: u64) -> Result<()> {
+    let (current, compacted) = (reads.revision(), reads.compacted());
+    if requested > current {
+        return Err(ErrorKind::FutureRevision { requested, current }.into());
+    }
+    if requested <= compacted {
+        return Err(ErrorKind::Compacted { requested, compacted }.into());
+    }
+    Ok(())
+}
+
+/// Revision 0 means "the newest" on etcd's wire; here `None` and `latest()` do.
+pub(in crate::kv) fn no_revision_zero() -> Error {
+    Error::invalid("there is no revision 0: the first one is 1")
+}
+
+fn compare(compare: &Compare) -> Result<()> {
+    not_empty(&compare.key)
+}
+
+fn not_empty(key: &[u8]) -> Result<()> {
+    if key.is_empty() {
+        return Err(ErrorKind::EmptyKey.into());
+    }
+    Ok(())
+}
+
+/// What a list of operations may write: the keys put, and the intervals deleted.
+#[derive(Default)]
+struct Written<'r> {
+    puts: HashSet<&'r Bytes>,
+    deletes: Deletes<'r>,
+}
+
+/// Collects what `ops` may write, refusing a key that would be written twice. The branches of one
+/// nested transaction exclude each other, so a key may be in both.
+fn written(ops: &[Op]) -> Result<Written<'_>> {
+    let mut all = Written::default();
+    for op in ops {
+        if let Op::DeleteRange(request) = op {
+            all.deletes.add(request);
+        }
+    }
+    for op in ops {
+        let Op::Txn(nested) = op else { continue };
+        let branches = [written(&nested.success)?, written(&nested.failure)?];
+        for branch in &branches {
+            if let Some(key) = branch.puts.iter().find(|key| all.covers(key)) {
+                return Err(twice(key));
+            }
+        }
+        for branch in branches {
+            all.puts.extend(branch.puts);
+            all.deletes.absorb(branch.deletes);
+        }
+    }
+    for op in ops {
+        if let Op::Put(request) = op {
+            if all.covers(&request.key) {
+                return Err(twice(&request.key));
+            }
+            all.puts.insert(&request.key);
+        }
+    }
+    Ok(all)
+}
+
+impl Written<'_> {
+    fn covers(&self, key: &Bytes) -> bool {
+        self.puts.contains(key) || self.deletes.covers(key)
+    }
+}
+
+/// The keys and intervals deleted by a list of operations.
+#[derive(Default)]
+struct Deletes<'r> {
+    keys: HashSet<&'r Bytes>,
+    ranges: Vec<&'r DeleteRangeRequest>,
+}
+
+impl<'r> Deletes<'r> {
+    fn add(&mut self, request: &'r DeleteRangeRequest) {
+        if request.range_end.is_empty() {
+            self.keys.insert(&request.key);
+        } else {
+            self.ranges.push(request);
+        }
+    }
+
+    fn absorb(&mut self, other: Self) {
+        self.keys.extend(other.keys);
+        self.ranges.extend(other.ranges);
+    }
+
+    fn covers(&self, key: &Bytes) -> bool {
+        self.keys.contains(key)
+            || self.ranges.iter().any(|request| {
+                key >= &request.key
+                    && (request.range_end.as_ref() == b"\0" || key < &request.range_end)
+            })
+    }
+}
+
+fn twice(key: &Bytes) -> Error {
+    ErrorKind::DuplicateKey { key: key.clone() }.into()
+}

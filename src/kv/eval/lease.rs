@@ -1,0 +1,151 @@
+//! Leases as state: system keys written by the same plans as users' keys.
+//!
+//! A key's `lease` field is the truth. The attachments are an index for revoking: each key that
+//! has the lease is among them, but a key among them may have lost it since (a put that did not
+//! look detaches the key without removing the attachment). So revoking and listing look at the
+//! keys themselves.
+
+use bytes::Bytes;
+
+use crate::error::{ErrorKind, Result};
+use crate::kv::request::{LEASE_TTL_MAX, LeaseGrantRequest};
+use crate::kv::seam::{Write, WriteKind};
+use crate::kv::space;
+use crate::kv::types::Lease;
+
+use super::Evaluation;
+use super::reads::Reads;
+
+impl Evaluation<'_> {
+    /// Moves a key from one lease to another in the lease table; 0 is none. Returns the place of
+    /// the new attachment among the system writes.
+    pub(super) fn reattach(&mut self, key: &Bytes, old: i64, new: i64) -> Option<usize> {
+        if old == new {
+            return None;
+        }
+        if old != 0 {
+            self.system_delete(space::attachment(old, key));
+        }
+        (new != 0).then(|| {
+            self.system_put(space::attachment(new, key), Bytes::new());
+            self.system.len() - 1
+        })
+    }
+
+    /// Refuses a lease that does not exist.
+    pub(super) fn lease_exists(&mut self, lease: i64) -> Result<()> {
+        match self.system_key(space::lease(lease))? {
+            Some(_) => Ok(()),
+            None => Err(ErrorKind::LeaseNotFound { lease }.into()),
+        }
+    }
+
+    /// Grants the lease `id`, which is not 0, and returns its time to live.
+    pub(in crate::kv) fn grant(&mut self, id: i64, request: &LeaseGrantRequest) -> Result<Lease> {
+        if self.system_key(space::lease(id))?.is_some() {
+            return Err(ErrorKind::LeaseExists { lease: id }.into());
+        }
+        let ttl = request.ttl.max(request.ttl_min);
+        self.system_put(space::lease(id), Bytes::copy_from_slice(&ttl.to_le_bytes()));
+        Ok(Lease { id, ttl, keys: Vec::new(), revision: self.base })
+    }
+
+    /// Deletes a lease and the keys that have it, and returns those.
+    pub(in crate::kv) fn revoke(&mut self, id: i64) -> Result<Vec<Bytes>> {
+        self.lease_exists(id)?;
+        let (start, end) = space::attachments(id);
+        let mut deleted = Vec::new();
+        let mut attachments = Vec::new();
+        for record in self.reads.scan(&start, &end, true) {
+            attachments.push(record?.key);
+        }
+        self.footprint.ranges.push((start, end));
+        for attachment in attachments {
+            let Some(key) = space::attached_key(&attachment) else { continue };
+            match self.base_key(&key)? {
+                Some(kv) if kv.lease == id => {
+                    self.delete(&key, id)?;
+                    deleted.push(key);
+                }
+                _ => self.system_delete(attachment),
+            }
+        }
+        self.system_delete(space::lease(id));
+        Ok(deleted)
+    }
+
+    /// Remembers that `compact(0)` was asked for; it succeeds once.
+    pub(in crate::kv) fn compact_to_zero(&mut self) -> Result<()> {
+        let compacted = self.reads.compacted();
+        if compacted > 0 || self.system_key(space::compacted_to_zero())?.is_some() {
+            return Err(ErrorKind::Compacted { requested: 0, compacted }.into());
+        }
+        self.system_put(space::compacted_to_zero(), Bytes::new());
+        Ok(())
+    }
+
+    /// The value of a system key, with its place in the footprint.
+    fn system_key(&mut self, key: Bytes) -> Result<Option<Bytes>> {
+        let found = self.reads.get(&key)?;
+        let seen = self.reads.seen(&key)?;
+        self.footprint.points.push((key, seen));
+        Ok(found.map(|record| record.value))
+    }
+
+    fn system_put(&mut self, key: Bytes, value: Bytes) {
+        self.system.push(Some(Write { key, kind: WriteKind::Put { value, lease: 0 } }));
+    }
+
+    fn system_delete(&mut self, key: Bytes) {
+        self.system.push(Some(Write { key, kind: WriteKind::Delete }));
+    }
+}
+
+/// Refuses a time to live that no lease can have.
+pub(in crate::kv) fn check_ttl(request: &LeaseGrantRequest) -> Result<()> {
+    let (ttl, max) = (request.ttl, LEASE_TTL_MAX);
+    if ttl > max {
+        return Err(ErrorKind::LeaseTtlTooLarge { ttl, max }.into());
+    }
+    Ok(())
+}
+
+/// Whether there are leases at all.
+pub(in crate::kv) fn any(reads: &dyn Reads) -> Result<bool> {
+    let (start, end) = space::leases();
+    Ok(reads.scan(&start, &end, true).next().transpose()?.is_some())
+}
+
+/// Every lease, in the order of their ids.
+pub(in crate::kv) fn list(reads: &dyn Reads) -> Result<Vec<Lease>> {
+    let (start, end) = space::leases();
+    let mut leases = Vec::new();
+    for record in reads.scan(&start, &end, false) {
+        let record = record?;
+        let Some(id) = space::lease_id(&record.key) else { continue };
+        leases.push(lease(reads, id, &record.value));
+    }
+    leases.sort_by_key(|lease| lease.id);
+    Ok(leases)
+}
+
+/// One lease, if it exists.
+pub(in crate::kv) fn info(reads: &dyn Reads, id: i64, keys: bool) -> Result<Option<Lease>> {
+    let Some(record) = reads.get(&space::lease(id))? else { return Ok(None) };
+    let mut lease = lease(reads, id, &record.value);
+    if keys {
+        let (start, end) = space::attachments(id);
+        for record in reads.scan(&start, &end, true) {
+            let Some(key) = space::attached_key(&record?.key) else { continue };
+            if reads.get(&space::user(&key))?.is_some_and(|record| record.lease == id) {
+                lease.keys.push(key);
+            }
+        }
+    }
+    Ok(Some(lease))
+}
+
+fn lease(reads: &dyn Reads, id: i64, value: &[u8]) -> Lease {
+    let ttl = value.try_into().map(i64::from_le_bytes).unwrap_or_default();
+    Lease { id, ttl, keys: Vec::new(), revision: reads.revision() }
+}

@@ -1,0 +1,434 @@
+//! The evaluator: from a request and a snapshot to an answer and a plan of writes.
+//!
+//! A transaction is decided against one snapshot, whose revision is the *base*. Operations run in
+//! order and see what the ones before them did, through an overlay. Whatever was read goes into
+//! the plan's footprint: if a commit between the snapshot and the plan's place in the order touched
+//! it, the engine asks for the evaluation again. Nothing is written here.
+//!
+//! **The revision to come.** An answer may show the transaction's own revision before it is known.
+//! It is evaluated as base + 1, which nothing in the snapshot can equal, and the real one is put in
+//! its place afterwards ([`Patch`]). Where an answer depends on the number itself (a filter by
+//! revision that meets the transaction's own writes), the footprint is marked *exact*: the plan
+//! must then link directly after the snapshot.
+//!
+//! **What is not read.** A blind put (no comparison, no previous key-value, no lease) reads nothing
+//! and conflicts with nothing; create revision and version are fixed when it is ordered.
+//!
+//! The order of the checks is etcd's: shapes, duplicate keys ([`check`]), comparisons of every
+//! level up front on the snapshot, then puts and ranges of the branches taken, then execution.
+
+pub(super) mod check;
+mod compare;
+pub(super) mod lease;
+mod patch;
+pub(super) mod reads;
+pub(super) mod select;
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use crate::error::{ErrorKind, Result};
+use crate::kv::range::KeyRange;
+use crate::kv::request::{DeleteRangeRequest, Op, PutRequest, RangeRequest, TxnRequest};
+use crate::kv::response::{
+    DeleteRangeResponse, OpResponse, PutResponse, RangeResponse, TxnResponse,
+};
+use crate::kv::seam::{Footprint, Plan, Write, WriteKind};
+use crate::kv::space;
+use crate::kv::types::KeyValue;
+
+use check::Limits;
+pub(super) use patch::Patch;
+use reads::{Reads, key_value};
+
+/// One evaluation: what has been read, and what is to be written.
+pub(super) struct Evaluation<'a> {
+    reads: &'a dyn Reads,
+    limits: Limits,
+    /// Whether the store may hold leases; when not, nobody need look for a key's old one.
+    leases: bool,
+    base: u64,
+    /// Whether an operation has changed something, even if a later one has undone it.
+    changed: bool,
+    /// Users' keys, in the order of the operations: the place in this list is the sub revision.
+    /// `None` where a later operation took a write back.
+    writes: Vec<Option<Write>>,
+    /// The lease table's keys; they follow the users' so as not to take a sub revision.
+    system: Vec<Option<Write>>,
+    write_bytes: u64,
+    /// What this transaction did to a key, for the operations after it. Empty in an evaluation of
+    /// a single operation.
+    overlay: BTreeMap<Bytes, Overlaid>,
+    has_followers: bool,
+    footprint: Footprint,
+}
+
+/// What a transaction did to one key.
+enum Overlaid {
+    Put {
+        value: Bytes,
+        lease: i64,
+        /// Its place in the writes.
+        write: usize,
+        /// The place of its attachment in the system writes.
+        attachment: Option<usize>,
+    },
+    Deleted,
+}
+
+impl<'a> Evaluation<'a> {
+    pub(super) fn new(reads: &'a dyn Reads, limits: Limits, leases: bool) -> Self {
+        Self {
+            reads,
+            limits,
+            leases,
+            base: reads.revision(),
+            changed: false,
+            writes: Vec::new(),
+            system: Vec::new(),
+            write_bytes: 0,
+            overlay: BTreeMap::new(),
+            has_followers: false,
+            footprint: Footprint::default(),
+        }
+    }
+
+    /// The revision the evaluation started from.
+    pub(super) fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// The plan, or `None` when there is nothing to write.
+    pub(super) fn into_plan(self) -> Option<Plan> {
+        let writes: Vec<Write> = self.writes.into_iter().chain(self.system).flatten().collect();
+        if writes.is_empty() {
+            return None;
+        }
+        Some(Plan { writes, reads: self.footprint, ..Plan::default() })
+    }
+
+    /// A put on its own: as one in a transaction, with the checks in the other order.
+    pub(super) fn single_put(&mut self, request: &PutRequest) -> Result<PutResponse> {
+        if request.lease != 0 {
+            self.lease_exists(request.lease)?;
+        }
+        self.keeps_something(request)?;
+        self.put(request)
+    }
+
+    /// A transaction whose shape has been checked.
+    pub(super) fn transaction(&mut self, request: &TxnRequest) -> Result<TxnResponse> {
+        let mut path = Vec::new();
+        let lone = |ops: &[Op]| ops.len() < 2 && !matches!(ops, [Op::Txn(_)]);
+        self.has_followers = !(lone(&request.success) && lone(&request.failure));
+        self.decide(request, &mut path)?;
+        self.check_puts(request, &mut path.iter())?;
+        self.check_ranges(request, &mut path.iter())?;
+        let mut response = self.execute(request, &mut path.iter())?;
+        if self.writes.iter().any(Option::is_some) {
+            response.revision = self.seen_revision();
+        } else {
+            patch::unchanged(&mut response, self.base);
+            response.revision = self.base;
+        }
+        Ok(response)
+    }
+
+    /// Decides the transaction and those nested in the branch it takes, depth first.
+    fn decide(&mut self, request: &TxnRequest, path: &mut Vec<bool>) -> Result<()> {
+        let succeeded = self.holds(&request.compare)?;
+        path.push(succeeded);
+        for op in branch(request, succeeded) {
+            if let Op::Txn(nested) = op {
+                self.decide(nested, path)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_puts<'p>(
+        &mut self,
+        request: &TxnRequest,
+        path: &mut impl Iterator<Item = &'p bool>,
+    ) -> Result<()> {
+        for op in branch(request, next(path)) {
+            match op {
+                Op::Txn(nested) => self.check_puts(nested, path)?,
+                Op::Put(request) => {
+                    self.keeps_something(request)?;
+                    if request.lease != 0 {
+                        self.lease_exists(request.lease)?;
+                    }
+                }
+                Op::Range(_) | Op::DeleteRange(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn check_ranges<'p>(
+        &mut self,
+        request: &TxnRequest,
+        path: &mut impl Iterator<Item = &'p bool>,
+    ) -> Result<()> {
+        for op in branch(request, next(path)) {
+            match op {
+                Op::Txn(nested) => self.check_ranges(nested, path)?,
+                Op::Range(RangeRequest { revision: Some(at), .. }) => {
+                    check::readable(self.reads, *at)?;
+                }
+                Op::Range(_) | Op::Put(_) | Op::DeleteRange(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn execute<'p>(
+        &mut self,
+        request: &TxnRequest,
+        path: &mut impl Iterator<Item = &'p bool>,
+    ) -> Result<TxnResponse> {
+        let succeeded = next(path);
+        let mut responses = Vec::with_capacity(branch(request, succeeded).len());
+        for op in branch(request, succeeded) {
+            responses.push(match op {
+                Op::Range(request) => OpResponse::Range(self.range(request)?),
+                Op::Put(request) => OpResponse::Put(self.put(request)?),
+                Op::DeleteRange(request) => OpResponse::DeleteRange(self.delete_range(request)?),
+                Op::Txn(nested) => OpResponse::Txn(self.execute(nested, path)?),
+            });
+        }
+        Ok(TxnResponse { revision: 0, succeeded, responses })
+    }
+
+    /// The revision a reader inside the transaction sees: the base until something was changed.
+    fn seen_revision(&self) -> u64 {
+        self.base + u64::from(self.changed)
+    }
+
+    /// `ignore_value` and `ignore_lease` need a key that was alive before the transaction.
+    fn keeps_something(&mut self, request: &PutRequest) -> Result<()> {
+        if (request.ignore_value || request.ignore_lease) && self.base_key(&request.key)?.is_none()
+        {
+            return Err(ErrorKind::KeyNotFound { key: request.key.clone() }.into());
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, request: &PutRequest) -> Result<PutResponse> {
+        let looks_back = request.prev_kv || request.ignore_value || request.ignore_lease;
+        let old = if looks_back || request.lease != 0 {
+            self.current_key(&request.key)?
+        } else if self.leases {
+            // Only to take the key off its old lease. A stale answer leaves an attachment too
+            // many, which does no harm: the key's own lease decides.
+            match self.overlay.get(&request.key) {
+                Some(_) => None,
+                None => self.reads.get(&space::user(&request.key))?.map(key_value),
+            }
+        } else {
+            None
+        };
+        let old_lease = old.as_ref().map_or(0, |old| old.lease);
+        let lease = if request.ignore_lease { old_lease } else { request.lease };
+        let value = match &old {
+            Some(old) if request.ignore_value => old.value.clone(),
+            _ => request.value.clone(),
+        };
+        let attachment = self.reattach(&request.key, old_lease, lease);
+        let write = self.writes.len();
+        self.write(&request.key, WriteKind::Put { value: value.clone(), lease })?;
+        if self.has_followers {
+            let put = Overlaid::Put { value, lease, write, attachment };
+            self.overlay.insert(request.key.clone(), put);
+        }
+        let prev_kv = old.filter(|_| request.prev_kv);
+        Ok(PutResponse { revision: self.seen_revision(), prev_kv })
+    }
+
+    pub(super) fn delete_range(
+        &mut self,
+        request: &DeleteRangeRequest,
+    ) -> Result<DeleteRangeResponse> {
+        let range = KeyRange::from_etcd(&request.key, &request.range_end);
+        let doomed = if request.range_end.is_empty() {
+            self.doomed_key(&request.key, request.prev_kv)?.into_iter().collect()
+        } else {
+            self.current_range(&range, !request.prev_kv)?
+        };
+        for kv in &doomed {
+            self.delete(&kv.key, kv.lease)?;
+        }
+        Ok(DeleteRangeResponse {
+            revision: self.seen_revision(),
+            deleted: doomed.len() as u64,
+            prev_kvs: if request.prev_kv { doomed } else { Vec::new() },
+        })
+    }
+
+    /// The key to delete, if it is alive. Whether it still is then is checked when the delete is
+    /// ordered; so only a key that is absent, or shown in the answer, goes into the footprint.
+    fn doomed_key(&mut self, key: &Bytes, shown: bool) -> Result<Option<KeyValue>> {
+        if shown || self.overlay.contains_key(key) {
+            return self.current_key(key);
+        }
+        match self.reads.get(&space::user(key))? {
+            Some(record) => Ok(Some(key_value(record))),
+            None => self.current_key(key),
+        }
+    }
+
+    pub(super) fn delete(&mut self, key: &Bytes, lease: i64) -> Result<()> {
+        if let Some(Overlaid::Put { .. }) = self.overlay.get(key) {
+            return self.take_back(key);
+        }
+        self.reattach(key, lease, 0);
+        self.write(key, WriteKind::Delete)?;
+        if self.has_followers {
+            self.overlay.insert(key.clone(), Overlaid::Deleted);
+        }
+        Ok(())
+    }
+
+    /// Deletes a key that a nested transaction before this one has put, which etcd's check lets
+    /// pass. The put is taken back, so that the key has one version here: a tombstone, or none at
+    /// all if it was not alive before.
+    fn take_back(&mut self, key: &Bytes) -> Result<()> {
+        let put = self.overlay.insert(key.clone(), Overlaid::Deleted);
+        let Some(Overlaid::Put { write, attachment, lease, .. }) = put else { return Ok(()) };
+        self.writes[write] = None;
+        if let Some(attachment) = attachment {
+            self.system[attachment] = None;
+        }
+        if let Some(old) = self.base_key(key)? {
+            if old.lease == lease {
+                // The put had left the key where it was attached.
+                self.reattach(key, lease, 0);
+            }
+            self.write(key, WriteKind::Delete)?;
+        }
+        Ok(())
+    }
+
+    fn range(&mut self, request: &RangeRequest) -> Result<RangeResponse> {
+        let revision = self.seen_revision();
+        if let Some(at) = request.revision {
+            // The past does not change, but a compaction could come in between.
+            self.footprint.exact = true;
+            return select::past(self.reads, at, request, revision);
+        }
+        if request.is_filtered() && !self.overlay.is_empty() {
+            self.footprint.exact = true;
+        }
+        if request.range_end.is_empty() {
+            let found = self.current_key(&request.key)?;
+            return Ok(select::answer(found.into_iter().collect(), request, revision));
+        }
+        let range = KeyRange::from_etcd(&request.key, &request.range_end);
+        if self.overlay.is_empty() {
+            if !range.is_empty() {
+                self.footprint.ranges.push(space::user_range(&range));
+            }
+            return select::newest(self.reads, request, revision);
+        }
+        let kvs = self.current_range(&range, request.count_only)?;
+        Ok(select::answer(kvs, request, revision))
+    }
+
+    /// A key as the next operation sees it.
+    fn current_key(&mut self, key: &Bytes) -> Result<Option<KeyValue>> {
+        match self.overlay.get(key) {
+            None => self.base_key(key),
+            Some(Overlaid::Deleted) => Ok(None),
+            Some(Overlaid::Put { value, lease, .. }) => {
+                let (value, lease) = (value.clone(), *lease);
+                let old = self.base_key(key)?;
+                Ok(Some(self.overlaid(key, value, lease, old.as_ref())))
+            }
+        }
+    }
+
+    /// The keys of a range as the next operation sees them, in key order.
+    fn current_range(&mut self, range: &KeyRange, keys_only: bool) -> Result<Vec<KeyValue>> {
+        let (start, end) = space::user_range(range);
+        let mut kvs = Vec::new();
+        if !range.is_empty() {
+            for record in self.reads.scan(&start, &end, keys_only) {
+                kvs.push(key_value(record?));
+            }
+            self.footprint.ranges.push((start, end));
+        }
+        if self.overlay.is_empty() {
+            return Ok(kvs);
+        }
+        let mut merged: BTreeMap<Bytes, KeyValue> =
+            kvs.into_iter().map(|kv| (kv.key.clone(), kv)).collect();
+        for (key, done) in self.overlay.range::<Bytes, _>(range.start()..) {
+            if !range.contains(key) {
+                break;
+            }
+            match done {
+                Overlaid::Deleted => merged.remove(key),
+                Overlaid::Put { value, lease, .. } => {
+                    let kv = self.overlaid(key, value.clone(), *lease, merged.get(key));
+                    merged.insert(key.clone(), kv)
+                }
+            };
+        }
+        Ok(merged.into_values().collect())
+    }
+
+    /// A key this transaction has written, over what it was before.
+    fn overlaid(&self, key: &Bytes, value: Bytes, lease: i64, old: Option<&KeyValue>) -> KeyValue {
+        let pending = self.base + 1;
+        let (create_revision, version) =
+            old.map_or((pending, 1), |old| (old.create_revision, old.version + 1));
+        KeyValue { key: key.clone(), value, create_revision, mod_revision: pending, version, lease }
+    }
+
+    /// A key as of the snapshot, with its place in the footprint.
+    fn base_key(&mut self, key: &Bytes) -> Result<Option<KeyValue>> {
+        let internal = space::user(key);
+        let found = self.reads.get(&internal)?;
+        let seen = match &found {
+            Some(record) => record.mod_revision,
+            None => self.reads.seen(&internal)?,
+        };
+        self.footprint.points.push((internal, seen));
+        Ok(found.map(key_value))
+    }
+
+    fn write(&mut self, key: &Bytes, kind: WriteKind) -> Result<()> {
+        let value_bytes = match &kind {
+            WriteKind::Put { value, .. } => value.len() as u64,
+            WriteKind::Delete => 0,
+        };
+        self.write_bytes += key.len() as u64 + value_bytes;
+        self.changed = true;
+        self.writes.push(Some(Write { key: space::user(key), kind }));
+        self.fits(self.writes.len() as u64)
+    }
+
+    /// One limit, checked on writing, so that whatever is accepted can be read back.
+    fn fits(&self, count: u64) -> Result<()> {
+        let max = self.limits.operations;
+        if count > max {
+            return Err(ErrorKind::TooManyOperations { count, max }.into());
+        }
+        let (bytes, max) = (self.write_bytes, self.limits.transaction_bytes);
+        if bytes > max {
+            return Err(ErrorKind::TransactionTooLarge { bytes, max }.into());
+        }
+        Ok(())
+    }
+}
+
+fn branch(request: &TxnRequest, succeeded: bool) -> &[Op] {
+    if succeeded { &request.success } else { &request.failure }
+}
+
+/// The next decision of the path; there is one for every transaction met on it.
+fn next<'p>(path: &mut impl Iterator<Item = &'p bool>) -> bool {
+    path.next().copied().unwrap_or_default()
+}

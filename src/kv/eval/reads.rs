@@ -1,0 +1,51 @@
+//! What the evaluator needs from a store: the newest state, and the past for explicit revisions.
+
+use crate::error::Result;
+use crate::kv::seam::Record;
+use crate::kv::space;
+use crate::kv::types::KeyValue;
+
+/// Records in the order of their internal keys.
+pub(in crate::kv) type Records<'a> = Box<dyn Iterator<Item = Result<Record>> + 'a>;
+
+/// A consistent state of the store. Keys are internal ones.
+pub(in crate::kv) trait Reads {
+    /// The revision of the state.
+    fn revision(&self) -> u64;
+
+    /// The revision compacted to; 0 for never.
+    fn compacted(&self) -> u64;
+
+    /// The newest version of a key, if it is alive.
+    fn get(&self, key: &[u8]) -> Result<Option<Record>>;
+
+    /// The revision of the newest version of a key, a tombstone's too; 0 if it never existed.
+    fn seen(&self, key: &[u8]) -> Result<u64>;
+
+    /// The keys alive from `start` up to `end` (empty: to the end of the space).
+    fn scan<'s>(&'s self, start: &[u8], end: &[u8], keys_only: bool) -> Records<'s>;
+
+    /// The newest version of a key as of `revision`.
+    fn get_at(&self, key: &[u8], revision: u64) -> Result<Option<Record>>;
+
+    /// The keys alive as of `revision`.
+    fn scan_at<'s>(
+        &'s self,
+        start: &[u8],
+        end: &[u8],
+        keys_only: bool,
+        revision: u64,
+    ) -> Result<Records<'s>>;
+}
+
+/// A record of the users' space as its user sees it.
+pub(in crate::kv) fn key_value(record: Record) -> KeyValue {
+    KeyValue {
+        key: space::strip(&record.key),
+        value: record.value,
+        create_revision: record.create_revision,
+        mod_revision: record.mod_revision,
+        version: record.version,
+        lease: record.lease,
+    }
+}

@@ -1,0 +1,51 @@
+//! The store as its users see it: etcd's vocabulary over the engine.
+//!
+//! This room turns requests into reads of a snapshot and plans of writes, and hands the plans to
+//! the engine, which orders them or asks for them again after a conflict. It knows the key spaces
+//! (users' keys and the lease table) and hides them. It does no I/O of its own and holds no state
+//! but a hint whether leases exist.
+//!
+//! Invariants:
+//! 1. A request that is refused has changed nothing: everything is checked before the first write.
+//! 2. What an answer depends on is in the plan's footprint, so that an answer given is the one
+//!    the store would give had the transactions run one after another.
+//! 3. The `lease` field of a key is the truth; the attachments in the lease table are an index
+//!    that may hold too many keys, never too few.
+
+#![expect(
+    clippy::needless_pass_by_value,
+    reason = "requests are built where they are used; taking them by reference would only add an &"
+)]
+
+mod build;
+mod eval;
+mod memory;
+mod range;
+mod request;
+mod response;
+mod seam;
+mod space;
+mod store;
+mod ticket;
+mod types;
+mod view;
+
+pub use build::{
+    Comparing, ComparingValue, TxnBuilder, create_revision, delete, delete_prefix, get, lease,
+    mod_revision, put, range, txn, value, version,
+};
+pub use range::{AsKeyRange, KeyRange, prefix_range_end};
+pub use request::{
+    CommitOptions, Compare, CompareResult, CompareTarget, DeleteRangeRequest, LEASE_TTL_MAX,
+    LEASE_TTL_MIN, LeaseGrantRequest, Op, PutRequest, RangeRequest, SortOrder, SortTarget,
+    TxnRequest,
+};
+pub use response::{
+    DeleteRangeResponse, LeaseRevokeResponse, OpResponse, PutResponse, RangeResponse, TxnResponse,
+};
+pub use store::Store;
+pub use ticket::{Outcome, Ticket};
+pub use types::{
+    Change, ChangeKind, Commit, Deleted, Diff, KeyValue, Lease, Origin, Transaction, Version,
+};
+pub use view::{DiffIter, History, Log, RangeIter, View};

@@ -1,0 +1,219 @@
+//! The store: every call a user makes on it.
+//!
+//! | file | calls |
+//! | --- | --- |
+//! | this one | open, close, flush, compact, where the store is |
+//! | `read` | get, range, views, history, diff, log |
+//! | `write` | put, delete, transactions, tickets |
+//! | `lease` | grant, revoke, list |
+
+mod lease;
+mod read;
+mod write;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::options::Options;
+use crate::sync::plain::{AtomicI64, AtomicU64, Ordering};
+
+use super::eval::check::{self, Limits};
+use super::eval::lease as lease_table;
+use super::request::CommitOptions;
+use super::seam::{Engine, Plan, Step};
+use super::types::Commit;
+
+/// A store, open.
+///
+/// Cloning is cheap and gives another handle to the same store; every handle can be used from
+/// every thread. The store closes when [`close`](Self::close) is called or the last handle is
+/// dropped.
+///
+/// ```
+/// # let directory = tempfile::tempdir().expect("a temporary directory");
+/// # let path = directory.path();
+/// let store = annals::Store::open(path)?;
+/// let first = store.put("/pods/a", "v1")?;
+/// store.put("/pods/a", "v2")?;
+/// store.delete("/pods/a")?;
+///
+/// assert_eq!(store.get("/pods/a")?, None);
+/// let then = store.at(first.revision)?.get("/pods/a")?.expect("it was there");
+/// assert_eq!(then.value, "v1");
+/// # Ok::<(), annals::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Store {
+    engine: Engine,
+    shared: Arc<Shared>,
+}
+
+/// What all handles of a store share besides the engine.
+#[derive(Debug)]
+struct Shared {
+    limits: Limits,
+    /// 1 once there may be leases. Set before the first one is granted and never unset, so that
+    /// stores without leases need not look for the old lease of every key they write.
+    leases: AtomicU64,
+    /// Where the search for a free lease id starts.
+    next_lease: AtomicI64,
+}
+
+impl Options {
+    /// Opens the store in `directory`, with these options.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir().expect("a temporary directory");
+    /// # let path = directory.path();
+    /// use annals::{Durability, Options};
+    ///
+    /// let store = Options::new().durability(Durability::Buffered).open(path)?;
+    /// # Ok::<(), annals::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::open`].
+    pub fn open(&self, directory: impl AsRef<Path>) -> Result<Store> {
+        Store::open_with(directory, self)
+    }
+}
+
+impl Store {
+    /// Opens the store in `directory` for reading and writing, making a new one where there is
+    /// nothing, with the default options.
+    ///
+    /// # Errors
+    ///
+    /// [`Locked`](crate::ErrorKind::Locked) when another handle has it open for writing,
+    /// [`NotAStore`](crate::ErrorKind::NotAStore) when the directory holds something else,
+    /// [`Corrupt`](crate::ErrorKind::Corrupt) when a file is damaged.
+    pub fn open(directory: impl AsRef<Path>) -> Result<Self> {
+        Self::open_with(directory, &Options::new())
+    }
+
+    /// Opens the store in `directory` with `options`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::open`].
+    pub fn open_with(directory: impl AsRef<Path>, options: &Options) -> Result<Self> {
+        Self::over(Engine::open(directory.as_ref(), options)?, options)
+    }
+
+    /// Opens the store in `directory` for reading only: nothing is written, and a live writer is
+    /// not disturbed. It shows the store as it was durable when it was opened.
+    ///
+    /// # Errors
+    ///
+    /// [`NoStore`](crate::ErrorKind::NoStore) where there is none; else as [`Store::open`].
+    pub fn open_read_only(directory: impl AsRef<Path>) -> Result<Self> {
+        Self::open_read_only_with(directory, &Options::new())
+    }
+
+    /// Opens the store in `directory` for reading only, with `options`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::open_read_only`].
+    pub fn open_read_only_with(directory: impl AsRef<Path>, options: &Options) -> Result<Self> {
+        Self::over(Engine::open(directory.as_ref(), options)?, options)
+    }
+
+    fn over(engine: Engine, options: &Options) -> Result<Self> {
+        let leases = lease_table::any(&engine.latest()?)?;
+        let shared = Shared {
+            limits: Limits::of(options),
+            leases: AtomicU64::new(u64::from(leases)),
+            next_lease: AtomicI64::new(options.clock.now_micros()),
+        };
+        Ok(Self { engine, shared: Arc::new(shared) })
+    }
+
+    /// Forgets what only reads below `revision` could see. Takes constant time; space is given
+    /// back in the background. Reads at `revision` itself stay possible.
+    ///
+    /// `compact(0)` forgets nothing; as in etcd it succeeds once on a store never compacted.
+    ///
+    /// # Errors
+    ///
+    /// [`Compacted`](crate::ErrorKind::Compacted) when it is not above the last one,
+    /// [`FutureRevision`](crate::ErrorKind::FutureRevision).
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir().expect("a temporary directory");
+    /// # let store = annals::Store::open(directory.path())?;
+    /// for n in 0..5 {
+    ///     store.put("/counter", n.to_string())?;
+    /// }
+    /// store.compact(4)?;
+    /// assert!(store.at(3).is_err());
+    /// assert_eq!(store.at(4)?.get("/counter")?.expect("still there").value, "2");
+    /// # Ok::<(), annals::Error>(())
+    /// ```
+    pub fn compact(&self, revision: u64) -> Result<Commit> {
+        if revision == 0 {
+            let ((), done) =
+                self.write(&CommitOptions::default(), |evaluation| evaluation.compact_to_zero())?;
+            return done.acknowledge();
+        }
+        let outcome = self.engine.transact(None, &mut |snapshot| {
+            check::compactable(snapshot, revision)?;
+            Ok(Step::Write(Plan { compact: Some(revision), ..Plan::default() }))
+        })?;
+        write::Done { base: revision, outcome }.acknowledge()
+    }
+
+    /// Makes everything acknowledged so far durable, also what was acknowledged `Buffered`.
+    ///
+    /// # Errors
+    ///
+    /// [`OutcomeUnknown`](crate::ErrorKind::OutcomeUnknown) when the sync fails.
+    pub fn flush(&self) -> Result<()> {
+        self.engine.flush()
+    }
+
+    /// Does one unit of background work; false when there was none to do. Only needed where
+    /// [`Options`] turned the worker off.
+    ///
+    /// # Errors
+    ///
+    /// [`Io`](crate::ErrorKind::Io), [`Corrupt`](crate::ErrorKind::Corrupt).
+    pub fn run_background(&self) -> Result<bool> {
+        self.engine.run_background()
+    }
+
+    /// The current revision, as [`Store::latest`] would see it; 1 for a fresh store.
+    pub fn revision(&self) -> u64 {
+        self.engine.revision()
+    }
+
+    /// The revision last compacted to; 0 when the store never was.
+    pub fn compacted_revision(&self) -> u64 {
+        self.engine.compacted()
+    }
+
+    /// The newest revision that is durable.
+    pub fn durable_revision(&self) -> u64 {
+        self.engine.durable_revision()
+    }
+
+    /// Closes the store: makes everything durable and marks it as cleanly closed. Other handles
+    /// and views answer [`Closed`](crate::ErrorKind::Closed) from then on.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::flush`].
+    pub fn close(self) -> Result<()> {
+        self.engine.close()
+    }
+
+    fn limits(&self) -> Limits {
+        self.shared.limits
+    }
+
+    fn has_leases(&self) -> bool {
+        self.shared.leases.load(Ordering::SeqCst) != 0
+    }
+}

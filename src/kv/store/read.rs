@@ -1,0 +1,175 @@
+//! Reading: the newest state, the past, and what changed.
+
+use std::ops::{Bound, RangeBounds};
+
+use crate::error::{Error, Result};
+
+use super::Store;
+use crate::kv::eval::{check, select};
+use crate::kv::range::AsKeyRange;
+use crate::kv::request::RangeRequest;
+use crate::kv::response::RangeResponse;
+use crate::kv::types::KeyValue;
+use crate::kv::view::{DiffIter, History, Log, View};
+
+impl Store {
+    /// The newest version of `key`, or `None` when it is not alive.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupt`](crate::ErrorKind::Corrupt) or [`Io`](crate::ErrorKind::Io) from the files.
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<KeyValue>> {
+        self.latest()?.get(key)
+    }
+
+    /// Reads a range in etcd's terms: with order, filters, limit and count. To walk over many keys,
+    /// [`View::range`] is the better way.
+    ///
+    /// # Errors
+    ///
+    /// [`EmptyKey`](crate::ErrorKind::EmptyKey), [`Compacted`](crate::ErrorKind::Compacted),
+    /// [`FutureRevision`](crate::ErrorKind::FutureRevision).
+    ///
+    /// ```
+    /// use annals::{RangeRequest, SortOrder, SortTarget};
+    /// # let directory = tempfile::tempdir().expect("a temporary directory");
+    /// # let store = annals::Store::open(directory.path())?;
+    ///
+    /// for key in ["/a/1", "/a/2", "/a/3"] {
+    ///     store.put(key, "")?;
+    /// }
+    /// let newest = RangeRequest::prefix("/a/").sort(SortTarget::Mod, SortOrder::Descend).limit(1);
+    /// let answer = store.range(newest)?;
+    /// assert_eq!((answer.kvs[0].key.as_ref(), answer.count, answer.more), (&b"/a/3"[..], 3, true));
+    /// # Ok::<(), annals::Error>(())
+    /// ```
+    pub fn range(&self, request: RangeRequest) -> Result<RangeResponse> {
+        check::range(&request)?;
+        let view = self.engine.latest()?;
+        let revision = view.position().revision;
+        match request.revision {
+            Some(at) if at != revision => {
+                check::readable(&view, at)?;
+                select::past(&view, at, &request, revision)
+            }
+            _ => select::newest(&view, &request, revision),
+        }
+    }
+
+    /// The store as of now; later writes do not show in it.
+    ///
+    /// # Errors
+    ///
+    /// [`Closed`](crate::ErrorKind::Closed).
+    pub fn latest(&self) -> Result<View> {
+        Ok(View::new(&self.engine, self.engine.latest()?))
+    }
+
+    /// The store as of `revision`.
+    ///
+    /// # Errors
+    ///
+    /// [`Compacted`](crate::ErrorKind::Compacted),
+    /// [`FutureRevision`](crate::ErrorKind::FutureRevision);
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for revision 0.
+    pub fn at(&self, revision: u64) -> Result<View> {
+        if revision == 0 {
+            return Err(check::no_revision_zero());
+        }
+        Ok(View::new(&self.engine, self.engine.view(revision)?))
+    }
+
+    /// The store as of a time, in microseconds since the Unix epoch: the last revision ordered
+    /// then or before.
+    ///
+    /// # Errors
+    ///
+    /// [`NoRevisionAtTime`](crate::ErrorKind::NoRevisionAtTime),
+    /// [`Compacted`](crate::ErrorKind::Compacted).
+    pub fn at_time(&self, micros: i64) -> Result<View> {
+        self.at(self.engine.revision_at_time(micros)?)
+    }
+
+    /// The retained versions of `key`, newest first, with tombstones marked.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir().expect("a temporary directory");
+    /// # let store = annals::Store::open(directory.path())?;
+    /// store.put("/a", "one")?;
+    /// store.put("/a", "two")?;
+    /// store.delete("/a")?;
+    /// let versions = store.history("/a").collect::<Result<Vec<_>, _>>()?;
+    /// let told: Vec<_> = versions.iter().map(|v| (v.mod_revision, v.tombstone)).collect();
+    /// assert_eq!(told, [(4, true), (3, false), (2, false)]);
+    /// # Ok::<(), annals::Error>(())
+    /// ```
+    pub fn history(&self, key: impl AsRef<[u8]>) -> History {
+        let view = self.engine.latest();
+        History::new(&self.engine, view.as_ref().map_err(Clone::clone), key.as_ref())
+    }
+
+    /// What differs between the state at `from` and the state at `to`, in key order.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::at`], for either revision; [`InvalidArgument`](crate::ErrorKind::InvalidArgument)
+    /// when `from` is greater than `to`.
+    ///
+    /// ```
+    /// use annals::Diff;
+    /// # let directory = tempfile::tempdir().expect("a temporary directory");
+    /// # let store = annals::Store::open(directory.path())?;
+    ///
+    /// let from = store.put("/a", "one")?.revision;
+    /// store.put("/a", "two")?;
+    /// let to = store.put("/b", "new")?.revision;
+    /// for difference in store.diff(from, to, "/"..)? {
+    ///     match difference? {
+    ///         Diff::Added(kv) => assert_eq!(kv.key, "/b"),
+    ///         Diff::Changed { old, new } => assert_eq!((old.version, new.version), (1, 2)),
+    ///         Diff::Removed(kv) => unreachable!("{kv:?}"),
+    ///     }
+    /// }
+    /// # Ok::<(), annals::Error>(())
+    /// ```
+    pub fn diff(&self, from: u64, to: u64, range: impl AsKeyRange) -> Result<DiffIter> {
+        if from > to {
+            let what = format!("a difference goes forward: from {from} to {to} does not");
+            return Err(Error::invalid(what));
+        }
+        if from == 0 {
+            return Err(check::no_revision_zero());
+        }
+        DiffIter::new(&self.engine, from, to, &range.to_key_range())
+    }
+
+    /// The transactions with these revisions, oldest first, with their times and metadata.
+    ///
+    /// An absent lower bound is the oldest retained transaction, an absent upper one the newest. A
+    /// lower bound below the compacted revision answers
+    /// [`Compacted`](crate::ErrorKind::Compacted).
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir().expect("a temporary directory");
+    /// # let store = annals::Store::open(directory.path())?;
+    /// use annals::put;
+    ///
+    /// store.txn().then([put("/a", "1"), put("/b", "2")]).metadata("by hand").commit()?;
+    /// let all = store.log(..).collect::<Result<Vec<_>, _>>()?;
+    /// assert_eq!((all[0].metadata.as_ref(), all[0].changes.len()), (&b"by hand"[..], 2));
+    /// # Ok::<(), annals::Error>(())
+    /// ```
+    pub fn log(&self, revisions: impl RangeBounds<u64>) -> Log {
+        let first = match revisions.start_bound() {
+            Bound::Included(first) => Some(*first),
+            Bound::Excluded(before) => Some(before.saturating_add(1)),
+            Bound::Unbounded => None,
+        };
+        let end = match revisions.end_bound() {
+            Bound::Included(last) => last.saturating_add(1),
+            Bound::Excluded(end) => *end,
+            Bound::Unbounded => u64::MAX,
+        };
+        Log::new(&self.engine, first, end)
+    }
+}

@@ -1,0 +1,237 @@
+//! Writing: puts, deletes, transactions, and the tickets for them.
+
+use crate::error::Result;
+use crate::options::Durability;
+
+use super::Store;
+use crate::kv::build::TxnBuilder;
+use crate::kv::eval::{Evaluation, Patch, check};
+use crate::kv::request::{CommitOptions, DeleteRangeRequest, PutRequest, TxnRequest};
+use crate::kv::response::{DeleteRangeResponse, PutResponse, TxnResponse};
+use crate::kv::seam::{self, Step};
+use crate::kv::ticket::{Outcome, Ticket};
+use crate::kv::types::{Commit, Deleted};
+
+/// A write in its place in the order.
+pub(super) struct Done {
+    /// The revision the last evaluation started from.
+    pub(super) base: u64,
+    pub(super) outcome: seam::Outcome,
+}
+
+impl Done {
+    pub(super) fn revision(&self) -> u64 {
+        self.outcome.position.revision
+    }
+
+    fn patch(&self) -> Patch {
+        Patch { base: self.base, revision: self.revision() }
+    }
+
+    /// Waits until the write may be acknowledged.
+    pub(super) fn acknowledge(self) -> Result<Commit> {
+        let seam::Outcome { position, durability, .. } = self.outcome;
+        self.wait()?;
+        Ok(Commit { revision: position.revision, time: position.time, durability })
+    }
+
+    /// Waits until the answer may leave.
+    pub(super) fn wait(self) -> Result<()> {
+        self.outcome.wait()
+    }
+}
+
+impl Store {
+    /// Writes `value` to `key`, detaching the key from any lease.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir().expect("a temporary directory");
+    /// # let store = annals::Store::open(directory.path())?;
+    /// assert_eq!(store.put("/a", b"one")?.revision, 2); // a fresh store is at revision 1
+    /// assert_eq!(store.put("/a", b"one")?.revision, 3); // the same bytes are a new version, too
+    /// # Ok::<(), annals::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`EmptyKey`](crate::ErrorKind::EmptyKey), or a limit of the options.
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<Commit> {
+        let request = PutRequest::new(key, value);
+        self.limits().put(&request)?;
+        let options = CommitOptions::default();
+        let (_, done) = self.write(&options, |evaluation| evaluation.single_put(&request))?;
+        done.acknowledge()
+    }
+
+    /// Writes a key with a lease, keeping its value, returning what it was before, and so on.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir().expect("a temporary directory");
+    /// # let store = annals::Store::open(directory.path())?;
+    /// use annals::PutRequest;
+    ///
+    /// let lease = store.lease_grant(0, 60)?;
+    /// store.put_with(PutRequest::new("/a", "one").lease(lease.id))?;
+    /// let before = store.put_with(PutRequest::new("/a", "two").prev_kv())?.prev_kv;
+    /// assert_eq!(before.map(|kv| kv.lease), Some(lease.id));
+    /// # Ok::<(), annals::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::put`]; [`LeaseNotFound`](crate::ErrorKind::LeaseNotFound);
+    /// [`KeyNotFound`](crate::ErrorKind::KeyNotFound) with `ignore_value` or `ignore_lease`.
+    pub fn put_with(&self, request: PutRequest) -> Result<PutResponse> {
+        self.limits().put(&request)?;
+        let (mut response, done) =
+            self.write(&CommitOptions::default(), |evaluation| evaluation.single_put(&request))?;
+        response.revision = done.revision();
+        done.wait()?;
+        Ok(response)
+    }
+
+    /// Deletes `key`; deleting an absent key changes nothing and takes no revision.
+    ///
+    /// # Errors
+    ///
+    /// [`EmptyKey`](crate::ErrorKind::EmptyKey).
+    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<Deleted> {
+        let response = self.delete_range(DeleteRangeRequest::new(key))?;
+        Ok(Deleted { revision: response.revision, deleted: response.deleted })
+    }
+
+    /// Deletes a range of keys at one revision.
+    ///
+    /// # Errors
+    ///
+    /// [`EmptyKey`](crate::ErrorKind::EmptyKey), or a limit of the options.
+    pub fn delete_range(&self, request: DeleteRangeRequest) -> Result<DeleteRangeResponse> {
+        check::delete_range(&request)?;
+        let (mut response, done) =
+            self.write(&CommitOptions::default(), |evaluation| evaluation.delete_range(&request))?;
+        response.revision = done.revision();
+        done.wait()?;
+        Ok(response)
+    }
+
+    /// Begins a transaction.
+    pub fn txn(&self) -> TxnBuilder<'_> {
+        TxnBuilder::new(self)
+    }
+
+    /// Runs a transaction and waits until its answer may leave.
+    ///
+    /// # Errors
+    ///
+    /// Those of its operations, and [`DuplicateKey`](crate::ErrorKind::DuplicateKey). A refused
+    /// transaction has changed nothing.
+    pub fn transact(&self, request: TxnRequest) -> Result<TxnResponse> {
+        self.transact_with(request, CommitOptions::default())
+    }
+
+    /// As [`Store::transact`], with a time, metadata or a durability.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::transact`].
+    pub fn transact_with(
+        &self,
+        request: TxnRequest,
+        options: CommitOptions,
+    ) -> Result<TxnResponse> {
+        self.limits().transaction(&request)?;
+        self.limits().metadata(&options.metadata)?;
+        if request.is_read_only() {
+            let view = self.engine.latest()?;
+            return Evaluation::new(&view, self.limits(), false).transaction(&request);
+        }
+        self.ordered(&request, &options)?.wait()
+    }
+
+    /// Orders a transaction and returns a ticket, so that one thread can keep many in flight.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir().expect("a temporary directory");
+    /// # let store = annals::Store::open(directory.path())?;
+    /// use annals::{put, txn};
+    ///
+    /// let mut tickets = Vec::new();
+    /// for n in 0..64 {
+    ///     tickets.push(store.submit(txn().then([put(format!("/{n}"), "")]))?);
+    /// }
+    /// for ticket in tickets {
+    ///     ticket.wait()?; // durable
+    /// }
+    /// # Ok::<(), annals::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::transact`].
+    pub fn submit(&self, request: TxnRequest) -> Result<Ticket> {
+        self.submit_with(request, CommitOptions::default())
+    }
+
+    /// As [`Store::submit`], with a time, metadata or a durability.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::transact`].
+    pub fn submit_with(&self, request: TxnRequest, options: CommitOptions) -> Result<Ticket> {
+        self.limits().transaction(&request)?;
+        self.limits().metadata(&options.metadata)?;
+        self.ordered(&request, &options)
+    }
+
+    /// Gives a transaction whose shape has been checked its place in the order.
+    fn ordered(&self, request: &TxnRequest, options: &CommitOptions) -> Result<Ticket> {
+        let (mut response, done) =
+            self.write(options, |evaluation| evaluation.transaction(request))?;
+        let revision = done.revision();
+        let outcome = if done.outcome.changed {
+            done.patch().transaction(&mut response);
+            Outcome::Committed { revision }
+        } else if response.succeeded {
+            Outcome::Unchanged { as_of: revision }
+        } else {
+            Outcome::Failed { as_of: revision }
+        };
+        let seam::Outcome { ticket, durability, .. } = done.outcome;
+        let ticket = (durability == Durability::Sync).then_some(ticket);
+        Ok(Ticket { ticket, response, outcome })
+    }
+
+    /// Evaluates until the plan finds its place in the order.
+    ///
+    /// A refusal is an answer too: it waits until what it was decided on is durable.
+    pub(super) fn write<T>(
+        &self,
+        options: &CommitOptions,
+        mut evaluate: impl FnMut(&mut Evaluation<'_>) -> Result<T>,
+    ) -> Result<(T, Done)> {
+        let (limits, leases) = (self.limits(), self.has_leases());
+        let mut decided = None;
+        let outcome = self.engine.transact(options.durability, &mut |snapshot| {
+            let mut evaluation = Evaluation::new(snapshot, limits, leases);
+            let answer = evaluate(&mut evaluation);
+            let refused = answer.is_err();
+            decided = Some((answer, evaluation.base()));
+            Ok(match evaluation.into_plan() {
+                Some(plan) if !refused => Step::Write(seam::Plan {
+                    time: options.time,
+                    metadata: options.metadata.clone(),
+                    ..plan
+                }),
+                _ => Step::Read,
+            })
+        })?;
+        match decided {
+            Some((Ok(answer), base)) => Ok((answer, Done { base, outcome })),
+            Some((Err(error), _)) => {
+                outcome.wait()?;
+                Err(error)
+            }
+            None => Err(crate::error::ErrorKind::Closed.into()),
+        }
+    }
+}

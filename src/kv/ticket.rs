@@ -1,0 +1,78 @@
+//! The answer to a submitted transaction: ordered already, durable later.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use crate::error::Result;
+
+use super::response::TxnResponse;
+use super::seam;
+
+/// What a transaction came to when it was ordered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// It changed something, at this revision.
+    Committed {
+        /// The transaction's revision.
+        revision: u64,
+    },
+    /// Its comparisons held, and there was nothing to change.
+    Unchanged {
+        /// The revision it was decided at.
+        as_of: u64,
+    },
+    /// A comparison failed, and the other branch changed nothing.
+    Failed {
+        /// The revision it was decided at.
+        as_of: u64,
+    },
+}
+
+/// A submitted transaction.
+///
+/// Its place in the order is fixed; [`wait`](Self::wait) (or `.await`) returns the answer as soon
+/// as everything it depends on has reached the durability asked for. Dropping a ticket does not
+/// take the transaction back.
+#[derive(Debug)]
+#[must_use = "the answer is only certain once the ticket was waited for"]
+pub struct Ticket {
+    /// `None` where the durability asked for is reached already.
+    pub(super) ticket: Option<seam::Ticket>,
+    pub(super) response: TxnResponse,
+    pub(super) outcome: Outcome,
+}
+
+impl Ticket {
+    /// What the transaction came to in the order; not yet durable.
+    pub fn outcome(&self) -> Outcome {
+        self.outcome
+    }
+
+    /// Blocks until the answer may leave, and returns it.
+    ///
+    /// # Errors
+    ///
+    /// [`OutcomeUnknown`](crate::ErrorKind::OutcomeUnknown) when the sync failed.
+    pub fn wait(self) -> Result<TxnResponse> {
+        if let Some(ticket) = &self.ticket {
+            ticket.wait()?;
+        }
+        Ok(self.response)
+    }
+}
+
+/// Needs no runtime. Ready once; after that the answer is an empty one.
+impl Future for Ticket {
+    type Output = Result<TxnResponse>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        let durable = match &mut this.ticket {
+            Some(ticket) => Pin::new(ticket).poll(context),
+            None => Poll::Ready(Ok(())),
+        };
+        durable.map_ok(|()| std::mem::take(&mut this.response))
+    }
+}

@@ -1,0 +1,354 @@
+//! Reads as of a fixed revision, and the iterators they return.
+//!
+//! Every iterator here is lazy, bounded in memory, owns what it needs, and ends after an error.
+
+use crate::error::{Error, ErrorKind, Result};
+
+use super::eval::reads::key_value;
+use super::range::{AsKeyRange, KeyRange};
+use super::seam::{self, Engine};
+use super::space;
+use super::types::{Change, ChangeKind, Diff, KeyValue, Origin, Transaction, Version};
+
+/// The store as of one revision.
+///
+/// A view never blocks and is never blocked; what it can see stays readable as long as it lives,
+/// whatever is compacted meanwhile. Cloning is cheap.
+#[derive(Clone, Debug)]
+pub struct View {
+    engine: Engine,
+    view: seam::View,
+}
+
+impl View {
+    pub(super) fn new(engine: &Engine, view: seam::View) -> Self {
+        Self { engine: engine.clone(), view }
+    }
+
+    /// The revision the view shows.
+    pub fn revision(&self) -> u64 {
+        self.view.position().revision
+    }
+
+    /// The version of `key` as of the view, or `None` when it was not alive.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupt`](crate::ErrorKind::Corrupt) or [`Io`](crate::ErrorKind::Io) from the files.
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<KeyValue>> {
+        Ok(self.view.get(&space::user(key.as_ref()))?.map(key_value))
+    }
+
+    /// The keys in `range`, in byte order, from either end.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir().expect("a temporary directory");
+    /// # let store = annals::Store::open(directory.path())?;
+    /// # for key in ["/pods/a", "/pods/b", "/pods/c"] { store.put(key, "")?; }
+    /// let view = store.latest()?;
+    /// for kv in view.range("/pods/".."/pods0").rev().limit(2) {
+    ///     let kv = kv?;
+    ///     println!("{:?} at revision {}", kv.key, kv.mod_revision);
+    /// }
+    /// assert_eq!(view.range(..).count(), 3);
+    /// # Ok::<(), annals::Error>(())
+    /// ```
+    pub fn range(&self, range: impl AsKeyRange) -> RangeIter {
+        RangeIter::new(self.view.clone(), range.to_key_range())
+    }
+
+    /// The keys that begin with `prefix`; the empty prefix is every key.
+    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> RangeIter {
+        self.range(KeyRange::prefix(prefix))
+    }
+
+    /// How many keys are alive in `range`.
+    ///
+    /// # Errors
+    ///
+    /// As [`View::get`].
+    pub fn count(&self, range: impl AsKeyRange) -> Result<u64> {
+        let mut count = 0;
+        for kv in self.range(range).keys_only() {
+            kv?;
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    /// The retained versions of `key` up to the view's revision, newest first.
+    pub fn history(&self, key: impl AsRef<[u8]>) -> History {
+        History::new(&self.engine, Ok(&self.view), key.as_ref())
+    }
+}
+
+/// Iterates over key-values in byte order; made by [`View::range`].
+#[derive(Debug)]
+#[must_use = "iterators are lazy"]
+pub struct RangeIter {
+    view: seam::View,
+    range: KeyRange,
+    keys_only: bool,
+    reversed: bool,
+    left: u64,
+    /// Made when the first item is asked for, so that the settings above are known.
+    scan: Option<seam::Scan>,
+}
+
+impl RangeIter {
+    fn new(view: seam::View, range: KeyRange) -> Self {
+        Self { view, range, keys_only: false, reversed: false, left: u64::MAX, scan: None }
+    }
+
+    /// Leaves the values out. To be called before the first item is taken.
+    pub fn keys_only(mut self) -> Self {
+        self.keys_only = true;
+        self
+    }
+
+    /// Turns the direction around. (It takes the place of [`Iterator::rev`], so that the other
+    /// settings stay within reach.)
+    pub fn rev(mut self) -> Self {
+        self.reversed = !self.reversed;
+        self
+    }
+
+    /// Ends after `limit` items.
+    pub fn limit(mut self, limit: u64) -> Self {
+        self.left = self.left.min(limit);
+        self
+    }
+
+    fn step(&mut self, from_back: bool) -> Option<Result<KeyValue>> {
+        if self.left == 0 || self.range.is_empty() {
+            return None;
+        }
+        let scan = self.scan.get_or_insert_with(|| {
+            let (start, end) = space::user_range(&self.range);
+            seam::scan(&self.view, &start, &end, self.keys_only)
+        });
+        let item = if from_back { scan.next_back() } else { scan.next() };
+        self.left = match &item {
+            Some(Ok(_)) => self.left - 1,
+            _ => 0,
+        };
+        Some(item?.map(key_value))
+    }
+}
+
+impl Iterator for RangeIter {
+    type Item = Result<KeyValue>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.step(self.reversed)
+    }
+}
+
+impl DoubleEndedIterator for RangeIter {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.step(!self.reversed)
+    }
+}
+
+impl std::iter::FusedIterator for RangeIter {}
+
+/// Iterates over the versions of a key, newest first; made by
+/// [`Store::history`](crate::Store::history).
+#[derive(Debug)]
+#[must_use = "iterators are lazy"]
+pub struct History {
+    versions: Option<seam::History>,
+    error: Option<Error>,
+    engine: Engine,
+    with_origin: bool,
+}
+
+impl History {
+    pub(super) fn new(engine: &Engine, view: Result<&seam::View>, key: &[u8]) -> Self {
+        let (versions, error) = match view {
+            Ok(view) => (Some(seam::history(view, &space::user(key))), None),
+            Err(error) => (None, Some(error)),
+        };
+        Self { versions, error, engine: engine.clone(), with_origin: false }
+    }
+
+    /// Looks up the time and metadata of each version's transaction, too: one more read each.
+    pub fn with_origin(mut self) -> Self {
+        self.with_origin = true;
+        self
+    }
+
+    fn step(&mut self) -> Option<Result<Version>> {
+        if let Some(error) = self.error.take() {
+            return Some(Err(error));
+        }
+        let found = self.versions.as_mut()?.next()?.and_then(|found| {
+            let mut version = version(found);
+            if self.with_origin {
+                version.origin = origin(&self.engine, version.mod_revision)?;
+            }
+            Ok(version)
+        });
+        Some(found)
+    }
+}
+
+impl Iterator for History {
+    type Item = Result<Version>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let item = self.step();
+        if !matches!(item, Some(Ok(_))) {
+            self.versions = None;
+        }
+        item
+    }
+}
+
+impl std::iter::FusedIterator for History {}
+
+fn version(version: seam::HistoryRecord) -> Version {
+    let seam::HistoryRecord { record, tombstone } = version;
+    let kv = key_value(record);
+    Version {
+        key: kv.key,
+        value: kv.value,
+        tombstone,
+        create_revision: kv.create_revision,
+        mod_revision: kv.mod_revision,
+        version: kv.version,
+        lease: kv.lease,
+        origin: None,
+    }
+}
+
+/// The origin of a revision, where its transaction is still kept.
+fn origin(engine: &Engine, revision: u64) -> Result<Option<Origin>> {
+    match seam::log(engine, Some(revision), revision + 1) {
+        Ok(mut log) => {
+            let found = log.next().transpose()?;
+            Ok(found.map(|found| Origin { time: found.time, metadata: found.metadata }))
+        }
+        Err(error) if matches!(error.kind(), ErrorKind::Compacted { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Iterates over differences in key order; made by [`Store::diff`](crate::Store::diff).
+#[derive(Debug)]
+#[must_use = "iterators are lazy"]
+pub struct DiffIter {
+    differences: Option<seam::Differences>,
+}
+
+impl DiffIter {
+    pub(super) fn new(engine: &Engine, from: u64, to: u64, range: &KeyRange) -> Result<Self> {
+        // Also for an empty range both revisions have to be there.
+        let (start, end) = space::user_range(range);
+        let differences = seam::diff(engine, from, to, &start, &end)?;
+        Ok(Self { differences: (!range.is_empty()).then_some(differences) })
+    }
+}
+
+impl Iterator for DiffIter {
+    type Item = Result<Diff>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let difference = match self.differences.as_mut()?.next() {
+                Some(Ok(difference)) => difference,
+                Some(Err(error)) => {
+                    self.differences = None;
+                    return Some(Err(error));
+                }
+                None => {
+                    self.differences = None;
+                    return None;
+                }
+            };
+            let seam::Difference { old, new, .. } = difference;
+            return Some(Ok(match (old.map(key_value), new.map(key_value)) {
+                (None, Some(new)) => Diff::Added(new),
+                (Some(old), None) => Diff::Removed(old),
+                (Some(old), Some(new)) => Diff::Changed { old, new },
+                (None, None) => continue,
+            }));
+        }
+    }
+}
+
+impl std::iter::FusedIterator for DiffIter {}
+
+/// Iterates over transactions, oldest first; made by [`Store::log`](crate::Store::log).
+#[derive(Debug)]
+#[must_use = "iterators are lazy"]
+pub struct Log {
+    engine: Engine,
+    transactions: Option<seam::Log>,
+    error: Option<Error>,
+    with_values: bool,
+}
+
+impl Log {
+    pub(super) fn new(engine: &Engine, first: Option<u64>, end: u64) -> Self {
+        let (transactions, error) = match seam::log(engine, first, end) {
+            Ok(log) => (Some(log), None),
+            Err(error) => (None, Some(error)),
+        };
+        Self { engine: engine.clone(), transactions, error, with_values: false }
+    }
+
+    /// Reads the values written, too. A value is `None` where compaction has dropped it.
+    pub fn with_values(mut self) -> Self {
+        self.with_values = true;
+        self
+    }
+}
+
+impl Iterator for Log {
+    type Item = Result<Transaction>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Some(error) = self.error.take() {
+            return Some(Err(error));
+        }
+        let item = self
+            .transactions
+            .as_mut()?
+            .next()?
+            .and_then(|found| transaction(&self.engine, found, self.with_values));
+        if item.is_err() {
+            self.transactions = None;
+        }
+        Some(item)
+    }
+}
+
+impl std::iter::FusedIterator for Log {}
+
+fn transaction(
+    engine: &Engine,
+    found: seam::Transaction,
+    with_values: bool,
+) -> Result<Transaction> {
+    let seam::Transaction { revision, time, metadata, events } = found;
+    // Below the watermark the view is refused: superseded values may be gone.
+    let view = if with_values { seam::view_if_readable(engine, revision)? } else { None };
+    let mut changes = Vec::with_capacity(events.len());
+    for event in events {
+        let value = match &view {
+            Some(view) if !event.delete => view.get(&event.key)?.map(|record| record.value),
+            _ => None,
+        };
+        changes.push(Change {
+            kind: if event.delete { ChangeKind::Delete } else { ChangeKind::Put },
+            key: space::strip(&event.key),
+            sub: event.sub,
+            create_revision: event.create_revision,
+            version: event.version,
+            lease: event.lease,
+            value,
+        });
+    }
+    Ok(Transaction { revision, time, metadata, changes })
+}

@@ -1,0 +1,104 @@
+//! A frozen generation becomes files: one L0 with its versions, EVENTS with its transactions.
+
+use annals_format::entry::EntryRef;
+use annals_format::events::{EventKind, EventRef, TransactionBuilder};
+use annals_format::{FileKind, FileMeta, Frame};
+
+use crate::error::{Error, Result};
+use crate::index::{FrameRef, Generation, Version};
+use crate::segment::SegmentContext;
+use crate::sync::Arc;
+
+use super::fold::is_system;
+use super::output::{Host, Output};
+
+/// Writes a frozen generation, whose every transaction is durable. Answers the files, of which there
+/// are none if nothing was written to the generation.
+///
+/// # Errors
+/// What the file system answers; nothing of it is left then.
+pub(crate) fn flush(
+    context: &SegmentContext,
+    host: &dyn Host,
+    generation: &Arc<Generation>,
+    segment_bytes: u64,
+) -> Result<Vec<FileMeta>> {
+    // One file for all keys: a reader looks into every L0 file.
+    let mut versions = Output::new(context, host, FileKind::L0, None, u64::MAX);
+    let mut keys = generation.cursor();
+    keys.seek_first();
+    while let Some(node) = keys.node() {
+        // Of a system key only the newest version is ever read.
+        let count = if is_system(node.key()) { 1 } else { usize::MAX };
+        for version in node.versions().take(count) {
+            versions.add(&entry_of(node.key(), version))?;
+        }
+        keys.next();
+    }
+    let mut events = Output::new(context, host, FileKind::Events, None, segment_bytes);
+    let mut frames = generation.frames();
+    let mut builder = TransactionBuilder::new();
+    let mut value = Vec::new();
+    while let Some(frame) = frames.next(u64::MAX) {
+        if frame.takes_revision() {
+            let revision = frame.position().revision;
+            value.clear();
+            encode_events(&frame, &mut builder, &mut value)?;
+            let key = &revision.to_be_bytes();
+            events.add(&EntryRef { key, revision, value: &value, ..EntryRef::default() })?;
+        }
+    }
+    let mut files = versions.finish()?;
+    match events.finish() {
+        Ok(events) => files.extend(events),
+        Err(error) => {
+            for meta in &files {
+                let _ = context.remove(meta.kind, meta.number);
+            }
+            return Err(error);
+        }
+    }
+    Ok(files)
+}
+
+fn entry_of<'a>(key: &'a [u8], version: &'a Version) -> EntryRef<'a> {
+    EntryRef {
+        key,
+        revision: version.at(),
+        sub: version.sub(),
+        tombstone: version.is_tombstone(),
+        create_revision: version.create_revision(),
+        version: version.version(),
+        lease: version.lease(),
+        death: 0,
+        value: version.value(),
+    }
+}
+
+fn encode_events(
+    frame: &FrameRef<'_>,
+    builder: &mut TransactionBuilder,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    let (decoded, _) = Frame::view(frame.bytes())
+        .map_err(|error| Error::invalid(format!("a frame in memory is damaged: {error}")))?;
+    for change in frame.changes() {
+        let Some((space, key)) = change.key.key().split_first() else { continue };
+        if is_system(&[*space]) {
+            continue;
+        }
+        let version = change.version;
+        let kind = if version.is_tombstone() { EventKind::Delete } else { EventKind::Put };
+        builder.push(&EventRef {
+            kind,
+            key,
+            sub: version.sub(),
+            create_revision: version.create_revision(),
+            version: version.version(),
+            lease: version.lease(),
+            value_bytes: version.value().len() as u64,
+        });
+    }
+    builder.finish(u64::from(decoded.is_buffered()) * 2, decoded.time, decoded.metadata, out);
+    Ok(())
+}

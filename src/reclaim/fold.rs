@@ -1,0 +1,168 @@
+//! The fate of every version in a fold, and in a merge of windows: pure decisions, no I/O.
+//!
+//! A *fold* merges flushed files (L0) and the newest versions below them (HEAD) into new HEAD files
+//! and one HISTORY window. It sees all versions of a key together, newest first, so it knows which
+//! version superseded which: a version goes to HISTORY once, with its *death*, the revision of its
+//! successor.
+//!
+//! ```text
+//!   key  revision                        watermark 5
+//!   a    9  put        -> HEAD           the newest version of its key
+//!   a    6  put        -> HISTORY death 9
+//!   a    5  put        -> HISTORY death 6
+//!   a    2  put        -> HISTORY death 5   still the value before the event at 5, the oldest one kept
+//!   a    1  put        -> dropped           died at 2, before the watermark
+//!   b    5  tombstone  -> HEAD              not older than the watermark: the event at 5 is readable
+//!   c    4  tombstone  -> dropped           nothing reads below 5
+//! ```
+//!
+//! Invariants:
+//!
+//! 1. A version that is the answer for some revision at or after the watermark is kept, and so is
+//!    the version that died exactly at the watermark.
+//! 2. Every kept version of the user space lands in exactly one of HEAD and HISTORY.
+//! 3. Of the system space only the newest version is kept, and no tombstone: it is read as of now.
+
+use annals_format::entry::EntryRef;
+
+/// The key space whose entries are ordered by seq and read as of now only.
+pub(crate) const SPACE_SYSTEM: u8 = 0;
+/// The key space of the user's keys.
+pub(crate) const SPACE_USER: u8 = 1;
+
+/// Whether an internal key belongs to the system space.
+pub(crate) fn is_system(key: &[u8]) -> bool {
+    key.first() == Some(&SPACE_SYSTEM)
+}
+
+/// Where a version goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// Into HEAD: the newest version of its key.
+    Head,
+    /// Into the HISTORY window of its death.
+    History {
+        /// The revision that superseded it.
+        death: u64,
+    },
+    /// Nowhere: no read can ask for it.
+    Drop,
+}
+
+/// Decides the fate of versions that come sorted by key ascending, revision descending.
+#[derive(Debug)]
+pub(crate) struct Folder {
+    /// Versions that died before this, and older tombstones, are dropped.
+    watermark: u64,
+    key: Vec<u8>,
+    /// Revision of the version before, which superseded the next one of the same key.
+    newer: Option<u64>,
+    /// The highest revision of the user space seen.
+    upto: u64,
+}
+
+impl Folder {
+    /// A fold that keeps what reads at `watermark` and later can ask for.
+    pub(crate) fn new(watermark: u64) -> Self {
+        Self { watermark, key: Vec::new(), newer: None, upto: 0 }
+    }
+
+    /// The fate of the next version.
+    pub(crate) fn fate(&mut self, entry: &EntryRef<'_>) -> Fate {
+        let newer = if self.newer.is_some() && self.key == entry.key {
+            self.newer
+        } else {
+            self.key.clear();
+            self.key.extend_from_slice(entry.key);
+            None
+        };
+        self.newer = Some(entry.revision);
+        if is_system(entry.key) {
+            return if newer.is_none() && !entry.tombstone { Fate::Head } else { Fate::Drop };
+        }
+        self.upto = self.upto.max(entry.revision);
+        match newer {
+            None if entry.tombstone && entry.revision < self.watermark => Fate::Drop,
+            None => Fate::Head,
+            // The same version from two sources would be one too many.
+            Some(death) if death < self.watermark || death <= entry.revision => Fate::Drop,
+            Some(death) => Fate::History { death },
+        }
+    }
+
+    /// The highest revision of the user space seen so far: no death of this fold is above it.
+    pub(crate) fn upto(&self) -> u64 {
+        self.upto
+    }
+}
+
+/// Whether a version of a HISTORY window can still be asked for.
+pub(crate) fn keeps(entry: &EntryRef<'_>, watermark: u64) -> bool {
+    entry.death >= watermark
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(key: &'static [u8], revision: u64) -> EntryRef<'static> {
+        let (create_revision, version) = (revision, 1);
+        EntryRef { key, revision, create_revision, version, value: b"v", ..EntryRef::default() }
+    }
+
+    fn tombstone(key: &'static [u8], revision: u64) -> EntryRef<'static> {
+        EntryRef { key, revision, tombstone: true, ..EntryRef::default() }
+    }
+
+    fn fates(watermark: u64, entries: &[EntryRef<'_>]) -> Vec<Fate> {
+        let mut folder = Folder::new(watermark);
+        entries.iter().map(|entry| folder.fate(entry)).collect()
+    }
+
+    #[test]
+    fn the_example_of_the_room() {
+        let entries = [
+            put(b"\x01a", 9),
+            put(b"\x01a", 6),
+            put(b"\x01a", 5),
+            put(b"\x01a", 2),
+            put(b"\x01a", 1),
+            tombstone(b"\x01b", 5),
+            tombstone(b"\x01c", 4),
+            put(b"\x01c", 3),
+        ];
+        let expected = [
+            Fate::Head,
+            Fate::History { death: 9 },
+            Fate::History { death: 6 },
+            Fate::History { death: 5 },
+            Fate::Drop,
+            Fate::Head,
+            Fate::Drop,
+            Fate::Drop,
+        ];
+        assert_eq!(fates(5, &entries), expected);
+    }
+
+    #[test]
+    fn a_store_never_compacted_drops_nothing_of_the_user_space() {
+        let entries = [tombstone(b"\x01a", 4), put(b"\x01a", 3), put(b"\x01b", 2)];
+        let expected = [Fate::Head, Fate::History { death: 4 }, Fate::Head];
+        assert_eq!(fates(0, &entries), expected);
+    }
+
+    #[test]
+    fn the_system_space_keeps_only_what_lives_now() {
+        let entries = [
+            put(b"\x00A", 9),
+            put(b"\x00A", 7),
+            tombstone(b"\x00L", 8),
+            put(b"\x00L", 6),
+            put(b"\x01a", 2),
+        ];
+        let mut folder = Folder::new(0);
+        let fates: Vec<Fate> = entries.iter().map(|entry| folder.fate(entry)).collect();
+        assert_eq!(fates, [Fate::Head, Fate::Drop, Fate::Drop, Fate::Drop, Fate::Head]);
+        assert_eq!(folder.upto(), 2, "seqs are not revisions");
+    }
+}

@@ -1,0 +1,148 @@
+//! What background work to do next: pure decisions over sizes and spans.
+//!
+//! Costs the policy balances: every L0 file is one more place to look at for each read; every
+//! HISTORY window one more for a read of an old revision; every rewrite wears the device. So L0
+//! files are folded in batches of [`Limits::l0_files_max`], and windows are merged only when there
+//! are more than [`Limits::history_windows_max`], cheapest run of neighbours first, which lets them
+//! grow geometrically: old windows are large and rarely touched.
+
+use std::ops::Range;
+
+/// Most neighbours that are merged at once.
+const RUN_MAX: usize = 8;
+
+/// When work is due.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// L0 files that make a fold due.
+    pub(crate) l0_files_max: usize,
+    /// HISTORY windows (also: EVENTS files) beyond which neighbours are merged.
+    pub(crate) history_windows_max: usize,
+    /// EVENTS files of at least this size are left alone.
+    pub(crate) segment_bytes: u64,
+}
+
+/// The windows to merge, as a range of neighbours; `None` while there are few enough.
+///
+/// `bytes` are the sizes of the windows, oldest first. Chosen is the run with the fewest bytes
+/// rewritten for each window that goes away.
+pub(crate) fn windows_to_merge(bytes: &[u64], limits: &Limits) -> Option<Range<usize>> {
+    if bytes.len() <= limits.history_windows_max.max(1) {
+        return None;
+    }
+    cheapest_run(bytes)
+}
+
+/// The EVENTS files to join, as a range of neighbours; `None` while there are few small ones.
+///
+/// Files near the size of a segment are left as they are, so that compaction can drop them whole.
+pub(crate) fn events_to_join(bytes: &[u64], limits: &Limits) -> Option<Range<usize>> {
+    let small = |bytes: &u64| *bytes < limits.segment_bytes / 2;
+    let mut best: Option<(u64, Range<usize>)> = None;
+    let mut start = 0;
+    while start < bytes.len() {
+        let rest = bytes.get(start..).unwrap_or_default();
+        let len = rest.iter().take_while(|bytes| small(bytes)).count();
+        if len > limits.history_windows_max.max(1)
+            && let Some(run) = cheapest_run(rest.get(..len).unwrap_or_default())
+        {
+            let run = start + run.start..start + run.end;
+            let cost = bytes.get(run.clone()).unwrap_or_default().iter().sum();
+            if best.as_ref().is_none_or(|(least, _)| cost < *least) {
+                best = Some((cost, run));
+            }
+        }
+        start += len.max(1);
+    }
+    best.map(|(_, run)| run)
+}
+
+/// The run of two to [`RUN_MAX`] neighbours with the fewest bytes for each one that goes away; of
+/// equals the longest, then the newest.
+fn cheapest_run(bytes: &[u64]) -> Option<Range<usize>> {
+    let runs = (0..bytes.len()).flat_map(|start| {
+        (start + 2..=bytes.len().min(start + RUN_MAX)).map(move |end| start..end)
+    });
+    runs.min_by(|a, b| {
+        let cost = |run: &Range<usize>| {
+            let total: u64 = bytes.get(run.clone()).unwrap_or_default().iter().sum();
+            // A run has at least two members. Scaled, so that small files do not all cost 0.
+            (u128::from(total) << 16) / (run.len() as u128 - 1)
+        };
+        cost(a).cmp(&cost(b)).then(b.len().cmp(&a.len())).then(b.start.cmp(&a.start))
+    })
+}
+
+/// Which HEAD files a fold rewrites.
+///
+/// HEAD files split the key space: file i owns the keys from its first key (the first file: from
+/// the beginning) up to the first key of the next. `touched[i]` says whether the fold has a key
+/// there. A small file beside a touched one is taken along, so that HEAD does not crumble. Returned
+/// are runs of neighbours; each is replaced by new files of the same key range.
+pub(crate) fn head_runs(touched: &[bool], bytes: &[u64], segment_bytes: u64) -> Vec<Range<usize>> {
+    let small = |i: usize| bytes.get(i).is_some_and(|bytes| *bytes < segment_bytes / 4);
+    let is_touched = |i: usize| touched.get(i).copied().unwrap_or(false);
+    let taken = |i: usize| {
+        is_touched(i) || small(i) && (is_touched(i + 1) || i.checked_sub(1).is_some_and(is_touched))
+    };
+    let mut runs: Vec<Range<usize>> = Vec::new();
+    for i in (0..touched.len()).filter(|i| taken(*i)) {
+        match runs.last_mut() {
+            Some(run) if run.end == i => run.end = i + 1,
+            _ => runs.push(i..i + 1),
+        }
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits { l0_files_max: 4, history_windows_max: 4, segment_bytes: 1000 };
+
+    #[test]
+    fn few_windows_are_left_alone() {
+        assert_eq!(windows_to_merge(&[9, 9, 9, 9], &LIMITS), None);
+        assert_eq!(windows_to_merge(&[], &LIMITS), None);
+    }
+
+    #[test]
+    fn young_windows_are_merged_before_old_ones() {
+        assert_eq!(windows_to_merge(&[100_000, 900, 10, 10, 10], &LIMITS), Some(2..5));
+        assert_eq!(windows_to_merge(&[0, 0, 0, 0, 0], &LIMITS), Some(0..5));
+    }
+
+    #[test]
+    fn windows_grow_geometrically() {
+        let limits = Limits { history_windows_max: 12, ..LIMITS };
+        let mut windows: Vec<u64> = Vec::new();
+        let mut written = 0;
+        for _ in 0..2_000 {
+            windows.push(1);
+            while let Some(run) = windows_to_merge(&windows, &limits) {
+                let total: u64 = windows[run.clone()].iter().sum();
+                written += total;
+                windows.splice(run, [total]);
+            }
+        }
+        assert_eq!(windows.iter().sum::<u64>(), 2_000);
+        assert!(written < 4 * 2_000, "each window is rewritten {} times", written / 2_000);
+    }
+
+    #[test]
+    fn only_small_events_files_are_joined() {
+        assert_eq!(events_to_join(&[900, 800, 700, 600, 900, 800], &LIMITS), None);
+        assert_eq!(events_to_join(&[900, 1, 1, 900, 1, 1, 1, 1, 1], &LIMITS), Some(4..9));
+    }
+
+    #[test]
+    fn a_fold_rewrites_what_it_touches_and_small_neighbours() {
+        let big = [1000; 5];
+        assert_eq!(head_runs(&[false; 5], &big, 1000), []);
+        assert_eq!(head_runs(&[false, true, true, false, true], &big, 1000), [1..3, 4..5]);
+        let sizes = [1000, 1000, 10, 10, 1000];
+        assert_eq!(head_runs(&[false, true, false, false, false], &sizes, 1000), [1..3]);
+        assert_eq!(head_runs(&[], &[], 1000), []);
+    }
+}

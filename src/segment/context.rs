@@ -1,0 +1,91 @@
+//! What every segment of a store needs to know of the store.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use annals_format::{DecodeError, FileKind, Place, Problem, StoreId};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::options::{Options, ReadMode};
+use crate::segment::BlockCache;
+use crate::vfs::Vfs;
+
+/// The store that segments belong to. Cloning is cheap and shares the cache.
+#[derive(Clone, Debug)]
+pub(crate) struct SegmentContext {
+    pub(super) vfs: Arc<dyn Vfs>,
+    pub(super) dir: PathBuf,
+    pub(super) store: StoreId,
+    pub(super) cache: BlockCache,
+    pub(super) read_mode: ReadMode,
+    /// Raw size at which a block of L0 and HEAD is ended.
+    pub(super) block_bytes: usize,
+    /// Raw size at which a block of HISTORY and EVENTS is ended.
+    pub(super) history_block_bytes: usize,
+    /// The zstd level of HISTORY and EVENTS.
+    pub(super) level: i32,
+}
+
+impl SegmentContext {
+    /// The context of the store in `dir`, with a cache of its own.
+    pub(crate) fn new(dir: &Path, store: StoreId, options: &Options) -> Self {
+        // Both sizes are below 4 GiB by their range.
+        let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+        Self {
+            vfs: Arc::clone(&options.vfs),
+            dir: dir.to_path_buf(),
+            store,
+            cache: BlockCache::new(options.cache_bytes),
+            read_mode: options.read_mode,
+            block_bytes: size(options.block_bytes),
+            history_block_bytes: size(options.history_block_bytes),
+            level: options.zstd_level(),
+        }
+    }
+
+    /// The cache of decoded blocks.
+    pub(crate) fn cache(&self) -> &BlockCache {
+        &self.cache
+    }
+
+    /// The path of a segment file.
+    pub(crate) fn path(&self, kind: FileKind, number: u64) -> PathBuf {
+        self.dir.join(annals_format::name::FileName::new(kind, number).to_string())
+    }
+
+    /// Removes a segment file that no manifest lists any more. Who has it open keeps reading it; one
+    /// that is gone already is fine.
+    pub(crate) fn remove(&self, kind: FileKind, number: u64) -> Result<()> {
+        let path = self.path(kind, number);
+        match self.vfs.remove(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(Error::io("remove a segment", &path, error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes the names of segment files durable.
+    pub(crate) fn sync_dir(&self) -> Result<()> {
+        let dir = self.dir.join(annals_format::name::SEGMENT_DIR);
+        self.vfs.sync_dir(&dir).map_err(|error| Error::io("sync directory", &dir, error))
+    }
+
+    pub(super) fn place(&self, kind: FileKind, number: u64) -> Place {
+        Place::start_of(self.store, kind, number)
+    }
+}
+
+/// The error for bytes of a file that do not decode. `offset` is where the bytes begin in the file.
+pub(super) fn damaged(path: &Path, offset: u64, error: &DecodeError) -> Error {
+    if let Problem::Version { supported, found } = error.problem {
+        return ErrorKind::UnsupportedVersion { file: path.to_path_buf(), found, supported }.into();
+    }
+    Error::corrupt(
+        path,
+        offset.saturating_add(error.offset),
+        format!("{}: {}", error.structure, error.field),
+        error.problem.expected(),
+        error.problem.found(),
+    )
+}

@@ -1,0 +1,116 @@
+//! What a person wants to see of a segment: its blocks and pages, one by one.
+
+use std::sync::Arc;
+
+use annals_format::block::{BlockHeader, Encoding};
+use annals_format::page::Handle;
+
+use super::reader::{Caching, Segment};
+use super::tree::Path;
+use crate::error::Result;
+
+/// A data block, as inspected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlockInfo {
+    /// Offset in the file.
+    pub offset: u64,
+    /// Length in the file, header included.
+    pub bytes: u32,
+    /// Number in the file, from 0.
+    pub number: u32,
+    /// How the body is stored.
+    pub encoding: Encoding,
+    /// Bytes of the body.
+    pub raw_bytes: u32,
+    /// Entries.
+    pub entry_count: u32,
+    /// The first key.
+    pub first_key: Vec<u8>,
+    /// The revision of the first entry.
+    pub first_revision: u64,
+}
+
+/// An index page, as inspected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PageInfo {
+    /// Offset in the file.
+    pub offset: u64,
+    /// Length.
+    pub bytes: u32,
+    /// Number in the file, from 0; the root is the last.
+    pub number: u32,
+    /// 0 for a leaf.
+    pub level: u8,
+    /// Items.
+    pub count: usize,
+    /// What all its separators begin with.
+    pub prefix: Vec<u8>,
+}
+
+impl Segment {
+    /// Hands out the blocks in file order until `each` answers false. Reads every block it hands
+    /// out.
+    pub(crate) fn blocks(
+        self: &Arc<Self>,
+        each: &mut dyn FnMut(BlockInfo) -> Result<bool>,
+    ) -> Result<()> {
+        let file = self.opened()?;
+        let mut path = Path::default();
+        let mut next = path.first(file)?;
+        while let Some(handle) = next {
+            let header = file.read(handle.offset, handle.bytes as usize)?;
+            let (header, _) = BlockHeader::decode(&header, file.kind())
+                .map_err(|error| file.damaged(handle.offset, &error))?;
+            let block = file.block(handle, Caching::Bypass)?;
+            let first = block.body(file)?.run(0).and_then(|mut run| run.next().transpose());
+            let first = first.map_err(|error| file.damaged_body(handle, &error))?;
+            let info = BlockInfo {
+                offset: handle.offset,
+                bytes: handle.bytes,
+                number: handle.number,
+                encoding: header.encoding,
+                raw_bytes: header.raw_bytes,
+                entry_count: header.entry_count,
+                first_key: first.map_or_else(Vec::new, |item| item.suffix.to_vec()),
+                first_revision: first.map_or(0, |item| item.fields.revision),
+            };
+            if !each(info)? {
+                return Ok(());
+            }
+            next = path.next(file)?;
+        }
+        Ok(())
+    }
+
+    /// Hands out the pages from the root down, in the order of a walk, until `each` answers false.
+    pub(crate) fn pages(&self, each: &mut dyn FnMut(PageInfo) -> Result<bool>) -> Result<()> {
+        let file = self.opened()?;
+        let footer = file.footer();
+        if footer.height == 0 {
+            return Ok(());
+        }
+        let mut waiting: Vec<(Handle, usize)> = vec![(footer.root, usize::from(footer.height) - 1)];
+        while let Some((handle, level)) = waiting.pop() {
+            let (info, children) = file.with_page(handle, level, |page| {
+                let info = PageInfo {
+                    offset: handle.offset,
+                    bytes: handle.bytes,
+                    number: handle.number,
+                    level: page.level(),
+                    count: page.count(),
+                    prefix: page.prefix().to_vec(),
+                };
+                let mut children = Vec::new();
+                for index in (0..if level > 0 { page.count() } else { 0 }).rev() {
+                    children.push(page.item(index)?.child);
+                }
+                Ok((info, children))
+            })?;
+            if !each(info)? {
+                return Ok(());
+            }
+            waiting.extend(children.into_iter().map(|child| (child, level - 1)));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,42 @@
+//! Sealed segment files: L0, HEAD, HISTORY and EVENTS.
+//!
+//! A segment is written front to back by a [`SegmentWriter`] from sorted entries, synced, and never
+//! changed. A [`Segment`] answers point reads as of a revision through its B+tree index, and
+//! [`Cursor`]s walk it in both directions. The bytes are defined in `annals_format`; this room adds
+//! the I/O: mapping, caching, compression.
+//!
+//! Invariants:
+//! 1. Entries ascend by key and descend by revision within a key; no (key, revision) twice.
+//! 2. Nothing read from a file is believed before the checksum of its structure has been compared.
+//!    Blocks and pages read in place from a map are compared on first touch and trusted from then
+//!    on; what is read with `pread` is compared every time it comes from the file.
+//! 3. No length from a file is allocated before it has been bounded.
+//! 4. A point read decodes one page a level and at most one block, however many entries there are.
+//! 5. A writer holds one block, the index and eight bytes a key in memory (HISTORY also the blocks
+//!    its dictionary is trained on); never the file.
+
+mod cache;
+mod compress;
+mod concat;
+mod context;
+mod cursor;
+mod inspect;
+mod merge;
+mod reader;
+mod train;
+mod tree;
+mod verify;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) use annals_format::entry::EntryRef;
+pub(crate) use cache::BlockCache;
+pub(crate) use concat::ConcatCursor;
+pub(crate) use context::SegmentContext;
+pub(crate) use cursor::Cursor;
+pub use inspect::{BlockInfo, PageInfo};
+pub(crate) use merge::{EntryCursor, MergeCursor};
+pub(crate) use reader::{Entry, Segment, Version};
+pub(crate) use writer::{NewSegment, SegmentWriter};

@@ -1,0 +1,90 @@
+//! Segments against a model, and segments with damage.
+
+mod damage;
+mod model;
+mod rules;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use annals_format::{FileKind, FileMeta, StoreId};
+use bytes::Bytes;
+
+use super::{Entry, NewSegment, Segment, SegmentContext, SegmentWriter, Version};
+use crate::error::ErrorKind;
+use crate::options::{Options, ReadMode};
+use crate::vfs::{MemoryVfs, Vfs as _};
+
+const KINDS: [FileKind; 4] = [FileKind::L0, FileKind::Head, FileKind::History, FileKind::Events];
+const STORE: StoreId = StoreId([7; 16]);
+const DIR: &str = "store";
+
+/// An empty simulated disk, and the context of a store of small blocks on it.
+fn context(read_mode: ReadMode) -> (Arc<MemoryVfs>, SegmentContext) {
+    let disk = Arc::new(MemoryVfs::new());
+    let options = Options::new()
+        .vfs(disk.clone())
+        .block_bytes(512)
+        .history_block_bytes(1024)
+        .read_mode(read_mode);
+    disk.create_dir_all(&Path::new(DIR).join("seg")).unwrap();
+    (disk, SegmentContext::new(Path::new(DIR), STORE, &options))
+}
+
+fn write(context: &SegmentContext, new: NewSegment, entries: &[Entry]) -> FileMeta {
+    let mut writer = SegmentWriter::create(context, new).unwrap();
+    for entry in entries {
+        writer.add(&entry.as_ref()).unwrap();
+    }
+    writer.finish().unwrap()
+}
+
+fn open(context: &SegmentContext, meta: &FileMeta) -> Arc<Segment> {
+    Arc::new(Segment::open(context, meta).unwrap())
+}
+
+fn problems(segment: &Segment) -> Vec<String> {
+    let mut found = Vec::new();
+    if let Err(error) = segment.verify(&mut |corruption| found.push(corruption.to_string())) {
+        assert!(matches!(error.kind(), ErrorKind::UnsupportedVersion { .. }), "{error}");
+        found.push(error.to_string());
+    }
+    found
+}
+
+/// Entries that use every form a kind has, deterministic.
+fn sample(kind: FileKind, keys: u64, value_bytes: usize) -> Vec<Entry> {
+    let mut entries = Vec::new();
+    let mut random = 1_u64;
+    for index in 0..keys {
+        let key = format!("/registry/pods/default/pod-{index:04}");
+        let versions = if matches!(kind, FileKind::Head | FileKind::Events) { 1 } else { 5 };
+        for nth in (0..versions).rev() {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let revision = 10 + index * 3 + nth * 1000;
+            let tombstone = kind != FileKind::Events && random >> 60 == 0;
+            let text =
+                format!("{{\"pod\":{index},\"phase\":\"Running\",\"nth\":{nth},\"x\":{random}}}");
+            let value: Vec<u8> =
+                text.bytes().cycle().take(value_bytes + (random >> 59) as usize).collect();
+            let death = if kind == FileKind::History { revision + 1000 } else { 0 };
+            entries.push(Entry {
+                key: match kind {
+                    FileKind::Events => Bytes::from(revision.to_be_bytes().to_vec()),
+                    _ => Bytes::from(key.clone()),
+                },
+                version: Version {
+                    revision,
+                    sub: u32::try_from(index % 3).unwrap(),
+                    tombstone,
+                    create_revision: if tombstone { 0 } else { 10 + index * 3 },
+                    version: if tombstone { 0 } else { nth + 1 },
+                    lease: if index % 4 == 0 { -i64::try_from(index).unwrap() } else { 0 },
+                    death,
+                    value: if tombstone { Bytes::new() } else { Bytes::from(value) },
+                },
+            });
+        }
+    }
+    entries
+}

@@ -1,0 +1,193 @@
+//! The rules of the writer, one by one.
+
+use annals_format::FileKind;
+use annals_format::block::Encoding;
+
+use super::*;
+use crate::segment::EntryRef;
+
+fn blocks(segment: &Arc<Segment>) -> Vec<crate::segment::BlockInfo> {
+    let mut blocks = Vec::new();
+    segment
+        .blocks(&mut |block| {
+            blocks.push(block);
+            Ok(true)
+        })
+        .unwrap();
+    blocks
+}
+
+#[test]
+fn entries_out_of_order_are_refused_and_change_nothing() {
+    let (_disk, context) = context(ReadMode::Mmap);
+    let mut writer = SegmentWriter::create(&context, NewSegment::new(FileKind::L0, 1)).unwrap();
+    let entry = |key: &'static [u8], revision| EntryRef { key, revision, ..EntryRef::default() };
+    writer.add(&entry(b"b", 5)).unwrap();
+    writer.add(&entry(b"a", 9)).unwrap_err();
+    writer.add(&entry(b"b", 5)).unwrap_err();
+    writer.add(&entry(b"b", 6)).unwrap_err();
+    writer.add(&entry(b"b", 4)).unwrap();
+    writer.add(&EntryRef { tombstone: true, value: b"x", ..entry(b"c", 1) }).unwrap_err();
+    let long = vec![b'c'; (1 << 20) + 17];
+    writer.add(&EntryRef { key: &long, revision: 3, ..EntryRef::default() }).unwrap_err();
+    let meta = writer.finish().unwrap();
+    assert_eq!((meta.entries, meta.min_revision, meta.max_revision), (2, 4, 5));
+    assert!(problems(&open(&context, &meta)).is_empty());
+}
+
+#[test]
+fn a_segment_without_entries_is_a_segment() {
+    for kind in KINDS {
+        let (_disk, context) = context(ReadMode::Mmap);
+        let meta = write(&context, NewSegment::new(kind, 1), &[]);
+        assert_eq!(meta.bytes, 256);
+        let segment = open(&context, &meta);
+        assert_eq!(problems(&segment), Vec::<String>::new());
+        assert_eq!(segment.get(b"", u64::MAX).unwrap(), None);
+        let mut cursor = segment.cursor();
+        cursor.seek_first().unwrap();
+        cursor.seek_last().unwrap();
+        cursor.seek_before(b"x").unwrap();
+        assert!(cursor.entry().is_none());
+    }
+}
+
+#[test]
+fn newest_versions_lie_uncompressed_and_are_not_copied() {
+    let (_disk, context) = context(ReadMode::Mmap);
+    let entries = sample(FileKind::Head, 100, 200);
+    let meta = write(&context, NewSegment::new(FileKind::Head, 1), &entries);
+    let segment = open(&context, &meta);
+    assert!(blocks(&segment).iter().all(|block| block.encoding == Encoding::Raw));
+    let mut live = entries.iter().filter(|entry| !entry.version.tombstone);
+    let key = &live.next().unwrap().key;
+    let (one, two) = (segment.get(key, u64::MAX).unwrap(), segment.get(key, u64::MAX).unwrap());
+    let value = |entry: Option<Entry>| entry.unwrap().version.value.as_ptr();
+    assert_eq!(value(one), value(two));
+}
+
+#[test]
+fn a_value_larger_than_a_block_has_a_block_of_its_own() {
+    for kind in [FileKind::L0, FileKind::History] {
+        let (_disk, context) = context(ReadMode::Mmap);
+        let mut entries = sample(kind, 30, 20);
+        entries.retain(|entry| entry.version.revision < 1000);
+        entries[7].version.value = vec![b'v'; 5000].into();
+        entries[7].version.tombstone = false;
+        let meta = write(&context, NewSegment::new(kind, 1), &entries);
+        let segment = open(&context, &meta);
+        assert!(problems(&segment).is_empty());
+        let large: Vec<_> = blocks(&segment).into_iter().filter(|b| b.raw_bytes > 2000).collect();
+        assert_eq!(large.len(), 1);
+        assert_eq!((large[0].entry_count, &large[0].first_key[..]), (1, &entries[7].key[..]));
+    }
+}
+
+#[test]
+fn large_versions_of_one_key_share_a_block() {
+    let (_disk, context) = context(ReadMode::Mmap);
+    let mut random = 7_u64;
+    let noise: Vec<u8> = (0..20_000)
+        .map(|_| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (random >> 56) as u8
+        })
+        .collect();
+    let mut entries = Vec::new();
+    for nth in (0..10_u8).rev() {
+        let mut value = noise.clone();
+        value[usize::from(nth) * 1000] ^= 1;
+        let revision = 10 + u64::from(nth);
+        let version = Version {
+            revision,
+            create_revision: 10,
+            version: u64::from(nth) + 1,
+            death: revision + 1,
+            value: value.into(),
+            ..Version::default()
+        };
+        entries.push(Entry { key: Bytes::from_static(b"/one"), version });
+    }
+    let meta = write(&context, NewSegment::new(FileKind::History, 1), &entries);
+    assert!(meta.bytes < 25_000, "{} bytes for ten near copies of 20,000", meta.bytes);
+    let segment = open(&context, &meta);
+    assert!(problems(&segment).is_empty());
+    assert_eq!(blocks(&segment).len(), 1);
+    for entry in &entries {
+        let found = segment.get(b"/one", entry.version.revision).unwrap();
+        assert_eq!(found.as_ref(), Some(entry));
+    }
+}
+
+#[test]
+fn a_dictionary_is_trained_where_it_pays_and_can_be_handed_on() {
+    let (_disk, context) = context(ReadMode::Mmap);
+    let entries = sample(FileKind::History, 2000, 300);
+    let meta = write(&context, NewSegment::new(FileKind::History, 1), &entries);
+    let segment = open(&context, &meta);
+    assert!(problems(&segment).is_empty());
+    let dictionary = segment.dictionary().unwrap().expect("2 MB of like values");
+    assert!(blocks(&segment).iter().any(|block| block.encoding == Encoding::ZstdDictionary));
+    let new = NewSegment {
+        dictionary: Some(dictionary.clone()),
+        ..NewSegment::new(FileKind::History, 2)
+    };
+    let next = open(&context, &write(&context, new, &entries[..500]));
+    assert!(problems(&next).is_empty());
+    assert_eq!(next.dictionary().unwrap(), Some(dictionary));
+    for entry in &entries[..500] {
+        let found = next.get(&entry.key, entry.version.revision).unwrap();
+        assert_eq!(found.as_ref(), Some(entry));
+    }
+    // Too little to learn from: none.
+    let few = write(&context, NewSegment::new(FileKind::History, 3), &entries[..20]);
+    assert_eq!(open(&context, &few).dictionary().unwrap(), None);
+}
+
+#[test]
+fn the_same_entries_make_the_same_bytes() {
+    for kind in KINDS {
+        let entries = sample(kind, 200, 100);
+        let hashes: Vec<_> = (0..2)
+            .map(|_| write(&context(ReadMode::Mmap).1, NewSegment::new(kind, 1), &entries).hash)
+            .collect();
+        assert_eq!(hashes[0], hashes[1]);
+    }
+}
+
+#[test]
+fn an_abandoned_segment_leaves_no_file() {
+    let (disk, context) = context(ReadMode::Mmap);
+    let mut writer = SegmentWriter::create(&context, NewSegment::new(FileKind::L0, 1)).unwrap();
+    writer.add(&sample(FileKind::L0, 1, 10)[0].as_ref()).unwrap();
+    assert_eq!(writer.entries(), 1);
+    assert!(writer.bytes() > 64);
+    writer.abandon().unwrap();
+    assert!(!disk.exists(&context.path(FileKind::L0, 1)).unwrap());
+}
+
+#[test]
+fn a_file_of_another_place_is_refused() {
+    let (disk, context) = context(ReadMode::Mmap);
+    let entries = sample(FileKind::L0, 50, 50);
+    let meta = write(&context, NewSegment::new(FileKind::L0, 1), &entries);
+    let bytes = disk.read(&context.path(FileKind::L0, 1)).unwrap();
+    // The same bytes under another number, kind or store.
+    let moved = [
+        (FileMeta { number: 2, ..meta.clone() }, STORE),
+        (FileMeta { kind: FileKind::Head, ..meta.clone() }, STORE),
+        (meta, StoreId([8; 16])),
+    ];
+    for (meta, store) in moved {
+        let context = SegmentContext { store, ..context.clone() };
+        let path = context.path(meta.kind, meta.number);
+        if !disk.exists(&path).unwrap() {
+            disk.create(&path).unwrap();
+        }
+        disk.overwrite(&path, &bytes);
+        let segment = open(&context, &meta);
+        let error = segment.get(&entries[0].key, u64::MAX).unwrap_err();
+        assert!(error.corruption().is_some(), "{error}");
+        assert!(!problems(&segment).is_empty());
+    }
+}

@@ -1,0 +1,359 @@
+//! Reads every byte of a segment and reports everything that is wrong.
+//!
+//! It trusts nothing it has not checked and goes on where it can: a damaged block does not hide
+//! damage behind it. What is checked, beyond each structure's own checksum:
+//!
+//! * the parts follow each other without gaps, pages are numbered and linked as they should be;
+//! * separators are exactly those that lie between the entries, entries are in order;
+//! * the filter passes every key;
+//! * counts, revisions and deaths in the footer and in the manifest are those of the entries;
+//! * the content hash of the file is the manifest's.
+//!
+//! Memory: one block, one page, 40 bytes a page and a block; not the file.
+
+use annals_format::block::{BlockHeader, Body};
+use annals_format::checksum::{ContentHasher, FileSeed};
+use annals_format::filter::{Filter, hash_key};
+use annals_format::page::{Handle, PAGE_HEADER_BYTES, Page, Separator};
+use annals_format::segment::HEADER_BYTES;
+use annals_format::{FileKind, FileMeta};
+
+use super::reader::{Opened, Segment};
+use crate::error::{Corruption, Error, ErrorKind, Result};
+
+/// Bytes read at a time for the content hash.
+const HASH_BYTES: usize = 1 << 20;
+
+impl Segment {
+    /// Checks every byte of the file and hands out what is wrong with it.
+    ///
+    /// # Errors
+    /// Only if the file cannot be read; damage is no error of this call.
+    pub(crate) fn verify(&self, report: &mut dyn FnMut(Corruption)) -> Result<()> {
+        self.verify_hash(report)?;
+        let Some(file) = reported(self.opened(), report)? else { return Ok(()) };
+        let mut check = Check { file, meta: self.meta(), report, sums: Sums::default() };
+        check.dictionary()?;
+        let filter = check.filter()?;
+        let blocks = check.pages()?;
+        check.blocks(&blocks, filter.as_deref())?;
+        check.totals();
+        Ok(())
+    }
+
+    fn verify_hash(&self, report: &mut dyn FnMut(Corruption)) -> Result<()> {
+        let mut hasher = ContentHasher::new();
+        let mut offset = 0;
+        while offset < self.meta().bytes {
+            let left = usize::try_from(self.meta().bytes - offset).unwrap_or(HASH_BYTES);
+            let bytes = self.read(offset, left.min(HASH_BYTES))?;
+            hasher.update(&bytes);
+            offset += bytes.len() as u64;
+        }
+        let (expected, found) = (self.meta().hash, hasher.finish());
+        if expected != found {
+            report(Corruption {
+                file: self.path().to_path_buf(),
+                offset: 0,
+                structure: "segment: content hash, against the manifest".to_owned(),
+                expected: expected.to_string(),
+                found: found.to_string(),
+                revision: None,
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Hands damage out and everything else on.
+fn reported<T>(result: Result<T>, report: &mut dyn FnMut(Corruption)) -> Result<Option<T>> {
+    match result.map_err(Error::into_kind) {
+        Ok(value) => Ok(Some(value)),
+        Err(ErrorKind::Corrupt(corruption)) => {
+            report(*corruption);
+            Ok(None)
+        }
+        Err(kind) => Err(kind.into()),
+    }
+}
+
+/// What the entries amount to.
+#[derive(Debug, Default)]
+struct Sums {
+    entries: u64,
+    keys: u64,
+    tombstones: u64,
+    value_bytes: u64,
+    revisions: Option<(u64, u64)>,
+    deaths: Option<(u64, u64)>,
+    first_key: Option<Vec<u8>>,
+    last: Option<(Vec<u8>, u64)>,
+    /// All blocks could be decoded, so the sums are comparable.
+    complete: bool,
+}
+
+struct Check<'a> {
+    file: &'a Opened,
+    meta: &'a FileMeta,
+    report: &'a mut dyn FnMut(Corruption),
+    sums: Sums,
+}
+
+/// A child that a page speaks of, with its separator.
+type Child = (Separator, Handle);
+
+impl Check<'_> {
+    fn seed(&self) -> FileSeed {
+        self.file.seed()
+    }
+
+    fn wrong(
+        &mut self,
+        offset: u64,
+        structure: &str,
+        expected: impl ToString,
+        found: impl ToString,
+    ) {
+        let error = self.file.corrupt(offset, structure, &expected.to_string(), &found.to_string());
+        if let ErrorKind::Corrupt(corruption) = error.into_kind() {
+            (self.report)(*corruption);
+        }
+    }
+
+    fn equal(&mut self, offset: u64, structure: &str, expected: u64, found: u64) {
+        if expected != found {
+            self.wrong(offset, structure, expected, found);
+        }
+    }
+
+    fn dictionary(&mut self) -> Result<()> {
+        let file = self.file;
+        // Whatever was read before came through the same check of the checksum.
+        reported(file.read_dictionary(), self.report)?;
+        Ok(())
+    }
+
+    fn filter(&mut self) -> Result<Option<Vec<u8>>> {
+        let footer = self.file.footer();
+        let offset = footer.filter_offset;
+        if footer.filter_bytes == 0 {
+            if self.meta.kind != FileKind::Events && footer.entries > 0 {
+                self.wrong(offset, "filter", "a filter", "none");
+            }
+            return Ok(None);
+        }
+        let Ok(bytes) = usize::try_from(footer.filter_bytes) else { return Ok(None) };
+        let bytes = self.file.read(offset, bytes)?;
+        let checked = Filter::check_crc(&bytes, self.seed(), offset)
+            .and_then(|()| Filter::decode(&bytes).map(|_| ()))
+            .map_err(|error| self.file.damaged(offset, &error));
+        Ok(reported(checked, self.report)?.map(|()| bytes))
+    }
+
+    /// Checks all pages in file order and answers the blocks that the leaves speak of.
+    fn pages(&mut self) -> Result<Vec<Child>> {
+        let footer = *self.file.footer();
+        let mut offset = footer.index_offset;
+        let mut blocks = Vec::new();
+        // The pages of the level below the one being read that no page has spoken of yet.
+        let mut waiting = std::collections::VecDeque::new();
+        let mut level = 0;
+        let mut above = Vec::new();
+        for number in 0..footer.page_count {
+            let Some((handle, page_level, children)) = self.page(offset, number)? else {
+                return Ok(blocks);
+            };
+            if page_level != level {
+                if page_level != level + 1 || !waiting.is_empty() {
+                    self.wrong(offset, "index page: level", level, page_level);
+                    return Ok(blocks);
+                }
+                waiting = std::mem::take(&mut above).into();
+                level = page_level;
+            }
+            let Some(first) = children.first().map(|(separator, _)| separator.clone()) else {
+                return Ok(blocks);
+            };
+            if level == 0 {
+                blocks.extend(children);
+            } else {
+                for child in children {
+                    if waiting.pop_front() != Some(child) {
+                        self.wrong(offset, "index page: item", "the next page below", "another");
+                        return Ok(blocks);
+                    }
+                }
+            }
+            above.push((first, handle));
+            offset += u64::from(handle.bytes);
+        }
+        self.equal(offset, "index pages: end", footer.filter_offset, offset);
+        let roots: Vec<Handle> = above.iter().map(|(_, handle)| *handle).collect();
+        let expected = if footer.page_count == 0 { vec![] } else { vec![footer.root] };
+        if roots != expected || !waiting.is_empty() {
+            self.wrong(
+                footer.root.offset,
+                "index: root",
+                format!("{expected:?}"),
+                format!("{roots:?}"),
+            );
+        }
+        let height = if footer.page_count == 0 { 0 } else { u64::from(level) + 1 };
+        self.equal(footer.root.offset, "footer: height", height, u64::from(footer.height));
+        Ok(blocks)
+    }
+
+    /// The page at `offset`; `None` if it is damaged, so that the next cannot be found.
+    fn page(&mut self, offset: u64, number: u32) -> Result<Option<(Handle, u8, Vec<Child>)>> {
+        let file = self.file;
+        let left = file.footer().filter_offset.saturating_sub(offset);
+        let read = |bytes: u64| -> Result<Vec<u8>> {
+            file.read(offset, usize::try_from(bytes.min(left)).unwrap_or(0))
+        };
+        let header = read(PAGE_HEADER_BYTES as u64)?;
+        // The page's own length, believed only as far as the index reaches and up to the limit.
+        let bytes = header.get(8..12).and_then(|bytes| bytes.first_chunk::<4>());
+        let bytes = bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes));
+        let limit = annals_format::limits::PAGE_BYTES_MAX;
+        let page_bytes = read(u64::from(bytes).min(limit))?;
+        let checked = Page::check_crc(&page_bytes, self.seed(), offset).and_then(|()| {
+            let page = Page::decode(&page_bytes)?;
+            let mut children = Vec::new();
+            page.check(|key, item| {
+                let separator = Separator { key: key.to_vec(), revision: item.revision };
+                children.push((separator, item.child));
+            })?;
+            Ok((Handle { offset, bytes, number }, page.level(), children))
+        });
+        reported(checked.map_err(|error| file.damaged(offset, &error)), self.report)
+    }
+
+    fn blocks(&mut self, blocks: &[Child], filter: Option<&[u8]>) -> Result<()> {
+        let footer = *self.file.footer();
+        let filter = filter.and_then(|bytes| Filter::decode(bytes).ok());
+        let mut offset = HEADER_BYTES as u64;
+        self.sums.complete = blocks.len() as u64 == u64::from(footer.block_count);
+        if !self.sums.complete {
+            let found = blocks.len();
+            self.wrong(footer.index_offset, "index: blocks", footer.block_count, found);
+        }
+        for (number, (separator, handle)) in (0_u64..).zip(blocks) {
+            self.equal(handle.offset, "block: number", number, u64::from(handle.number));
+            self.equal(handle.offset, "block: offset", offset, handle.offset);
+            offset = handle.offset.saturating_add(u64::from(handle.bytes));
+            if handle.offset < HEADER_BYTES as u64 || offset > footer.index_offset {
+                self.sums.complete = false;
+                self.wrong(handle.offset, "block: end", footer.index_offset, offset);
+                return Ok(());
+            }
+            let checked = self.block(separator, *handle, filter.as_ref());
+            if reported(checked, self.report)?.is_none() {
+                self.sums.complete = false;
+                // What lies before the next block is not known any more.
+                self.sums.last = None;
+            }
+        }
+        if self.sums.complete {
+            self.equal(offset, "blocks: end", footer.index_offset, offset);
+        }
+        Ok(())
+    }
+
+    fn block(
+        &mut self,
+        separator: &Separator,
+        handle: Handle,
+        filter: Option<&Filter<'_>>,
+    ) -> Result<()> {
+        let file = self.file;
+        let bytes = file.read(handle.offset, handle.bytes as usize)?;
+        let (header, stored) = BlockHeader::check_crc(&bytes, file.seed(), handle.offset)
+            .and_then(|()| BlockHeader::decode(&bytes, file.kind()))
+            .map_err(|error| file.damaged(handle.offset, &error))?;
+        let body = file.decode_body(handle, &header, stored)?;
+        let kind = file.kind();
+        let mut problem = None;
+        let sums = &mut self.sums;
+        let mut first_of_block = true;
+        let body = Body::parse(&body, kind);
+        let checked = body.and_then(|body| {
+            body.check(header.entry_count, |entry, key| {
+                if std::mem::take(&mut first_of_block) {
+                    let last = sums.last.as_ref();
+                    let expected = last.map(|(last, rev)| Separator::between((last, *rev), key));
+                    let in_order = last.is_none_or(|(last, revision)| {
+                        annals_format::block::compare(last, *revision, key, entry.revision).is_lt()
+                    });
+                    let first = sums.entries == 0 && *separator != Separator::first();
+                    if !in_order || first || expected.is_some_and(|e| e != *separator) {
+                        problem = Some("block: separator");
+                    }
+                }
+                if filter.is_some_and(|filter| !filter.may_contain(hash_key(key))) {
+                    problem = Some("filter: a key of this block");
+                }
+                sums.take(entry, key);
+            })
+        });
+        checked.map_err(|error| file.damaged_body(handle, &error))?;
+        if let Some(structure) = problem {
+            self.wrong(handle.offset, structure, "one that agrees with the entries", "another");
+        }
+        Ok(())
+    }
+
+    /// Compares what the entries amount to with footer and manifest.
+    fn totals(&mut self) {
+        if !self.sums.complete {
+            return;
+        }
+        let sums = std::mem::take(&mut self.sums);
+        let footer = *self.file.footer();
+        let at = footer.place.offset;
+        let (min_revision, max_revision) = sums.revisions.unwrap_or_default();
+        self.equal(at, "footer: entries", sums.entries, footer.entries);
+        self.equal(at, "footer: keys", sums.keys, footer.keys);
+        self.equal(at, "footer: tombstones", sums.tombstones, footer.tombstones);
+        self.equal(at, "footer: value_bytes", sums.value_bytes, footer.value_bytes);
+        self.equal(at, "footer: min_revision", min_revision, footer.min_revision);
+        self.equal(at, "footer: max_revision", max_revision, footer.max_revision);
+        self.equal(at, "manifest: value_bytes", sums.value_bytes, self.meta.value_bytes);
+        if let Some((first, last)) = sums.deaths.filter(|_| self.meta.kind == FileKind::History)
+            && (first <= footer.death_after || last > footer.death_upto)
+        {
+            let window = format!("({}, {}]", footer.death_after, footer.death_upto);
+            self.wrong(at, "footer: window", format!("{first}..={last}"), window);
+        }
+        let first_key = sums.first_key.unwrap_or_default();
+        let last_key = sums.last.map_or_else(Vec::new, |(key, _)| key);
+        if first_key != self.meta.first_key || last_key != self.meta.last_key {
+            self.wrong(at, "manifest: first and last key", "those of the entries", "others");
+        }
+    }
+}
+
+impl Sums {
+    fn take(&mut self, entry: &annals_format::entry::EntryRef<'_>, key: &[u8]) {
+        self.entries += 1;
+        self.tombstones += u64::from(entry.tombstone);
+        self.value_bytes += entry.value.len() as u64;
+        let span = |span: Option<(u64, u64)>, value: u64| {
+            Some(span.map_or((value, value), |(min, max)| (min.min(value), max.max(value))))
+        };
+        self.revisions = span(self.revisions, entry.revision);
+        self.deaths = span(self.deaths, entry.death);
+        if self.first_key.is_none() {
+            self.first_key = Some(key.to_vec());
+        }
+        match &mut self.last {
+            Some((last, revision)) if last == key => *revision = entry.revision,
+            last => {
+                self.keys += 1;
+                let (bytes, revision) = last.get_or_insert_default();
+                bytes.clear();
+                bytes.extend_from_slice(key);
+                *revision = entry.revision;
+            }
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! The files of the log: making them ahead of need, listing them, forgetting them.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use annals_format::limits::{WAL_BYTES_MAX, WAL_BYTES_MIN};
+use annals_format::name::{FileName, UNFINISHED, WAL_DIR};
+use annals_format::sector::PAGE_BYTES;
+use annals_format::{FileKind, WalFile};
+
+use super::WalContext;
+use crate::error::{Error, Result};
+use crate::sync::plain::{Mutex, lock};
+use crate::vfs::File;
+
+/// A file of the log, and how far it goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LogFile {
+    /// What the manifest says about it.
+    pub(crate) file: WalFile,
+    /// The seq of the last frame in it, or of the last before it if it holds none. The file is no
+    /// longer needed once everything up to here is in segments. `u64::MAX` while it is written.
+    pub(crate) last_seq: u64,
+}
+
+/// The files the log consists of, and the spare one: shared by the writer, the background worker
+/// that makes the spare, and whoever writes manifests.
+#[derive(Debug)]
+pub(crate) struct WalFiles {
+    context: WalContext,
+    listed: Mutex<Vec<LogFile>>,
+    // Held while a spare is being made: a writer that needs it then waits for it, which is what it
+    // would have to do anyway, instead of making a second one.
+    spare: Mutex<Spare>,
+}
+
+#[derive(Debug)]
+enum Spare {
+    /// Not needed yet.
+    Idle,
+    /// The file in use is half full: time to make the next one.
+    Wanted { number: u64, bytes: u64 },
+    /// Made, zero-filled, durable under its name.
+    Ready { number: u64, bytes: u64, file: Arc<dyn File> },
+}
+
+impl WalFiles {
+    /// The files that recovery found, oldest first; none for a new store.
+    pub(crate) fn new(context: WalContext, recovered: Vec<LogFile>) -> Arc<Self> {
+        Arc::new(Self { context, listed: Mutex::new(recovered), spare: Mutex::new(Spare::Idle) })
+    }
+
+    /// The log these files belong to.
+    pub(crate) const fn context(&self) -> &WalContext {
+        &self.context
+    }
+
+    /// The files for the manifest, oldest first.
+    pub(crate) fn listed(&self) -> Vec<WalFile> {
+        lock(&self.listed).iter().map(|log| log.file).collect()
+    }
+
+    /// Drops from the list the files whose frames are all in segments, and answers their numbers.
+    /// Remove them with [`remove`](Self::remove) once a manifest without them is in force.
+    pub(crate) fn forget(&self, flushed_seq: u64) -> Vec<u64> {
+        let mut listed = lock(&self.listed);
+        let needed = listed.iter().position(|log| log.last_seq > flushed_seq);
+        listed.drain(..needed.unwrap_or(0)).map(|log| log.file.number).collect()
+    }
+
+    /// Removes files that no manifest lists any more. A file that is gone already is fine.
+    ///
+    /// # Errors
+    /// The first removal that the system refuses; the rest is tried all the same.
+    pub(crate) fn remove(&self, numbers: &[u64]) -> Result<()> {
+        let mut outcome = Ok(());
+        for &number in numbers {
+            outcome = outcome.and(remove_if_there(&self.context, &self.context.path(number)));
+        }
+        outcome
+    }
+
+    /// Whether [`prepare_spare`](Self::prepare_spare) has something to do.
+    pub(crate) fn spare_is_wanted(&self) -> bool {
+        matches!(*lock(&self.spare), Spare::Wanted { .. })
+    }
+
+    /// Makes the next file if it is time to: for the background worker. Answers whether it did.
+    ///
+    /// # Errors
+    /// The file could not be made. Nothing is lost: it will be tried again when it is needed.
+    pub(crate) fn prepare_spare(&self) -> Result<bool> {
+        let mut spare = lock(&self.spare);
+        let Spare::Wanted { number, bytes } = *spare else { return Ok(false) };
+        let file = make_zeroed(&self.context, number, bytes)?;
+        *spare = Spare::Ready { number, bytes, file };
+        Ok(true)
+    }
+
+    /// Asks for a spare.
+    pub(super) fn want_spare(&self, number: u64, bytes: u64) {
+        let mut spare = lock(&self.spare);
+        if matches!(*spare, Spare::Idle) {
+            *spare = Spare::Wanted { number, bytes };
+        }
+    }
+
+    /// The next file, of at least `needed` bytes: the spare, stretched if it is too short, or one
+    /// made now, of `usual` bytes if that is enough.
+    pub(super) fn take(
+        &self,
+        number: u64,
+        usual: u64,
+        needed: u64,
+    ) -> Result<(Arc<dyn File>, u64)> {
+        let needed = needed.next_multiple_of(PAGE_BYTES as u64);
+        let mut spare = lock(&self.spare);
+        match std::mem::replace(&mut *spare, Spare::Idle) {
+            Spare::Ready { number: ready, bytes, file } if ready == number => {
+                if bytes < needed {
+                    // A crash in between leaves an unlisted file of zeros, whatever its length.
+                    let path = self.context.path(number);
+                    write_zeros(&path, &*file, bytes, needed)?;
+                }
+                Ok((file, bytes.max(needed)))
+            }
+            _ => {
+                let bytes = usual.max(needed);
+                Ok((make_zeroed(&self.context, number, bytes)?, bytes))
+            }
+        }
+    }
+
+    /// Adds the file that is written from now on.
+    pub(super) fn push(&self, file: WalFile) {
+        lock(&self.listed).push(LogFile { file, last_seq: u64::MAX });
+    }
+
+    /// Notes where the file that was being written ended.
+    pub(super) fn end_last(&self, end: u64, last_seq: u64) {
+        if let Some(last) = lock(&self.listed).last_mut() {
+            last.file.end = Some(end);
+            last.last_seq = last_seq;
+        }
+    }
+
+    /// Removes the spare, if there is one.
+    pub(super) fn remove_spare(&self) -> Result<()> {
+        let mut spare = lock(&self.spare);
+        if let Spare::Ready { number, .. } = std::mem::replace(&mut *spare, Spare::Idle) {
+            remove_if_there(&self.context, &self.context.path(number))?;
+            sync_dir(&self.context)?;
+        }
+        Ok(())
+    }
+}
+
+/// How long the first file of a session is: small, so that a store opened for one commit is cheap.
+pub(super) fn first_file_bytes(context: &WalContext) -> u64 {
+    (256 << 10).min(usual_file_bytes(context))
+}
+
+/// How long the file after one of `bytes` is: twice that, up to the size configured.
+pub(super) fn next_file_bytes(context: &WalContext, bytes: u64) -> u64 {
+    bytes.saturating_mul(2).min(usual_file_bytes(context))
+}
+
+fn usual_file_bytes(context: &WalContext) -> u64 {
+    let bytes = context.wal_bytes.clamp(WAL_BYTES_MIN, WAL_BYTES_MAX);
+    bytes.next_multiple_of(PAGE_BYTES as u64)
+}
+
+/// Makes file `number`: zero-filled under another name, synced, renamed, the name synced. So a
+/// file with the right name is complete.
+pub(super) fn make_zeroed(context: &WalContext, number: u64, bytes: u64) -> Result<Arc<dyn File>> {
+    if bytes > WAL_BYTES_MAX {
+        let what =
+            format!("a batch needs a WAL file of {bytes} bytes; {WAL_BYTES_MAX} is the most");
+        return Err(Error::invalid(what));
+    }
+    let (unfinished, path) = (context.unfinished_path(number), context.path(number));
+    remove_if_there(context, &unfinished)?;
+    let file =
+        context.vfs.create(&unfinished).map_err(|error| Error::io("create", &unfinished, error))?;
+    write_zeros(&unfinished, &*file, 0, bytes)?;
+    let renamed = context.vfs.rename(&unfinished, &path);
+    renamed.map_err(|error| Error::io("rename", &unfinished, error))?;
+    sync_dir(context)?;
+    Ok(file)
+}
+
+/// Writes zeros from `start` to `end` and syncs: real blocks, so that appending later allocates
+/// nothing.
+fn write_zeros(path: &Path, file: &dyn File, start: u64, end: u64) -> Result<()> {
+    const CHUNK: usize = 256 << 10;
+    static ZEROS: [u8; CHUNK] = [0; CHUNK];
+    let mut offset = start;
+    while offset < end {
+        let count = CHUNK.min(usize::try_from(end - offset).unwrap_or(CHUNK));
+        let zeros = ZEROS.get(..count).unwrap_or(&ZEROS);
+        file.write_all_at(zeros, offset).map_err(|error| Error::io("write", path, error))?;
+        offset += count as u64;
+    }
+    file.sync_all().map_err(|error| Error::io("sync", path, error))
+}
+
+/// Makes the names in the log's directory durable.
+pub(super) fn sync_dir(context: &WalContext) -> Result<()> {
+    let dir = context.wal_dir();
+    context.vfs.sync_dir(&dir).map_err(|error| Error::io("sync directory", &dir, error))
+}
+
+/// Removes a file that may be gone already.
+pub(super) fn remove_if_there(context: &WalContext, path: &Path) -> Result<()> {
+    match context.vfs.remove(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(Error::io("remove", path, error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What lies in the log's directory.
+#[derive(Debug, Default)]
+pub(super) struct Listing {
+    /// Numbers and lengths of the WAL files, ascending.
+    pub(super) files: Vec<(u64, u64)>,
+    /// Names of files that were never finished.
+    pub(super) unfinished: Vec<String>,
+}
+
+/// Lists the log's directory; one that does not exist is empty.
+pub(super) fn list(context: &WalContext) -> Result<Listing> {
+    let dir = context.wal_dir();
+    let entries = match context.vfs.list(&dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Listing::default()),
+        Err(error) => return Err(Error::io("list", &dir, error)),
+    };
+    let mut listing = Listing::default();
+    for entry in entries {
+        match FileName::parse(&format!("{WAL_DIR}/{}", entry.name)) {
+            Some(name) if name.kind == FileKind::Wal && !entry.is_dir => {
+                listing.files.push((name.number, entry.bytes));
+            }
+            _ if entry.name.ends_with(UNFINISHED) => listing.unfinished.push(entry.name),
+            // Not a name this store would give.
+            _ => {}
+        }
+    }
+    listing.files.sort_unstable();
+    Ok(listing)
+}

@@ -1,0 +1,177 @@
+//! Looking into WAL files: every byte named, damage shown and stepped over.
+//!
+//! [`walk`] is for people (`annals dump`, `inspect`) and for `repair`, which takes the frames it
+//! can still get; [`verify`] checks the whole log and reports everything that is wrong.
+
+use annals_format::batch::BatchHeader;
+use annals_format::seal::Seal;
+use annals_format::sector::{PAGE_BYTES, SECTOR_BYTES, Sector};
+use annals_format::wal_file::WalFileHeader;
+use annals_format::{Frame, Manifest, WalFile};
+
+use super::reader::{Found, WalScan};
+use super::{Location, Mode, WalContext, recovery};
+use crate::error::{Corruption, Error, ErrorKind, Result};
+use crate::vfs::Access;
+
+/// A piece of a WAL file.
+#[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "handed over by reference, one at a time")]
+pub enum WalPart<'a> {
+    /// The file's header, in page 0.
+    FileHeader(WalFileHeader),
+    /// A frame; those of a batch come before the batch itself, which is known good only as a
+    /// whole.
+    Frame(Frame<'a>, Location),
+    /// A batch of frames.
+    Batch(BatchHeader),
+    /// The file's last batch.
+    Seal(Seal),
+    /// Zeros, to the end of the file: never written.
+    Unwritten,
+    /// A batch that was being written when the machine stopped; nobody was told it was durable.
+    Torn {
+        /// Its sectors that were written.
+        sectors: u64,
+        /// The first that was not.
+        missing: u64,
+    },
+    /// Bytes that are not what was written.
+    Damage(Corruption),
+}
+
+/// Reads file `number` up to `limit` bytes and hands over every piece with its offset and length.
+/// After damage the walk goes on at the next batch that can be read.
+///
+/// # Errors
+/// The system refused to read, or what `on_part` answers. Damage is a piece, not an error.
+pub(crate) fn walk(
+    context: &WalContext,
+    number: u64,
+    limit: u64,
+    on_part: &mut dyn FnMut(u64, u64, &WalPart<'_>) -> Result<()>,
+) -> Result<()> {
+    let mut scan = WalScan::open(context, number, limit, false)?;
+    let mut header_seen = false;
+    loop {
+        let start = scan.offset();
+        let found = scan.next(&mut |frame, location| {
+            on_part(location.offset, location.bytes, &WalPart::Frame(*frame, location))
+        });
+        if let (false, Some(header)) = (header_seen, scan.header()) {
+            header_seen = true;
+            on_part(0, PAGE_BYTES as u64, &WalPart::FileHeader(*header))?;
+        }
+        let start = if header_seen { start.max(PAGE_BYTES as u64) } else { start };
+        let end = scan.offset();
+        match found {
+            Ok(Found::Batch(batch)) => on_part(start, end - start, &WalPart::Batch(batch))?,
+            Ok(Found::Seal(_, seal)) => {
+                on_part(start, end - start, &WalPart::Seal(seal))?;
+                return unwritten(end, limit, on_part);
+            }
+            Ok(Found::End(tail)) if tail.torn_sectors == 0 => {
+                return unwritten(tail.end, limit, on_part);
+            }
+            Ok(Found::End(tail)) => {
+                let (sectors, missing) = (tail.torn_sectors, tail.missing);
+                return on_part(tail.end, limit - tail.end, &WalPart::Torn { sectors, missing });
+            }
+            Err(error) => {
+                let damage = damage_of(error)?;
+                let next = scan.resync()?;
+                let end = next.unwrap_or(limit);
+                on_part(start, end.saturating_sub(start), &WalPart::Damage(damage))?;
+                if next.is_none() {
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+fn unwritten(
+    start: u64,
+    limit: u64,
+    on_part: &mut dyn FnMut(u64, u64, &WalPart<'_>) -> Result<()>,
+) -> Result<()> {
+    if start == limit { Ok(()) } else { on_part(start, limit - start, &WalPart::Unwritten) }
+}
+
+/// Checks the whole log: every byte of every file, the row of the files, the spare. Writes
+/// nothing. The store should not be open for writing meanwhile.
+///
+/// # Errors
+/// The system refused to read. Damage is reported, not returned.
+pub(crate) fn verify(
+    context: &WalContext,
+    manifest: &Manifest,
+    report: &mut dyn FnMut(Corruption),
+) -> Result<()> {
+    let mut first = None;
+    let found = recovery::recover(context, manifest, Mode::ReadOnly, &mut |_, _| Ok(()));
+    let files: Vec<WalFile> = match found {
+        Ok(recovered) => recovered.files.iter().map(|log| log.file).collect(),
+        Err(error) => {
+            let damage = damage_of(error)?;
+            report(damage.clone());
+            first = Some(damage);
+            manifest.wal.clone()
+        }
+    };
+    // After a first pass without damage only what it does not look at is left to be read.
+    let again = first.is_some();
+    let mut report_new = |damage: Corruption| {
+        if first.as_ref() != Some(&damage) {
+            report(damage);
+        }
+    };
+    for file in &files {
+        let listed = manifest.wal.iter().find(|listed| listed.number == file.number);
+        let recorded_end = listed.and_then(|listed| listed.end);
+        verify_file(context, file, recorded_end, again, &mut report_new)?;
+    }
+    Ok(())
+}
+
+fn verify_file(
+    context: &WalContext,
+    file: &WalFile,
+    recorded_end: Option<u64>,
+    again: bool,
+    report: &mut dyn FnMut(Corruption),
+) -> Result<()> {
+    let path = context.path(file.number);
+    let Ok(opened) = context.vfs.open(&path, Access::Read) else {
+        // Reported by the pass over the row of the files.
+        return Ok(());
+    };
+    let length = opened.len().map_err(|error| Error::io("read length of", &path, error))?;
+    let limit = recorded_end.unwrap_or(length).min(length);
+    if again {
+        walk(context, file.number, limit, &mut |_, _, part| {
+            if let WalPart::Damage(damage) = part {
+                report(damage.clone());
+            }
+            Ok(())
+        })?;
+    }
+    // Behind a recorded end lies what recovery dropped and had no time to cut: torn, or nothing.
+    let mut scan = WalScan::open(context, file.number, length, false)?;
+    let mut offset = limit;
+    while offset < length {
+        if let Sector::Rotten { .. } = scan.sector(offset)? {
+            let damage = scan.damage(offset, "sector", "a whole sector or none", "other bytes");
+            report(damage_of(damage)?);
+        }
+        offset += SECTOR_BYTES as u64;
+    }
+    Ok(())
+}
+
+fn damage_of(error: Error) -> Result<Corruption> {
+    match error.into_kind() {
+        ErrorKind::Corrupt(damage) => Ok(*damage),
+        other => Err(other.into()),
+    }
+}

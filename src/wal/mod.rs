@@ -1,0 +1,98 @@
+//! The write-ahead log: what a commit is durable in until its memtable has been flushed.
+//!
+//! The log is a row of numbered files. Each is made full size and zero-filled before it is used,
+//! so that appending changes no metadata and a missing piece shows as a missing piece. What one
+//! sync makes durable is one **batch**: one aligned write of whole pages, one `fdatasync`.
+//!
+//! Invariants:
+//! 1. One write is in flight at a time, and the next begins only after the sync of the one before
+//!    has succeeded. So a batch on disk proves that every batch before it was durable.
+//! 2. A file is sealed durably before the first write to its successor. So a successor with
+//!    content proves that its predecessor is complete.
+//! 3. A position of a file is written once. (Recovery repeats the last accepted batch, byte for
+//!    byte.) Files are never recycled.
+//! 4. After a failed write or sync nothing is written any more.
+//!
+//! # The tail rule
+//! Let p be the first position where no complete batch stands. Every sector from p on is zero
+//! (never written), valid (it proves its own place), or rot. Then:
+//!
+//! - rot anywhere is corruption: it was not the crash;
+//! - a valid first-of-batch sector behind the batch at p, or any valid sector behind its end, is
+//!   corruption: by invariant 1 the batch at p was durable, so it has been damaged since;
+//! - otherwise the batch at p is **torn**: it was being written when the machine stopped, nobody
+//!   was told it was durable, and it is dropped and reported;
+//! - if nothing at all is written from p on, that is the clean end.
+//!
+//! What this cannot tell, in a store that was killed: a sector of the last batch that was zeroed
+//! as a whole later, from one never written. That drop is reported by open, never silent.
+
+mod files;
+pub(crate) mod inspect;
+mod reader;
+mod recovery;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use annals_format::{DecodeError, FileKind, Problem, StoreId, name::FileName};
+
+use crate::error::{Corruption, Error, ErrorKind};
+use crate::vfs::Vfs;
+
+pub(crate) use files::{LogFile, WalFiles};
+pub use inspect::WalPart;
+pub use reader::Location;
+pub(crate) use recovery::{Mode, Recovered, TailReport, recover, settle};
+pub(crate) use writer::{BatchInfo, WalWriter};
+
+/// What every part of the log needs to know about its store.
+#[derive(Debug, Clone)]
+pub(crate) struct WalContext {
+    /// The file system.
+    pub(crate) vfs: Arc<dyn Vfs>,
+    /// The store's directory.
+    pub(crate) dir: PathBuf,
+    /// The store.
+    pub(crate) store: StoreId,
+    /// How long a WAL file gets, unless a batch needs a longer one.
+    pub(crate) wal_bytes: u64,
+}
+
+impl WalContext {
+    /// The directory of the log.
+    fn wal_dir(&self) -> PathBuf {
+        self.dir.join(annals_format::name::WAL_DIR)
+    }
+
+    /// The path of file `number`.
+    fn path(&self, number: u64) -> PathBuf {
+        self.dir.join(FileName::new(FileKind::Wal, number).to_string())
+    }
+
+    /// The path of file `number` while it is being made.
+    fn unfinished_path(&self, number: u64) -> PathBuf {
+        self.dir.join(FileName::new(FileKind::Wal, number).unfinished())
+    }
+}
+
+/// An error about bytes of `path` that did not decode; `offset` is where they start in the file.
+fn undecodable(path: &Path, offset: u64, error: &DecodeError, revision: Option<u64>) -> Error {
+    if let Problem::Version { supported, found } = error.problem {
+        let file = path.to_path_buf();
+        return ErrorKind::UnsupportedVersion { file, found, supported }.into();
+    }
+    Corruption {
+        file: path.to_path_buf(),
+        offset: offset.saturating_add(error.offset),
+        structure: format!("{} {}", error.structure, error.field),
+        expected: error.problem.expected(),
+        found: error.problem.found(),
+        revision,
+    }
+    .into()
+}

@@ -1,0 +1,566 @@
+//! Reading one WAL file, batch by batch, with memory for one batch.
+//!
+//! [`WalScan`] judges every sector it passes and applies the tail rule of the room's page. It
+//! decides nothing about the log as a whole: where a file has to end is recovery's business.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use annals_format::batch::{BYTES as BATCH_HEADER_BYTES, BatchHeader, BatchKind, FramesCrc};
+use annals_format::checksum::FileSeed;
+use annals_format::cursor::is_zero;
+use annals_format::frame::Binding;
+use annals_format::seal::Seal;
+use annals_format::sector::{DATA_BYTES, PAGE_BYTES, SECTOR_BYTES, Sector};
+use annals_format::wal_file::WalFileHeader;
+use annals_format::{FileKind, Frame, Place};
+
+use super::{WalContext, undecodable};
+use crate::error::{Corruption, Error, Result};
+use crate::vfs::{Access, File};
+
+/// How much is read at once.
+const WINDOW_BYTES: usize = 1 << 20;
+/// How often bytes that a live writer may be changing are looked at again before they are judged.
+const LIVE_ATTEMPTS: u32 = 8;
+
+/// Where a frame stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Location {
+    /// The number of the WAL file.
+    pub file: u64,
+    /// Where the frame's batch starts in the file.
+    pub batch_offset: u64,
+    /// Where the frame's first byte stands in the file.
+    pub offset: u64,
+    /// How many bytes the frame has, not counting the sector trailers in between.
+    pub bytes: u64,
+}
+
+/// What the scan came upon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// A batch of frames; they have been handed over.
+    Batch(BatchHeader),
+    /// A seal, at this offset; everything behind it is zero.
+    Seal(u64, Seal),
+    /// The end of what is to be read, or the tail of a file without a seal.
+    End(Tail),
+}
+
+/// The end of a file that was not sealed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Tail {
+    /// Where the last complete batch ends.
+    pub(crate) end: u64,
+    /// Sectors of a torn batch behind it; 0 = a clean end.
+    pub(crate) torn_sectors: u64,
+    /// The first sector of the torn batch that was never written.
+    pub(crate) missing: u64,
+}
+
+/// Reads one WAL file front to back.
+#[derive(Debug)]
+pub(crate) struct WalScan {
+    window: Window,
+    path: PathBuf,
+    place: Place,
+    binding: Binding,
+    /// Where reading stops: the file's length, or its recorded end.
+    limit: u64,
+    live: bool,
+    header: Option<WalFileHeader>,
+    /// Where the next batch is expected.
+    offset: u64,
+    batch_seq: u64,
+    previous_crc: u32,
+    last_seq: Option<u64>,
+    last_revision: Option<u64>,
+    body: Vec<u8>,
+}
+
+/// A batch that has been read whole into the scan's body.
+struct Whole {
+    header: BatchHeader,
+    crc: u32,
+}
+
+/// What stands at the place of the next batch.
+enum Next {
+    Whole(Whole),
+    Tail(Tail),
+}
+
+impl WalScan {
+    /// Opens file `number` to be read up to `limit` bytes. `live`: another process may be writing
+    /// to it.
+    pub(crate) fn open(context: &WalContext, number: u64, limit: u64, live: bool) -> Result<Self> {
+        let path = context.path(number);
+        let file = context
+            .vfs
+            .open(&path, Access::Read)
+            .map_err(|error| Error::io("open", &path, error))?;
+        let place = Place::start_of(context.store, FileKind::Wal, number);
+        Ok(Self {
+            window: Window::new(file, FileSeed::new(&place), limit, live),
+            path,
+            place,
+            binding: Binding::new(&context.store),
+            limit,
+            live,
+            header: None,
+            offset: 0,
+            batch_seq: 0,
+            previous_crc: 0,
+            last_seq: None,
+            last_revision: None,
+            body: Vec::new(),
+        })
+    }
+
+    /// The log so far, which the first frame of this file has to continue.
+    pub(crate) const fn continue_from(&mut self, last_seq: u64, last_revision: Option<u64>) {
+        self.last_seq = Some(last_seq);
+        self.last_revision = last_revision;
+    }
+
+    /// The file header, once [`next`](Self::next) has been called, if the file has one.
+    pub(crate) const fn header(&self) -> Option<&WalFileHeader> {
+        self.header.as_ref()
+    }
+
+    /// Where the next batch is expected: the end of everything found so far.
+    pub(crate) const fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// The seq of the last frame found, if any came before.
+    pub(crate) const fn last_seq(&self) -> Option<u64> {
+        self.last_seq
+    }
+
+    /// The revision after the last frame found, if any came before.
+    pub(crate) const fn last_revision(&self) -> Option<u64> {
+        self.last_revision
+    }
+
+    /// The file.
+    pub(crate) const fn file(&self) -> &Arc<dyn File> {
+        &self.window.file
+    }
+
+    /// Looks at one sector, wherever the scan stands.
+    pub(crate) fn sector(&mut self, offset: u64) -> Result<Sector<'_>> {
+        self.window.sector(&self.path, offset)
+    }
+
+    /// Its path.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Reads the next batch, handing its frames to `on_frame`.
+    ///
+    /// # Errors
+    /// Corruption, with the offset of the sector or field; or what `on_frame` answers.
+    pub(crate) fn next(
+        &mut self,
+        on_frame: &mut dyn FnMut(&Frame<'_>, Location) -> Result<()>,
+    ) -> Result<Found> {
+        let mut attempt = 1;
+        let next = loop {
+            match self.read_next() {
+                // Between two looks at a live file it grows; what seemed missing is there now.
+                Err(error)
+                    if self.live && attempt < LIVE_ATTEMPTS && error.corruption().is_some() =>
+                {
+                    attempt += 1;
+                    self.window.forget();
+                }
+                other => break other?,
+            }
+        };
+        match next {
+            Next::Tail(tail) => Ok(Found::End(tail)),
+            Next::Whole(whole) => self.accept(&whole, on_frame),
+        }
+    }
+
+    /// After damage: goes to the next batch that starts behind it, wherever that is, and lets the
+    /// log go on from there. Answers its offset, or `None` if there is none.
+    pub(crate) fn resync(&mut self) -> Result<Option<u64>> {
+        let mut offset = self.offset.saturating_add(SECTOR_BYTES as u64);
+        while offset < self.limit {
+            if offset.is_multiple_of(PAGE_BYTES as u64)
+                && let Sector::Written { first: true, data } =
+                    self.window.sector(&self.path, offset)?
+                && let Ok((header, _)) = BatchHeader::decode(data, &self.place.at(offset))
+            {
+                self.offset = offset;
+                self.batch_seq = header.batch_seq.wrapping_sub(1);
+                self.previous_crc = header.previous_crc;
+                self.last_seq = Some(header.first_seq - 1);
+                self.last_revision = None;
+                return Ok(Some(offset));
+            }
+            offset += SECTOR_BYTES as u64;
+        }
+        Ok(None)
+    }
+
+    /// A damage of this file.
+    pub(crate) fn damage(
+        &self,
+        offset: u64,
+        structure: &str,
+        expected: impl Into<String>,
+        found: impl Into<String>,
+    ) -> Error {
+        Corruption {
+            file: self.path.clone(),
+            offset,
+            structure: structure.to_owned(),
+            expected: expected.into(),
+            found: found.into(),
+            revision: self.last_revision.map(|revision| revision + 1),
+        }
+        .into()
+    }
+
+    fn read_next(&mut self) -> Result<Next> {
+        if self.offset == 0
+            && let Some(tail) = self.read_header_page()?
+        {
+            return Ok(Next::Tail(tail));
+        }
+        if self.offset >= self.limit {
+            let end = self.offset;
+            return Ok(Next::Tail(Tail { end, torn_sectors: 0, missing: end }));
+        }
+        self.read_batch()
+    }
+
+    /// Reads page 0. A file without a header has no complete batch, since both are one write.
+    fn read_header_page(&mut self) -> Result<Option<Tail>> {
+        if self.limit == 0 {
+            return Ok(Some(Tail { end: 0, torn_sectors: 0, missing: 0 }));
+        }
+        self.check_unwritten(SECTOR_BYTES as u64, PAGE_BYTES as u64, "wal file header padding")?;
+        match self.window.sector(&self.path, 0)? {
+            Sector::Unwritten => return self.unwritten_header().map(Some),
+            Sector::Rotten { expected, found } => return Err(self.rot(0, expected, found)),
+            Sector::Written { first: false, .. } => {
+                return Err(self.damage(0, "wal file header", "a first sector", "another sector"));
+            }
+            Sector::Written { first: true, data } => {
+                let data = *data;
+                let header = WalFileHeader::decode(&data)
+                    .map_err(|error| undecodable(&self.path, 0, &error, None))?;
+                self.check_padding(0, data.get(annals_format::wal_file::BYTES..))?;
+                let (number, store) = (self.place.file, self.place.store);
+                if header.number != number || header.store != store {
+                    let found = format!("file {} of store {}", header.number, header.store);
+                    let expected = format!("file {number} of store {store}");
+                    return Err(self.damage(0, "wal file header", expected, found));
+                }
+                self.previous_crc = header.crc();
+                self.header = Some(header);
+            }
+        }
+        self.offset = PAGE_BYTES as u64;
+        Ok(None)
+    }
+
+    /// The header was never written: at most one batch may have been torn behind it.
+    fn unwritten_header(&mut self) -> Result<Tail> {
+        let first = PAGE_BYTES as u64;
+        if first >= self.limit {
+            return Ok(Tail { end: 0, torn_sectors: 0, missing: 0 });
+        }
+        let extent = match self.window.sector(&self.path, first)? {
+            Sector::Written { first: true, data } => {
+                let data = *data;
+                let (header, _) = self.decode_header(first, &data)?;
+                Some(first + sectors_of(&header) * SECTOR_BYTES as u64)
+            }
+            _ => None,
+        };
+        let tail = self.judge_tail(first, extent, 0)?;
+        Ok(Tail { end: 0, missing: 0, ..tail })
+    }
+
+    fn decode_header(&self, offset: u64, data: &[u8; DATA_BYTES]) -> Result<(BatchHeader, u32)> {
+        let revision = self.last_revision.map(|revision| revision + 1);
+        let (header, crc) = BatchHeader::decode(data, &self.place.at(offset))
+            .map_err(|error| undecodable(&self.path, offset, &error, revision))?;
+        let (expected, found) = (self.limit - offset, header.stored_bytes());
+        if found > expected {
+            let expected = format!("a batch of at most {expected} bytes");
+            return Err(self.damage(offset, "batch header", expected, found.to_string()));
+        }
+        Ok((header, crc))
+    }
+
+    /// Reads the batch at `self.offset` into `self.body`, or judges what stands there instead.
+    fn read_batch(&mut self) -> Result<Next> {
+        let start = self.offset;
+        let (header, crc) = match self.window.sector(&self.path, start)? {
+            Sector::Written { first: true, data } => {
+                let data = *data;
+                self.decode_header(start, &data)?
+            }
+            Sector::Unwritten => return self.judge_tail(start, None, start).map(Next::Tail),
+            Sector::Rotten { expected, found } => return Err(self.rot(start, expected, found)),
+            Sector::Written { first: false, .. } => {
+                return Err(self.damage(start, "batch", "a first sector", "another sector"));
+            }
+        };
+        self.check_chain(start, &header)?;
+        let sectors = sectors_of(&header);
+        let used_end = start + sectors * SECTOR_BYTES as u64;
+        self.body.clear();
+        for index in 0..sectors {
+            let offset = start + index * SECTOR_BYTES as u64;
+            match self.window.sector(&self.path, offset)? {
+                Sector::Written { first, data } if first == (index == 0) => {
+                    self.body.extend_from_slice(data);
+                }
+                Sector::Unwritten => {
+                    return self.judge_tail(start, Some(used_end), offset).map(Next::Tail);
+                }
+                Sector::Rotten { expected, found } => {
+                    return Err(self.rot(offset, expected, found));
+                }
+                Sector::Written { .. } => {
+                    let found = "the first sector of a batch";
+                    return Err(self.damage(offset, "batch", "a sector of the batch", found));
+                }
+            }
+        }
+        let logical = usize::try_from(header.logical_bytes()).unwrap_or(usize::MAX);
+        self.check_padding(used_end - SECTOR_BYTES as u64, self.body.get(logical..))?;
+        self.body.truncate(logical);
+        self.check_unwritten(used_end, start + header.stored_bytes(), "batch padding")?;
+        Ok(Next::Whole(Whole { header, crc }))
+    }
+
+    fn check_chain(&self, offset: u64, header: &BatchHeader) -> Result<()> {
+        let checks = [
+            ("batch header batch_seq", self.batch_seq.wrapping_add(1), header.batch_seq),
+            (
+                "batch header previous_crc",
+                u64::from(self.previous_crc),
+                u64::from(header.previous_crc),
+            ),
+            (
+                "batch header first_seq",
+                self.last_seq.map_or(header.first_seq, |last| last + 1),
+                header.first_seq,
+            ),
+        ];
+        for (structure, expected, found) in checks {
+            if expected != found {
+                let (expected, found) = (expected.to_string(), found.to_string());
+                return Err(self.damage(offset, structure, expected, found));
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands over the frames of a whole batch, or reads its seal.
+    fn accept(
+        &mut self,
+        batch: &Whole,
+        on_frame: &mut dyn FnMut(&Frame<'_>, Location) -> Result<()>,
+    ) -> Result<Found> {
+        let start = self.offset;
+        let Whole { header, crc } = batch;
+        let found = match header.kind {
+            BatchKind::Frames => {
+                self.accept_frames(header, on_frame)?;
+                Found::Batch(*header)
+            }
+            BatchKind::Seal => Found::Seal(start, self.read_seal(header)?),
+        };
+        self.offset = start + header.stored_bytes();
+        self.batch_seq = header.batch_seq;
+        self.previous_crc = *crc;
+        if let Found::Seal(..) = found {
+            self.check_unwritten(self.offset, self.limit, "space behind a seal")?;
+        }
+        Ok(found)
+    }
+
+    fn accept_frames(
+        &mut self,
+        header: &BatchHeader,
+        on_frame: &mut dyn FnMut(&Frame<'_>, Location) -> Result<()>,
+    ) -> Result<()> {
+        let start = self.offset;
+        let body = std::mem::take(&mut self.body);
+        let mut frames_crc = FramesCrc::default();
+        let mut position = BATCH_HEADER_BYTES;
+        let mut seq = header.first_seq;
+        for _ in 0..header.frame_count {
+            let bytes = body.get(position..).unwrap_or_default();
+            let revision = self.last_revision.map(|revision| revision + 1);
+            let (frame, used) = Frame::decode(bytes, &self.binding).map_err(|mut error| {
+                let at = position as u64 + error.offset;
+                error.offset = 0;
+                undecodable(&self.path, stored_offset(start, at), &error, revision)
+            })?;
+            let offset = stored_offset(start, position as u64);
+            let expected = self
+                .last_revision
+                .map_or(frame.revision, |last| last + u64::from(frame.takes_revision()));
+            if frame.seq != seq || frame.revision != expected {
+                let expected = format!("seq {seq} and revision {expected}");
+                let found = format!("seq {} and revision {}", frame.seq, frame.revision);
+                return Err(self.damage(offset, "frame header", expected, found));
+            }
+            frames_crc.push(bytes);
+            let location =
+                Location { file: self.place.file, batch_offset: start, offset, bytes: used as u64 };
+            on_frame(&frame, location)?;
+            self.last_seq = Some(seq);
+            self.last_revision = Some(frame.revision);
+            position += used;
+            seq += 1;
+        }
+        let (expected, found) = (header.frames_crc, frames_crc.finish());
+        if position != body.len() || expected != found {
+            let expected = format!("{} bytes of frames, {expected:#010x}", body.len());
+            let found = format!("{position} bytes, {found:#010x}");
+            return Err(self.damage(start, "batch header frames_crc", expected, found));
+        }
+        self.body = body;
+        Ok(())
+    }
+
+    fn read_seal(&self, header: &BatchHeader) -> Result<Seal> {
+        let start = self.offset;
+        let body = self.body.get(BATCH_HEADER_BYTES..).unwrap_or_default();
+        let seal = Seal::decode(body, &self.place.at(start)).map_err(|error| {
+            undecodable(&self.path, start + BATCH_HEADER_BYTES as u64, &error, None)
+        })?;
+        let last_revision = self.last_revision.unwrap_or(seal.last_revision);
+        if seal.last_seq + 1 != header.first_seq || seal.last_revision != last_revision {
+            let expected = format!("seq {} and revision {last_revision}", header.first_seq - 1);
+            let found = format!("seq {} and revision {}", seal.last_seq, seal.last_revision);
+            return Err(self.damage(start, "seal", expected, found));
+        }
+        Ok(seal)
+    }
+
+    /// The tail rule. `start` is where no complete batch stands, `missing` its first sector that
+    /// was never written, `extent` where its last sector ends, if its header says so.
+    fn judge_tail(&mut self, start: u64, extent: Option<u64>, missing: u64) -> Result<Tail> {
+        let mut torn_sectors = 0;
+        let mut offset = start;
+        while offset < self.limit {
+            match self.window.sector(&self.path, offset)? {
+                Sector::Unwritten => {}
+                Sector::Rotten { expected, found } => {
+                    return Err(self.rot(offset, expected, found));
+                }
+                Sector::Written { first, .. } => {
+                    let later_batch = first && offset != start;
+                    if later_batch || extent.is_some_and(|extent| offset >= extent) {
+                        let found = format!("none, though offset {offset} was written later");
+                        return Err(self.damage(missing, "batch", "a complete batch", found));
+                    }
+                    torn_sectors += 1;
+                }
+            }
+            offset += SECTOR_BYTES as u64;
+        }
+        Ok(Tail { end: start, torn_sectors, missing })
+    }
+
+    fn check_unwritten(&mut self, start: u64, end: u64, structure: &str) -> Result<()> {
+        let mut offset = start;
+        while offset < end {
+            if self.window.sector(&self.path, offset)? != Sector::Unwritten {
+                return Err(self.damage(offset, structure, "zero bytes", "other bytes"));
+            }
+            offset += SECTOR_BYTES as u64;
+        }
+        Ok(())
+    }
+
+    fn check_padding(&self, offset: u64, padding: Option<&[u8]>) -> Result<()> {
+        if padding.is_none_or(is_zero) {
+            return Ok(());
+        }
+        Err(self.damage(offset, "sector padding", "zero bytes", "other bytes"))
+    }
+
+    fn rot(&self, offset: u64, expected: u32, found: u32) -> Error {
+        let (expected, found) = (format!("checksum {expected:#010x}"), format!("{found:#010x}"));
+        self.damage(offset, "sector", expected, found)
+    }
+}
+
+/// How many sectors a batch uses; the rest of its last page is unwritten.
+const fn sectors_of(header: &BatchHeader) -> u64 {
+    header.logical_bytes().div_ceil(DATA_BYTES as u64)
+}
+
+/// Where logical byte `at` of the batch at `start` stands in the file.
+const fn stored_offset(start: u64, at: u64) -> u64 {
+    start + at / DATA_BYTES as u64 * SECTOR_BYTES as u64 + at % DATA_BYTES as u64
+}
+
+/// Looks at sectors through a buffer.
+#[derive(Debug)]
+struct Window {
+    file: Arc<dyn File>,
+    seed: FileSeed,
+    limit: u64,
+    live: bool,
+    bytes: Vec<u8>,
+    start: u64,
+}
+
+impl Window {
+    const fn new(file: Arc<dyn File>, seed: FileSeed, limit: u64, live: bool) -> Self {
+        Self { file, seed, limit, live, bytes: Vec::new(), start: 0 }
+    }
+
+    /// Forgets what was read, since the file may have changed.
+    fn forget(&mut self) {
+        self.bytes.clear();
+    }
+
+    /// The sector at `offset`, a multiple of its size. One that the file ends in counts as rot.
+    fn sector(&mut self, path: &Path, offset: u64) -> Result<Sector<'_>> {
+        let end = offset + SECTOR_BYTES as u64;
+        if end > self.limit {
+            return Ok(Sector::Rotten { expected: 0, found: 0 });
+        }
+        if offset < self.start || end > self.start + self.bytes.len() as u64 {
+            self.fill(path, offset)?;
+        }
+        if self.live && matches!(self.read(offset), Sector::Rotten { .. }) {
+            // It may have been half written when it was read.
+            self.fill(path, offset)?;
+        }
+        Ok(self.read(offset))
+    }
+
+    fn read(&self, offset: u64) -> Sector<'_> {
+        let at = usize::try_from(offset - self.start).unwrap_or(usize::MAX);
+        let sector = self.bytes.get(at..).and_then(<[u8]>::first_chunk);
+        sector.map_or(Sector::Rotten { expected: 0, found: 0 }, |sector| {
+            Sector::read(self.seed, offset, sector)
+        })
+    }
+
+    fn fill(&mut self, path: &Path, offset: u64) -> Result<()> {
+        let left = usize::try_from(self.limit - offset).unwrap_or(usize::MAX);
+        self.bytes.resize(left.min(WINDOW_BYTES), 0);
+        self.start = offset;
+        let file = &*self.file;
+        file.read_exact_at(&mut self.bytes, offset).map_err(|error| Error::io("read", path, error))
+    }
+}

@@ -1,0 +1,184 @@
+//! Loads a real history and asks for it back: states, single values, lists, at many revisions.
+//!
+//! The history is seven public repositories of Kubernetes objects, each commit one transaction; the
+//! oracle's answers were computed from git, not from the records. By default the first 400 records
+//! are loaded; with `ANNALS_TEST_WHOLE=1` all of them (2.7 GB of values). Every answer of the oracle
+//! within the loaded prefix is checked after loading, after reopening, and, from the compacted
+//! revision on, after compacting. Record n is revision n + 1.
+
+mod recorded;
+
+use annals::{Durability, ErrorKind, Options, Store, View, put};
+use recorded::{bytes, json_lines, path};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+/// Loaded unless the whole history is asked for.
+const RECORDS: usize = 400;
+
+#[test]
+fn a_real_history_is_answered_as_git_does() {
+    let names = ["k8s-manifests-history.jsonl.zst", "k8s-manifests-oracle.json"];
+    let [Some(history), Some(oracle)] = names.map(path) else { return };
+    let whole = std::env::var_os("ANNALS_TEST_WHOLE").is_some_and(|value| value == "1");
+    let text = std::fs::read(oracle).expect("the oracle is read");
+    let oracle = Oracle { answers: serde_json::from_slice(&text).expect("JSON") };
+
+    let directory = tempfile::tempdir().expect("a directory");
+    // Small enough that every kind of file comes to be, and is folded and merged.
+    let options = Options::new()
+        .durability(Durability::Buffered)
+        .memtable_bytes(if whole { 32 << 20 } else { 1 << 20 })
+        .wal_bytes(if whole { 64 << 20 } else { 1 << 20 })
+        .segment_bytes(if whole { 32 << 20 } else { 1 << 20 });
+    let store = options.open(directory.path()).expect("a fresh store");
+    let records = json_lines(history).take(if whole { usize::MAX } else { RECORDS });
+    let mut loaded = 0;
+    for record in records {
+        loaded += 1;
+        load(&store, &record, loaded);
+    }
+    let answers = oracle.check(&store, 1, loaded);
+    assert!(answers >= 60, "only {answers} answers checked");
+
+    store.close().expect("the store closes");
+    let store = options.open(directory.path()).expect("the store opens again");
+    assert_eq!(store.revision(), loaded + 1);
+    assert_eq!(oracle.check(&store, 1, loaded), answers);
+    the_log_is_the_file(&store, &names.map(path)[0].clone().expect("as before"), loaded.min(50));
+
+    let compacted = loaded / 2;
+    store.compact(compacted + 1).expect("it is compacted");
+    oracle.check(&store, compacted, loaded);
+    while store.run_background().expect("background work is done") {}
+    let left = oracle.check(&store, compacted, loaded);
+    println!("{loaded} records: {answers} answers, {left} after compaction");
+
+    store.close().expect("the store closes");
+    let store = options.open(directory.path()).expect("the store opens again");
+    assert_eq!((store.revision(), store.compacted_revision()), (loaded + 1, compacted + 1));
+    assert_eq!(oracle.check(&store, compacted, loaded), left);
+}
+
+/// Makes one record one transaction.
+fn load(store: &Store, record: &Value, number: u64) {
+    let puts = record["puts"].as_object().expect("puts");
+    let deletes = record["deletes"].as_array().expect("deletes");
+    let puts = puts.iter().map(|(key, value)| put(key, bytes(value)));
+    let deletes = deletes.iter().map(|key| annals::delete(key.as_str().expect("a key")));
+    let commit = record["commit"].as_str().expect("a commit");
+    let time = record["time"].as_i64().expect("a time") * 1_000_000;
+    let done = store.txn().then(puts.chain(deletes)).metadata(commit).time(time).commit();
+    assert_eq!(done.expect("the record is loaded").revision, number + 1, "record {number}");
+}
+
+/// The first transactions of the log have the commits and the changed keys of the file.
+fn the_log_is_the_file(store: &Store, history: &std::path::Path, count: u64) {
+    let records = json_lines(history.to_owned());
+    let mut checked = 0;
+    for (transaction, record) in store.log(..=count + 1).zip(records) {
+        let transaction = transaction.expect("a transaction");
+        assert_eq!(transaction.metadata, record["commit"].as_str().expect("a commit"));
+        let puts = record["puts"].as_object().expect("puts").keys().map(String::as_str);
+        let deletes = record["deletes"].as_array().expect("deletes").iter();
+        let keys = puts.chain(deletes.map(|key| key.as_str().expect("a key")));
+        assert!(
+            transaction.changes.iter().map(|change| &change.key[..]).eq(keys.map(str::as_bytes))
+        );
+        checked += 1;
+    }
+    assert_eq!(checked, count);
+}
+
+struct Oracle {
+    answers: Value,
+}
+
+impl Oracle {
+    /// Checks every answer between two records, and that older ones are refused. Returns how many
+    /// there were.
+    fn check(&self, store: &Store, from: u64, to: u64) -> u64 {
+        let mut checked = 0;
+        for (kind, check) in [
+            ("states", state as fn(&View, &Value)),
+            ("probes", probe as fn(&View, &Value)),
+            ("lists", list as fn(&View, &Value)),
+        ] {
+            for answer in self.answers[kind].as_array().expect("a list of answers") {
+                let record = answer["seq"].as_u64().expect("a record number");
+                if record > to {
+                    continue;
+                }
+                match store.at(record + 1) {
+                    Ok(view) => check(&view, answer),
+                    Err(error) if record < from => {
+                        assert!(matches!(error.kind(), ErrorKind::Compacted { .. }), "{error}");
+                        continue;
+                    }
+                    Err(error) => panic!("record {record}: {error}"),
+                }
+                assert!(record >= from, "record {record} has been compacted, but was read");
+                checked += 1;
+            }
+        }
+        checked
+    }
+}
+
+/// The whole live state: number of keys, and a digest over keys and values.
+fn state(view: &View, expected: &Value) {
+    let mut digest = Sha256::new();
+    let mut keys = 0;
+    for kv in view.range(..) {
+        let kv = kv.expect("a key-value");
+        keys += 1;
+        for part in [&kv.key, &kv.value] {
+            digest.update((part.len() as u64).to_le_bytes());
+            digest.update(part);
+        }
+    }
+    assert_eq!((keys, hex(digest)), (number(expected, "keys"), text(expected, "sha256")));
+}
+
+/// One key: its value and its numbers, or that it is not alive.
+fn probe(view: &View, expected: &Value) {
+    let found = view.get(text(expected, "key")).expect("a read");
+    let Some(kv) = found else {
+        assert!(expected["value_sha256"].is_null(), "{expected}");
+        return;
+    };
+    assert_eq!(hex(Sha256::new_with_prefix(&kv.value)), text(expected, "value_sha256"));
+    let numbers = (kv.create_revision - 1, kv.mod_revision - 1, kv.version);
+    let told = ["create_seq", "mod_seq", "version"].map(|field| number(expected, field));
+    assert_eq!(numbers, told.into(), "{expected}");
+    let history = view.history(&kv.key).next().expect("it has a history").expect("a version");
+    assert_eq!(history.into_key_value(), Some(kv));
+}
+
+/// The keys under a prefix.
+fn list(view: &View, expected: &Value) {
+    let prefix = text(expected, "prefix");
+    let mut digest = Sha256::new();
+    let mut keys = 0;
+    for kv in view.prefix(&prefix).keys_only() {
+        let kv = kv.expect("a key");
+        keys += 1;
+        digest.update((kv.key.len() as u64).to_le_bytes());
+        digest.update(&kv.key);
+    }
+    assert_eq!((keys, hex(digest)), (number(expected, "count"), text(expected, "sha256")));
+    let backwards = view.prefix(&prefix).keys_only().rev().count() as u64;
+    assert_eq!(backwards, keys);
+}
+
+fn number(value: &Value, field: &str) -> u64 {
+    value[field].as_u64().unwrap_or_else(|| panic!("{field} in {value}"))
+}
+
+fn text(value: &Value, field: &str) -> String {
+    value[field].as_str().unwrap_or_else(|| panic!("{field} in {value}")).to_owned()
+}
+
+fn hex(digest: Sha256) -> String {
+    digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,138 @@
+//! The command line: what every command shares. A command's own arguments lie beside its code.
+
+use std::path::PathBuf;
+
+use annals::{Options, Store};
+use clap::{Args, Parser, Subcommand};
+
+use crate::at::At;
+use crate::exit::{CODES, Failure, Outcome};
+use crate::output::Format;
+use crate::{compact, export, files, import, reads, stats, tour, txn, verify, writes};
+
+/// Read, write, inspect, verify and import annals stores.
+///
+/// A store keeps every version of every key. Every committed transaction has a revision, counted
+/// from 2; reads can name any revision that has not been compacted. Commands that only read never
+/// write anything, not even a lock, and work beside a program that has the store open.
+#[derive(Debug, Parser)]
+#[command(name = "annals", version, after_help = CODES, propagate_version = true)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What every command takes.
+#[derive(Debug, Args)]
+pub(crate) struct Global {
+    /// The directory of the store.
+    #[arg(short = 'C', long = "data", value_name = "DIR", global = true)]
+    pub(crate) data: Option<PathBuf>,
+    /// How data is written to standard output.
+    #[arg(short, long, value_name = "FORMAT", global = true, value_enum, default_value_t)]
+    pub(crate) output: Format,
+    /// An engine option, such as memtable_bytes=64M. Can be repeated.
+    #[arg(short = 'O', value_name = "NAME=VALUE", global = true)]
+    pub(crate) options: Vec<String>,
+}
+
+impl Global {
+    /// The directory of the store.
+    pub(crate) fn data(&self) -> Outcome<&PathBuf> {
+        self.data.as_ref().ok_or_else(|| Failure::Usage("which store? Give -C DIR".into()))
+    }
+
+    /// The engine's options with every `-O` applied.
+    pub(crate) fn engine_options(&self) -> Outcome<Options> {
+        let mut options = Options::new();
+        for option in &self.options {
+            let Some((name, value)) = option.split_once('=') else {
+                return Err(Failure::Usage(format!("-O {option}: expected NAME=VALUE")));
+            };
+            options.set(name, value)?;
+        }
+        Ok(options)
+    }
+
+    /// Opens the store for reading only.
+    pub(crate) fn read(&self) -> Outcome<Store> {
+        Ok(Store::open_read_only_with(self.data()?, &self.engine_options()?)?)
+    }
+
+    /// Opens the store for reading and writing.
+    pub(crate) fn write(&self) -> Outcome<Store> {
+        Ok(Store::open_with(self.data()?, &self.engine_options()?)?)
+    }
+}
+
+/// Where a read looks.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct ReadAt {
+    /// Read the store as of `latest`, a revision, or an RFC 3339 time.
+    #[arg(long, value_name = "latest|REV|TIME", default_value = "latest")]
+    pub(crate) at: At,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Write a key.
+    Put(writes::PutArgs),
+    /// Read a key. Exits 5 when it is not alive.
+    Get(reads::GetArgs),
+    /// Delete a key, or a range of keys at one revision.
+    Del(writes::DelArgs),
+    /// Read a range of keys.
+    Range(reads::RangeArgs),
+    /// Run a transaction: if all comparisons hold, then do this, else that.
+    Txn(txn::TxnArgs),
+    /// Show every retained version of a key, newest first.
+    History(reads::HistoryArgs),
+    /// Compare the states at two revisions.
+    Diff(reads::DiffArgs),
+    /// Forget what only reads below a revision can see, and give its space back.
+    Compact(compact::CompactArgs),
+    /// Show revisions, keys, files and bytes.
+    Stats(stats::StatsArgs),
+    /// Show what the files are made of.
+    Inspect(files::InspectArgs),
+    /// Show what the files hold: entries, frames, the manifest.
+    Dump(files::DumpArgs),
+    /// Check every byte of every file. Writes nothing. Exits 3 when something is damaged.
+    Verify(verify::VerifyArgs),
+    /// Write the whole history as lines of JSON that `import history` reads.
+    Export(export::ExportArgs),
+    /// Read a history into the store.
+    #[command(subcommand)]
+    Import(import::ImportCommand),
+    /// Show what a store can do, on the git history of a repository.
+    Tour(tour::TourArgs),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn global_arguments_go_before_and_after_the_command() {
+        for line in ["annals -C d -o ndjson get k", "annals get k -C d -o ndjson"] {
+            let cli = Cli::try_parse_from(line.split(' ')).unwrap();
+            assert_eq!(cli.global.output, Format::Ndjson);
+            assert_eq!(cli.global.data, Some("d".into()));
+        }
+    }
+
+    #[test]
+    fn an_empty_prefix_is_an_argument() {
+        let line = ["annals", "-C", "d", "range", "--prefix", ""];
+        assert!(matches!(Cli::try_parse_from(line).unwrap().command, Command::Range(_)));
+    }
+}

@@ -1,0 +1,178 @@
+//! How bytes are spelled for people and in JSON.
+//!
+//! Keys and values are bytes. In JSON they are a string where they are UTF-8, else
+//! `{"b64": "..."}` (standard base64 with padding), in every command, in both directions. In
+//! tables they are escaped, so that a value can never move the cursor or fake a column, and cut
+//! to a width. Nothing here loses a byte on the way in.
+
+use std::ffi::OsStr;
+use std::fmt;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use bytes::Bytes;
+use serde::de::{self, MapAccess, Visitor};
+use serde::ser::SerializeMap as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
+
+/// Bytes on their way out: a JSON string where they are UTF-8, else `{"b64": "..."}`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spelled<'a>(pub(crate) &'a [u8]);
+
+impl Serialize for Spelled<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match std::str::from_utf8(self.0) {
+            Ok(text) => serializer.serialize_str(text),
+            Err(_) => {
+                let mut map = serializer.serialize_map(Some(1))?;
+                map.serialize_entry("b64", &BASE64.encode(self.0))?;
+                map.end()
+            }
+        }
+    }
+}
+
+/// The JSON value of [`Spelled`].
+pub(crate) fn json(bytes: &[u8]) -> Value {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => Value::String(text.to_owned()),
+        Err(_) => serde_json::json!({ "b64": BASE64.encode(bytes) }),
+    }
+}
+
+/// Bytes on their way in: the same two spellings.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Given(pub(crate) Bytes);
+
+impl<'de> Deserialize<'de> for Given {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(GivenVisitor)
+    }
+}
+
+struct GivenVisitor;
+
+impl<'de> Visitor<'de> for GivenVisitor {
+    type Value = Given;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string or {\"b64\": \"...\"}")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Given, E> {
+        Ok(Given(Bytes::copy_from_slice(text.as_bytes())))
+    }
+
+    fn visit_string<E: de::Error>(self, text: String) -> Result<Given, E> {
+        Ok(Given(Bytes::from(text.into_bytes())))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Given, A::Error> {
+        let Some((name, text)) = map.next_entry::<String, String>()? else {
+            return Err(de::Error::missing_field("b64"));
+        };
+        if name != "b64" {
+            return Err(de::Error::unknown_field(&name, &["b64"]));
+        }
+        if map.next_key::<String>()?.is_some() {
+            return Err(de::Error::custom("\"b64\" must be the only member"));
+        }
+        let bytes = BASE64.decode(text.as_bytes()).map_err(de::Error::custom)?;
+        Ok(Given(Bytes::from(bytes)))
+    }
+}
+
+/// The bytes of a command-line argument, as the user's shell passed them.
+pub(crate) fn of_arg(argument: &OsStr) -> Bytes {
+    Bytes::copy_from_slice(argument.as_encoded_bytes())
+}
+
+/// Bytes for a table cell: printable UTF-8 as it is, everything else escaped, at most `max`
+/// characters followed by `...` where something was cut.
+pub(crate) fn show(bytes: &[u8], max: usize) -> String {
+    let mut out = String::new();
+    let mut count = 0;
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            if count >= max {
+                out.push_str("...");
+                return out;
+            }
+            count += 1;
+            match c {
+                '\\' => out.push_str("\\\\"),
+                c if c.is_control() => out.extend(c.escape_default()),
+                c => out.push(c),
+            }
+        }
+        for byte in chunk.invalid() {
+            if count >= max {
+                out.push_str("...");
+                return out;
+            }
+            count += 1;
+            out.push_str(&format!("\\x{byte:02x}"));
+        }
+    }
+    out
+}
+
+/// A number of bytes for people: exact below 10 KiB, else three digits and a binary unit.
+#[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
+pub(crate) fn human(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+    if bytes < 10 * 1024 {
+        return format!("{bytes} B");
+    }
+    let mut value = bytes as f64 / 1024.0;
+    let mut unit = 0;
+    while value >= 1000.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    let digits = if value < 10.0 { 2 } else { usize::from(value < 100.0) };
+    format!("{value:.digits$} {}", UNITS[unit])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_is_a_string_for_utf8_and_base64_for_the_rest() {
+        assert_eq!(json(b"a\nb"), serde_json::json!("a\nb"));
+        assert_eq!(json(&[0xff, 0xfe]), serde_json::json!({"b64": "//4="}));
+        for bytes in [&b""[..], b"x", "\u{0}\u{7f}\u{20ac}".as_bytes(), &[0xff], &[0, 0x80]] {
+            let text = serde_json::to_string(&Spelled(bytes)).unwrap();
+            assert_eq!(serde_json::from_str::<Given>(&text).unwrap().0, bytes);
+            assert_eq!(serde_json::to_string(&json(bytes)).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn other_spellings_are_refused() {
+        for text in
+            ["1", "null", "[1]", "{}", r#"{"b65":""}"#, r#"{"b64":"","x":1}"#, r#"{"b64":"?"}"#]
+        {
+            assert!(serde_json::from_str::<Given>(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn cells_are_escaped_and_cut() {
+        assert_eq!(show(b"a\x1b[2Jb\n", 99), "a\\u{1b}[2Jb\\n");
+        assert_eq!(show(&[b'a', 0xff], 99), "a\\xff");
+        assert_eq!(show(b"abcdef", 3), "abc...");
+        assert_eq!(show(b"abc", 3), "abc");
+    }
+
+    #[test]
+    fn human_sizes() {
+        assert_eq!(human(0), "0 B");
+        assert_eq!(human(10 * 1024), "10.0 KiB");
+        assert_eq!(human(8_408_680), "8.02 MiB");
+        assert_eq!(human(2_657_421_378), "2.47 GiB");
+        assert_eq!(human(u64::MAX), "16384 PiB");
+    }
+}

@@ -1,0 +1,181 @@
+//! How a command ends: the failures, their text and their exit codes.
+//!
+//! The codes are a contract that scripts rely on; they are in `--help` (see [`CODES`]).
+
+use std::fmt;
+use std::io;
+use std::process::ExitCode;
+
+use annals::{Error, ErrorKind};
+
+/// The exit codes, for `--help`.
+pub(crate) const CODES: &str = "\
+Exit codes:
+  0  done
+  1  any other error; verify: something could not be checked
+  2  the command line is wrong
+  3  a file of the store is damaged
+  4  the store is open for writing elsewhere
+  5  not found: get, history, a lease; or an --if condition did not hold
+  6  the revision has been compacted, or does not exist yet
+  7  refused without --confirm
+  8  no space left";
+
+/// Why a command did not end well.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The engine refused, with what the command was about where that helps.
+    Engine { about: Option<String>, error: Error },
+    /// The command line is wrong.
+    Usage(String),
+    /// There is no such thing. The text may be empty: the exit code then says it all.
+    NotFound(String),
+    /// Damage was found, and has been reported already.
+    Damaged,
+    /// Needs `--confirm`, and the plan has been printed already.
+    Unconfirmed,
+    /// Reading or writing something that is not the store.
+    Io { about: String, error: io::Error },
+    /// Nobody reads our output any more: end quietly.
+    Pipe,
+    /// Anything else, in words.
+    Other(String),
+}
+
+/// What every command returns.
+pub(crate) type Outcome<T = ()> = Result<T, Failure>;
+
+impl Failure {
+    /// The engine's error, with what it was about.
+    pub(crate) fn about(about: impl Into<String>, error: Error) -> Self {
+        Self::Engine { about: Some(about.into()), error }
+    }
+
+    /// A failed read or write of something that is not the store.
+    pub(crate) fn io(about: impl Into<String>, error: io::Error) -> Self {
+        Self::Io { about: about.into(), error }
+    }
+
+    /// The exit code.
+    pub(crate) fn code(&self) -> u8 {
+        match self {
+            Self::Pipe => 0,
+            Self::Usage(_) => 2,
+            Self::Damaged => 3,
+            Self::NotFound(_) => 5,
+            Self::Unconfirmed => 7,
+            Self::Io { error, .. } if is_full(error) => 8,
+            Self::Io { .. } | Self::Other(_) => 1,
+            // A record of a file that is refused is not a wrong command line.
+            Self::Engine { about, error } => match engine_code(error.kind()) {
+                2 if about.is_some() => 1,
+                code => code,
+            },
+        }
+    }
+
+    /// Says it on standard error and returns the exit code.
+    pub(crate) fn report(&self) -> ExitCode {
+        let text = self.to_string();
+        if !text.is_empty() {
+            eprintln!("annals: {text}");
+        }
+        ExitCode::from(self.code())
+    }
+}
+
+/// The exit code of an engine's error.
+fn engine_code(kind: &ErrorKind) -> u8 {
+    match kind {
+        ErrorKind::EmptyKey
+        | ErrorKind::KeyTooLong { .. }
+        | ErrorKind::ValueTooLong { .. }
+        | ErrorKind::TransactionTooLarge { .. }
+        | ErrorKind::TooManyOperations { .. }
+        | ErrorKind::DuplicateKey { .. }
+        | ErrorKind::ValueProvided
+        | ErrorKind::LeaseProvided
+        | ErrorKind::InvalidArgument { .. }
+        | ErrorKind::InvalidOption { .. } => 2,
+        ErrorKind::Corrupt(_) => 3,
+        ErrorKind::Locked { .. } => 4,
+        ErrorKind::KeyNotFound { .. } | ErrorKind::LeaseNotFound { .. } => 5,
+        ErrorKind::Compacted { .. }
+        | ErrorKind::FutureRevision { .. }
+        | ErrorKind::NoRevisionAtTime { .. } => 6,
+        ErrorKind::NoSpace { .. } => 8,
+        _ => 1,
+    }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Engine { about: None, error }
+    }
+}
+
+/// Errors of writing to standard output; the only stream that is written without a name.
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Self::Pipe,
+            _ => Self::Io { about: "standard output".into(), error },
+        }
+    }
+}
+
+impl From<serde_json::Error> for Failure {
+    fn from(error: serde_json::Error) -> Self {
+        if error.is_io() { io::Error::from(error).into() } else { Self::Other(error.to_string()) }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Engine { about: Some(about), error } => write!(f, "{about}: {error}"),
+            Self::Engine { about: None, error } => write!(f, "{error}"),
+            Self::Io { about, error } => write!(f, "{about}: {error}"),
+            Self::Usage(text) | Self::NotFound(text) | Self::Other(text) => f.write_str(text),
+            Self::Damaged | Self::Unconfirmed | Self::Pipe => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes() {
+        let engine = |kind: ErrorKind| Failure::from(Error::from(kind));
+        for (failure, code) in [
+            (engine(ErrorKind::EmptyKey), 2),
+            (engine(ErrorKind::Locked { path: "x".into() }), 4),
+            (engine(ErrorKind::LeaseNotFound { lease: 1 }), 5),
+            (engine(ErrorKind::Compacted { requested: 1, compacted: 2 }), 6),
+            (engine(ErrorKind::FutureRevision { requested: 2, current: 1 }), 6),
+            (engine(ErrorKind::NoSpace { operation: "write", path: "x".into() }), 8),
+            (engine(ErrorKind::NoStore { path: "x".into() }), 1),
+            (Error::corrupt("f", 1, "block", "a", "b").into(), 3),
+            (Failure::about("line 3", ErrorKind::EmptyKey.into()), 1),
+            (Failure::Usage(String::new()), 2),
+            (Failure::Unconfirmed, 7),
+            (io::Error::from(io::ErrorKind::BrokenPipe).into(), 0),
+            (Failure::io("f", io::ErrorKind::StorageFull.into()), 8),
+        ] {
+            assert_eq!(failure.code(), code, "{failure:?}");
+        }
+    }
+
+    #[test]
+    fn every_code_is_in_the_help() {
+        for code in 0..=8 {
+            assert!(CODES.contains(&format!("\n  {code}  ")), "{code}");
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! `export`: the whole history as lines of JSON, exactly the form `import history` reads.
+//!
+//! One line is one transaction, oldest first, streamed. Of a compacted store the oldest readable
+//! revision comes first, as the state it is: lines that put every key alive there, of at most
+//! [`STATE_BYTES_MAX`] each so that they can be imported again within the default limits (one
+//! line for most stores, none where nothing was alive). Leases are not exported: they belong to
+//! the running store.
+
+use std::fs::OpenOptions;
+use std::io::{BufWriter, Write};
+use std::path::PathBuf;
+
+use annals::{ChangeKind, KeyValue, Store, Transaction};
+use bytes::Bytes;
+use clap::Args;
+
+use crate::args::Global;
+use crate::bytes::{Spelled, show};
+use crate::exit::{Failure, Outcome};
+use crate::import::{Metadata, seconds};
+use crate::output::Output;
+
+/// Values of one line of state.
+const STATE_BYTES_MAX: usize = 16 << 20;
+
+/// Keys of one line of state.
+const STATE_KEYS_MAX: usize = 100_000;
+
+/// Arguments of `export`.
+#[derive(Debug, Args)]
+#[command(after_help = "The lines are what `annals import history` reads; -o has no effect.
+A compacted store begins with its state at the compacted revision. Leases are left out.")]
+pub(crate) struct ExportArgs {
+    /// Write to this new file, compressed where it is named .zst, rather than to standard output.
+    file: Option<PathBuf>,
+}
+
+/// `export`: the whole history.
+pub(crate) fn export(global: &Global, args: &ExportArgs, out: &mut Output) -> Outcome {
+    let store = global.read()?;
+    match &args.file {
+        None => write(&store, &mut |line| out.bytes(line)),
+        Some(path) => {
+            let name = path.display().to_string();
+            let failed = |error| Failure::io(&name, error);
+            let file = OpenOptions::new().write(true).create_new(true).open(path);
+            let mut file = BufWriter::with_capacity(1 << 17, file.map_err(failed)?);
+            if path.extension().is_some_and(|extension| extension == "zst") {
+                let mut encoder = zstd::Encoder::new(&mut file, 3).map_err(failed)?;
+                write(&store, &mut |line| encoder.write_all(line).map_err(failed))?;
+                encoder.finish().map_err(failed)?;
+            } else {
+                write(&store, &mut |line| file.write_all(line).map_err(failed))?;
+            }
+            let file = file.into_inner().map_err(|error| failed(error.into_error()))?;
+            file.sync_all().map_err(failed)
+        }
+    }
+}
+
+fn write(store: &Store, line: &mut dyn FnMut(&[u8]) -> Outcome) -> Outcome {
+    let compacted = store.compacted_revision();
+    let latest = store.latest()?.revision();
+    if compacted > 1 {
+        write_state(store, compacted, line)?;
+    }
+    let first = compacted.max(1) + 1;
+    if first > latest {
+        return Ok(());
+    }
+    for transaction in store.log(first..=latest).with_values() {
+        line(&transaction_line(transaction?)?)?;
+    }
+    Ok(())
+}
+
+fn write_state(store: &Store, revision: u64, line: &mut dyn FnMut(&[u8]) -> Outcome) -> Outcome {
+    let origin = store.log(revision..=revision).next().and_then(Result::ok);
+    let time = origin.map_or(0, |origin| origin.time);
+    let mut puts: Vec<(Bytes, Bytes)> = Vec::new();
+    let mut bytes = 0;
+    for kv in store.at(revision)?.range(..) {
+        let KeyValue { key, value, .. } = kv?;
+        if bytes + value.len() > STATE_BYTES_MAX && !puts.is_empty() || puts.len() >= STATE_KEYS_MAX
+        {
+            line(&encode(&Head { time, ..Head::default() }, &puts, &[])?)?;
+            puts.clear();
+            bytes = 0;
+        }
+        bytes += key.len() + value.len();
+        puts.push((key, value));
+    }
+    if puts.is_empty() {
+        return Ok(());
+    }
+    line(&encode(&Head { time, ..Head::default() }, &puts, &[])?)
+}
+
+fn transaction_line(transaction: Transaction) -> Outcome<Vec<u8>> {
+    let mut puts = Vec::new();
+    let mut deletes = Vec::new();
+    for change in transaction.changes {
+        match (change.kind, change.value) {
+            (ChangeKind::Delete, _) => deletes.push(change.key),
+            (ChangeKind::Put, Some(value)) => puts.push((change.key, value)),
+            (ChangeKind::Put, None) => {
+                return Err(Failure::Other(format!(
+                    "{}: its value at revision {} is not kept",
+                    show(&change.key, 200),
+                    transaction.revision
+                )));
+            }
+        }
+    }
+    puts.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+    deletes.sort_unstable();
+    let head = Head::new(transaction.time, &transaction.metadata);
+    encode(&head, &puts, &deletes)
+}
+
+/// What a line says besides its operations.
+#[derive(Debug, Default)]
+struct Head {
+    time: i64,
+    origin: Metadata,
+}
+
+impl Head {
+    fn new(time: i64, metadata: &[u8]) -> Self {
+        let origin = match Metadata::parse(metadata) {
+            // The marker of an import is about that import, not about the transaction.
+            Some(ours) => Metadata { import: None, ..ours },
+            None if metadata.is_empty() => Metadata::default(),
+            None => {
+                Metadata { metadata: Some(crate::bytes::json(metadata)), ..Metadata::default() }
+            }
+        };
+        Self { time, origin }
+    }
+}
+
+fn encode(head: &Head, puts: &[(Bytes, Bytes)], deletes: &[Bytes]) -> Outcome<Vec<u8>> {
+    let bytes: usize = puts.iter().map(|(key, value)| key.len() + value.len() + 8).sum();
+    let mut line = Vec::with_capacity(bytes + bytes / 8 + 256);
+    write!(line, "{{\"commit\":")?;
+    serde_json::to_writer(&mut line, &head.origin.commit)?;
+    write!(line, ",\"time\":{},\"puts\":{{", seconds(head.time))?;
+    let mut binary = Vec::new();
+    let mut first = true;
+    for (key, value) in puts {
+        // The name of a JSON member can only be text.
+        let Ok(key_text) = std::str::from_utf8(key) else {
+            binary.push((Spelled(key), Spelled(value)));
+            continue;
+        };
+        if !first {
+            line.push(b',');
+        }
+        first = false;
+        serde_json::to_writer(&mut line, key_text)?;
+        line.push(b':');
+        serde_json::to_writer(&mut line, &Spelled(value))?;
+    }
+    line.push(b'}');
+    if !binary.is_empty() {
+        line.extend_from_slice(b",\"puts_b64\":");
+        serde_json::to_writer(&mut line, &binary)?;
+    }
+    line.extend_from_slice(b",\"deletes\":");
+    let deletes: Vec<Spelled<'_>> = deletes.iter().map(|key| Spelled(key)).collect();
+    serde_json::to_writer(&mut line, &deletes)?;
+    // What is left of it: author, author_time, subject, metadata; most often nothing.
+    let rest = Metadata { commit: None, ..head.origin.clone() }.to_bytes();
+    if let Some(members @ [_, ..]) = rest.get(1..rest.len().saturating_sub(1)) {
+        line.push(b',');
+        line.extend_from_slice(members);
+    }
+    line.extend_from_slice(b"}\n");
+    Ok(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_form_of_the_recorded_history() {
+        let origin = Metadata { commit: Some("c0".into()), ..Metadata::default() };
+        let head = Head { time: 5_000_000, origin };
+        let puts = [("/a".into(), "x\n\u{e9}".into()), ("/b".into(), vec![0xff].into())];
+        let line = encode(&head, &puts, &["/c".into()]).unwrap();
+        assert_eq!(
+            String::from_utf8(line).unwrap(),
+            "{\"commit\":\"c0\",\"time\":5,\"puts\":{\"/a\":\"x\\n\u{e9}\",\"/b\":{\"b64\":\"/w==\"}},\"deletes\":[\"/c\"]}\n"
+        );
+    }
+
+    #[test]
+    fn markers_stay_and_other_metadata_goes_along() {
+        let metadata = Metadata {
+            commit: Some("c".into()),
+            import: Some(crate::import::Marker { source: "x".into(), record: 1 }),
+            ..Metadata::default()
+        };
+        assert_eq!(
+            Head::new(0, &metadata.to_bytes()).origin,
+            Metadata { import: None, ..metadata }
+        );
+        assert_eq!(Head::new(0, b"note").origin.metadata, Some("note".into()));
+        assert_eq!(Head::new(0, b"").origin, Metadata::default());
+        let line = encode(&Head::new(0, b"note"), &[], &["k".into()]).unwrap();
+        let line = crate::import::Line::parse(&line).unwrap();
+        assert_eq!(line.metadata, Some("note".into()));
+    }
+}

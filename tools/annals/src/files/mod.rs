@@ -1,0 +1,109 @@
+//! The commands that look into the files: inspect and dump. They open no store: they read the
+//! manifest and walk over the files it lists, and see what is there, damage included.
+
+mod dump;
+mod entries;
+mod frames;
+mod inspect;
+mod manifest;
+
+use std::ffi::OsStr;
+use std::path::Path;
+
+use annals::inspect::StoreFiles;
+use annals::{Error, Result as EngineResult};
+use annals_format::name::FileName;
+use annals_format::{FileKind, FileMeta};
+
+use crate::args::Global;
+use crate::exit::{Failure, Outcome};
+
+pub(crate) use dump::{DumpArgs, dump};
+pub(crate) use inspect::{InspectArgs, inspect};
+
+/// Opens the files of the store.
+pub(crate) fn open(global: &Global) -> Outcome<StoreFiles> {
+    Ok(StoreFiles::open(global.data()?, &global.engine_options()?)?)
+}
+
+/// Finds the file that a user means: by its path in the store, its path from here, or its name
+/// alone.
+fn find(files: &StoreFiles, data: &Path, named: &OsStr) -> Outcome<FileName> {
+    let named = Path::new(named);
+    let inside = named.strip_prefix(data).unwrap_or(named);
+    let inside = inside.to_string_lossy();
+    let names = files.names()?;
+    let found = names.iter().find(|name| name.to_string() == inside || name.base() == inside);
+    found.copied().ok_or_else(|| {
+        Failure::NotFound(format!("{}: the store has no such file", named.display()))
+    })
+}
+
+/// What the manifest says of a segment file.
+fn meta(files: &StoreFiles, name: FileName) -> Outcome<&FileMeta> {
+    let listed = files.manifest().files.iter();
+    let mut listed = listed.filter(|meta| meta.kind == name.kind && meta.number == name.number);
+    listed.next().ok_or_else(|| {
+        Failure::Other(format!("{name}: not listed in the manifest, so not part of the store"))
+    })
+}
+
+/// The name of a segment file.
+fn name_of(meta: &FileMeta) -> FileName {
+    FileName::new(meta.kind, meta.number)
+}
+
+/// Runs a walk whose steps can fail in the tool's own ways.
+fn walk(
+    run: impl FnOnce(&mut dyn FnMut(Outcome) -> EngineResult<bool>) -> EngineResult<()>,
+) -> Outcome {
+    let mut failure = None;
+    let walked = run(&mut |step| match step {
+        Ok(()) => Ok(true),
+        Err(failed) => {
+            failure = Some(failed);
+            Err(Error::invalid("stopped"))
+        }
+    });
+    match failure {
+        Some(failure) => Err(failure),
+        None => Ok(walked?),
+    }
+}
+
+/// How internal keys are shown: users' keys as they are, the system's decoded.
+fn key_json(kind: FileKind, key: &[u8]) -> serde_json::Value {
+    if kind == FileKind::Events {
+        let revision = key.first_chunk().map(|bytes| u64::from_be_bytes(*bytes));
+        return serde_json::json!({ "revision": revision });
+    }
+    match key {
+        [annals_format::frame::SPACE_USER, user @ ..] => crate::bytes::json(user),
+        _ => serde_json::json!({ "system": system_key(key) }),
+    }
+}
+
+/// A key of the system's space in words.
+fn system_key(key: &[u8]) -> String {
+    let lease = |bytes: &[u8]| bytes.first_chunk().map(|bytes| i64::from_be_bytes(*bytes));
+    match key {
+        [0, b'L', rest @ ..] if rest.len() == 8 => format!("lease {}", lease(rest).unwrap_or(0)),
+        [0, b'A', rest @ ..] if rest.len() > 8 => {
+            let (id, key) = rest.split_at(8);
+            format!("lease {} holds {}", lease(id).unwrap_or(0), crate::bytes::show(key, 200))
+        }
+        _ => crate::bytes::show(key, 200),
+    }
+}
+
+/// An internal key in a cell.
+fn key_cell(kind: FileKind, key: &[u8], max: usize) -> String {
+    match key {
+        _ if kind == FileKind::Events => {
+            let revision = key.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
+            format!("revision {revision}")
+        }
+        [annals_format::frame::SPACE_USER, user @ ..] => crate::bytes::show(user, max),
+        _ => format!("({})", system_key(key)),
+    }
+}

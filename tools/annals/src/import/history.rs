@@ -1,0 +1,279 @@
+//! `import history`: lines of JSON, plain or compressed with zstd.
+//!
+//! The resume marker of a record holds the digest (XXH3, 128 bits) of all lines up to it. On a
+//! restart that many lines are read again and compared, so that only the same history is gone on
+//! with - wherever it is read from, and also when lines have been added to it since.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use xxhash_rust::xxh3::Xxh3;
+
+use super::line::Line;
+use super::marker::{Marker, Metadata};
+use super::{HistoryArgs, Record};
+use crate::args::Global;
+use crate::exit::{Failure, Outcome};
+use crate::output::Output;
+use crate::progress::Progress;
+
+/// The longest line: a transaction of 64 MiB, the engine's default limit, with every byte of it
+/// as JSON or base64 may need it in practice.
+const LINE_BYTES_MAX: u64 = 256 << 20;
+
+/// The largest zstd window: the default limit of the zstd tool, and what the data uses.
+const WINDOW_LOG_MAX: u32 = 27;
+
+/// `import history`: a file of records.
+pub(super) fn import(global: &Global, args: &HistoryArgs, out: &mut Output) -> Outcome {
+    let mut lines = Lines::open(&args.file)?;
+    let store = global.write()?;
+    let already = match super::last_marker(&store)?.and_then(|metadata| metadata.import) {
+        Some(marker) if lines.skip(&marker)? => marker.record,
+        _ => {
+            super::refuse_other(&store, args.append.append, "something else")?;
+            if lines.number > 0 {
+                lines = Lines::open_again(&args.file)?;
+            }
+            0
+        }
+    };
+    if already > 0 {
+        eprintln!("annals: going on after record {already}");
+    }
+    let read = Arc::clone(&lines.read);
+    let mut progress = match lines.file_bytes {
+        Some(bytes) => Progress::new(Some(bytes), "bytes"),
+        None => Progress::new(None, "records"),
+    };
+    let sized = lines.file_bytes.is_some();
+    let position = |number| if sized { read.load(Ordering::Relaxed) } else { number };
+    let done = super::run(&store, || lines.next_record(), &mut progress, position);
+    progress.finish();
+    // What was imported before a refusal is kept, and the store closed in order.
+    let summary = done.as_ref().map(|summary| summary.json(&store, already)).ok();
+    let closed = store.close();
+    done?;
+    closed?;
+    match summary {
+        Some(summary) => out.object(&summary),
+        None => Ok(()),
+    }
+}
+
+/// The lines of a history, numbered and digested.
+struct Lines {
+    name: String,
+    input: Box<dyn BufRead + Send>,
+    /// How many lines have been read.
+    number: u64,
+    digest: Xxh3,
+    line: Vec<u8>,
+    /// How many bytes of the file have been read.
+    read: Arc<AtomicU64>,
+    file_bytes: Option<u64>,
+}
+
+impl Lines {
+    fn open(path: &Path) -> Outcome<Self> {
+        let read = Arc::new(AtomicU64::new(0));
+        let name = path.display().to_string();
+        let failed = |error| Failure::io(&name, error);
+        let (input, file_bytes): (Box<dyn Read + Send>, _) = if path.as_os_str() == "-" {
+            (Box::new(io::stdin()), None)
+        } else {
+            let file = File::open(path).map_err(failed)?;
+            let metadata = file.metadata().map_err(failed)?;
+            if metadata.is_dir() {
+                return Err(Failure::Other(format!("{name}: it is a directory")));
+            }
+            (Box::new(file), metadata.is_file().then(|| metadata.len()))
+        };
+        let counted = Counted { input, read: Arc::clone(&read) };
+        let input = decompressed(counted).map_err(failed)?;
+        let (digest, line) = (Xxh3::new(), Vec::new());
+        Ok(Self { name, input, number: 0, digest, line, read, file_bytes })
+    }
+
+    fn open_again(path: &Path) -> Outcome<Self> {
+        if path.as_os_str() == "-" {
+            return Err(Failure::Other(
+                "standard input is not the history that the store holds, and cannot be read twice: \
+                 give a file"
+                    .into(),
+            ));
+        }
+        Self::open(path)
+    }
+
+    /// Reads the next line into `self.line`; false at the end.
+    fn advance(&mut self) -> Outcome<bool> {
+        self.line.clear();
+        // One line of 17 MB must not keep its memory for the rest of the import.
+        if self.line.capacity() > 4 << 20 {
+            self.line = Vec::new();
+        }
+        let number = self.number + 1;
+        let mut limited = self.input.by_ref().take(LINE_BYTES_MAX);
+        let read = limited.read_until(b'\n', &mut self.line);
+        read.map_err(|error| Failure::io(format!("{}: line {number}", self.name), error))?;
+        if self.line.is_empty() {
+            return Ok(false);
+        }
+        if self.line.last() == Some(&b'\n') {
+            self.line.pop();
+        } else if self.line.len() as u64 == LINE_BYTES_MAX {
+            return Err(Failure::Other(format!(
+                "{}: line {number}: longer than {LINE_BYTES_MAX} bytes",
+                self.name
+            )));
+        }
+        self.number = number;
+        self.digest.update(&self.line);
+        self.digest.update(b"\n");
+        Ok(true)
+    }
+
+    fn source(&self) -> String {
+        format!("xxh3:{:032x}", self.digest.digest128())
+    }
+
+    /// Reads the lines that a store with this marker holds already. False when they are not the
+    /// same; then the position is anywhere.
+    fn skip(&mut self, marker: &Marker) -> Outcome<bool> {
+        if !marker.source.starts_with("xxh3:") {
+            return Ok(false);
+        }
+        while self.number < marker.record {
+            if !self.advance()? {
+                return Ok(false);
+            }
+        }
+        Ok(self.source() == marker.source)
+    }
+
+    fn next_record(&mut self) -> Outcome<Option<Record>> {
+        if !self.advance()? {
+            return Ok(None);
+        }
+        let number = self.number;
+        let name = format!("{}: line {number}", self.name);
+        let mut line =
+            Line::parse(&self.line).map_err(|error| Failure::Other(format!("{name}: {error}")))?;
+        let metadata = Metadata {
+            commit: line.commit.take(),
+            author: line.author.take(),
+            author_time: line.author_time,
+            subject: line.subject.take(),
+            metadata: line.metadata.take(),
+            import: Some(Marker { source: self.source(), record: number }),
+        };
+        let time = line.time.0;
+        let (puts, deletes) = line.into_operations();
+        Ok(Some(Record { number, name, time, puts, deletes, metadata: metadata.to_bytes() }))
+    }
+}
+
+/// Decompresses what begins with zstd's magic number; anything else is read as it is.
+fn decompressed(input: impl Read + Send + 'static) -> io::Result<Box<dyn BufRead + Send>> {
+    let mut input = BufReader::with_capacity(1 << 17, input);
+    let head = input.fill_buf()?;
+    let zstd = head.starts_with(&[0x28, 0xb5, 0x2f, 0xfd])
+        || matches!(head, [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..]);
+    if !zstd {
+        return Ok(Box::new(input));
+    }
+    let mut decoder = zstd::Decoder::with_buffer(input)?;
+    decoder.window_log_max(WINDOW_LOG_MAX)?;
+    Ok(Box::new(BufReader::with_capacity(1 << 17, decoder)))
+}
+
+/// Counts what is read, for the progress bar.
+struct Counted<R> {
+    input: R,
+    read: Arc<AtomicU64>,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.input.read(buffer)?;
+        self.read.fetch_add(read as u64, Ordering::Relaxed);
+        Ok(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write as _;
+
+    const TEXT: &str = "{\"time\":1,\"puts\":{\"a\":\"1\"}}\n{\"time\":2,\"deletes\":[\"a\"]}\n";
+
+    fn file(bytes: &[u8]) -> tempfile::NamedTempFile {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(bytes).unwrap();
+        file
+    }
+
+    fn markers(path: &Path) -> Vec<Marker> {
+        let mut lines = Lines::open(path).unwrap();
+        let mut markers = Vec::new();
+        while let Some(record) = lines.next_record().unwrap() {
+            markers.push(Metadata::parse(&record.metadata).unwrap().import.unwrap());
+        }
+        markers
+    }
+
+    #[test]
+    fn plain_compressed_and_without_a_last_newline_are_the_same() {
+        let plain = markers(file(TEXT.as_bytes()).path());
+        assert_eq!(plain.len(), 2);
+        let whole = zstd::encode_all(TEXT.as_bytes(), 3).unwrap();
+        assert_eq!(markers(file(&whole).path()), plain);
+        let (first, second) = TEXT.split_at(20);
+        let mut frames = zstd::encode_all(first.as_bytes(), 3).unwrap();
+        frames.extend(zstd::encode_all(second.as_bytes(), 3).unwrap());
+        assert_eq!(markers(file(&frames).path()), plain);
+        assert_eq!(markers(file(TEXT.trim_end().as_bytes()).path()), plain);
+    }
+
+    #[test]
+    fn only_the_same_lines_are_skipped() {
+        let markers = markers(file(TEXT.as_bytes()).path());
+        let same = file(format!("{TEXT}{TEXT}").as_bytes());
+        let mut lines = Lines::open(same.path()).unwrap();
+        assert!(lines.skip(&markers[1]).unwrap());
+        assert_eq!(lines.next_record().unwrap().unwrap().number, 3);
+        let other = file(TEXT.replace('a', "b").as_bytes());
+        assert!(!Lines::open(other.path()).unwrap().skip(&markers[1]).unwrap());
+        let short = file(TEXT.lines().next().unwrap().as_bytes());
+        assert!(!Lines::open(short.path()).unwrap().skip(&markers[1]).unwrap());
+    }
+
+    #[test]
+    fn a_refusal_names_the_line() {
+        let file = file(format!("{TEXT}{{\"time\":3\n").as_bytes());
+        let mut lines = Lines::open(file.path()).unwrap();
+        lines.next_record().unwrap();
+        lines.next_record().unwrap();
+        assert!(lines.next_record().unwrap_err().to_string().contains(": line 3: malformed"));
+    }
+
+    #[test]
+    fn a_cut_file_is_refused() {
+        let whole = zstd::encode_all(TEXT.repeat(100).as_bytes(), 3).unwrap();
+        let cut = file(&whole[..whole.len() - 5]);
+        let mut lines = Lines::open(cut.path()).unwrap();
+        let error = loop {
+            match lines.next_record() {
+                Ok(Some(_)) => {}
+                Ok(None) => panic!("the end was not missed"),
+                Err(error) => break error,
+            }
+        };
+        assert!(error.to_string().contains(": line "), "{error}");
+    }
+}

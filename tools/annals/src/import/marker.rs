@@ -1,0 +1,88 @@
+//! What an import leaves in a transaction's metadata: where the transaction came from, and where
+//! to go on after an interruption.
+//!
+//! The metadata is one JSON object. `commit` is the source's own name of the transaction; the
+//! rest describes it; `import` is the resume marker. It travels with the transaction it
+//! describes, so that marker and data are durable together or not at all: after a crash the
+//! newest transaction says exactly how far the import got.
+
+use serde::{Deserialize, Serialize};
+
+/// The metadata of an imported transaction.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Metadata {
+    /// The source's name of the transaction (a git commit id).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) commit: Option<String>,
+    /// Who wrote it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) author: Option<String>,
+    /// When, in unix seconds as the source has it. The transaction's own time never decreases
+    /// and may differ.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) author_time: Option<i64>,
+    /// The first line of the message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) subject: Option<String>,
+    /// Metadata of a transaction that was not imported, carried through export and import.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) metadata: Option<serde_json::Value>,
+    /// The resume marker.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) import: Option<Marker>,
+}
+
+/// The resume marker of one record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Marker {
+    /// Which source, up to and with this record: for a history file `xxh3:` and the digest of
+    /// its lines 1 to `record`; for a git repository `git:` and the commit id, which names all of
+    /// the history before it.
+    pub(crate) source: String,
+    /// The number of the record, counted from 1.
+    pub(crate) record: u64,
+}
+
+impl Metadata {
+    /// The metadata of a transaction, where an import wrote it.
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
+        if bytes.first() != Some(&b'{') {
+            return None;
+        }
+        serde_json::from_slice(bytes).ok()
+    }
+
+    /// The bytes to store.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        // Strings and numbers: nothing in it can fail to serialise.
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn round_trip() {
+        let metadata = Metadata {
+            commit: Some("c0ffee".into()),
+            author_time: Some(-5),
+            import: Some(Marker { source: "xxh3:00".into(), record: 7 }),
+            ..Metadata::default()
+        };
+        let bytes = metadata.to_bytes();
+        assert_eq!(
+            String::from_utf8_lossy(&bytes),
+            r#"{"commit":"c0ffee","author_time":-5,"import":{"source":"xxh3:00","record":7}}"#
+        );
+        assert_eq!(Metadata::parse(&bytes), Some(metadata));
+    }
+
+    #[test]
+    fn foreign_metadata_is_not_ours() {
+        for bytes in [&b""[..], b"hello", b"[1]", b"{\"commit\": 5}", b"{"] {
+            assert_eq!(Metadata::parse(bytes), None);
+        }
+    }
+}

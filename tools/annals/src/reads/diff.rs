@@ -1,0 +1,117 @@
+//! `diff`: the state at one revision against the state at another.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+
+use annals::{Diff, KeyRange, KeyValue};
+use clap::Args;
+use serde::Serialize;
+use serde::ser::{SerializeMap as _, Serializer};
+use serde_json::json;
+
+use super::rows::KvRow;
+use crate::args::Global;
+use crate::at::At;
+use crate::bytes::{self, Spelled, show};
+use crate::exit::Outcome;
+use crate::output::{Output, Row};
+
+/// Arguments of `diff`.
+#[derive(Debug, Args)]
+pub(crate) struct DiffArgs {
+    /// The earlier state: a revision, an RFC 3339 time, or latest.
+    from: At,
+    /// The later state.
+    #[arg(default_value = "latest")]
+    to: At,
+    /// Only keys that begin with this.
+    #[arg(long, value_name = "PREFIX", default_value = "")]
+    prefix: OsString,
+    /// At most this many; 0 for all.
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    limit: u64,
+    /// Write the values of both sides, too (not in a table).
+    #[arg(long)]
+    values: bool,
+}
+
+#[derive(Debug)]
+struct DiffRow {
+    diff: Diff,
+    values: bool,
+}
+
+impl DiffRow {
+    fn parts(&self) -> (&'static str, Option<&KeyValue>, Option<&KeyValue>) {
+        match &self.diff {
+            Diff::Added(new) => ("added", None, Some(new)),
+            Diff::Changed { old, new } => ("changed", Some(old), Some(new)),
+            Diff::Removed(old) => ("removed", Some(old), None),
+        }
+    }
+}
+
+impl Serialize for DiffRow {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let (change, old, new) = self.parts();
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("key", &Spelled(self.diff.key()))?;
+        map.serialize_entry("change", change)?;
+        for (name, side) in [("old", old), ("new", new)] {
+            if let Some(kv) = side {
+                map.serialize_entry(name, &KvRow { kv, with_value: self.values })?;
+            }
+        }
+        map.end()
+    }
+}
+
+impl Row for DiffRow {
+    const COLUMNS: &'static [&'static str] =
+        &["change", "old revision", "old bytes", "new revision", "new bytes", "key"];
+
+    fn cells(&self) -> Vec<String> {
+        let (change, old, new) = self.parts();
+        let revision = |kv: &KeyValue| kv.mod_revision.to_string();
+        let length = |kv: &KeyValue| kv.value.len().to_string();
+        vec![
+            change.to_owned(),
+            old.map(revision).unwrap_or_default(),
+            old.map(length).unwrap_or_default(),
+            new.map(revision).unwrap_or_default(),
+            new.map(length).unwrap_or_default(),
+            show(self.diff.key(), 120),
+        ]
+    }
+
+    fn raw(&self, out: &mut dyn Write) -> io::Result<()> {
+        let sign: &[u8] = match self.diff {
+            Diff::Added(_) => b"+ ",
+            Diff::Changed { .. } => b"~ ",
+            Diff::Removed(_) => b"- ",
+        };
+        out.write_all(sign)?;
+        out.write_all(self.diff.key())?;
+        out.write_all(b"\n")
+    }
+}
+
+/// `diff`: what differs between two revisions.
+pub(crate) fn diff(global: &Global, args: &DiffArgs, out: &mut Output) -> Outcome {
+    let store = global.read()?;
+    let from = args.from.revision(&store)?;
+    let to = args.to.revision(&store)?;
+    let range = KeyRange::prefix(bytes::of_arg(&args.prefix));
+    let mut rows = out.rows("diff");
+    let limit = if args.limit == 0 { u64::MAX } else { args.limit };
+    let mut count = 0;
+    for diff in store.diff(from, to, range)? {
+        rows.push(&DiffRow { diff: diff?, values: args.values })?;
+        count += 1;
+        if count == limit {
+            break;
+        }
+    }
+    rows.finish(&[("from", json!(from)), ("to", json!(to))])?;
+    Ok(())
+}

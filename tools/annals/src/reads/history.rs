@@ -1,0 +1,162 @@
+//! `history`: every retained version of a key, newest first, with when and by whom.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+
+use annals::{ErrorKind, Store, Version};
+use clap::Args;
+use serde::Serialize;
+use serde::ser::{SerializeMap as _, Serializer};
+use serde_json::{Value, json};
+
+use crate::args::{Global, ReadAt};
+use crate::at;
+use crate::bytes::{self, Spelled, show};
+use crate::exit::{Failure, Outcome};
+use crate::import::Metadata;
+use crate::output::{Output, Row};
+
+/// Arguments of `history`.
+#[derive(Debug, Args)]
+pub(crate) struct HistoryArgs {
+    /// The key.
+    key: OsString,
+    /// At most this many versions; 0 for all.
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    limit: u64,
+    /// Leave the values out.
+    #[arg(long)]
+    keys_only: bool,
+    #[command(flatten)]
+    at: ReadAt,
+}
+
+/// When a transaction was made, and what its writer attached.
+#[derive(Debug)]
+pub(crate) struct Origin {
+    pub(crate) time: i64,
+    pub(crate) metadata: bytes::Given,
+}
+
+/// The time and metadata of a revision, where its events are still kept.
+pub(crate) fn origin(store: &Store, revision: u64) -> Outcome<Option<Origin>> {
+    match store.log(revision..=revision).next() {
+        Some(Ok(found)) => {
+            Ok(Some(Origin { time: found.time, metadata: bytes::Given(found.metadata) }))
+        }
+        Some(Err(error)) if matches!(error.kind(), ErrorKind::Compacted { .. }) => Ok(None),
+        Some(Err(error)) => Err(error.into()),
+        None => Ok(None),
+    }
+}
+
+/// Metadata as JSON: an importer's as the object it is, anything else as bytes.
+pub(crate) fn metadata_json(metadata: &[u8]) -> Value {
+    match Metadata::parse(metadata) {
+        Some(ours) => serde_json::to_value(ours).unwrap_or_default(),
+        None if metadata.is_empty() => Value::Null,
+        None => bytes::json(metadata),
+    }
+}
+
+#[derive(Debug)]
+struct VersionRow<'a> {
+    version: &'a Version,
+    origin: Option<&'a Origin>,
+    with_value: bool,
+}
+
+impl Serialize for VersionRow<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let version = self.version;
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("key", &Spelled(&version.key))?;
+        map.serialize_entry("mod_revision", &version.mod_revision)?;
+        map.serialize_entry("deleted", &version.tombstone)?;
+        if !version.tombstone {
+            if self.with_value {
+                map.serialize_entry("value", &Spelled(&version.value))?;
+            }
+            map.serialize_entry("create_revision", &version.create_revision)?;
+            map.serialize_entry("version", &version.version)?;
+            map.serialize_entry("lease", &version.lease)?;
+        }
+        if let Some(origin) = self.origin {
+            map.serialize_entry("time", &at::rfc3339(origin.time))?;
+            if !origin.metadata.0.is_empty() {
+                map.serialize_entry("metadata", &metadata_json(&origin.metadata.0))?;
+            }
+        }
+        map.end()
+    }
+}
+
+impl Row for VersionRow<'_> {
+    const COLUMNS: &'static [&'static str] =
+        &["revision", "time", "what", "create", "version", "bytes", "origin", "value"];
+
+    fn cells(&self) -> Vec<String> {
+        let version = self.version;
+        let ours = self.origin.and_then(|origin| Metadata::parse(&origin.metadata.0));
+        let origin = ours.map(|ours| {
+            let commit = ours.commit.unwrap_or_default();
+            let subject = ours.subject.unwrap_or_default();
+            let short = commit.get(..12).unwrap_or(&commit);
+            show(format!("{short} {subject}").trim().as_bytes(), 40)
+        });
+        let mut cells = vec![
+            version.mod_revision.to_string(),
+            self.origin.map(|origin| at::rfc3339(origin.time)).unwrap_or_default(),
+        ];
+        if version.tombstone {
+            cells.push("delete".into());
+            cells.extend([String::new(), String::new(), String::new()]);
+        } else {
+            cells.push("put".into());
+            cells.push(version.create_revision.to_string());
+            cells.push(version.version.to_string());
+            let bytes =
+                if self.with_value { version.value.len().to_string() } else { String::new() };
+            cells.push(bytes);
+        }
+        cells.push(origin.unwrap_or_default());
+        cells.push(if self.with_value { show(&version.value, 40) } else { String::new() });
+        cells
+    }
+
+    fn raw(&self, out: &mut dyn Write) -> io::Result<()> {
+        writeln!(out, "{}", self.version.mod_revision)?;
+        if self.with_value {
+            out.write_all(&self.version.value)?;
+            out.write_all(b"\n")?;
+        }
+        Ok(())
+    }
+}
+
+/// `history`: the versions of a key.
+pub(crate) fn history(global: &Global, args: &HistoryArgs, out: &mut Output) -> Outcome {
+    let store = global.read()?;
+    let key = bytes::of_arg(&args.key);
+    let view = args.at.at.view(&store)?;
+    let limit = if args.limit == 0 { u64::MAX } else { args.limit };
+    let mut rows = out.rows("versions");
+    let mut count = 0;
+    for version in view.history(&key) {
+        let version = version?;
+        let origin = origin(&store, version.mod_revision)?;
+        let with_value = !args.keys_only;
+        rows.push(&VersionRow { version: &version, origin: origin.as_ref(), with_value })?;
+        count += 1;
+        if count == limit {
+            break;
+        }
+    }
+    let tail =
+        [("revision", json!(view.revision())), ("compacted", json!(store.compacted_revision()))];
+    if rows.finish(&tail)? == 0 {
+        let key = show(&key, 200);
+        return Err(Failure::NotFound(format!("{key}: no version of it is kept")));
+    }
+    Ok(())
+}

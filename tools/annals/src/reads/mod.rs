@@ -1,0 +1,59 @@
+//! The commands that read keys: get, range, history, diff.
+
+mod diff;
+mod history;
+mod range;
+mod rows;
+
+use std::ffi::OsString;
+
+use clap::Args;
+use serde_json::json;
+
+use crate::args::{Global, ReadAt};
+use crate::bytes;
+use crate::exit::{Failure, Outcome};
+use crate::output::{Format, Output};
+
+pub(crate) use diff::{DiffArgs, diff};
+pub(crate) use history::{HistoryArgs, history, metadata_json};
+pub(crate) use range::{RangeArgs, range};
+pub(crate) use rows::kv_json;
+
+/// Arguments of `get`.
+#[derive(Debug, Args)]
+#[command(after_help = "With -o raw exactly the value's bytes are written, nothing added.\n\
+    In a table the value is cut and escaped.")]
+pub(crate) struct GetArgs {
+    /// The key.
+    key: OsString,
+    #[command(flatten)]
+    at: ReadAt,
+}
+
+/// `get`: one key.
+pub(crate) fn get(global: &Global, args: &GetArgs, out: &mut Output) -> Outcome {
+    let store = global.read()?;
+    let key = bytes::of_arg(&args.key);
+    let view = args.at.at.view(&store)?;
+    let Some(kv) = view.get(&key)? else {
+        return Err(Failure::NotFound(format!(
+            "{}: no such key at revision {}",
+            bytes::show(&key, 200),
+            view.revision()
+        )));
+    };
+    match out.format() {
+        Format::Raw => out.bytes(&kv.value),
+        Format::Table => {
+            let mut object = kv_json(&kv, true);
+            if let Some(members) = object.as_object_mut() {
+                let value = members.shift_remove("value").unwrap_or_default();
+                members.insert("value_bytes".into(), json!(kv.value.len()));
+                members.insert("value".into(), value);
+            }
+            out.object(&object)
+        }
+        Format::Json | Format::Ndjson => out.object(&kv_json(&kv, true)),
+    }
+}

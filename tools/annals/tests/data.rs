@@ -1,0 +1,209 @@
+//! The data commands, end to end: put, get, del, range, txn, history, diff, and their exit codes.
+
+mod common;
+
+use common::Tool;
+use serde_json::json;
+
+#[test]
+fn a_key_from_first_to_last() {
+    let tool = Tool::new();
+    assert_eq!(tool.json(&["put", "k", "one"]), json!({ "revision": 2 }));
+    assert_eq!(tool.json(&["put", "k", "two", "--prev-kv"])["prev_kv"]["value"], "one");
+    assert_eq!(tool.ok(&["get", "k", "-o", "raw"]), "two");
+    assert_eq!(tool.ok(&["get", "k", "-o", "raw", "--at", "2"]), "one");
+    assert_eq!(
+        tool.json(&["get", "k"]),
+        json!({ "key": "k", "value": "two", "create_revision": 2, "mod_revision": 3, "version": 2, "lease": 0 })
+    );
+    assert_eq!(tool.json(&["del", "k"]), json!({ "revision": 4, "deleted": 1 }));
+    assert_eq!(tool.json(&["del", "k"]), json!({ "revision": 4, "deleted": 0 }));
+    tool.run(&["get", "k", "-o", "raw"]).code(5).silent().says("no such key");
+    let versions = tool.lines(&["history", "k"]);
+    assert_eq!(versions.len(), 3);
+    assert_eq!(versions[0]["deleted"], true);
+    assert_eq!(versions[1]["value"], "two");
+    assert!(versions[2]["time"].as_str().unwrap().ends_with('Z'));
+    tool.run(&["history", "never"]).code(5);
+    assert!(tool.ok(&["get", "k", "--at", "3"]).contains("mod_revision"));
+}
+
+#[test]
+fn exit_codes() {
+    let tool = Tool::new();
+    tool.run(&["get", "k"]).code(1).says("no store");
+    assert!(!tool.store().exists(), "a read made something");
+    tool.ok(&["put", "k", "v"]);
+    for line in [
+        &["get"][..],
+        &["get", "k", "--at", "yesterday"],
+        &["get", "k", "-o", "xml"],
+        &["range", "a", "--prefix", "b"],
+        &["put", "k", "v", "--if", "size=1"],
+        &["put", "", "v"],
+        &["put", "k", "v", "-O", "memtable_bytes"],
+        &["put", "k", "v", "-O", "no_such_option=1"],
+        &["get", "k", "--at", "0"],
+        &["nothing"],
+        &["dump"],
+        &["compact"],
+    ] {
+        tool.run(line).code(2).silent();
+    }
+    tool.run(&["get", "k", "--at", "3"]).code(6).says("does not exist yet");
+    tool.run(&["get", "k", "--at", "1970-01-01T00:00:00Z"]).code(6);
+    tool.run(&["put", "k", "v", "--lease", "99"]).code(5);
+    let without =
+        std::process::Command::new(env!("CARGO_BIN_EXE_annals")).args(["get", "k"]).output();
+    assert_eq!(without.unwrap().status.code(), Some(2));
+    let help = tool.ok(&["--help"]);
+    for code in ["3  a file of the store is damaged", "7  refused without --confirm"] {
+        assert!(help.contains(code), "{help}");
+    }
+}
+
+#[test]
+fn values_of_every_kind() {
+    let tool = Tool::new();
+    let file = tool.file("value", [0, 0xff, b'\n']);
+    tool.ok(&["put", "f", &format!("@{file}")]);
+    assert_eq!(tool.run(&["get", "f", "-o", "raw"]).code(0).0.stdout, [0, 0xff, b'\n']);
+    assert_eq!(tool.json(&["get", "f"])["value"], json!({ "b64": "AP8K" }));
+    tool.run_with(&["put", "i", "-"], b"from stdin\n").code(0);
+    assert_eq!(tool.ok(&["get", "i", "-o", "raw"]), "from stdin\n");
+    tool.ok(&["put", "a", "@@x"]);
+    assert_eq!(tool.ok(&["get", "a", "-o", "raw"]), "@x");
+    tool.ok(&["put", "e", ""]);
+    assert_eq!(tool.run(&["get", "e", "-o", "raw"]).code(0).0.stdout, b"");
+    tool.run(&["put", "k", "@/no/such/file"]).code(1);
+    assert_eq!(tool.json(&["put", "k", "v", "--metadata", "why"])["revision"], 6);
+    assert_eq!(tool.lines(&["history", "k"])[0]["metadata"], "why");
+}
+
+#[test]
+fn conditions() {
+    let tool = Tool::new();
+    tool.ok(&["put", "k", "1", "--if", "create=0"]);
+    tool.run(&["put", "k", "2", "--if", "create=0"]).code(5).silent().says("mod=2");
+    tool.ok(&["put", "k", "2", "--if", "mod=2", "--if", "value=1"]);
+    tool.run(&["del", "k", "--if", "version>5"]).code(5);
+    tool.ok(&["del", "k", "--if", "version=2"]);
+    tool.run(&["put", "k", "3", "--if", "mod=3"]).code(5).says("not alive");
+    assert_eq!(tool.json(&["range", "--prefix", "", "--count-only"])["revision"], 4);
+}
+
+#[test]
+fn ranges() {
+    let tool = Tool::new();
+    for (key, value) in
+        [("a", "9"), ("b", "1"), ("b/1", "5"), ("b/2", "4"), ("c", "0"), ("b/1", "6")]
+    {
+        tool.ok(&["put", key, value]);
+    }
+    for (arguments, keys) in [
+        (&["--prefix", ""][..], &["a", "b", "b/1", "b/2", "c"][..]),
+        (&[], &["a", "b", "b/1", "b/2", "c"]),
+        (&["b"], &["b"]),
+        (&["b", "c"], &["b", "b/1", "b/2"]),
+        (&["b/2", "--from-key"], &["b/2", "c"]),
+        (&["--prefix", "b/"], &["b/1", "b/2"]),
+        (&["--prefix", "zz"], &[]),
+        (&["--prefix", "", "--limit", "2"], &["a", "b"]),
+        (&["--prefix", "", "--limit", "2", "--reverse"], &["c", "b/2"]),
+        (&["--sort", "mod", "--reverse", "--limit", "2"], &["b/1", "c"]),
+        (&["--sort", "value"], &["c", "b", "b/2", "b/1", "a"]),
+        (&["--sort", "version", "--reverse", "--keys-only", "--limit", "2"], &["b/1", "a"]),
+        (&["--min-mod-revision", "5"], &["b/1", "b/2", "c"]),
+        (&["--max-create-revision", "3"], &["a", "b"]),
+        (&["--prefix", "", "--at", "4"], &["a", "b", "b/1"]),
+    ] {
+        let mut line = vec!["range"];
+        line.extend(arguments);
+        assert_eq!(tool.column("key", &line), keys, "{arguments:?}");
+    }
+    assert_eq!(tool.json(&["range", "--count-only", "--prefix", "b"])["count"], 3);
+    assert_eq!(tool.json(&["range", "--count-only", "--min-mod-revision", "5"])["count"], 3);
+    let first = &tool.lines(&["range", "--prefix", "", "--keys-only"])[0];
+    assert_eq!(
+        first,
+        &json!({ "key": "a", "create_revision": 2, "mod_revision": 2, "version": 1, "lease": 0 })
+    );
+    let whole = tool.json(&["range", "b/1"]);
+    assert_eq!(whole["revision"], 7);
+    assert_eq!(whole["kvs"][0]["value"], "6");
+    assert_eq!(tool.json(&["range", "zz"])["kvs"], json!([]));
+    assert_eq!(tool.ok(&["range", "--prefix", "b/", "-o", "raw"]), "b/1\n6\nb/2\n4\n");
+    assert!(tool.ok(&["range"]).starts_with("key"));
+    assert_eq!(tool.json(&["del", "b", "c", "--prev-kv"])["prev_kvs"][1]["value"], "6");
+    assert_eq!(tool.json(&["del", "--prefix", ""])["deleted"], 2);
+}
+
+#[test]
+fn transactions() {
+    let tool = Tool::new();
+    let text = b"create(\"k\") = \"0\"\n\nput k v1\nput l 'v 2'\n\nget k\n";
+    assert_eq!(tool.run_with(&["txn"], text).code(0).stdout(), "SUCCESS\nOK\nOK\n");
+    assert_eq!(tool.run_with(&["txn", "-"], text).code(0).stdout(), "FAILURE\nk\nv1\n");
+    tool.run_with(&["txn", "--fail-on-else"], text).code(5);
+    let dry = tool.run_with(&["txn", "--dry-run", "-o", "json"], text).code(0).stdout();
+    let dry: serde_json::Value = serde_json::from_str(&dry).unwrap();
+    assert_eq!(dry["succeeded"], false);
+    assert_eq!(dry["compares"][0]["holds"], false);
+    assert_eq!(dry["revision"], 2);
+    let request = json!({
+        "compare": [{ "key": "k", "target": "VALUE", "result": "EQUAL", "value": "v1" }],
+        "success": [
+            { "put": { "key": "k", "value": { "b64": "/w==" }, "prev_kv": true } },
+            { "range": { "key": "k", "range_end": "\u{0}" } },
+            { "delete_range": { "key": "l" } },
+            { "txn": { "success": [{ "put": { "key": "m", "value": "n" } }] } },
+        ],
+    });
+    let file = tool.file("txn.json", request.to_string());
+    let answer = tool.json(&["txn", &file]);
+    assert_eq!(answer["revision"], 3);
+    assert_eq!(answer["responses"][0]["put"]["prev_kv"]["value"], "v1");
+    assert_eq!(answer["responses"][1]["range"]["kvs"][0]["value"], json!({ "b64": "/w==" }));
+    assert_eq!(answer["responses"][2]["delete_range"]["deleted"], 1);
+    assert_eq!(answer["responses"][3]["txn"]["succeeded"], true);
+    tool.run_with(&["txn"], b"{\"success\":[{\"put\":{}}]}").code(2).says("key is empty");
+    tool.run_with(&["txn"], b"nonsense").code(2).says("line 1");
+    let twice = b"{\"success\":[{\"put\":{\"key\":\"a\"}},{\"put\":{\"key\":\"a\"}}]}";
+    tool.run_with(&["txn"], twice).code(2);
+    assert_eq!(tool.json(&["range", "--count-only"])["revision"], 3);
+}
+
+#[test]
+fn differences() {
+    let tool = Tool::new();
+    tool.ok(&["put", "a", "1"]);
+    tool.ok(&["put", "b", "1"]);
+    tool.ok(&["put", "b", "2"]);
+    tool.ok(&["del", "a"]);
+    tool.ok(&["put", "c", "1"]);
+    let lines = tool.lines(&["diff", "3", "latest", "--values"]);
+    let short: Vec<_> = lines
+        .iter()
+        .map(|line| (line["change"].as_str().unwrap(), line["key"].as_str().unwrap()))
+        .collect();
+    assert_eq!(short, [("removed", "a"), ("changed", "b"), ("added", "c")]);
+    assert_eq!(lines[1]["old"]["value"], "1");
+    assert_eq!(lines[1]["new"]["value"], "2");
+    assert_eq!(tool.ok(&["diff", "3", "--prefix", "b", "-o", "raw"]), "~ b\n");
+    assert_eq!(tool.lines(&["diff", "4", "4"]), Vec::<serde_json::Value>::new());
+    assert_eq!(tool.lines(&["diff", "1", "6", "--limit", "1"]).len(), 1);
+    tool.run(&["diff", "4", "3"]).code(2);
+    tool.run(&["diff", "4", "9"]).code(6);
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_it_quietly() {
+    let tool = Tool::new();
+    let file = tool.file("h.jsonl", common::history(3000, 500, 100));
+    tool.ok(&["import", "history", &file]);
+    let mut child = tool.command(&["range", "--prefix", "", "-o", "ndjson"]).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+}

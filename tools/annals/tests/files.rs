@@ -1,0 +1,168 @@
+//! inspect, dump, verify, stats, compact: what the files are, and damage in them.
+
+mod common;
+
+use std::path::PathBuf;
+
+use common::{SMALL, Tool, history};
+use serde_json::{Value, json};
+
+fn with_every_kind() -> Tool {
+    let tool = Tool::new();
+    let file = tool.file("h.jsonl", history(6000, 300, 70));
+    let mut arguments = SMALL.to_vec();
+    arguments.extend(["import", "history", &file]);
+    tool.ok(&arguments);
+    tool
+}
+
+fn names(tool: &Tool) -> Vec<String> {
+    let root = tool.store();
+    let files = tool.snapshot().into_iter();
+    let names =
+        files.map(|(path, _)| path.strip_prefix(&root).unwrap().to_str().unwrap().to_owned());
+    names.filter(|name| name != "LOCK").collect()
+}
+
+#[test]
+fn every_file_can_be_inspected_and_dumped() {
+    let tool = with_every_kind();
+    let names = names(&tool);
+    for kind in ["CURRENT", "MANIFEST", ".wal", ".head", ".hist", ".events"] {
+        assert!(names.iter().any(|name| name.contains(kind)), "no {kind} in {names:?}");
+    }
+    let whole = tool.json(&["inspect"]);
+    assert_eq!(
+        whole["wal"].as_array().unwrap().iter().filter(|w| w["bytes"] == Value::Null).count(),
+        0
+    );
+    for name in &names {
+        let object = tool.json(&["inspect", name]);
+        tool.ok(&["inspect", name]);
+        tool.ok(&["dump", name]);
+        let length = std::fs::metadata(tool.store().join(name)).unwrap().len();
+        if let Some(parts) = object["parts"].as_array() {
+            covers(parts, length, name);
+        }
+        if let Some(blocks) = object["blocks"].as_array() {
+            let entries: u64 = blocks.iter().map(|block| block["entries"].as_u64().unwrap()).sum();
+            assert_eq!(object["entries"], entries, "{name}");
+            assert_eq!(tool.lines(&["dump", name]).len() as u64, entries, "{name}");
+            covers(
+                &[blocks.as_slice(), object["pages"].as_array().unwrap()].concat(),
+                object["parts"][3]["offset"].as_u64().unwrap() - 64,
+                name,
+            );
+        }
+    }
+    let short =
+        names.iter().find(|name| name.ends_with(".head")).unwrap().split_once('/').unwrap().1;
+    assert_eq!(tool.json(&["inspect", short])["kind"], "head");
+    tool.run(&["inspect", "seg/99999999.head"]).code(5);
+    assert!(!tool.ok(&["dump", "--manifest"]).is_empty());
+    assert!(!tool.lines(&["dump", "--keys", "--values"]).is_empty());
+    // Every revision is in EVENTS or in the WAL.
+    let frames = tool.lines(&["dump", "--wal"]);
+    let in_wal = frames.iter().map(|frame| frame["revision"].as_u64().unwrap());
+    let mut seen: Vec<u64> = in_wal.collect();
+    for name in names.iter().filter(|name| name.ends_with(".events")) {
+        for entry in tool.lines(&["dump", name]) {
+            seen.push(entry["key"]["revision"].as_u64().unwrap());
+            assert!(!entry["transaction"]["events"].as_array().unwrap().is_empty());
+        }
+    }
+    seen.sort_unstable();
+    seen.dedup();
+    assert_eq!(seen, (2..=6001).collect::<Vec<u64>>());
+}
+
+/// The parts (frames apart, they lie in batches) follow each other without a gap.
+fn covers(parts: &[Value], length: u64, name: &str) {
+    let mut spans: Vec<(u64, u64)> = parts
+        .iter()
+        .filter(|part| part["what"] != "frame")
+        .map(|part| (part["offset"].as_u64().unwrap(), part["bytes"].as_u64().unwrap()))
+        .filter(|(_, bytes)| *bytes > 0)
+        .collect();
+    spans.sort_unstable();
+    let first = spans[0].0;
+    let mut at = first;
+    for (offset, bytes) in spans {
+        assert_eq!(offset, at, "{name}: a gap or an overlap");
+        at += bytes;
+    }
+    assert_eq!(at - first, length, "{name}");
+}
+
+#[test]
+fn damage_is_found_and_only_found() {
+    let tool = with_every_kind();
+    tool.run(&["verify"]).code(0);
+    let before = tool.snapshot();
+    for name in names(&tool) {
+        let path: PathBuf = tool.store().join(&name);
+        let sound = std::fs::read(&path).unwrap();
+        if sound.is_empty() {
+            continue;
+        }
+        let mut bad = sound.clone();
+        let middle = bad.len() / 2;
+        bad[middle] ^= 0x10;
+        std::fs::write(&path, &bad).unwrap();
+        let found = tool.run(&["verify", "-o", "json"]).code(3).stdout();
+        let found: Value = serde_json::from_str(&found).unwrap();
+        assert!(found.to_string().contains(name.rsplit('/').next().unwrap()), "{name}: {found}");
+        assert_eq!(std::fs::read(&path).unwrap(), bad, "verify has written");
+        for cut in [0, middle, sound.len() - 1] {
+            std::fs::write(&path, &sound[..cut]).unwrap();
+            tool.run(&["verify"]).code(3);
+        }
+        std::fs::remove_file(&path).unwrap();
+        assert_ne!(tool.run(&["verify"]).0.status.code(), Some(0), "{name} removed");
+        std::fs::write(&path, &sound).unwrap();
+    }
+    assert!(before == tool.snapshot());
+    tool.run(&["verify"]).code(0);
+}
+
+#[test]
+fn what_cannot_be_checked_is_not_damage() {
+    let tool = Tool::new();
+    tool.run(&["verify"]).code(1).says("no store");
+    std::fs::create_dir(tool.store()).unwrap();
+    std::fs::write(tool.store().join("something"), "else").unwrap();
+    tool.run(&["verify"]).code(1);
+}
+
+#[test]
+fn compaction_is_planned_then_done() {
+    let tool = with_every_kind();
+    let bytes = || tool.snapshot().iter().map(|(_, content)| content.len() as u64).sum::<u64>();
+    let before = bytes();
+    let plan = tool.run(&["compact", "--rev", "5000", "-o", "json"]).code(7).stdout();
+    let plan: Value = serde_json::from_str(&plan).unwrap();
+    assert_eq!(plan["revisions"], json!(4999));
+    assert_eq!(bytes(), before);
+    tool.ok(&["get", "/k/001", "--at", "4000"]);
+    let state = tool.ok(&["range", "--prefix", "", "--at", "5000", "-o", "ndjson"]);
+    let mut arguments = SMALL.to_vec();
+    arguments.extend(["compact", "--rev", "5000", "--confirm"]);
+    tool.ok(&arguments);
+    assert!(bytes() < before, "{before} bytes became {}", bytes());
+    tool.run(&["get", "/k/001", "--at", "4999"]).code(6).says("compacted");
+    assert_eq!(tool.ok(&["range", "--prefix", "", "--at", "5000", "-o", "ndjson"]), state);
+    tool.run(&["compact", "--rev", "5000", "--confirm"]).code(6);
+    tool.run(&["compact", "--rev", "9999", "--confirm"]).code(6);
+    tool.run(&["verify"]).code(0);
+}
+
+#[test]
+fn stats_know_the_store() {
+    let tool = with_every_kind();
+    let stats = tool.json(&["stats"]);
+    assert_eq!(stats["revision"], 6001);
+    assert_eq!(stats["compacted"], 0);
+    let alive = tool.json(&["range", "--count-only"])["count"].clone();
+    assert_eq!(stats["keys"], alive);
+    assert!(tool.ok(&["stats"]).contains("revision"));
+}

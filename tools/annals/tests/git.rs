@@ -1,0 +1,121 @@
+//! `import git` and `tour`, on repositories made for the test.
+
+mod common;
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use common::Tool;
+use serde_json::json;
+
+fn git(at: &Path, arguments: &[&str]) -> bool {
+    let mut command = Command::new("git");
+    command.arg("-C").arg(at).args(arguments).stdout(Stdio::null()).stderr(Stdio::null());
+    for (name, value) in [("NAME", "A"), ("EMAIL", "a@example.org"), ("DATE", "1600000000 +0000")] {
+        command
+            .env(format!("GIT_AUTHOR_{name}"), value)
+            .env(format!("GIT_COMMITTER_{name}"), value);
+    }
+    command.status().is_ok_and(|status| status.success())
+}
+
+/// A repository with a file that changes `commits` times; false where there is no git.
+fn repository(path: &Path, commits: u32) -> bool {
+    std::fs::create_dir_all(path.join("dir")).unwrap();
+    if !git(path, &["init", "-q"]) {
+        eprintln!("skipped: no git here");
+        return false;
+    }
+    grow(path, 0, commits);
+    true
+}
+
+fn grow(path: &Path, from: u32, to: u32) {
+    for i in from..to {
+        std::fs::write(path.join("file"), format!("version {i}\n")).unwrap();
+        std::fs::write(path.join(format!("dir/{i}")), [0xff, 0, 1]).unwrap();
+        assert!(git(path, &["add", "."]));
+        assert!(git(path, &["commit", "-qm", &format!("commit {i}")]));
+    }
+}
+
+#[test]
+fn every_commit_is_a_revision() {
+    let tool = Tool::new();
+    let path = tool.path("repository");
+    if !repository(&path, 5) {
+        return;
+    }
+    let name = path.to_str().unwrap();
+    let summary = tool.json(&["import", "git", name]);
+    assert_eq!((&summary["records"], &summary["revision"]), (&json!(5), &json!(6)));
+    assert_eq!(tool.ok(&["get", "file", "-o", "raw", "--at", "4"]), "version 2\n");
+    assert_eq!(tool.run(&["get", "dir/0", "-o", "raw"]).code(0).0.stdout, [0xff, 0, 1]);
+    let newest = &tool.lines(&["history", "file"])[0];
+    assert_eq!(newest["metadata"]["subject"], "commit 4");
+    assert_eq!(newest["metadata"]["author"], "A <a@example.org>");
+    assert_eq!(newest["time"], "2020-09-13T12:26:40Z");
+    // Nothing new, then two more.
+    assert_eq!(tool.json(&["import", "git", name])["records"], 0);
+    grow(&path, 5, 7);
+    let summary = tool.json(&["import", "git", name]);
+    assert_eq!((&summary["already_there"], &summary["records"]), (&json!(5), &json!(2)));
+    assert_eq!(tool.ok(&["get", "file", "-o", "raw"]), "version 6\n");
+    // Another history is something else.
+    let other = tool.path("other");
+    assert!(repository(&other, 3));
+    std::fs::write(other.join("x"), "x").unwrap();
+    assert!(git(&other, &["add", "."]) && git(&other, &["commit", "-q", "--amend", "-m", "x"]));
+    tool.run(&["import", "git", other.to_str().unwrap()]).code(1).says("--append");
+    // What was imported can be exported and imported again.
+    let again = Tool::new();
+    let file = tool.file("e.jsonl", tool.ok(&["export"]));
+    again.ok(&["import", "history", &file]);
+    assert_eq!(again.ok(&["export"]), tool.ok(&["export"]));
+    assert_eq!(again.lines(&["history", "file"])[0]["metadata"]["subject"], "commit 6");
+}
+
+#[test]
+fn not_a_repository() {
+    let tool = Tool::new();
+    let path = tool.path("empty");
+    std::fs::create_dir(&path).unwrap();
+    tool.run(&["import", "git", path.to_str().unwrap()]).code(1);
+    assert!(!tool.store().exists());
+}
+
+#[test]
+fn the_tour_of_a_repository() {
+    let tool = Tool::new();
+    let path = tool.path("repository");
+    if !repository(&path, 12) {
+        return;
+    }
+    let done = tool.run(&["tour", path.to_str().unwrap()]).code(0);
+    let said = done.stdout();
+    for part in [
+        "import git",
+        "history file",
+        "--at",
+        "diff",
+        "--if",
+        "compact",
+        "verify",
+        "stats",
+        "exit code 7",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    tool.run(&["verify"]).code(0);
+}
+
+#[test]
+fn the_tour_without_git() {
+    let tool = Tool::new();
+    let mut command = tool.command(&["tour", "/"]);
+    let output = command.env("PATH", "").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(said.contains("a small generated one"), "{said}");
+    assert!(said.contains("import history"), "{said}");
+}
