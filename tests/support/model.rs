@@ -424,7 +424,6 @@ fn holds_for(compare: &Compare, found: Option<&KeyValue>) -> bool {
         CompareResult::NotEqual => order.is_ne(),
         CompareResult::Greater => order.is_gt(),
         CompareResult::Less => order.is_lt(),
-        _ => unreachable!("there are four"),
     }
 }
 
@@ -583,6 +582,7 @@ impl<'m> Changing<'m> {
                 mod_revision: revision,
                 version: change.version,
                 lease: change.lease,
+                origin: None,
             });
         }
         model.alive = alive;
@@ -601,7 +601,6 @@ fn all_revisions(response: &mut TxnResponse, revision: u64) {
             OpResponse::Put(put) => put.revision = revision,
             OpResponse::DeleteRange(delete) => delete.revision = revision,
             OpResponse::Txn(nested) => all_revisions(nested, revision),
-            _ => unreachable!("there are four"),
         }
     }
 }
@@ -690,7 +689,6 @@ fn select(
             SortTarget::Create => a.create_revision.cmp(&b.create_revision),
             SortTarget::Mod => a.mod_revision.cmp(&b.mod_revision),
             SortTarget::Value => a.value.cmp(&b.value),
-            _ => unreachable!("there are five"),
         };
         if descending { order.reverse() } else { order }
     });
