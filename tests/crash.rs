@@ -168,21 +168,16 @@ fn changes_disk(kind: Operation) -> bool {
     )
 }
 
-/// How an image was made, so that it can be made again.
-#[derive(Clone, Copy, Debug)]
-enum Made {
-    Number(usize),
-    By(CrashMode, u64),
-}
-
-fn images(disk: &MemoryVfs, random: u64, most: usize) -> Vec<(Made, MemoryVfs)> {
+/// The images of a disk, each with how it was made.
+fn images(disk: &MemoryVfs, random: u64, most: usize) -> Vec<(String, MemoryVfs)> {
     if let Some(every) = disk.crash_every(most) {
-        return every.into_iter().enumerate().map(|(n, image)| (Made::Number(n), image)).collect();
+        let number = |(n, image)| (format!("{n} of every"), image);
+        return every.into_iter().enumerate().map(number).collect();
     }
     let fixed = [(CrashMode::LoseAll, 0), (CrashMode::KeepAll, 0)];
     let random = (0..random).map(|seed| (CrashMode::Random, seed));
     let made = fixed.into_iter().chain(random);
-    made.map(|(mode, seed)| (Made::By(mode, seed), disk.crash(seed, mode))).collect()
+    made.map(|(mode, seed)| (format!("{mode:?} {seed}"), disk.crash(seed, mode))).collect()
 }
 
 impl Inspector {
@@ -193,7 +188,7 @@ impl Inspector {
         }
         self.points.fetch_add(1, Ordering::Relaxed);
         for (made, image) in images(disk, self.images, 8) {
-            let place = format!("before operation {number} ({kind:?}), image {made:?}");
+            let place = format!("before operation {number} ({kind:?}), image {made}");
             self.watchdog.begin(format!("{}: {place}", self.name));
             let checked = self.checked.fetch_add(1, Ordering::Relaxed);
             let deep = checked % self.deep == self.deep - 1;
@@ -251,7 +246,7 @@ impl Inspector {
                     let mut notes = notes.lock().unwrap();
                     let _ = writeln!(
                         notes,
-                        "recovery crashed before operation {number} ({kind:?}), image {made:?}: \
+                        "recovery crashed before operation {number} ({kind:?}), image {made}: \
                          {found}"
                     );
                 }

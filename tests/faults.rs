@@ -261,6 +261,9 @@ impl Run {
             let next = store.revision() + 1;
             let put = good(what, store.put("after", "the fault"))?;
             same(what, &put.revision, &next)?;
+            // What it has recovered and shown survives the next power cut.
+            let cut = good(what, open_tiny(Arc::new(image.crash(0, CrashMode::LoseAll))))?;
+            same(|| format!("{}, then cut", what()), &cut.revision(), &next)?;
             while good(what, store.run_background())? {}
             good(what, store.close())?;
         }

@@ -173,6 +173,15 @@ impl MemoryVfs {
         disk.durable_names.insert(key, id);
     }
 
+    /// Removes a file, durably; not an operation. This is how tests damage a disk.
+    pub fn forget(&self, path: &Path) {
+        let mut disk = self.disk();
+        let key = key_of(path);
+        disk.used -= disk.named(&key).map_or(0, |inode| inode.now.len());
+        disk.names.remove(&key);
+        disk.durable_names.remove(&key);
+    }
+
     fn disk(&self) -> MutexGuard<'_, Disk> {
         lock(&self.disk)
     }
