@@ -103,9 +103,6 @@ mod engine;
 mod error;
 #[allow(dead_code, unused_imports, reason = "the engine that uses it is still to come")]
 mod index;
-#[doc(hidden)]
-#[path = "engine/inspect.rs"]
-pub mod inspect;
 pub mod kv;
 #[allow(dead_code, reason = "the engine that uses it is still to come")]
 mod manifest;
@@ -119,7 +116,9 @@ pub mod vfs;
 #[allow(dead_code, unused_imports, reason = "the engine that uses it is still to come")]
 mod wal;
 
-pub use crate::engine::{DroppedTail, OpenReport};
+#[doc(hidden)]
+pub use crate::engine::inspect;
+pub use crate::engine::{CheckReport, DroppedTail, OpenReport, TornTail, check};
 pub use crate::error::{Corruption, Effect, Error, ErrorKind, Result};
 pub use crate::kv::{
     AsKeyRange, Change, ChangeKind, Commit, CommitOptions, Compare, CompareResult, CompareTarget,

@@ -13,9 +13,11 @@
 //!    answered, whether it is still there or not.
 //! 4. Nothing waits for background work but a commit that finds too many frozen generations.
 
+mod check;
 mod core;
 mod diff;
 mod history;
+pub mod inspect;
 mod jobs;
 mod log;
 mod open;
@@ -45,6 +47,7 @@ use self::worker::Worker;
 
 pub(crate) use crate::commit::{Footprint, Plan, Ticket, Write, WriteKind};
 pub(crate) use crate::index::Position;
+pub use check::{CheckReport, TornTail, check};
 pub(crate) use diff::Diff;
 pub(crate) use history::History;
 pub(crate) use log::Log;

@@ -16,7 +16,6 @@ use crate::vfs::Access;
 
 /// A piece of a WAL file.
 #[derive(Debug, Clone, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "handed over by reference, one at a time")]
 pub enum WalPart<'a> {
     /// The file's header, in page 0.
     FileHeader(WalFileHeader),

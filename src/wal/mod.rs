@@ -31,6 +31,7 @@ mod files;
 pub(crate) mod inspect;
 mod reader;
 mod recovery;
+mod window;
 mod writer;
 
 #[cfg(test)]
@@ -46,7 +47,6 @@ use crate::vfs::Vfs;
 
 pub(crate) use files::{LogFile, WalFiles};
 pub use inspect::WalPart;
-pub use reader::Location;
 pub(crate) use recovery::{Mode, Recovered, TailReport, recover, settle};
 pub(crate) use writer::{BatchInfo, WalWriter};
 
@@ -78,6 +78,19 @@ impl WalContext {
     fn unfinished_path(&self, number: u64) -> PathBuf {
         self.dir.join(FileName::new(FileKind::Wal, number).unfinished())
     }
+}
+
+/// Where a frame stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Location {
+    /// The number of the WAL file.
+    pub file: u64,
+    /// Where the frame's batch starts in the file.
+    pub batch_offset: u64,
+    /// Where the frame's first byte stands in the file.
+    pub offset: u64,
+    /// How many bytes the frame has, not counting the sector trailers in between.
+    pub bytes: u64,
 }
 
 /// An error about bytes of `path` that did not decode; `offset` is where they start in the file.

@@ -15,27 +15,13 @@ use annals_format::sector::{DATA_BYTES, PAGE_BYTES, SECTOR_BYTES, Sector};
 use annals_format::wal_file::WalFileHeader;
 use annals_format::{FileKind, Frame, Place};
 
-use super::{WalContext, undecodable};
+use super::window::Window;
+use super::{Location, WalContext, undecodable};
 use crate::error::{Corruption, Error, Result};
 use crate::vfs::{Access, File};
 
-/// How much is read at once.
-const WINDOW_BYTES: usize = 1 << 20;
 /// How often bytes that a live writer may be changing are looked at again before they are judged.
 const LIVE_ATTEMPTS: u32 = 8;
-
-/// Where a frame stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Location {
-    /// The number of the WAL file.
-    pub file: u64,
-    /// Where the frame's batch starts in the file.
-    pub batch_offset: u64,
-    /// Where the frame's first byte stands in the file.
-    pub offset: u64,
-    /// How many bytes the frame has, not counting the sector trailers in between.
-    pub bytes: u64,
-}
 
 /// What the scan came upon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -345,18 +331,12 @@ impl WalScan {
     }
 
     fn check_chain(&self, offset: u64, header: &BatchHeader) -> Result<()> {
+        let (previous, found) = (u64::from(self.previous_crc), u64::from(header.previous_crc));
+        let first_seq = self.last_seq.map_or(header.first_seq, |last| last + 1);
         let checks = [
             ("batch header batch_seq", self.batch_seq.wrapping_add(1), header.batch_seq),
-            (
-                "batch header previous_crc",
-                u64::from(self.previous_crc),
-                u64::from(header.previous_crc),
-            ),
-            (
-                "batch header first_seq",
-                self.last_seq.map_or(header.first_seq, |last| last + 1),
-                header.first_seq,
-            ),
+            ("batch header previous_crc", previous, found),
+            ("batch header first_seq", first_seq, header.first_seq),
         ];
         for (structure, expected, found) in checks {
             if expected != found {
@@ -400,8 +380,7 @@ impl WalScan {
         let body = std::mem::take(&mut self.body);
         let mut frames_crc = FramesCrc::default();
         let mut position = BATCH_HEADER_BYTES;
-        let mut seq = header.first_seq;
-        for _ in 0..header.frame_count {
+        for (seq, _) in (header.first_seq..).zip(0..header.frame_count) {
             let bytes = body.get(position..).unwrap_or_default();
             let revision = self.last_revision.map(|revision| revision + 1);
             let (frame, used) = Frame::decode(bytes, &self.binding).map_err(|mut error| {
@@ -425,7 +404,6 @@ impl WalScan {
             self.last_seq = Some(seq);
             self.last_revision = Some(frame.revision);
             position += used;
-            seq += 1;
         }
         let (expected, found) = (header.frames_crc, frames_crc.finish());
         if position != body.len() || expected != found {
@@ -509,58 +487,4 @@ const fn sectors_of(header: &BatchHeader) -> u64 {
 /// Where logical byte `at` of the batch at `start` stands in the file.
 const fn stored_offset(start: u64, at: u64) -> u64 {
     start + at / DATA_BYTES as u64 * SECTOR_BYTES as u64 + at % DATA_BYTES as u64
-}
-
-/// Looks at sectors through a buffer.
-#[derive(Debug)]
-struct Window {
-    file: Arc<dyn File>,
-    seed: FileSeed,
-    limit: u64,
-    live: bool,
-    bytes: Vec<u8>,
-    start: u64,
-}
-
-impl Window {
-    const fn new(file: Arc<dyn File>, seed: FileSeed, limit: u64, live: bool) -> Self {
-        Self { file, seed, limit, live, bytes: Vec::new(), start: 0 }
-    }
-
-    /// Forgets what was read, since the file may have changed.
-    fn forget(&mut self) {
-        self.bytes.clear();
-    }
-
-    /// The sector at `offset`, a multiple of its size. One that the file ends in counts as rot.
-    fn sector(&mut self, path: &Path, offset: u64) -> Result<Sector<'_>> {
-        let end = offset + SECTOR_BYTES as u64;
-        if end > self.limit {
-            return Ok(Sector::Rotten { expected: 0, found: 0 });
-        }
-        if offset < self.start || end > self.start + self.bytes.len() as u64 {
-            self.fill(path, offset)?;
-        }
-        if self.live && matches!(self.read(offset), Sector::Rotten { .. }) {
-            // It may have been half written when it was read.
-            self.fill(path, offset)?;
-        }
-        Ok(self.read(offset))
-    }
-
-    fn read(&self, offset: u64) -> Sector<'_> {
-        let at = usize::try_from(offset - self.start).unwrap_or(usize::MAX);
-        let sector = self.bytes.get(at..).and_then(<[u8]>::first_chunk);
-        sector.map_or(Sector::Rotten { expected: 0, found: 0 }, |sector| {
-            Sector::read(self.seed, offset, sector)
-        })
-    }
-
-    fn fill(&mut self, path: &Path, offset: u64) -> Result<()> {
-        let left = usize::try_from(self.limit - offset).unwrap_or(usize::MAX);
-        self.bytes.resize(left.min(WINDOW_BYTES), 0);
-        self.start = offset;
-        let file = &*self.file;
-        file.read_exact_at(&mut self.bytes, offset).map_err(|error| Error::io("read", path, error))
-    }
 }

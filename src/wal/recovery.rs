@@ -12,9 +12,9 @@ use annals_format::seal::{Seal, SealKind};
 use annals_format::sector::{PAGE_BYTES, SECTOR_BYTES};
 use annals_format::{Frame, Manifest, WalFile};
 
-use super::WalContext;
 use super::files::{self, Listing, LogFile};
-use super::reader::{Found, Location, Tail, WalScan};
+use super::reader::{Found, Tail, WalScan};
+use super::{Location, WalContext};
 use crate::error::{Error, Result};
 use crate::vfs::{Access, File};
 
@@ -298,7 +298,6 @@ impl<'a> Recovery<'a> {
             return Ok(());
         }
         match sealed.map(|seal| seal.kind) {
-            Some(SealKind::Rolled { .. }) if length == wal.file_bytes => Ok(()),
             Some(SealKind::Closed { manifest }) => {
                 let stamp = self.manifest.stamp();
                 if length != tail.end && length != wal.file_bytes {
@@ -317,7 +316,7 @@ impl<'a> Recovery<'a> {
                 let found = format!("that of manifest {}", manifest.number);
                 Err(scan.damage(tail.end, "seal manifest", expected, found))
             }
-            None if length == wal.file_bytes => Ok(()),
+            Some(SealKind::Rolled { .. }) | None if length == wal.file_bytes => Ok(()),
             _ => {
                 let found = format!("the end at {}", tail.end);
                 Err(scan.damage(tail.missing, "wal file", "a closing seal", found))

@@ -88,9 +88,9 @@ impl WalWriter {
     ///
     /// # Errors
     /// After any error the outcome of this batch is unknown and the writer is of no more use.
-    pub(crate) fn append<'a>(
+    pub(crate) fn append(
         &mut self,
-        frames: &mut dyn Iterator<Item = &'a [u8]>,
+        frames: &mut dyn Iterator<Item = &[u8]>,
         info: BatchInfo,
     ) -> Result<()> {
         self.check_usable()?;
@@ -123,9 +123,9 @@ impl WalWriter {
         (self.active.header.number, self.active.tail)
     }
 
-    fn try_append<'a>(
+    fn try_append(
         &mut self,
-        frames: &mut dyn Iterator<Item = &'a [u8]>,
+        frames: &mut dyn Iterator<Item = &[u8]>,
         info: BatchInfo,
     ) -> Result<()> {
         // The batch header goes in front once it is known.

@@ -1,6 +1,9 @@
-//! `compact`.
+//! `compact`: first the plan, then, with `--confirm`, the deed.
 
+use annals::inspect::StoreFiles;
+use annals_format::FileKind;
 use clap::Args;
+use serde_json::{Value, json};
 
 use crate::args::Global;
 use crate::exit::{Failure, Outcome};
@@ -8,16 +11,100 @@ use crate::output::Output;
 
 /// Arguments of `compact`.
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Without --confirm the plan is printed and the command exits 7: the revisions that
+can no longer be read, the files that go at once, and those of which a part goes. Reads at REV
+itself stay possible."
+)]
 pub(crate) struct CompactArgs {
-    /// The revision.
+    /// The oldest revision that shall stay readable.
     #[arg(long, value_name = "REV")]
     rev: u64,
-    /// Do it.
+    /// Do it, and wait until the space has been given back.
     #[arg(long)]
     confirm: bool,
 }
 
-/// `compact`.
-pub(crate) fn compact(_global: &Global, _args: &CompactArgs, _out: &mut Output) -> Outcome {
-    Err(Failure::Other("not yet".into()))
+/// `compact`: forget what only reads below a revision can see.
+pub(crate) fn compact(global: &Global, args: &CompactArgs, out: &mut Output) -> Outcome {
+    if !args.confirm {
+        let plan = plan(global, args.rev)?;
+        out.object(&plan)?;
+        out.flush()?;
+        eprintln!("annals: nothing was changed; --confirm does it");
+        return Err(Failure::Unconfirmed);
+    }
+    let before = bytes(&crate::files::open(global)?)?;
+    // No worker: the space is given back by this thread, so that it is known when it is done.
+    let options = global.engine_options()?.background(false);
+    let store = options.open(global.data()?)?;
+    let done = store.compact(args.rev).and_then(|commit| {
+        while store.run_background()? {}
+        Ok(commit)
+    });
+    let revision = store.revision();
+    let closed = store.close();
+    done?;
+    closed?;
+    let after = bytes(&crate::files::open(global)?)?;
+    out.object(&json!({
+        "compacted": args.rev,
+        "revision": revision,
+        "bytes_before": before,
+        "bytes_after": after,
+    }))
+}
+
+/// What would go.
+fn plan(global: &Global, rev: u64) -> Outcome<Value> {
+    let store = global.read()?;
+    // Says so where the revision is not there, or no longer.
+    let view = store.at(rev)?;
+    let compacted = store.compacted_revision();
+    if rev <= compacted {
+        let kind = annals::ErrorKind::Compacted { requested: rev, compacted };
+        return Err(annals::Error::from(kind).into());
+    }
+    let files = crate::files::open(global)?;
+    let (mut gone, mut partly) = (Vec::new(), Vec::new());
+    for meta in &files.manifest().files {
+        let (goes, part) = match meta.kind {
+            // A version that died at the revision or before is not the answer to any read at it.
+            FileKind::History => (meta.death_upto <= rev, meta.death_after < rev),
+            FileKind::Events => (meta.max_revision < rev, meta.min_revision < rev),
+            _ => (false, false),
+        };
+        let row = json!({
+            "file": annals_format::name::FileName::new(meta.kind, meta.number).to_string(),
+            "bytes": meta.bytes,
+            "entries": meta.entries,
+        });
+        if goes {
+            gone.push(row);
+        } else if part {
+            partly.push(row);
+        }
+    }
+    let sum = |rows: &[Value]| rows.iter().filter_map(|row| row["bytes"].as_u64()).sum::<u64>();
+    Ok(json!({
+        "compact_to": rev,
+        "revision": store.revision(),
+        "compacted_now": compacted,
+        "revisions": rev - compacted.max(1),
+        "keys_at_revision": view.count(..)?,
+        "bytes_now": bytes(&files)?,
+        "bytes_of_whole_files": sum(&gone),
+        "bytes_of_files_in_part": sum(&partly),
+        "files_that_go": gone,
+        "files_in_part": partly,
+    }))
+}
+
+/// The bytes of all files of the store.
+fn bytes(files: &StoreFiles) -> Outcome<u64> {
+    let mut bytes = 0;
+    for name in files.names()? {
+        bytes += files.file_bytes(name)?.unwrap_or(0);
+    }
+    Ok(bytes)
 }

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::io::{self, Write};
 
-use annals::{ErrorKind, Store, Version};
+use annals::Version;
 use clap::Args;
 use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
@@ -31,25 +31,6 @@ pub(crate) struct HistoryArgs {
     at: ReadAt,
 }
 
-/// When a transaction was made, and what its writer attached.
-#[derive(Debug)]
-pub(crate) struct Origin {
-    pub(crate) time: i64,
-    pub(crate) metadata: bytes::Given,
-}
-
-/// The time and metadata of a revision, where its events are still kept.
-pub(crate) fn origin(store: &Store, revision: u64) -> Outcome<Option<Origin>> {
-    match store.log(revision..=revision).next() {
-        Some(Ok(found)) => {
-            Ok(Some(Origin { time: found.time, metadata: bytes::Given(found.metadata) }))
-        }
-        Some(Err(error)) if matches!(error.kind(), ErrorKind::Compacted { .. }) => Ok(None),
-        Some(Err(error)) => Err(error.into()),
-        None => Ok(None),
-    }
-}
-
 /// Metadata as JSON: an importer's as the object it is, anything else as bytes.
 pub(crate) fn metadata_json(metadata: &[u8]) -> Value {
     match Metadata::parse(metadata) {
@@ -62,7 +43,6 @@ pub(crate) fn metadata_json(metadata: &[u8]) -> Value {
 #[derive(Debug)]
 struct VersionRow<'a> {
     version: &'a Version,
-    origin: Option<&'a Origin>,
     with_value: bool,
 }
 
@@ -81,10 +61,10 @@ impl Serialize for VersionRow<'_> {
             map.serialize_entry("version", &version.version)?;
             map.serialize_entry("lease", &version.lease)?;
         }
-        if let Some(origin) = self.origin {
+        if let Some(origin) = &version.origin {
             map.serialize_entry("time", &at::rfc3339(origin.time))?;
-            if !origin.metadata.0.is_empty() {
-                map.serialize_entry("metadata", &metadata_json(&origin.metadata.0))?;
+            if !origin.metadata.is_empty() {
+                map.serialize_entry("metadata", &metadata_json(&origin.metadata))?;
             }
         }
         map.end()
@@ -97,7 +77,7 @@ impl Row for VersionRow<'_> {
 
     fn cells(&self) -> Vec<String> {
         let version = self.version;
-        let ours = self.origin.and_then(|origin| Metadata::parse(&origin.metadata.0));
+        let ours = version.origin.as_ref().and_then(|origin| Metadata::parse(&origin.metadata));
         let origin = ours.map(|ours| {
             let commit = ours.commit.unwrap_or_default();
             let subject = ours.subject.unwrap_or_default();
@@ -106,7 +86,7 @@ impl Row for VersionRow<'_> {
         });
         let mut cells = vec![
             version.mod_revision.to_string(),
-            self.origin.map(|origin| at::rfc3339(origin.time)).unwrap_or_default(),
+            version.origin.as_ref().map(|origin| at::rfc3339(origin.time)).unwrap_or_default(),
         ];
         if version.tombstone {
             cells.push("delete".into());
@@ -142,11 +122,10 @@ pub(crate) fn history(global: &Global, args: &HistoryArgs, out: &mut Output) -> 
     let limit = if args.limit == 0 { u64::MAX } else { args.limit };
     let mut rows = out.rows("versions");
     let mut count = 0;
-    for version in view.history(&key) {
+    for version in view.history(&key).with_origin() {
         let version = version?;
-        let origin = origin(&store, version.mod_revision)?;
         let with_value = !args.keys_only;
-        rows.push(&VersionRow { version: &version, origin: origin.as_ref(), with_value })?;
+        rows.push(&VersionRow { version: &version, with_value })?;
         count += 1;
         if count == limit {
             break;

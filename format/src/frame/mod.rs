@@ -1,0 +1,207 @@
+//! A frame: one transaction as it stands in the log.
+//!
+//! ```text
+//! frame   := header section, payload
+//! header  := fixed part (64 bytes), op_count x { create_revision u64, version u64 }, crc u32
+//! payload := metadata, op_count x op
+//! op      := 1, lease varint, key prefixed, value prefixed      put
+//!          | 2, key prefixed                                    delete
+//!          | 3, revision varint                                 compact
+//! ```
+//!
+//! A frame is encoded once, where it will stay in memory. The payload is final at once and has
+//! its own CRC. What is known only when the transaction finds its place in the order (seq,
+//! revision, time, and what each put makes of its key) lies in the header section, which
+//! [`patch_header`] fills in, as often as the place changes. So the log, replay, watch and EVENTS
+//! need no lookup to know everything about a change.
+//!
+//! Keys are internal keys: the byte of the key space, then the key.
+
+mod decode;
+mod encode;
+mod op;
+
+use crc32fast::Hasher;
+
+use crate::layout::{Layout, field};
+use crate::limits::{TRANSACTION_BYTES_MAX, TRANSACTION_OPERATIONS_MAX};
+use crate::place::StoreId;
+
+pub use decode::{Frame, FrameOp, Ops};
+pub use encode::{EncodedOp, FrameSize, encode, patch_header, stored_header_crc};
+pub use op::Op;
+
+/// `"anfr"`: a frame starts here.
+pub const MAGIC: u32 = u32::from_le_bytes(*b"anfr");
+/// Bytes of the fixed part of the header section.
+pub const FIXED_BYTES: usize = 64;
+/// Bytes the header section has for each operation.
+pub const OPERATION_BYTES: usize = 16;
+/// Bytes of the smallest frame.
+pub const BYTES_MIN: usize = header_bytes(0);
+/// Largest payload: a largest transaction, and the few bytes around each operation.
+pub const PAYLOAD_BYTES_MAX: u64 = TRANSACTION_BYTES_MAX + 32 * TRANSACTION_OPERATIONS_MAX;
+
+/// The key space of leases and other things the store keeps for itself.
+pub const SPACE_SYSTEM: u8 = 0;
+/// The key space of the user's keys; only writes to it take a revision.
+pub const SPACE_USER: u8 = 1;
+
+/// Flag: the transaction writes user keys and so takes a revision of its own.
+pub const FLAG_REVISION: u32 = 1;
+/// Flag: the transaction was acknowledged before it was durable.
+pub const FLAG_BUFFERED: u32 = 2;
+
+/// The fixed part of the header section.
+pub const LAYOUT: Layout = Layout {
+    structure: "frame header",
+    fields: &[
+        field(0, 4, "magic"),
+        field(4, 4, "header_bytes"),
+        field(8, 4, "payload_bytes"),
+        field(12, 4, "payload_crc"),
+        field(16, 8, "seq"),
+        field(24, 8, "revision"),
+        field(32, 8, "time"),
+        field(40, 4, "op_count"),
+        field(44, 4, "flags"),
+        field(48, 4, "metadata_bytes"),
+        field(52, 12, "zero"),
+    ],
+};
+const _: () = assert!(LAYOUT.bytes() == FIXED_BYTES);
+const _: () = assert!(PAYLOAD_BYTES_MAX < u32::MAX as u64);
+
+const STRUCTURE: &str = "frame header";
+const CRC_BYTES: usize = 4;
+const TAG_HEADER: u8 = b'h';
+const TAG_PAYLOAD: u8 = b'p';
+
+/// What binds a frame's checksums to its store; made once per store.
+///
+/// A frame has no place in a file while it is made, so its two CRCs are bound to the store and to
+/// what they cover; the sectors around it bind the place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Binding {
+    header: u32,
+    payload: u32,
+}
+
+impl Binding {
+    /// The binding of this store's frames.
+    pub fn new(store: &StoreId) -> Self {
+        let seed = |tag| crate::checksum::crc_unplaced(store, tag, &[]);
+        Self { header: seed(TAG_HEADER), payload: seed(TAG_PAYLOAD) }
+    }
+
+    fn header_crc(self, bytes: &[u8]) -> u32 {
+        continue_crc(self.header, bytes)
+    }
+
+    fn payload_crc(self, bytes: &[u8]) -> u32 {
+        continue_crc(self.payload, bytes)
+    }
+}
+
+const fn header_bytes(op_count: usize) -> usize {
+    FIXED_BYTES + op_count * OPERATION_BYTES + CRC_BYTES
+}
+
+fn continue_crc(seed: u32, bytes: &[u8]) -> u32 {
+    let mut hasher = Hasher::new_with_initial(seed);
+    hasher.update(bytes);
+    hasher.finalize()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Problem;
+
+    const STORE: StoreId = StoreId([1; 16]);
+
+    fn sample_ops() -> Vec<Op<'static>> {
+        vec![
+            Op::Put { key: b"\x01/pods/a", value: b"v1", lease: 7 },
+            Op::Delete { key: b"\x01/pods/b" },
+            Op::Put { key: b"\x00A", value: b"", lease: -1 },
+            Op::Put { key: b"\x01z", value: &[9; 300], lease: 0 },
+            Op::Compact { revision: 300 },
+        ]
+    }
+
+    fn sample() -> Vec<u8> {
+        let binding = Binding::new(&STORE);
+        let size = FrameSize::of(b"me", sample_ops());
+        let mut bytes = vec![0xee; size.bytes()];
+        let mut placed = Vec::new();
+        encode(&mut bytes, &binding, &size, true, b"me", sample_ops(), |op| placed.push(op));
+        for (op, at) in sample_ops().iter().zip(&placed) {
+            assert_eq!(&bytes[at.key.clone()], op.key().unwrap_or_default());
+            if let Op::Put { value, .. } = op {
+                assert_eq!(&bytes[at.value.clone()], *value);
+            }
+        }
+        patch_header(&mut bytes, &binding, 1, 1, 1, [(1, 1), (0, 0), (0, 0), (1, 1), (0, 0)]);
+        patch_header(&mut bytes, &binding, 5, 9, -2, [(9, 1), (0, 0), (0, 0), (2, 4), (0, 0)]);
+        bytes
+    }
+
+    #[test]
+    fn a_frame_round_trips() {
+        let mut bytes = sample();
+        let length = bytes.len();
+        bytes.extend_from_slice(b"next frame");
+        let (frame, used) = Frame::decode(&bytes, &Binding::new(&STORE)).unwrap();
+        assert_eq!(used, length);
+        assert_eq!((frame.seq, frame.revision, frame.time), (5, 9, -2));
+        assert_eq!(frame.metadata, b"me");
+        assert!(frame.is_buffered() && frame.takes_revision());
+        assert_eq!(frame.ops().len(), 5);
+        let ops: Vec<_> = frame.ops().collect();
+        assert_eq!(ops.iter().map(|op| op.op).collect::<Vec<_>>(), sample_ops());
+        assert_eq!(ops.iter().map(|op| op.sub).collect::<Vec<_>>(), [0, 1, 2, 2, 3]);
+        assert_eq!((ops[3].create_revision, ops[3].version), (2, 4));
+        assert_eq!(Frame::view(&bytes).unwrap(), (frame, used));
+        assert_eq!(Frame::measure(&bytes, &Binding::new(&STORE)), Ok(length));
+    }
+
+    #[test]
+    fn a_frame_of_another_store_fails() {
+        let error = Frame::decode(&sample(), &Binding::new(&StoreId([2; 16]))).unwrap_err();
+        assert!(matches!(error.problem, Problem::Checksum { .. }));
+    }
+
+    #[test]
+    fn every_flipped_bit_and_every_cut_is_an_error() {
+        let binding = Binding::new(&STORE);
+        let bytes = sample();
+        for bit in 0..bytes.len() * 8 {
+            let mut damaged = bytes.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            Frame::decode(&damaged, &binding).unwrap_err();
+            let _ = Frame::view(&damaged).map(|(frame, _)| frame.ops().count());
+        }
+        for cut in 0..bytes.len() {
+            Frame::decode(&bytes[..cut], &binding).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn only_writes_of_user_keys_take_a_revision() {
+        let binding = Binding::new(&STORE);
+        let ops = [Op::Compact { revision: 3 }, Op::Delete { key: b"\x00L" }];
+        let size = FrameSize::of(&[], ops);
+        assert!(!size.takes_revision());
+        let mut bytes = vec![0; size.bytes()];
+        encode(&mut bytes, &binding, &size, false, &[], ops, |_| ());
+        patch_header(&mut bytes, &binding, 2, 1, 0, [(0, 0), (0, 0)]);
+        let (frame, _) = Frame::decode(&bytes, &binding).unwrap();
+        assert!(!frame.takes_revision() && !frame.is_buffered());
+
+        // A put of a user key that claims to have no version is refused, though the CRC is right.
+        let bytes = &mut sample();
+        patch_header(bytes, &binding, 5, 9, 0, [(0, 0), (0, 0), (0, 0), (2, 4), (0, 0)]);
+        assert_eq!(Frame::decode(bytes, &binding).unwrap_err().field, "create_revision");
+    }
+}

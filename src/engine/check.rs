@@ -1,0 +1,229 @@
+//! Checking every byte of a store without opening it: `annals verify`.
+//!
+//! Each file is checked by its own room; this adds what only the files together can say: that
+//! every file the manifest lists is there, and that EVENTS and the log leave out no revision.
+//! Nothing is written. Damage is handed out, and the check goes on behind it. What could not be
+//! checked is told apart from what is damaged: a file that the system does not let us read proves
+//! nothing about its content.
+
+use std::path::{Path, PathBuf};
+
+use annals_format::name::FileName;
+use annals_format::{FileKind, FileMeta, Manifest};
+
+use crate::error::{Corruption, Error, ErrorKind, Result};
+use crate::manifest::ManifestStore;
+use crate::options::Options;
+use crate::segment::{Segment, SegmentContext};
+use crate::sync::Arc;
+use crate::vfs::Access;
+use crate::wal::{self, WalContext};
+
+/// How often the check starts again when a live writer has moved on.
+const ATTEMPTS: u32 = 8;
+
+/// What a check came to.
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct CheckReport {
+    /// The damage, by file and offset as far as each is known.
+    pub damage: Vec<Corruption>,
+    /// What could not be checked, and why.
+    pub unchecked: Vec<Error>,
+    /// A batch at the end of the log that was being written when the machine stopped. It was never
+    /// acknowledged, so this is no damage.
+    pub torn: Option<TornTail>,
+    /// Files that were read.
+    pub files: u64,
+    /// Bytes that were read.
+    pub bytes: u64,
+    /// The newest durable revision found; 0 where the log could not be read.
+    pub revision: u64,
+    /// The watermark of compaction; 0 = never compacted.
+    pub compacted: u64,
+}
+
+/// The torn end of a log, as a check found it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TornTail {
+    /// The WAL file.
+    pub file: PathBuf,
+    /// Where what was acknowledged ends.
+    pub offset: u64,
+}
+
+/// Checks every byte of the store in `directory`. `progress` is called with the bytes read so far
+/// and the bytes there are.
+///
+/// The store may be open for writing elsewhere: then what was durable at some moment is checked.
+///
+/// # Errors
+/// [`ErrorKind::NoStore`], [`ErrorKind::NotAStore`]: there is nothing to check. Everything else is
+/// in the report.
+pub fn check(
+    directory: impl AsRef<Path>,
+    options: &Options,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<CheckReport> {
+    let directory = directory.as_ref();
+    let manifests = ManifestStore::new(Arc::clone(&options.vfs), directory);
+    let mut attempt = 1;
+    loop {
+        let mut report = CheckReport::default();
+        let manifest = match manifests.load().map_err(Error::into_kind) {
+            Ok(Some(manifest)) => manifest,
+            Ok(None) => return Err(ErrorKind::NoStore { path: directory.into() }.into()),
+            Err(kind @ (ErrorKind::NoStore { .. } | ErrorKind::NotAStore { .. })) => {
+                return Err(kind.into());
+            }
+            Err(kind) => {
+                report.note(kind.into());
+                return Ok(report);
+            }
+        };
+        Check::new(directory, options, &manifest, &mut report, progress).run();
+        // A live writer drops files that a newer manifest does not list. What is missing or moved
+        // under our hands is then no damage: look again.
+        let sound = report.damage.is_empty() && report.unchecked.is_empty();
+        let moved = || manifests.load().ok().flatten().is_some_and(|now| now != manifest);
+        if sound || attempt == ATTEMPTS || !moved() {
+            return Ok(report);
+        }
+        attempt += 1;
+    }
+}
+
+impl CheckReport {
+    fn note(&mut self, error: Error) {
+        match error.into_kind() {
+            ErrorKind::Corrupt(damage) => self.damage.push(*damage),
+            other => self.unchecked.push(other.into()),
+        }
+    }
+}
+
+struct Check<'a> {
+    directory: &'a Path,
+    options: &'a Options,
+    manifest: &'a Manifest,
+    segments: SegmentContext,
+    report: &'a mut CheckReport,
+    progress: &'a mut dyn FnMut(u64, u64),
+    total: u64,
+}
+
+impl<'a> Check<'a> {
+    fn new(
+        directory: &'a Path,
+        options: &'a Options,
+        manifest: &'a Manifest,
+        report: &'a mut CheckReport,
+        progress: &'a mut dyn FnMut(u64, u64),
+    ) -> Self {
+        let segments = SegmentContext::new(directory, manifest.store, options);
+        let of_files = manifest.files.iter().map(|file| file.bytes);
+        let of_wal = manifest.wal.iter().map(|file| file.end.unwrap_or(file.file_bytes));
+        let total = of_files.chain(of_wal).sum();
+        report.compacted = manifest.compacted;
+        Self { directory, options, manifest, segments, report, progress, total }
+    }
+
+    fn run(&mut self) {
+        self.log();
+        for meta in &self.manifest.files {
+            if let Err(error) = self.segment(meta) {
+                self.report.note(error);
+            }
+            self.advance(1, meta.bytes);
+        }
+        self.events();
+    }
+
+    fn advance(&mut self, files: u64, bytes: u64) {
+        self.report.files += files;
+        self.report.bytes += bytes;
+        (self.progress)(self.report.bytes, self.total);
+    }
+
+    fn path(&self, kind: FileKind, number: u64) -> PathBuf {
+        self.directory.join(FileName::new(kind, number).to_string())
+    }
+
+    fn log(&mut self) {
+        let context = WalContext {
+            vfs: Arc::clone(&self.options.vfs),
+            dir: self.directory.to_path_buf(),
+            store: self.manifest.store,
+            wal_bytes: self.options.wal_bytes,
+        };
+        let mut damage = Vec::new();
+        let checked =
+            wal::inspect::verify(&context, self.manifest, &mut |found| damage.push(found));
+        self.report.damage.append(&mut damage);
+        if let Err(error) = checked {
+            self.report.note(error);
+        }
+        let recovered =
+            wal::recover(&context, self.manifest, wal::Mode::ReadOnly, &mut |_, _| Ok(()));
+        // What keeps it from being read has been noted above.
+        if let Ok(recovered) = recovered {
+            self.report.revision = recovered.last_revision.max(self.manifest.flushed_revision);
+            self.report.torn = recovered.torn.as_ref().map(|tail| TornTail {
+                file: self.path(FileKind::Wal, tail.file),
+                offset: tail.end,
+            });
+        }
+        let bytes = self.manifest.wal.iter().map(|file| file.end.unwrap_or(file.file_bytes)).sum();
+        self.advance(self.manifest.wal.len() as u64, bytes);
+    }
+
+    fn segment(&mut self, meta: &FileMeta) -> Result<()> {
+        let path = self.path(meta.kind, meta.number);
+        if let Err(error) = self.options.vfs.open(&path, Access::Read) {
+            if error.kind() == std::io::ErrorKind::NotFound {
+                let expected = format!("the file, of {} bytes", meta.bytes);
+                return Err(Error::corrupt(path, 0, "segment", expected, "no file"));
+            }
+            return Err(Error::io("open", path, error));
+        }
+        let segment = Segment::open(&self.segments, meta)?;
+        segment.verify(&mut |damage| self.report.damage.push(damage))
+    }
+
+    /// EVENTS hold every revision above the watermark that has left the log, each once.
+    fn events(&mut self) {
+        let mut spans: Vec<&FileMeta> =
+            self.manifest.files.iter().filter(|meta| meta.kind == FileKind::Events).collect();
+        spans.sort_unstable_by_key(|meta| meta.min_revision);
+        let mut next = None;
+        for meta in &spans {
+            let expected = *next.get_or_insert(meta.min_revision);
+            let held = meta.max_revision.saturating_sub(meta.min_revision).saturating_add(1);
+            if meta.min_revision != expected || held != meta.entries {
+                self.gap(meta, expected, held);
+            }
+            next = Some(meta.max_revision.saturating_add(1));
+        }
+        let oldest = spans.first().map(|meta| meta.min_revision);
+        let wanted = self.manifest.compacted.max(2);
+        if let (Some(oldest), Some(first)) = (oldest, spans.first())
+            && oldest > wanted
+        {
+            self.gap(first, wanted, 0);
+        }
+    }
+
+    fn gap(&mut self, meta: &FileMeta, expected: u64, held: u64) {
+        self.report.note(Error::corrupt(
+            self.path(FileKind::Manifest, self.manifest.number),
+            0,
+            format!("manifest: revisions of {}", FileName::new(meta.kind, meta.number)),
+            format!("from {expected}, {held} entries"),
+            format!(
+                "from {} to {}, {} entries",
+                meta.min_revision, meta.max_revision, meta.entries
+            ),
+        ));
+    }
+}
