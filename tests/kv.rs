@@ -566,6 +566,8 @@ fn an_acknowledgement_names_its_durability_and_time() -> Result<()> {
     assert_eq!(durability, Durability::Sync);
     let buffered = store.txn().then([put("b", "")]).durability(Durability::Buffered);
     assert_eq!(buffered.time(5).commit()?.revision, 3);
+    // Such a commit shows with the next sync.
+    store.flush()?;
     let log = store.log(..).collect::<Result<Vec<_>>>()?;
     // Time never goes back, whatever was asked for.
     assert_eq!((log[0].time, log[1].time), (time, time));

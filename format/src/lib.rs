@@ -13,6 +13,10 @@
     reason = "every decoder fails in the one way that DecodeError documents"
 )]
 
+#[doc = include_str!("../SPEC.md")]
+#[allow(clippy::doc_markdown, reason = "its tables name fields as they are")]
+pub mod spec {}
+
 pub mod batch;
 pub mod block;
 pub mod checksum;

@@ -76,16 +76,18 @@ impl History {
         }
     }
 
-    fn step(&mut self) -> Result<Option<HistoryRecord>> {
+    /// The next version, and the revision that superseded it where the source knows it, else 0.
+    fn step(&mut self) -> Result<Option<(HistoryRecord, u64)>> {
         loop {
             if let Some(found) = self.ready.pop_front() {
-                return Ok(Some(found));
+                return Ok(Some((found, 0)));
             }
             if let Some(cursor) = &mut self.cursor {
-                if cursor.entry().is_some_and(|entry| entry.key == self.key) {
+                if let Some(entry) = cursor.entry().filter(|entry| entry.key == self.key) {
+                    let death = entry.death;
                     let found = HistoryRecord::of_cursor(cursor, self.keys_only);
                     cursor.next()?;
-                    return Ok(Some(found));
+                    return Ok(Some((found, death)));
                 }
                 self.cursor = None;
             }
@@ -117,7 +119,7 @@ impl Iterator for History {
 
     fn next(&mut self) -> Option<Self::Item> {
         while !self.done {
-            let found = match self.step() {
+            let (found, death) = match self.step() {
                 Ok(Some(found)) => found,
                 Ok(None) => break,
                 Err(error) => {
@@ -130,6 +132,10 @@ impl Iterator for History {
                 continue;
             }
             self.last = Some(revision);
+            // Superseded by a tombstone that is forgotten already, or by what was given out last.
+            if death != 0 && death <= self.watermark {
+                break;
+            }
             if revision <= self.watermark {
                 self.done = true;
                 if found.tombstone && revision < self.watermark {

@@ -35,6 +35,9 @@ mod transact;
 mod view;
 mod worker;
 
+#[cfg(test)]
+mod tests;
+
 use std::path::Path;
 
 use crate::error::{ErrorKind, Result};

@@ -19,7 +19,6 @@
 
 mod build;
 mod eval;
-mod memory;
 mod range;
 mod request;
 mod response;

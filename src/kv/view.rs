@@ -2,6 +2,8 @@
 //!
 //! Every iterator here is lazy, bounded in memory, owns what it needs, and ends after an error.
 
+use bytes::Bytes;
+
 use crate::error::{Error, ErrorKind, Result};
 
 use super::eval::reads::key_value;
@@ -78,7 +80,7 @@ impl View {
 
     /// The retained versions of `key` up to the view's revision, newest first.
     pub fn history(&self, key: impl AsRef<[u8]>) -> History {
-        History::new(&self.engine, Ok(&self.view), key.as_ref())
+        History::new(&self.engine, Ok(self.view.clone()), key.as_ref())
     }
 }
 
@@ -125,7 +127,7 @@ impl RangeIter {
         }
         let scan = self.scan.get_or_insert_with(|| {
             let (start, end) = space::user_range(&self.range);
-            seam::scan(&self.view, &start, &end, self.keys_only)
+            self.view.scan(&start, &end, self.keys_only)
         });
         let item = if from_back { scan.next_back() } else { scan.next() };
         self.left = match &item {
@@ -157,19 +159,32 @@ impl std::iter::FusedIterator for RangeIter {}
 #[derive(Debug)]
 #[must_use = "iterators are lazy"]
 pub struct History {
-    versions: Option<seam::History>,
-    error: Option<Error>,
     engine: Engine,
+    key: Bytes,
+    keys_only: bool,
     with_origin: bool,
+    state: HistoryState,
+}
+
+#[derive(Debug)]
+enum HistoryState {
+    /// Not begun, so that the settings can still be made.
+    Before(Result<seam::View>),
+    Within(seam::History),
+    Ended,
 }
 
 impl History {
-    pub(super) fn new(engine: &Engine, view: Result<&seam::View>, key: &[u8]) -> Self {
-        let (versions, error) = match view {
-            Ok(view) => (Some(seam::history(view, &space::user(key))), None),
-            Err(error) => (None, Some(error)),
-        };
-        Self { versions, error, engine: engine.clone(), with_origin: false }
+    pub(super) fn new(engine: &Engine, view: Result<seam::View>, key: &[u8]) -> Self {
+        let (engine, key) = (engine.clone(), space::user(key));
+        let state = HistoryState::Before(view);
+        Self { engine, key, keys_only: false, with_origin: false, state }
+    }
+
+    /// Leaves the values out. To be called before the first version is taken.
+    pub fn keys_only(mut self) -> Self {
+        self.keys_only = true;
+        self
     }
 
     /// Looks up the time and metadata of each version's transaction, too: one more read each.
@@ -178,18 +193,18 @@ impl History {
         self
     }
 
-    fn step(&mut self) -> Option<Result<Version>> {
-        if let Some(error) = self.error.take() {
-            return Some(Err(error));
+    fn step(&mut self) -> Result<Option<Version>> {
+        if let HistoryState::Before(view) = &mut self.state {
+            let view = std::mem::replace(view, Err(ErrorKind::Closed.into()))?;
+            self.state = HistoryState::Within(view.history(&self.key, self.keys_only));
         }
-        let found = self.versions.as_mut()?.next()?.and_then(|found| {
-            let mut version = version(found);
-            if self.with_origin {
-                version.origin = origin(&self.engine, version.mod_revision)?;
-            }
-            Ok(version)
-        });
-        Some(found)
+        let HistoryState::Within(versions) = &mut self.state else { return Ok(None) };
+        let Some(found) = versions.next().transpose()? else { return Ok(None) };
+        let mut version = version(found);
+        if self.with_origin {
+            version.origin = origin(&self.engine, version.mod_revision)?;
+        }
+        Ok(Some(version))
     }
 }
 
@@ -197,11 +212,11 @@ impl Iterator for History {
     type Item = Result<Version>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let item = self.step();
-        if !matches!(item, Some(Ok(_))) {
-            self.versions = None;
+        let step = self.step();
+        if !matches!(step, Ok(Some(_))) {
+            self.state = HistoryState::Ended;
         }
-        item
+        step.transpose()
     }
 }
 
@@ -229,7 +244,7 @@ fn origin(engine: &Engine, revision: u64) -> Result<Option<Origin>> {
             let found = log.next().transpose()?;
             Ok(found.map(|found| Origin { time: found.time, metadata: found.metadata }))
         }
-        Err(error) if matches!(error.kind(), ErrorKind::Compacted { .. }) => Ok(None),
+        Err(error) if seam::is_compacted(&error) => Ok(None),
         Err(error) => Err(error),
     }
 }
@@ -245,7 +260,7 @@ impl DiffIter {
     pub(super) fn new(engine: &Engine, from: u64, to: u64, range: &KeyRange) -> Result<Self> {
         // Also for an empty range both revisions have to be there.
         let (start, end) = space::user_range(range);
-        let differences = seam::diff(engine, from, to, &start, &end)?;
+        let differences = engine.view(to)?.diff(from, &start, &end)?;
         Ok(Self { differences: (!range.is_empty()).then_some(differences) })
     }
 }

@@ -65,8 +65,8 @@ pub(crate) struct Recovered {
 /// Reads the log that `manifest` describes, handing over every frame behind `flushed_seq`.
 ///
 /// In [`Mode::Writer`] everything is validated first; then the last accepted batch is written
-/// again and synced, since its pages may never have reached the device, and spare files are
-/// removed. Record [`Recovered::files`] in a manifest, then call [`settle`].
+/// again and synced, since its pages may never have reached the device, and files that nothing
+/// names are removed. Record [`Recovered::files`] in a manifest, then call [`settle`].
 ///
 /// # Errors
 /// Corruption, with file and offset; or what `on_frame` answers. Nothing has been written then.
@@ -92,7 +92,10 @@ pub(crate) fn recover(
     }
     if mode == Mode::Writer {
         recovery.write_last_batch_again()?;
-        let spares = listing.files.iter().filter(|(number, _)| *number >= next_number);
+        // Spares, and what is behind a manifest that lists it no more.
+        let first = manifest.wal.first().map_or(1, |first| first.number);
+        let row = first..next_number;
+        let spares = listing.files.iter().filter(|(number, _)| !row.contains(number));
         let mut removed = false;
         for path in spares
             .map(|(number, _)| context.path(*number))
@@ -116,8 +119,7 @@ pub(crate) fn recover(
     })
 }
 
-/// After a manifest with the recovered files is in force: cuts what lies behind their ends, and
-/// removes files that come before them, left over from a crash.
+/// After a manifest with the recovered files is in force: cuts what lies behind their ends.
 ///
 /// # Errors
 /// The system refused. The store is correct all the same, and the next open tries again.
@@ -130,12 +132,6 @@ pub(crate) fn settle(context: &WalContext, recovered: &[LogFile]) -> Result<()> 
         if file.len().map_err(|error| Error::io("read length of", &path, error))? != end {
             file.set_len(end).map_err(|error| Error::io("truncate", &path, error))?;
             file.sync_all().map_err(|error| Error::io("sync", &path, error))?;
-        }
-    }
-    let first = recovered.first().map_or(0, |log| log.file.number);
-    for (number, _) in files::list(context)?.files {
-        if number < first {
-            files::remove_if_there(context, &context.path(number))?;
         }
     }
     Ok(())

@@ -23,6 +23,8 @@ pub(super) mod lease;
 mod patch;
 pub(super) mod reads;
 pub(super) mod select;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 

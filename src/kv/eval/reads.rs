@@ -23,19 +23,19 @@ pub(in crate::kv) trait Reads {
     fn seen(&self, key: &[u8]) -> Result<u64>;
 
     /// The keys alive from `start` up to `end` (empty: to the end of the space).
-    fn scan<'s>(&'s self, start: &[u8], end: &[u8], keys_only: bool) -> Records<'s>;
+    fn scan(&self, start: &[u8], end: &[u8], keys_only: bool) -> Records<'_>;
 
     /// The newest version of a key as of `revision`.
     fn get_at(&self, key: &[u8], revision: u64) -> Result<Option<Record>>;
 
     /// The keys alive as of `revision`.
-    fn scan_at<'s>(
-        &'s self,
+    fn scan_at(
+        &self,
         start: &[u8],
         end: &[u8],
         keys_only: bool,
         revision: u64,
-    ) -> Result<Records<'s>>;
+    ) -> Result<Records<'_>>;
 }
 
 /// A record of the users' space as its user sees it.

@@ -7,6 +7,7 @@ use super::Store;
 use crate::kv::eval::lease as lease_table;
 use crate::kv::request::{CommitOptions, LeaseGrantRequest};
 use crate::kv::response::LeaseRevokeResponse;
+use crate::kv::seam::Newest;
 use crate::kv::types::Lease;
 
 impl Store {
@@ -90,7 +91,7 @@ impl Store {
     ///
     /// As [`Store::get`].
     pub fn lease_list(&self) -> Result<Vec<Lease>> {
-        lease_table::list(&self.engine.latest()?)
+        lease_table::list(&Newest::of(&self.engine)?)
     }
 
     /// The lease `id`, or `None` when there is none; with its keys if `keys`.
@@ -99,6 +100,6 @@ impl Store {
     ///
     /// As [`Store::get`].
     pub fn lease_info(&self, id: i64, keys: bool) -> Result<Option<Lease>> {
-        lease_table::info(&self.engine.latest()?, id, keys)
+        lease_table::info(&Newest::of(&self.engine)?, id, keys)
     }
 }

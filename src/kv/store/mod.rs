@@ -14,6 +14,7 @@ mod write;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::engine::OpenReport;
 use crate::error::Result;
 use crate::options::Options;
 use crate::sync::plain::{AtomicI64, AtomicU64, Ordering};
@@ -21,7 +22,7 @@ use crate::sync::plain::{AtomicI64, AtomicU64, Ordering};
 use super::eval::check::{self, Limits};
 use super::eval::lease as lease_table;
 use super::request::CommitOptions;
-use super::seam::{Engine, Plan, Step};
+use super::seam::{Engine, Newest, Plan, Step};
 use super::types::Commit;
 
 /// A store, open.
@@ -52,6 +53,7 @@ pub struct Store {
 /// What all handles of a store share besides the engine.
 #[derive(Debug)]
 struct Shared {
+    report: OpenReport,
     limits: Limits,
     /// 1 once there may be leases. Set before the first one is granted and never unset, so that
     /// stores without leases need not look for the old lease of every key they write.
@@ -99,7 +101,8 @@ impl Store {
     ///
     /// As [`Store::open`].
     pub fn open_with(directory: impl AsRef<Path>, options: &Options) -> Result<Self> {
-        Self::over(Engine::open(directory.as_ref(), options)?, options)
+        let (engine, report) = Engine::open(directory.as_ref(), options)?;
+        Self::over(engine, report, options)
     }
 
     /// Opens the store in `directory` for reading only: nothing is written, and a live writer is
@@ -118,12 +121,14 @@ impl Store {
     ///
     /// As [`Store::open_read_only`].
     pub fn open_read_only_with(directory: impl AsRef<Path>, options: &Options) -> Result<Self> {
-        Self::over(Engine::open(directory.as_ref(), options)?, options)
+        let (engine, report) = Engine::open_read_only(directory.as_ref(), options)?;
+        Self::over(engine, report, options)
     }
 
-    fn over(engine: Engine, options: &Options) -> Result<Self> {
-        let leases = lease_table::any(&engine.latest()?)?;
+    fn over(engine: Engine, report: OpenReport, options: &Options) -> Result<Self> {
+        let leases = lease_table::any(&Newest::of(&engine)?)?;
         let shared = Shared {
+            report,
             limits: Limits::of(options),
             leases: AtomicU64::new(u64::from(leases)),
             next_lease: AtomicI64::new(options.clock.now_micros()),
@@ -165,6 +170,22 @@ impl Store {
         write::Done { base: revision, outcome }.acknowledge()
     }
 
+    /// What opening the store found and did.
+    pub fn open_report(&self) -> &OpenReport {
+        &self.shared.report
+    }
+
+    /// For a store open for reading only: what the writer has made durable since, as a new handle,
+    /// or `None` if that is nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::open_read_only`].
+    pub fn refreshed(&self) -> Result<Option<Self>> {
+        let engine = self.engine.refreshed()?;
+        Ok(engine.map(|engine| Self { engine, shared: Arc::clone(&self.shared) }))
+    }
+
     /// Makes everything acknowledged so far durable, also what was acknowledged `Buffered`.
     ///
     /// # Errors
@@ -184,6 +205,17 @@ impl Store {
         self.engine.run_background()
     }
 
+    /// Moves everything in memory to files, folds and merges these, and does all other background
+    /// work there is. A store does this by itself as it grows; asking for it makes the files of a
+    /// small store look like those of a large one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::run_background`].
+    pub fn reorganise(&self) -> Result<()> {
+        self.engine.reorganise()
+    }
+
     /// The current revision, as [`Store::latest`] would see it; 1 for a fresh store.
     pub fn revision(&self) -> u64 {
         self.engine.revision()
@@ -191,7 +223,7 @@ impl Store {
 
     /// The revision last compacted to; 0 when the store never was.
     pub fn compacted_revision(&self) -> u64 {
-        self.engine.compacted()
+        self.engine.compacted_revision()
     }
 
     /// The newest revision that is durable.

@@ -5,10 +5,12 @@ use std::ops::{Bound, RangeBounds};
 use crate::error::{Error, Result};
 
 use super::Store;
+use crate::kv::eval::reads::Reads as _;
 use crate::kv::eval::{check, select};
 use crate::kv::range::AsKeyRange;
 use crate::kv::request::RangeRequest;
 use crate::kv::response::RangeResponse;
+use crate::kv::seam::Newest;
 use crate::kv::types::KeyValue;
 use crate::kv::view::{DiffIter, History, Log, View};
 
@@ -45,14 +47,14 @@ impl Store {
     /// ```
     pub fn range(&self, request: RangeRequest) -> Result<RangeResponse> {
         check::range(&request)?;
-        let view = self.engine.latest()?;
-        let revision = view.position().revision;
+        let newest = Newest::of(&self.engine)?;
+        let revision = newest.revision();
         match request.revision {
             Some(at) if at != revision => {
-                check::readable(&view, at)?;
-                select::past(&view, at, &request, revision)
+                check::readable(&newest, at)?;
+                select::past(&newest, at, &request, revision)
             }
-            _ => select::newest(&view, &request, revision),
+            _ => select::newest(&newest, &request, revision),
         }
     }
 
@@ -104,8 +106,7 @@ impl Store {
     /// # Ok::<(), annals::Error>(())
     /// ```
     pub fn history(&self, key: impl AsRef<[u8]>) -> History {
-        let view = self.engine.latest();
-        History::new(&self.engine, view.as_ref().map_err(Clone::clone), key.as_ref())
+        History::new(&self.engine, self.engine.latest(), key.as_ref())
     }
 
     /// What differs between the state at `from` and the state at `to`, in key order.

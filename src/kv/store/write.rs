@@ -8,7 +8,7 @@ use crate::kv::build::TxnBuilder;
 use crate::kv::eval::{Evaluation, Patch, check};
 use crate::kv::request::{CommitOptions, DeleteRangeRequest, PutRequest, TxnRequest};
 use crate::kv::response::{DeleteRangeResponse, PutResponse, TxnResponse};
-use crate::kv::seam::{self, Step};
+use crate::kv::seam::{self, Newest, Step};
 use crate::kv::ticket::{Outcome, Ticket};
 use crate::kv::types::{Commit, Deleted};
 
@@ -142,8 +142,8 @@ impl Store {
         self.limits().transaction(&request)?;
         self.limits().metadata(&options.metadata)?;
         if request.is_read_only() {
-            let view = self.engine.latest()?;
-            return Evaluation::new(&view, self.limits(), false).transaction(&request);
+            let newest = Newest::of(&self.engine)?;
+            return Evaluation::new(&newest, self.limits(), false).transaction(&request);
         }
         self.ordered(&request, &options)?.wait()
     }

@@ -1,0 +1,245 @@
+//! Damage to every structure of the log and the manifest: every bit flipped, every length cut, and
+//! which error it is. Then fields with impossible values under a checksum that holds.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "in a test that is how to fail")]
+
+mod samples;
+
+use annals_format::batch::BatchHeader;
+use annals_format::checksum::{FileSeed, crc};
+use annals_format::current::Current;
+use annals_format::frame::{Binding, patch_header};
+use annals_format::seal::Seal;
+use annals_format::sector::{SECTOR_BYTES, Sector};
+use annals_format::wal_file::WalFileHeader;
+use annals_format::{DecodeError, FileKind, Frame, Manifest, Place, Problem};
+use samples::{PLACE, STORE};
+
+/// Flips every bit and cuts every length, and checks which error comes of it.
+fn damage_everywhere(
+    bytes: &[u8],
+    magic: bool,
+    decode: &dyn Fn(&[u8]) -> Result<(), DecodeError>,
+    is_expected: &dyn Fn(usize, &DecodeError) -> bool,
+) {
+    decode(bytes).unwrap();
+    for bit in 0..bytes.len() * 8 {
+        let mut damaged = bytes.to_vec();
+        damaged[bit / 8] ^= 1 << (bit % 8);
+        let error = decode(&damaged).expect_err("damaged");
+        let in_magic = magic && bit < 32;
+        let expected = match error.problem {
+            Problem::Magic { .. } => in_magic,
+            Problem::Checksum { .. } => !in_magic,
+            _ => is_expected(bit / 8, &error),
+        };
+        assert!(expected, "bit {bit}: {error}");
+        assert!(error.offset <= bytes.len() as u64, "bit {bit}: {error}");
+    }
+    for cut in 0..bytes.len() {
+        let error = decode(&bytes[..cut]).expect_err("cut");
+        let expected = match error.problem {
+            Problem::Truncated { needed, have } => needed > have,
+            _ => is_expected(cut, &error),
+        };
+        assert!(expected, "cut at {cut}: {error}");
+    }
+}
+
+const NEVER: &dyn Fn(usize, &DecodeError) -> bool = &|_, _| false;
+
+#[test]
+fn wal_file_header() {
+    let bytes = samples::wal_file_header().encode();
+    damage_everywhere(&bytes, true, &|bytes| WalFileHeader::decode(bytes).map(drop), NEVER);
+}
+
+#[test]
+fn batch_header() {
+    let (bytes, _) = samples::batch_header().encode(&PLACE);
+    let decode = |bytes: &[u8]| BatchHeader::decode(bytes, &PLACE).map(drop);
+    damage_everywhere(&bytes, true, &decode, NEVER);
+    let elsewhere = BatchHeader::decode(&bytes, &PLACE.at(8192)).unwrap_err();
+    assert!(matches!(elsewhere.problem, Problem::Checksum { .. }));
+}
+
+#[test]
+fn seals() {
+    for closed in [false, true] {
+        let bytes = samples::seal(closed).encode(&PLACE);
+        damage_everywhere(&bytes, false, &|bytes| Seal::decode(bytes, &PLACE).map(drop), NEVER);
+    }
+}
+
+#[test]
+fn current_file() {
+    let bytes = samples::current().encode();
+    damage_everywhere(&bytes, true, &|bytes| Current::decode(bytes).map(drop), NEVER);
+    let longer = [&bytes[..], &[0]].concat();
+    assert_eq!(Current::decode(&longer).unwrap_err().problem, Problem::Trailing { bytes: 1 });
+}
+
+#[test]
+fn manifest_file() {
+    let (bytes, _) = samples::manifest().encode();
+    // A manifest says how long it is, so a cut is seen there first.
+    let length = |at: usize, error: &DecodeError| {
+        let in_length = (32..40).contains(&at) || at >= 40;
+        in_length && matches!(error.problem, Problem::Mismatch { .. })
+    };
+    damage_everywhere(&bytes, true, &|bytes| Manifest::decode(bytes).map(drop), &length);
+}
+
+#[test]
+fn one_frame() {
+    let binding = Binding::new(&STORE);
+    let bytes = samples::frame();
+    // The length of the header section is needed to find its checksum.
+    let length = |at: usize, error: &DecodeError| (4..8).contains(&at) && error.offset <= 8;
+    damage_everywhere(&bytes, true, &|bytes| Frame::decode(bytes, &binding).map(drop), &length);
+}
+
+/// Of the eight sectors of a page with a batch in its first: every flipped bit is rot, and only
+/// zeroing the written sector as a whole makes it look unwritten.
+#[test]
+fn sectors_of_a_batch() {
+    let page = samples::batch_page();
+    let seed = FileSeed::new(&PLACE);
+    let read = |page: &[u8], index: usize| {
+        let sector = page.as_chunks::<SECTOR_BYTES>().0[index];
+        match Sector::read(seed, PLACE.offset + (index * SECTOR_BYTES) as u64, &sector) {
+            Sector::Unwritten => "unwritten",
+            Sector::Written { first: true, .. } => "first",
+            Sector::Written { first: false, .. } => "later",
+            Sector::Rotten { .. } => "rotten",
+        }
+    };
+    assert_eq!((read(&page, 0), read(&page, 1)), ("first", "unwritten"));
+    for bit in 0..page.len() * 8 {
+        let mut damaged = page.clone();
+        damaged[bit / 8] ^= 1 << (bit % 8);
+        assert_eq!(read(&damaged, bit / 8 / SECTOR_BYTES), "rotten", "bit {bit}");
+    }
+    for zeroed in 0..=SECTOR_BYTES {
+        let mut damaged = page.clone();
+        damaged[..zeroed].fill(0);
+        let unchanged = damaged == page;
+        let expected = match zeroed {
+            SECTOR_BYTES => "unwritten",
+            _ if unchanged => "first",
+            _ => "rotten",
+        };
+        assert_eq!(read(&damaged, 0), expected, "{zeroed} bytes zeroed");
+    }
+    let moved = [&page[SECTOR_BYTES..2 * SECTOR_BYTES], &page[..SECTOR_BYTES]].concat();
+    assert_eq!(read(&moved, 1), "rotten");
+}
+
+/// Writes `value` at `at` and makes the checksum at the end hold again.
+fn forge(bytes: &[u8], place: &Place, at: usize, value: &[u8]) -> Vec<u8> {
+    let mut forged = bytes.to_vec();
+    forged[at..at + value.len()].copy_from_slice(value);
+    let end = forged.len() - 4;
+    let crc = crc(place, &[&forged[..end]]);
+    forged[end..].copy_from_slice(&crc.to_le_bytes());
+    forged
+}
+
+#[test]
+fn impossible_fields_are_refused_although_the_checksum_holds() {
+    let start = PLACE.at(0);
+    let header = samples::wal_file_header().encode();
+    for (at, value, field) in [
+        (4, &9_u32.to_le_bytes()[..], "format_version"),
+        (4, &[0; 4], "format_version"),
+        (32, &4096_u64.to_le_bytes(), "file_bytes"),
+        (32, &8191_u64.to_le_bytes(), "file_bytes"),
+        (32, &(1_u64 << 50).to_le_bytes(), "file_bytes"),
+        (56, &[1], "zero"),
+    ] {
+        let error = WalFileHeader::decode(&forge(&header, &start, at, value)).unwrap_err();
+        assert_eq!(error.field, field, "{error}");
+    }
+    let (header, _) = samples::batch_header().encode(&PLACE);
+    for (at, value, field) in [
+        (4, &[0][..], "kind"),
+        (4, &[3], "kind"),
+        (4, &[2], "frame_count"),
+        (5, &[1], "zero"),
+        (20, &[0; 4], "frame_count"),
+        (20, &[0xff; 4], "body_bytes"),
+        (24, &[0; 8], "body_bytes"),
+        (24, &[0xff; 8], "body_bytes"),
+        (40, &41_u64.to_le_bytes(), "durable_upto"),
+        (52, &[1], "zero"),
+    ] {
+        let error = BatchHeader::decode(&forge(&header, &PLACE, at, value), &PLACE).unwrap_err();
+        assert_eq!(error.field, field, "{error}");
+    }
+    for closed in [false, true] {
+        let seal = samples::seal(closed).encode(&PLACE);
+        for (at, value) in [(0, 0), (0, 3), (0, if closed { 1 } else { 2 }), (3, 1)] {
+            Seal::decode(&forge(&seal, &PLACE, at, &[value]), &PLACE).unwrap_err();
+        }
+    }
+}
+
+/// A small generator of numbers, the same in every run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % bound as u64).unwrap()
+    }
+}
+
+/// What a fuzzer finds behind the checksum: random content that passes it. Nothing panics, and
+/// what is accepted encodes to the same bytes.
+#[test]
+fn forged_manifests_are_refused_or_canonical() {
+    let (bytes, _) = samples::manifest().encode();
+    let place = Place::start_of(STORE, FileKind::Manifest, 3);
+    let mut random = Random(0x5eed);
+    let mut accepted = 0;
+    for _ in 0..200_000 {
+        let mut forged = bytes.clone();
+        for _ in 0..=random.below(3) {
+            let at = 40 + random.below(bytes.len() - 44);
+            forged[at] = u8::try_from(random.below(256)).unwrap();
+        }
+        let forged = forge(&forged, &place, 0, &[]);
+        if let Ok(manifest) = Manifest::decode(&forged) {
+            accepted += 1;
+            assert_eq!(manifest.encode().0, forged);
+        }
+    }
+    assert!(accepted > 1000, "{accepted} forged manifests were accepted");
+}
+
+#[test]
+fn forged_frames_never_panic() {
+    let binding = Binding::new(&STORE);
+    let bytes = samples::frame();
+    let mut random = Random(0xf4a3e);
+    let mut viewed = 0;
+    for _ in 0..200_000 {
+        let mut forged = bytes.clone();
+        for _ in 0..=random.below(3) {
+            let at = random.below(bytes.len());
+            forged[at] = u8::try_from(random.below(256)).unwrap();
+        }
+        // Without the checksums, then with those that a writer would compute.
+        if let Ok((frame, used)) = Frame::view(&forged) {
+            viewed += 1;
+            assert!(used <= forged.len());
+            assert_eq!(frame.ops().count(), frame.op_count());
+            let (seq, revision, time) = (frame.seq, frame.revision, frame.time);
+            let results: Vec<_> = frame.ops().map(|op| (op.create_revision, op.version)).collect();
+            patch_header(&mut forged, &binding, seq, revision, time, results);
+            let _ = Frame::measure(&forged, &binding).unwrap();
+        }
+    }
+    assert!(viewed > 1000, "{viewed} forged frames were decoded");
+}

@@ -1,0 +1,239 @@
+//! The golden files: annotated dumps of one sample of every structure. Encoding gives exactly
+//! these bytes, and these bytes decode to exactly the sample.
+//!
+//! A golden file of a released format version is never changed. `UPDATE=1 cargo test --test golden`
+//! writes the files of a version that is still being designed.
+#![allow(clippy::unwrap_used, reason = "in a test that is how to fail")]
+
+mod samples;
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use annals_format::cursor::Reader;
+use annals_format::frame::{Binding, FIXED_BYTES, OPERATION_BYTES};
+use annals_format::layout::Layout;
+use annals_format::wal_file::WalFileHeader;
+use annals_format::{Frame, Manifest, batch, current, frame, manifest, seal, sector, wal_file};
+
+/// Builds an annotated dump: one line a field, in the form of `Layout::annotate`.
+struct Dump<'a> {
+    reader: Reader<'a>,
+    text: String,
+}
+
+impl<'a> Dump<'a> {
+    fn new(title: &str, bytes: &'a [u8]) -> Self {
+        Self { reader: Reader::new("golden", bytes), text: format!("# {title}\n") }
+    }
+
+    fn bytes(&mut self, count: usize, name: &str) -> &'a [u8] {
+        let at = self.reader.position();
+        let bytes = self.reader.bytes("piece", count).unwrap();
+        let mut hex = String::new();
+        for byte in bytes {
+            write!(hex, "{byte:02x}").unwrap();
+        }
+        writeln!(self.text, "{at:04x} +{count:<3} {hex:<32}  {name}").unwrap();
+        bytes
+    }
+
+    fn layout(&mut self, layout: &Layout) {
+        let bytes = self.reader.bytes("structure", layout.bytes()).unwrap();
+        self.text += &layout.annotate(bytes);
+    }
+
+    fn varint(&mut self, name: &str) -> u64 {
+        let mut ahead = self.reader.clone();
+        let value = ahead.varint("varint").unwrap();
+        self.bytes(ahead.position() - self.reader.position(), name);
+        value
+    }
+
+    fn prefixed(&mut self, name: &str) {
+        let length = self.varint(&format!("{name} length"));
+        self.bytes(usize::try_from(length).unwrap(), name);
+    }
+
+    fn comment(&mut self, text: &str) {
+        writeln!(self.text, "# {text}").unwrap();
+    }
+
+    fn finish(self) -> String {
+        self.reader.finish().unwrap();
+        self.text
+    }
+}
+
+/// Compares a dump with its golden file and answers the bytes the file holds.
+fn golden(name: &str, dump: &str) -> Vec<u8> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden").join(name);
+    if std::env::var_os("UPDATE").is_some() {
+        fs::write(&path, dump).unwrap();
+    }
+    let text = fs::read_to_string(&path).unwrap();
+    assert_eq!(text, dump, "{name}");
+    let mut bytes = Vec::new();
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let mut words = line.split_whitespace();
+        let offset = usize::from_str_radix(words.next().unwrap(), 16).unwrap();
+        let count: usize = words.next().unwrap().strip_prefix('+').unwrap().parse().unwrap();
+        assert_eq!(offset, bytes.len(), "{line}");
+        let hex = if count == 0 { "" } else { words.next().unwrap() };
+        assert_eq!(hex.len(), count * 2, "{line}");
+        bytes.extend((0..count).map(|at| u8::from_str_radix(&hex[at * 2..][..2], 16).unwrap()));
+    }
+    bytes
+}
+
+#[test]
+fn wal_file_header() {
+    let sample = samples::wal_file_header();
+    let encoded = sample.encode();
+    let mut dump = Dump::new("the header of WAL file 7", &encoded);
+    dump.layout(&wal_file::LAYOUT);
+    let bytes = golden("wal-file-header-v1.hex", &dump.finish());
+    assert_eq!(WalFileHeader::decode(&bytes), Ok(sample));
+}
+
+#[test]
+fn batch_header() {
+    let sample = samples::batch_header();
+    let (encoded, crc) = sample.encode(&samples::PLACE);
+    let mut dump = Dump::new("the header of the first batch of WAL file 7", &encoded);
+    dump.layout(&batch::LAYOUT);
+    let bytes = golden("batch-header-v1.hex", &dump.finish());
+    assert_eq!(batch::BatchHeader::decode(&bytes, &samples::PLACE), Ok((sample, crc)));
+}
+
+#[test]
+fn seals() {
+    for (closed, name) in [(false, "seal-rolled-v1.hex"), (true, "seal-closed-v1.hex")] {
+        let sample = samples::seal(closed);
+        let encoded = sample.encode(&samples::PLACE);
+        let mut dump = Dump::new("the body of a seal batch at offset 4096 of WAL file 7", &encoded);
+        dump.layout(&seal::LAYOUT);
+        let bytes = golden(name, &dump.finish());
+        assert_eq!(seal::Seal::decode(&bytes, &samples::PLACE), Ok(sample));
+    }
+}
+
+#[test]
+fn one_frame() {
+    let sample = samples::frame();
+    let mut dump = Dump::new("a transaction of four operations, with metadata", &sample);
+    dump.layout(&frame::LAYOUT);
+    for index in 0..samples::ops().len() {
+        dump.bytes(8, &format!("op {index} create_revision"));
+        dump.bytes(8, &format!("op {index} version"));
+    }
+    dump.bytes(4, "header_crc");
+    assert_eq!(dump.reader.position(), FIXED_BYTES + 4 * OPERATION_BYTES + 4);
+    dump.comment("payload");
+    dump.bytes(2, "metadata");
+    for _ in samples::ops() {
+        match dump.bytes(1, "kind")[0] {
+            1 => {
+                dump.varint("lease");
+                dump.prefixed("key");
+                dump.prefixed("value");
+            }
+            2 => dump.prefixed("key"),
+            _ => assert_eq!(dump.varint("revision"), 300),
+        }
+    }
+    let bytes = golden("frame-v1.hex", &dump.finish());
+    let (frame, used) = Frame::decode(&bytes, &Binding::new(&samples::STORE)).unwrap();
+    assert_eq!(used, bytes.len());
+    assert_eq!((frame.seq, frame.revision, frame.metadata), (41, 1001, &b"me"[..]));
+    assert_eq!(frame.ops().map(|op| op.op).collect::<Vec<_>>(), samples::ops());
+}
+
+#[test]
+fn one_batch_in_its_sectors() {
+    let sample = samples::batch_page();
+    let mut dump = Dump::new("the sectors of a batch: header, one frame, padding", &sample);
+    let data = (batch::BYTES + samples::frame().len(), sector::DATA_BYTES);
+    dump.bytes(batch::BYTES, "batch header");
+    dump.bytes(data.0 - batch::BYTES, "frame");
+    dump.bytes(data.1 - data.0, "zero");
+    dump.bytes(4, "sector crc");
+    for _ in 1..sector::PAGE_BYTES / sector::SECTOR_BYTES {
+        dump.bytes(sector::SECTOR_BYTES, "unwritten sector");
+    }
+    assert_eq!(golden("batch-v1.hex", &dump.finish()), sample);
+}
+
+#[test]
+fn current_file() {
+    let sample = samples::current();
+    let encoded = sample.encode();
+    let mut dump = Dump::new("the file CURRENT", &encoded);
+    dump.layout(&current::LAYOUT);
+    let bytes = golden("current-v1.hex", &dump.finish());
+    assert_eq!(current::Current::decode(&bytes), Ok(sample));
+}
+
+#[test]
+fn manifest_file() {
+    let sample = samples::manifest();
+    let (encoded, _) = sample.encode();
+    let mut dump = Dump::new("a manifest with every kind of record", &encoded);
+    dump.layout(&manifest::LAYOUT);
+    while dump.reader.remaining() > 4 {
+        let kind = dump.bytes(1, "kind")[0];
+        dump.comment(["state", "wal", "segment", "times", "option"][usize::from(kind) - 1]);
+        dump.varint("length");
+        match kind {
+            1 => {
+                for name in [
+                    "incarnation",
+                    "next_file",
+                    "compacted",
+                    "revision_floor",
+                    "flushed_seq",
+                    "flushed_revision",
+                ] {
+                    dump.varint(name);
+                }
+                dump.bytes(8, "flushed_time");
+                dump.bytes(1, "closed");
+            }
+            2 => {
+                dump.varint("number");
+                dump.varint("file_bytes");
+                if dump.bytes(1, "has_end")[0] == 1 {
+                    dump.varint("end");
+                }
+            }
+            3 => {
+                dump.varint("number");
+                dump.bytes(1, "kind");
+                dump.varint("class");
+                dump.varint("bytes");
+                dump.bytes(16, "hash");
+                dump.varint("entries");
+                dump.varint("value_bytes");
+                dump.prefixed("first_key");
+                dump.prefixed("last_key");
+                for name in ["min_revision", "max_revision", "death_after", "death_upto"] {
+                    dump.varint(name);
+                }
+            }
+            4 => {
+                for _ in 0..dump.varint("count") {
+                    dump.varint("revision, difference");
+                    dump.varint("time, difference");
+                }
+            }
+            _ => {
+                dump.prefixed("name");
+                dump.varint("value");
+            }
+        }
+    }
+    dump.bytes(4, "crc");
+    let bytes = golden("manifest-v1.hex", &dump.finish());
+    assert_eq!(Manifest::decode(&bytes), Ok(sample));
+}

@@ -1,0 +1,1 @@
+//! Power cuts and failing operations.
