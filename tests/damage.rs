@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use annals::clock::ManualClock;
 use annals::vfs::{CrashMode, MemoryVfs};
 use annals::{Corruption, DeleteRangeRequest, Error, ErrorKind, PutRequest, Store};
-use support::check::{Found, same};
+use support::check::same;
 use support::drive::{Driver, Ended};
 use support::model::{Model, Request};
 use support::random::Random;
@@ -289,6 +289,10 @@ fn cut_and_lengthened_files() {
             _ => random.index(content.len()),
         };
         let fill = if random.one_in(2) { 0 } else { 0xa5 };
+        if path.ends_with(".wal") && fill == 0 && len > content.len() && len.is_power_of_two() {
+            // A log file with the length it was made with: a crash while closing leaves that, too.
+            return None;
+        }
         content.resize(len, fill);
         let case = format!("seed {}: {path} cut to {len} bytes", first + number);
         Some((case, closed.with(&path, &content)))

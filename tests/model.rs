@@ -175,14 +175,15 @@ impl Run {
             98 => self.flush(),
             _ => {
                 let depth = Depth::Sampled(self.random.next());
-                check::store(self.store(), &self.model(), depth)
+                check::store(self.store(), &self.driver.model().model, depth)
             }
         }
     }
 
     fn request(&mut self) -> Found {
-        let model = self.model();
-        let request = generate::request(&mut self.random, &self.taste, &model);
+        let truth = self.driver.model();
+        let request = generate::request(&mut self.random, &self.taste, &truth.model);
+        drop(truth);
         self.tell("request", &request);
         match self.driver.request(self.store(), &request)? {
             Ended::AsExpected => Ok(()),
@@ -191,8 +192,9 @@ impl Run {
     }
 
     fn range(&mut self) -> Found {
-        let model = self.model();
-        let request = generate::range(&mut self.random, &self.taste, &model);
+        let truth = self.driver.model();
+        let model = &truth.model;
+        let request = generate::range(&mut self.random, &self.taste, model);
         self.tell("range", &request);
         let what = || format!("{request:?}");
         match (self.store().range(request.clone()), model.range(&request)) {
@@ -209,7 +211,7 @@ impl Run {
     fn history(&mut self) -> Found {
         let key = self.key();
         self.tell("history", &key);
-        check::history(self.store(), &self.model(), &key)
+        check::history(self.store(), &self.driver.model().model, &key)
     }
 
     fn key(&mut self) -> Bytes {
@@ -222,9 +224,10 @@ impl Run {
     }
 
     fn diff(&mut self) -> Found {
-        let model = self.model();
-        let mut from = generate::a_revision(&mut self.random, &model);
-        let mut to = generate::a_revision(&mut self.random, &model);
+        let truth = self.driver.model();
+        let model = &truth.model;
+        let mut from = generate::a_revision(&mut self.random, model);
+        let mut to = generate::a_revision(&mut self.random, model);
         if from > to {
             std::mem::swap(&mut from, &mut to);
         }
@@ -245,15 +248,16 @@ impl Run {
     }
 
     fn part(&mut self) -> Found {
-        let model = self.model();
-        let revision = generate::a_revision(&mut self.random, &model);
+        let truth = self.driver.model();
+        let model = &truth.model;
+        let revision = generate::a_revision(&mut self.random, model);
         let (key, end) = generate::a_range(&mut self.random, &self.taste);
         if revision == 0 || model.readable(revision).is_err() {
             return Ok(());
         }
         self.tell("part", &(revision, &key, &end));
         let view = good(|| format!("view at {revision}"), self.store().at(revision))?;
-        check::part(&view, &model, &key, &end, self.random.next())
+        check::part(&view, model, &key, &end, self.random.next())
     }
 
     fn background(&mut self) -> Found {
@@ -271,13 +275,14 @@ impl Run {
     fn burst(&mut self) -> Found {
         let mut flights = Vec::new();
         for _ in 0..self.random.between(1, 20) {
-            let model = self.model();
+            let truth = self.driver.model();
             let request = loop {
-                let request = generate::request(&mut self.random, &self.taste, &model);
+                let request = generate::request(&mut self.random, &self.taste, &truth.model);
                 if matches!(request, Request::Txn { .. }) {
                     break request;
                 }
             };
+            drop(truth);
             self.tell("submit", &request);
             flights.extend(self.driver.submit(self.store(), &request)?);
         }
@@ -353,7 +358,8 @@ impl Run {
     }
 
     fn at_time(&mut self) -> Found {
-        let model = self.model();
+        let truth = self.driver.model();
+        let model = &truth.model;
         let Some(transaction) = model.transactions(0).pop() else { return Ok(()) };
         let time = transaction.time - self.random.below(60_000).cast_signed();
         self.tell("at_time", &time);
@@ -381,14 +387,14 @@ impl Run {
     fn finish(mut self) -> Result<u64, String> {
         self.look_at_pins()?;
         self.pinned.clear();
-        check::store(self.store(), &self.model(), Depth::Everything)?;
+        check::store(self.store(), &self.driver.model().model, Depth::Everything)?;
         let store = self.store.take().expect("open between steps");
         good(|| "close".into(), store.close())?;
         self.driver.acknowledge_all();
         self.recover()?;
         let store = self.store.take().expect("just opened");
         while good(|| "background".into(), store.run_background())? {}
-        check::store(&store, &self.model(), Depth::Everything)?;
+        check::store(&store, &self.driver.model().model, Depth::Everything)?;
         drop(store);
         Ok(self.trace ^ self.disk.trace_hash())
     }
