@@ -120,10 +120,14 @@ impl Run {
             Ok(store) => {
                 let truth = self.driver.model().clone();
                 // What it recovered may still be hard to read, so only the numbers are compared.
-                let revision = store.revision();
-                let fits = |changes: &usize| truth.model.entry_after(*changes).revision == revision;
+                let shown = (store.revision(), store.compacted_revision());
+                let fits = |changes: &usize| {
+                    let entry = truth.model.entry_after(*changes);
+                    (entry.revision, entry.compacted) == shown
+                };
                 let changes = (truth.acknowledged..=truth.model.len()).rev().find(fits);
-                let changes = changes.ok_or(format!("recovered revision {revision}"))?;
+                let changes =
+                    changes.ok_or(format!("recovered (revision, compacted) {shown:?}"))?;
                 let mut truth = self.driver.model();
                 truth.model.cut(changes);
                 truth.acknowledged = changes;
