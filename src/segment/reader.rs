@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use annals_format::block::{BlockHeader, Body, Encoding};
+use annals_format::block::{BLOCK_HEADER_BYTES, BlockHeader, Body, Encoding};
 use annals_format::checksum::FileSeed;
 use annals_format::dictionary::{DICTIONARY_BYTES_MAX, DICTIONARY_HEADER_BYTES};
 use annals_format::entry::EntryRef;
@@ -15,7 +15,7 @@ use annals_format::{DecodeError, FileKind, FileMeta, Place, dictionary};
 use bytes::Bytes;
 
 use super::cache::BlockCache;
-use super::compress::{Dictionary, decompress};
+use super::compress::{Dictionary, Over, decompress};
 use super::context::{SegmentContext, damaged};
 use super::cursor::Cursor;
 use crate::error::{Error, Result};
@@ -167,7 +167,7 @@ impl Segment {
             return Ok(None);
         }
         let Some(handle) = opened.locate(key, at)? else { return Ok(None) };
-        let block = opened.block(handle, Caching::Keep)?;
+        let block = opened.block(handle, Caching::Keep, &mut None)?;
         let found = block.body(opened)?.find(key, at);
         let Some(item) = found.map_err(|error| opened.damaged_body(handle, &error))? else {
             return Ok(None);
@@ -282,6 +282,10 @@ pub(super) enum Caching {
     /// Nowhere.
     Bypass,
 }
+
+/// The base that was decoded last, by the offset of its block. Blocks over one base follow each
+/// other, so a walk decodes each base once.
+pub(super) type LastBase = Option<(u64, Bytes)>;
 
 /// A segment whose ends have been read.
 #[derive(Debug)]
@@ -473,8 +477,13 @@ impl Opened {
         Ok(bytes)
     }
 
-    /// The block of `handle`, decoded.
-    pub(super) fn block(&self, handle: Handle, caching: Caching) -> Result<Block<'_>> {
+    /// The block of `handle`, decoded. `base` is kept from call to call by whoever walks blocks.
+    pub(super) fn block(
+        &self,
+        handle: Handle,
+        caching: Caching,
+        base: &mut LastBase,
+    ) -> Result<Block<'_>> {
         let bounds = HEADER_BYTES as u64..self.footer.index_offset;
         self.check_handle("block", handle, &bounds, self.footer.block_count, u64::from(u32::MAX))?;
         let in_place = matches!(self.kind, FileKind::L0 | FileKind::Head);
@@ -489,13 +498,14 @@ impl Opened {
                 if header.encoding == Encoding::Raw {
                     return Ok(Block::Mapped { handle, body: stored });
                 }
-                Ok(Block::Owned { handle, body: self.decode_body(handle, &header, stored)? })
+                let body = self.decode_body(handle, &header, stored, caching, base)?;
+                Ok(Block::Owned { handle, body })
             }
-            _ => Ok(Block::Owned { handle, body: self.read_block(handle, caching)? }),
+            _ => Ok(Block::Owned { handle, body: self.read_block(handle, caching, base)? }),
         }
     }
 
-    fn read_block(&self, handle: Handle, caching: Caching) -> Result<Bytes> {
+    fn read_block(&self, handle: Handle, caching: Caching, base: &mut LastBase) -> Result<Bytes> {
         if caching == Caching::Keep
             && let Some(body) = self.cache.find(self.number, handle.offset)
         {
@@ -506,7 +516,7 @@ impl Opened {
         let (header, stored) = self.decode_header(handle, &bytes)?;
         let body = match header.encoding {
             Encoding::Raw => bytes.slice_ref(stored),
-            _ => self.decode_body(handle, &header, stored)?,
+            _ => self.decode_body(handle, &header, stored, caching, base)?,
         };
         if caching == Caching::Keep {
             self.cache.insert(self.number, handle.offset, &body);
@@ -533,21 +543,78 @@ impl Opened {
         handle: Handle,
         header: &BlockHeader,
         stored: &[u8],
+        caching: Caching,
+        base: &mut LastBase,
     ) -> Result<Bytes> {
-        let dictionary = match header.encoding {
+        let base_body;
+        let over = match header.encoding {
             Encoding::Raw => return Ok(Bytes::copy_from_slice(stored)),
-            Encoding::ZstdDictionary => Some(self.dictionary()?.ok_or_else(|| {
-                let (expected, found) = ("a dictionary in the file", "none");
-                Error::corrupt(&self.path, handle.offset, "block: encoding", expected, found)
-            })?),
-            _ => None,
+            Encoding::Zstd => Over::Nothing,
+            Encoding::ZstdDictionary => match self.dictionary()? {
+                Some(dictionary) => Over::Dictionary(dictionary),
+                None => {
+                    let (expected, found) = ("a dictionary in the file", "none");
+                    return Err(self.corrupt(handle.offset, "block: encoding", expected, found));
+                }
+            },
+            _ => {
+                base_body = self.base(handle, header, caching, base)?;
+                Over::Base(&base_body)
+            }
         };
-        let body = decompress(stored, header.raw_bytes as usize, dictionary).ok_or_else(|| {
+        let body = decompress(stored, header.raw_bytes as usize, over).ok_or_else(|| {
             let expected = format!("{} bytes", header.raw_bytes);
             let found = "what zstd cannot decode to that";
-            Error::corrupt(&self.path, handle.offset, "block: stored bytes", expected, found)
+            self.corrupt(handle.offset, "block: stored bytes", &expected, found)
         })?;
         Ok(Bytes::from(body))
+    }
+
+    /// The body of the block that the block of `handle` is based on.
+    fn base(
+        &self,
+        handle: Handle,
+        header: &BlockHeader,
+        caching: Caching,
+        last: &mut LastBase,
+    ) -> Result<Bytes> {
+        let wrong = |found: &str| {
+            self.corrupt(handle.offset, "block: base_distance", "the start of a block", found)
+        };
+        let offset = handle
+            .offset
+            .checked_sub(u64::from(header.base_distance))
+            .filter(|offset| *offset >= HEADER_BYTES as u64)
+            .ok_or_else(|| wrong("a place outside the blocks"))?;
+        if let Some((at, body)) = last
+            && *at == offset
+        {
+            return Ok(body.clone());
+        }
+        if caching == Caching::Keep
+            && let Some(body) = self.cache.find(self.number, offset)
+        {
+            return Ok(body);
+        }
+        let start = self.read(offset, BLOCK_HEADER_BYTES)?;
+        let bytes =
+            BlockHeader::block_bytes(&start).map_err(|error| self.damaged(offset, &error))?;
+        // A base ends at the latest where the block over it begins.
+        let bytes = u32::try_from(bytes).ok().filter(|_| bytes <= handle.offset - offset);
+        let bytes = bytes.ok_or_else(|| wrong("a block that is too long"))?;
+        let block = self.read(offset, bytes as usize)?;
+        let handle = Handle { offset, bytes, number: 0 };
+        self.check_block(handle, &block)?;
+        let (header, stored) = self.decode_header(handle, &block)?;
+        if header.encoding == Encoding::ZstdBase {
+            return Err(wrong("a block with a base of its own"));
+        }
+        let body = self.decode_body(handle, &header, stored, caching, &mut None)?;
+        if caching == Caching::Keep {
+            self.cache.insert(self.number, offset, &body);
+        }
+        *last = Some((offset, body.clone()));
+        Ok(body)
     }
 
     /// Places that a page speaks of must lie where such things lie.
@@ -595,8 +662,7 @@ impl Block<'_> {
         match self {
             Self::Owned { body, .. } => Ok(body.slice(start..start + bytes)),
             Self::Mapped { handle, .. } => {
-                let offset =
-                    handle.offset + annals_format::block::BLOCK_HEADER_BYTES as u64 + start as u64;
+                let offset = handle.offset + BLOCK_HEADER_BYTES as u64 + start as u64;
                 file.part(offset, bytes as u64)
             }
         }

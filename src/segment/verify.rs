@@ -18,7 +18,7 @@ use annals_format::page::{Handle, PAGE_HEADER_BYTES, Page, Separator};
 use annals_format::segment::HEADER_BYTES;
 use annals_format::{FileKind, FileMeta};
 
-use super::reader::{Opened, Segment};
+use super::reader::{Caching, LastBase, Opened, Segment};
 use crate::error::{Corruption, Error, ErrorKind, Result};
 
 /// Bytes read at a time for the content hash.
@@ -231,6 +231,7 @@ impl Check<'_> {
     fn blocks(&mut self, blocks: &[Child], filter: Option<&[u8]>) -> Result<()> {
         let footer = *self.file.footer();
         let filter = filter.and_then(|bytes| Filter::decode(bytes).ok());
+        let mut base = None;
         let mut offset = HEADER_BYTES as u64;
         self.sums.complete = blocks.len() as u64 == u64::from(footer.block_count);
         if !self.sums.complete {
@@ -246,7 +247,7 @@ impl Check<'_> {
                 self.wrong(handle.offset, "block: end", footer.index_offset, offset);
                 return Ok(());
             }
-            let checked = self.block(separator, *handle, filter.as_ref());
+            let checked = self.block(separator, *handle, filter.as_ref(), &mut base);
             if reported(checked, self.report)?.is_none() {
                 self.sums.complete = false;
                 // What lies before the next block is not known any more.
@@ -264,13 +265,14 @@ impl Check<'_> {
         separator: &Separator,
         handle: Handle,
         filter: Option<&Filter<'_>>,
+        base: &mut LastBase,
     ) -> Result<()> {
         let file = self.file;
         let bytes = file.read(handle.offset, handle.bytes as usize)?;
         let (header, stored) = BlockHeader::check_crc(&bytes, file.seed(), handle.offset)
             .and_then(|()| BlockHeader::decode(&bytes, file.kind()))
             .map_err(|error| file.damaged(handle.offset, &error))?;
-        let body = file.decode_body(handle, &header, stored)?;
+        let body = file.decode_body(handle, &header, stored, Caching::Bypass, base)?;
         let kind = file.kind();
         let mut problem = None;
         let sums = &mut self.sums;

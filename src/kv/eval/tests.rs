@@ -41,7 +41,7 @@ impl State {
     }
 }
 
-impl reads::Reads for State {
+impl Reads for State {
     fn revision(&self) -> u64 {
         5
     }

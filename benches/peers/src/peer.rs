@@ -1,0 +1,75 @@
+//! What the bench asks of a store: multi-version keys with one dense global revision.
+//!
+//! annals has this natively. The others get it by the recipe in [`crate::recipe`], by `SQLite`'s table or
+//! by `SurrealKV`'s timestamps. Reads hand borrowed bytes to a visitor, so that nobody pays for a copy
+//! that its interface does not need.
+
+use std::path::Path;
+
+/// The bench stops at the first error, whatever it is.
+pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+/// What an acknowledged commit has reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// On the disk: synced before the answer.
+    Sync,
+    /// Ordered and visible; synced some time later or never.
+    Buffered,
+}
+
+/// One compare-and-swap: put `value` if the newest revision of `key` is `seen` (0: never written).
+#[derive(Clone, Copy, Debug)]
+pub struct Cas<'a> {
+    pub key: &'a [u8],
+    pub seen: u64,
+    pub value: &'a [u8],
+}
+
+/// Called with a revision and the value it wrote.
+pub type Visit<'a> = &'a mut dyn FnMut(u64, &[u8]);
+
+/// A store under test. Every method may be called from many threads at once.
+pub trait Peer: Send + Sync {
+    /// Writes each pair under a revision of its own, together as fast as the store can; returns the
+    /// last revision. Keys do not repeat within one call.
+    fn load(&self, pairs: &[(Vec<u8>, Vec<u8>)]) -> Result<u64>;
+
+    /// One compare-and-swap as one commit: the new revision, or `None` where the compare failed.
+    fn cas(&self, cas: Cas<'_>) -> Result<Option<u64>>;
+
+    /// Many commits by one thread, all acknowledged on return, each with a revision of its own.
+    /// Keys do not repeat. Stores without tickets do them in one native transaction, which is the
+    /// group commit their users write by hand.
+    fn cas_window(&self, window: &[Cas<'_>]) -> Result<Vec<Option<u64>>>;
+
+    /// The newest version of `key`, or the one as of revision `at`; false where there is none.
+    fn get(&self, key: &[u8], at: Option<u64>, visit: Visit<'_>) -> Result<bool>;
+
+    /// Up to `limit` keys from `from` up to but excluding `below`, each with its newest version or the one as of `at`;
+    /// returns how many there were.
+    fn scan(
+        &self,
+        from: &[u8],
+        below: &[u8],
+        limit: usize,
+        at: Option<u64>,
+        visit: &mut dyn FnMut(&[u8], u64, &[u8]),
+    ) -> Result<usize>;
+
+    /// Brings what was written into the shape it rests in: flushed and compacted.
+    fn settle(&mut self) -> Result<()>;
+
+    /// Closes in good order.
+    fn close(self: Box<Self>) -> Result<()>;
+}
+
+/// How to open a store in a directory (made if absent).
+pub type Open = fn(&Path, Level) -> Result<Box<dyn Peer>>;
+
+/// A store by name.
+#[derive(Clone, Copy, Debug)]
+pub struct Contestant {
+    pub name: &'static str,
+    pub open: Open,
+}

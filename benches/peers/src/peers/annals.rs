@@ -1,0 +1,99 @@
+//! annals itself: a compare-and-swap is a transaction, a window is as many tickets.
+
+use std::ops::Bound;
+use std::path::Path;
+
+use annals::{Durability, Options, Store, Ticket, mod_revision, put};
+
+use crate::peer::{Cas, Level, Peer, Result, Visit};
+
+#[derive(Debug)]
+pub struct Annals(Store);
+
+pub fn open(dir: &Path, level: Level) -> Result<Box<dyn Peer>> {
+    let durability =
+        if level == Level::Sync { Durability::Sync } else { Durability::Buffered };
+    Ok(Box::new(Annals(Options::new().durability(durability).open(dir)?)))
+}
+
+impl Annals {
+    fn submit(&self, cas: Cas<'_>) -> Result<Ticket> {
+        let txn = self.0.txn().when([mod_revision(cas.key).eq(cas.seen)]);
+        Ok(txn.then([put(cas.key, cas.value)]).submit()?)
+    }
+}
+
+impl Peer for Annals {
+    fn load(&self, pairs: &[(Vec<u8>, Vec<u8>)]) -> Result<u64> {
+        let submit = |(key, value): &(Vec<u8>, Vec<u8>)| {
+            self.0.txn().then([put(key, value)]).submit()
+        };
+        let tickets: Vec<Ticket> = pairs.iter().map(submit).collect::<annals::Result<_>>()?;
+        let mut last = 1;
+        for ticket in tickets {
+            last = ticket.wait()?.revision;
+        }
+        Ok(last)
+    }
+
+    fn cas(&self, cas: Cas<'_>) -> Result<Option<u64>> {
+        let txn = self.0.txn().when([mod_revision(cas.key).eq(cas.seen)]);
+        let answer = txn.then([put(cas.key, cas.value)]).commit()?;
+        Ok(answer.succeeded.then_some(answer.revision))
+    }
+
+    fn cas_window(&self, window: &[Cas<'_>]) -> Result<Vec<Option<u64>>> {
+        let tickets: Vec<Ticket> =
+            window.iter().map(|&cas| self.submit(cas)).collect::<Result<_>>()?;
+        let mut answers = Vec::with_capacity(tickets.len());
+        for ticket in tickets {
+            let answer = ticket.wait()?;
+            answers.push(answer.succeeded.then_some(answer.revision));
+        }
+        Ok(answers)
+    }
+
+    fn get(&self, key: &[u8], at: Option<u64>, visit: Visit<'_>) -> Result<bool> {
+        let found = match at {
+            None => self.0.get(key)?,
+            Some(at) => self.0.at(at)?.get(key)?,
+        };
+        if let Some(kv) = &found {
+            visit(kv.mod_revision, &kv.value);
+        }
+        Ok(found.is_some())
+    }
+
+    fn scan(
+        &self,
+        from: &[u8],
+        below: &[u8],
+        limit: usize,
+        at: Option<u64>,
+        visit: &mut dyn FnMut(&[u8], u64, &[u8]),
+    ) -> Result<usize> {
+        let view = match at {
+            None => self.0.latest()?,
+            Some(at) => self.0.at(at)?,
+        };
+        let mut count = 0;
+        let bounds = (Bound::Included(from), Bound::Excluded(below));
+        for kv in view.range(bounds).limit(limit as u64) {
+            let kv = kv?;
+            visit(&kv.key, kv.mod_revision, &kv.value);
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    fn settle(&mut self) -> Result<()> {
+        self.0.flush()?;
+        while self.0.run_background()? {}
+        Ok(())
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        self.0.close()?;
+        Ok(())
+    }
+}
