@@ -393,7 +393,11 @@ impl Run {
         self.driver.acknowledge_all();
         self.recover()?;
         let store = self.store.take().expect("just opened");
-        while good(|| "background".into(), store.run_background())? {}
+        let mut units = 0;
+        while good(|| "background".into(), store.run_background())? {
+            units += 1;
+            same(|| "background work without end".into(), &(units > 10_000), &false)?;
+        }
         check::store(&store, &self.driver.model().model, Depth::Everything)?;
         drop(store);
         Ok(self.trace ^ self.disk.trace_hash())

@@ -186,7 +186,11 @@ impl Core {
     }
 
     fn join_some_events(&self, state: &mut State, files: &FileSet, keep: u64) -> Result<bool> {
-        let bytes: Vec<u64> = files.events.iter().map(|file| file.meta().bytes).collect();
+        // Before compression, as the size at which files are cut counts what is still to be
+        // compressed: files that were cut because they were full must not look small, or joining
+        // them would give as many again, for ever.
+        let raw = |meta: &FileMeta| meta.bytes.max(meta.value_bytes + meta.entries * 32);
+        let bytes: Vec<u64> = files.events.iter().map(|file| raw(file.meta())).collect();
         let Some(run) = events_to_join(&bytes, &self.limits()) else { return Ok(false) };
         let segments = open_all(files.events.get(run).unwrap_or_default())?;
         let replacement = join_events(&self.work(keep), &segments)?;
