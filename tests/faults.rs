@@ -6,6 +6,13 @@
 //!
 //! `ANNALS_STRIDE=n` takes only every n-th operation.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "tests fail by panicking and tell how much they did"
+)]
+
 mod support;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -77,8 +84,7 @@ impl Run {
                 self.store = store;
                 Ok(())
             }
-            (_, None) => Ok(()),
-            (Step::Drop, Some(_)) => Ok(()),
+            (_, None) | (Step::Drop, Some(_)) => Ok(()),
             (Step::Close, Some(store)) => match store.close() {
                 Ok(()) => {
                     self.driver.acknowledge_all();

@@ -3,6 +3,13 @@
 //! A failure prints its seed; `ANNALS_SEED=n` runs that one alone and tells every step.
 //! `ANNALS_SEQUENCES=n` runs more or fewer than the default.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "tests fail by panicking and tell how much they did"
+)]
+
 mod support;
 
 use std::fmt::Debug;

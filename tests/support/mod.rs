@@ -1,7 +1,16 @@
 //! What the whole-store tests share: a naive model, a generator of requests, a driver that holds a
 //! store against the model, and checks of crash images.
 
-#![allow(dead_code, unreachable_pub, reason = "every test uses another part of it")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::missing_errors_doc,
+    clippy::missing_panics_doc,
+    missing_docs,
+    reason = "tests fail by panicking, and every test uses another part of it"
+)]
 
 pub mod check;
 pub mod drive;

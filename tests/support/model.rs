@@ -227,7 +227,7 @@ impl Model {
                 Ok(Answer::DeleteRange(response))
             }
             Request::Txn { request, time, metadata } => {
-                self.check(request)?;
+                Self::check(request)?;
                 let taken = self.decide(request);
                 self.check_taken(&taken)?;
                 let mut change = Changing::new(self);
@@ -332,7 +332,7 @@ enum TakenOp<'r> {
 
 impl Model {
     /// The checks that need no store.
-    fn check(&self, request: &TxnRequest) -> Result<(), Refused> {
+    fn check(request: &TxnRequest) -> Result<(), Refused> {
         shape(request)?;
         for ops in [&request.success, &request.failure] {
             let mut writes = Vec::new();
@@ -695,7 +695,9 @@ fn select(
     let more = kvs.len() > limit;
     kvs.truncate(limit);
     if request.keys_only {
-        kvs.iter_mut().for_each(|kv| kv.value.clear());
+        for kv in &mut kvs {
+            kv.value.clear();
+        }
     }
     RangeResponse { revision, kvs, count, more }
 }
