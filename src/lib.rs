@@ -104,7 +104,6 @@ mod error;
 #[allow(dead_code, unused_imports, reason = "the engine that uses it is still to come")]
 mod index;
 pub mod kv;
-#[allow(dead_code, reason = "the engine that uses it is still to come")]
 mod manifest;
 mod options;
 #[allow(dead_code, reason = "the store that uses it is still to come")]
@@ -113,7 +112,6 @@ mod reclaim;
 mod segment;
 mod sync;
 pub mod vfs;
-#[allow(dead_code, unused_imports, reason = "the engine that uses it is still to come")]
 mod wal;
 
 #[doc(hidden)]

@@ -46,13 +46,13 @@ mod imp {
         }
 
         /// Calls `f` with a pointer to read through.
-        #[inline(always)]
+        #[inline]
         pub(crate) fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
             f(self.0.get())
         }
 
         /// Calls `f` with a pointer to write through.
-        #[inline(always)]
+        #[inline]
         pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
             f(self.0.get())
         }

@@ -177,17 +177,13 @@ impl Group {
             // SAFETY: nodes from `synced` on lie in generations the chain owns counts of.
             let node = unsafe { &*from };
             // SAFETY: as above; nothing is given back before the walk is over.
-            match unsafe { node.next_owned() } {
-                Some(link) => {
-                    if link.opens_generation {
-                        generations.push(ptr::from_ref(node.generation()));
-                    }
-                    from = link.node;
-                }
-                None => {
-                    generations.push(ptr::from_ref(node.generation()));
-                    break;
-                }
+            let next = unsafe { node.next_owned() };
+            if next.is_none_or(|link| link.opens_generation) {
+                generations.push(ptr::from_ref(node.generation()));
+            }
+            match next {
+                Some(link) => from = link.node,
+                None => break,
             }
         }
         for generation in generations {

@@ -9,7 +9,7 @@ use super::world::{BatchInfo, Log};
 use crate::error::{Error, ErrorKind};
 use crate::index::{Node, Position};
 use crate::sync::epoch::{self, Guard};
-use crate::sync::yield_now;
+use crate::sync::{Arc, yield_now};
 
 impl Chain {
     /// Gives the chain its log: from now on waiting makes durable. Called once, before any wait.
@@ -118,13 +118,15 @@ impl Chain {
                 unsafe { self.group.with_leader(|leader| leader.kept = rest) };
                 // The heir first: its write-out can begin while the others wake up.
                 heir.wake(Woken::Lead);
-                served.into_iter().for_each(|waiter| waiter.wake(Woken::Served));
+                wake_served(served);
                 return;
             }
             // Only tasks are left, if any. They go back on the stack for whoever leads next.
-            rest.iter().for_each(|task| self.group.waiters.push(task));
+            for task in &rest {
+                self.group.waiters.push(task);
+            }
             self.group.give_up();
-            served.into_iter().for_each(|waiter| waiter.wake(Woken::Served));
+            wake_served(served);
             if self.group.waiters.is_empty() {
                 return;
             }
@@ -184,6 +186,12 @@ impl Chain {
         }
         self.group.publish(leader, to, &epoch::pin());
         true
+    }
+}
+
+fn wake_served(served: Vec<Arc<Waiter>>) {
+    for waiter in served {
+        waiter.wake(Woken::Served);
     }
 }
 

@@ -14,7 +14,7 @@ pub(super) struct Waiter {
     /// [`WAITING`], then once [`SERVED`] or [`LEAD`].
     state: AtomicU32,
     /// The waiter below on the stack. Written before a push, read by who takes the stack.
-    next: UnsafeCell<*const Waiter>,
+    next: UnsafeCell<*const Self>,
     sleeper: Sleeper,
 }
 

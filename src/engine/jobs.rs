@@ -29,6 +29,9 @@ use crate::sync::{Arc, Ordering, epoch};
 use super::core::{Core, State};
 use super::tables::{FileSet, SealedFile, Tables};
 
+/// How many times the L0 files that start a fold there may be before flushes wait for it.
+const UNFOLDED_TIMES: usize = 3;
+
 /// How sparse the table of revisions and times is: at most this many entries are kept.
 const TIMES_MAX: usize = 4096;
 
@@ -80,15 +83,17 @@ impl Core {
             return Ok(false);
         }
         let tables = self.shared.tables();
-        let oldest = tables.frozen().next().cloned();
-        if let Some(generation) = oldest {
+        let limits = self.limits();
+        let unfolded = tables.files.l0.len();
+        // A flush makes room in memory at once, so it goes first; but a writer that is faster than
+        // this thread must not keep it from folding for ever. Then the writer waits.
+        if unfolded < limits.l0_files_max.saturating_mul(UNFOLDED_TIMES)
+            && let Some(generation) = tables.frozen().next().cloned()
+        {
             self.flush_generation(&generation)?;
             return Ok(true);
         }
-        if depth == Depth::Folding {
-            return Ok(false);
-        }
-        if tables.files.l0.len() >= self.limits().l0_files_max {
+        if depth == Depth::Merging && unfolded >= limits.l0_files_max {
             self.fold_all()?;
             return Ok(true);
         }
@@ -202,7 +207,11 @@ impl Core {
     }
 
     fn join_some_events(&self, files: &FileSet, keep: u64) -> Result<bool> {
-        let bytes: Vec<u64> = files.events.iter().map(|file| file.meta().bytes).collect();
+        // Before compression, as the size at which files are cut counts what is still to be
+        // compressed: files that were cut because they were full must not look small, or joining
+        // them would give as many again, for ever.
+        let raw = |meta: &FileMeta| meta.bytes.max(meta.value_bytes + meta.entries * 32);
+        let bytes: Vec<u64> = files.events.iter().map(|file| raw(file.meta())).collect();
         let Some(run) = events_to_join(&bytes, &self.limits()) else { return Ok(false) };
         let segments = open_all(files.events.get(run).unwrap_or_default())?;
         let host = Busy { core: self, depth: Depth::Merging };

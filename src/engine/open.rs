@@ -131,7 +131,6 @@ fn make_new(
     let recovered = Recovered {
         last_seq: manifest.flushed_seq,
         last_revision: manifest.flushed_revision,
-        last_time: manifest.flushed_time,
         files: Vec::new(),
         next_number: 1,
         torn: None,

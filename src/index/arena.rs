@@ -41,7 +41,7 @@ struct Chunk {
     /// Sum of the sizes of the chunks before this one.
     before: usize,
     used: AtomicUsize,
-    next: AtomicPtr<Chunk>,
+    next: AtomicPtr<Self>,
 }
 
 // SAFETY: chunks are shared through atomics only, and the memory handed out belongs to the caller.

@@ -36,6 +36,12 @@ fn spawn(store: &Fixture, run: impl FnOnce(Fixture) + 'static) -> thread::JoinHa
     thread::spawn(move || run(store))
 }
 
+fn join(others: impl IntoIterator<Item = thread::JoinHandle<()>>) {
+    for other in others {
+        other.join().expect("no panic");
+    }
+}
+
 /// Checks the store, and that the keys were written at these revisions.
 fn verify(store: &Fixture, expected: &[(&str, &[u64])]) {
     store.chain.wait_durable(store.chain.applied()).expect("a log that does not fail");
@@ -73,7 +79,7 @@ fn loom_three_linkers() {
         });
         let ordered = store.order(&plan([put("a", "2")]));
         assert!(store.chain.applied() >= ordered.position, "read your writes");
-        others.into_iter().for_each(|other| other.join().expect("no panic"));
+        join(others);
         assert_eq!(store.chain.applied().revision, 5);
         verify(&store, &[]);
     });
@@ -292,7 +298,7 @@ fn loom_three_wait() {
             })
         });
         store.chain.wait_durable(second).expect("a log that does not fail");
-        others.into_iter().for_each(|other| other.join().expect("no panic"));
+        join(others);
         store.verify();
     });
 }

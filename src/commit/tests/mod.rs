@@ -9,13 +9,14 @@ mod loom;
 mod model;
 #[cfg(all(feature = "shuttle", not(feature = "loom")))]
 mod shuttle;
+#[cfg(all(unix, not(any(feature = "loom", feature = "shuttle"))))]
+mod speed;
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
 mod stress;
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
 mod sync;
 
 use std::collections::BTreeMap;
-use std::fmt::Debug;
 
 use annals_format::StoreId;
 use annals_format::frame::{Binding, Frame, Op, SPACE_USER};
@@ -26,7 +27,7 @@ use super::{
     WriteKind,
 };
 use crate::error::{Error, Result};
-use crate::index::{Generation, GenerationSize, Lookup, Newest, Position, Stub, Version};
+use crate::index::{Generation, GenerationSize, KeyNode, Lookup, Newest, Position, Stub, Version};
 use crate::sync::plain::{AtomicI64, AtomicU64, Mutex, Ordering, lock};
 use crate::sync::{Arc, epoch};
 
@@ -75,7 +76,7 @@ impl Below for Small {
     fn newest(&self, key: &[u8], generation: u64) -> Result<Option<Stub>> {
         let generations = lock(&self.generations).clone();
         for older in generations.iter().rev().filter(|older| older.id() < generation) {
-            match older.find(key).map_or(Newest::Unknown, |node| node.newest()) {
+            match older.find(key).map_or(Newest::Unknown, KeyNode::newest) {
                 Newest::Known(stub) => return Ok(Some(stub)),
                 Newest::Absent => return Ok(None),
                 Newest::Unknown => {}
@@ -85,10 +86,13 @@ impl Below for Small {
     }
 }
 
+/// A batch as it was logged.
+type Batch = (BatchInfo, Vec<Vec<u8>>);
+
 /// A log in memory that may fail.
 #[derive(Clone, Debug, Default)]
 pub(super) struct VectorLog {
-    pub(super) batches: Arc<Mutex<Vec<(BatchInfo, Vec<Vec<u8>>)>>>,
+    pub(super) batches: Arc<Mutex<Vec<Batch>>>,
     /// Appends left before one fails; `None` never fails.
     pub(super) fail_after: Arc<Mutex<Option<usize>>>,
     /// How long an append takes, microseconds.
@@ -369,8 +373,12 @@ impl Random {
     pub(super) fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
+
+    pub(super) fn one_of<'a, T>(&mut self, items: &'a [T]) -> &'a T {
+        &items[usize::try_from(self.below(items.len() as u64)).expect("an index")]
+    }
 }
 
-pub(super) fn is_conflict<T: Debug>(result: Result<T, OrderError>) -> bool {
-    matches!(result, Err(OrderError::Conflict))
+pub(super) fn is_conflict(result: Result<Ordered, OrderError>) -> bool {
+    result.is_err_and(|error| matches!(error, OrderError::Conflict))
 }

@@ -101,13 +101,19 @@ impl Scheduler for Parking {
         if is_yielding && choice.len() > 1 {
             choice.retain(|id| Some(*id) != current);
         }
-        let chosen = choice[self.random.below(choice.len() as u64) as usize];
+        let chosen = *self.random.one_of(&choice);
         self.taken += usize::from(is_victim(&chosen));
         Some(chosen)
     }
 
     fn next_u64(&mut self) -> u64 {
         self.random.next()
+    }
+}
+
+fn join(others: impl IntoIterator<Item = thread::JoinHandle<()>>) {
+    for other in others {
+        other.join().expect("no panic");
     }
 }
 
@@ -150,7 +156,7 @@ fn others_finish(size: GenerationSize, victim: fn(&Fixture)) -> Board {
                 })
             })
             .collect();
-        others.into_iter().for_each(|other| other.join().expect("no panic"));
+        join(others);
         parked.join().expect("no panic");
         store.chain.wait_durable(store.chain.applied()).expect("a log that does not fail");
         let keys = store.verify();
@@ -212,7 +218,7 @@ fn shuttle_a_parked_mutex_holder_is_caught() {
         let victim = work(Arc::clone(&counter), None);
         let others: Vec<_> =
             (0..OTHERS).map(|_| work(Arc::clone(&counter), Some(board.clone()))).collect();
-        others.into_iter().for_each(|other| other.join().expect("no panic"));
+        join(others);
         victim.join().expect("no panic");
         assert_eq!(*counter.lock().expect("no panic"), 9);
     });

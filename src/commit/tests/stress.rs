@@ -115,9 +115,13 @@ fn transactions_are_visible_wholly_or_not_at_all() {
                 assert!(durable <= applied);
             }
         });
-        writers.into_iter().for_each(|writer| writer.join().expect("no panic"));
+        for writer in writers {
+            writer.join().expect("no panic");
+        }
         stop.store(true, Ordering::Relaxed);
-        readers.into_iter().for_each(|reader| reader.join().expect("no panic"));
+        for reader in readers {
+            reader.join().expect("no panic");
+        }
     });
     store.chain.wait_durable(store.chain.applied()).expect("a log that does not fail");
     store.verify();
