@@ -96,19 +96,14 @@
 //! * A lease has no clock here: whoever keeps one calls [`Store::lease_revoke`].
 
 pub mod clock;
-#[allow(dead_code, unused_imports, reason = "the engine that uses it is still to come")]
 mod commit;
-#[allow(dead_code, unused_imports, reason = "the store that uses it is still to come")]
 mod engine;
 mod error;
-#[allow(dead_code, unused_imports, reason = "the engine that uses it is still to come")]
 mod index;
 pub mod kv;
 mod manifest;
 mod options;
-#[allow(dead_code, reason = "the store that uses it is still to come")]
 mod reclaim;
-#[allow(dead_code, unused_imports, reason = "the engine that reads segments is still to come")]
 mod segment;
 mod sync;
 pub mod vfs;

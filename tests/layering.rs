@@ -53,9 +53,18 @@ fn sources() -> Vec<(PathBuf, String)> {
         .collect()
 }
 
-/// The part of a file that ships: everything before its first in-file test module.
+/// The part of a file that ships: everything before its first in-file test module. (A line
+/// `mod tests;` near the top of a file does not end it.)
 fn shipped(text: &str) -> &str {
-    text.find("#[cfg(test)]").map_or(text, |at| &text[..at])
+    let mut from = 0;
+    while let Some(at) = text[from..].find("#[cfg(test)]\nmod ").map(|at| from + at) {
+        let line = text[at..].lines().nth(1).unwrap_or("");
+        if line.trim_end().ends_with('{') {
+            return &text[..at];
+        }
+        from = at + 1;
+    }
+    text
 }
 
 fn is_test_file(path: &Path) -> bool {

@@ -52,6 +52,7 @@ impl Snapshot<'_> {
     }
 
     /// Number of the generation that was current.
+    #[cfg(test)]
     pub(crate) fn generation(&self) -> u64 {
         self.node.generation().id()
     }

@@ -93,7 +93,7 @@ mod ticket;
 mod waiter;
 mod world;
 
-pub(crate) use chain::{Chain, Snapshot};
-pub(crate) use plan::{Footprint, OrderError, Ordered, Plan, Write, WriteKind};
+pub(crate) use chain::Chain;
+pub(crate) use plan::{Footprint, OrderError, Plan, Write, WriteKind};
 pub(crate) use ticket::Ticket;
 pub(crate) use world::{BatchInfo, Below, Log, World};

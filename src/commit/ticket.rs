@@ -37,11 +37,6 @@ impl Chain {
 }
 
 impl Ticket {
-    /// What the ticket waits for.
-    pub(crate) fn position(&self) -> Position {
-        self.position
-    }
-
     /// Blocks until the position is durable, leading the write-out if nobody else does.
     ///
     /// # Errors

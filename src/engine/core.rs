@@ -1,6 +1,6 @@
 //! The engine's parts, and the revisions everything turns on.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::commit::Chain;
 use crate::error::{Error, ErrorKind, Result};
@@ -141,11 +141,6 @@ impl Core {
     /// The oldest revision that somebody may ask for; what is below may go.
     pub(super) fn keep(&self) -> u64 {
         self.pins.keep(|| self.compacted())
-    }
-
-    /// The directory.
-    pub(super) fn path(&self) -> &Path {
-        &self.path
     }
 
     /// Fails once the store has been closed.

@@ -49,12 +49,11 @@ use self::core::Core;
 use self::worker::Worker;
 
 pub(crate) use crate::commit::{Footprint, Plan, Ticket, Write, WriteKind};
-pub(crate) use crate::index::Position;
 pub use check::{CheckReport, TornTail, check};
 pub(crate) use diff::Diff;
 pub(crate) use history::History;
 pub(crate) use log::Log;
-pub(crate) use record::{Difference, Event, HistoryRecord, Record, Transaction};
+pub(crate) use record::{Difference, HistoryRecord, Record, Transaction};
 pub use report::{DroppedTail, OpenReport};
 pub(crate) use scan::Scan;
 pub use stats::{FileStats, Stats};
@@ -115,16 +114,6 @@ impl Engine {
         self.0.close()
     }
 
-    /// How it was opened.
-    pub(crate) fn options(&self) -> &Options {
-        &self.0.core.options
-    }
-
-    /// The directory.
-    pub(crate) fn path(&self) -> &Path {
-        self.0.core.path()
-    }
-
     /// The newest visible state.
     ///
     /// # Errors
@@ -169,11 +158,6 @@ impl Engine {
         self.0.core.compacted()
     }
 
-    /// Counts the opens that followed no clean close, from 1.
-    pub(crate) fn incarnation(&self) -> u64 {
-        lock(&self.0.core.state).manifest.incarnation
-    }
-
     /// The newest visible revision that is not later than a time, in microseconds since the epoch.
     ///
     /// # Errors
@@ -198,11 +182,6 @@ impl Engine {
         self.0.core.check_open()?;
         let chain = &self.0.core.chain;
         chain.wait_durable(chain.applied())
-    }
-
-    /// Asks the background thread, if there is one, to make durable what nobody waits for.
-    pub(crate) fn request_sync(&self) {
-        self.0.core.shared.ring();
     }
 
     /// Does one piece of background work. Answers whether there was any.

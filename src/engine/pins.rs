@@ -44,6 +44,7 @@ pub(super) struct Pin {
     pins: Arc<Pins>,
     chunk: usize,
     slot: usize,
+    #[cfg(test)]
     revision: u64,
 }
 
@@ -62,7 +63,13 @@ impl Pins {
     ) -> Result<Pin, u64> {
         debug_assert!(revision > 0, "revisions begin with 1");
         let (chunk, slot) = self.take(revision);
-        let pin = Pin { pins: Arc::clone(self), chunk, slot, revision };
+        let pin = Pin {
+            pins: Arc::clone(self),
+            chunk,
+            slot,
+            #[cfg(test)]
+            revision,
+        };
         fence(Ordering::SeqCst);
         let compacted = compacted();
         if compacted > revision { Err(compacted) } else { Ok(pin) }
@@ -127,10 +134,6 @@ impl Chunk {
 }
 
 impl Pin {
-    /// The pinned revision.
-    pub(super) fn revision(&self) -> u64 {
-        self.revision
-    }
 }
 
 impl Drop for Pin {
@@ -186,7 +189,7 @@ mod tests {
         for _ in 0..2 {
             let held: Vec<Pin> =
                 (1..=200).map(|revision| pins.pin(revision, || 0).expect("pinned")).collect();
-            assert_eq!(held[7].revision(), 8);
+            assert_eq!(held[7].revision, 8);
             let mut pinned: Vec<u64> = pins.pinned().collect();
             pinned.sort_unstable();
             assert_eq!(pinned, (1..=200).collect::<Vec<_>>());
@@ -213,7 +216,7 @@ mod tests {
                     let revision = compacted.load(Ordering::Acquire) + 1;
                     if let Ok(pin) = pins.pin(revision, || compacted.load(Ordering::Acquire)) {
                         for _ in 0..3 {
-                            assert!(kept.load(Ordering::Acquire) <= pin.revision());
+                            assert!(kept.load(Ordering::Acquire) <= pin.revision);
                         }
                     }
                 }

@@ -64,11 +64,6 @@ impl Tables {
         Self { generations: Arc::clone(&self.generations), files }
     }
 
-    /// The generation that takes the writes.
-    pub(super) fn current(&self) -> Option<&Arc<Generation>> {
-        self.generations.first()
-    }
-
     /// The frozen generations, oldest first: the order in which they are flushed.
     pub(super) fn frozen(&self) -> impl DoubleEndedIterator<Item = &Arc<Generation>> {
         self.generations.iter().skip(1).rev()

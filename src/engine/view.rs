@@ -121,6 +121,7 @@ impl View {
     ///
     /// # Errors
     /// `Compacted` if `revision` is below the watermark.
+    #[cfg(test)]
     pub(crate) fn previous(&self, key: &[u8], revision: u64) -> Result<Option<Record>> {
         let pinned = Self::within(&self.core, revision, self.position)?;
         let guard = epoch::pin();

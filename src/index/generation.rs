@@ -164,6 +164,7 @@ impl Generation {
     }
 
     /// The position the generation begins after.
+    #[cfg(test)]
     pub(crate) fn first(&self) -> Position {
         self.root().position()
     }
@@ -175,6 +176,7 @@ impl Generation {
     }
 
     /// Whether the chain has gone on to the next generation, so that nothing is added any more.
+    #[cfg(test)]
     pub(crate) fn is_frozen(&self) -> bool {
         !self.last.load(Ordering::Acquire).is_null()
     }
@@ -185,13 +187,9 @@ impl Generation {
     }
 
     /// Distinct keys.
+    #[cfg(test)]
     pub(crate) fn key_count(&self) -> usize {
         self.keys.load(Ordering::Relaxed)
-    }
-
-    /// How much the generation can take.
-    pub(crate) fn size(&self) -> GenerationSize {
-        self.size
     }
 
     /// A value of this generation: copied if it is short, else shared, keeping the generation.

@@ -132,6 +132,7 @@ impl KeyNode {
     }
 
     /// The newest version, of this generation or, as a stub, of an older structure.
+    #[cfg(test)]
     pub(crate) fn newest(&self) -> Newest {
         self.newest_at(u64::MAX)
     }

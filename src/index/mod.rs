@@ -40,6 +40,6 @@ mod version;
 
 pub(crate) use generation::{Full, Generation, GenerationSize, Transaction};
 pub(crate) use key::{KeyNode, Lookup, Newest};
-pub(crate) use node::{Change, FrameCursor, FrameRef, Link, Node, Place, Position};
+pub(crate) use node::{FrameCursor, FrameRef, Link, Node, Place, Position};
 pub(crate) use ordered::KeyCursor;
 pub(crate) use version::{Bound, Stub, Version};

@@ -12,7 +12,6 @@
 //! The first node of each generation, its *root*, carries no transaction: it takes the position of
 //! the last node of the generation before, and linking it is the generation switch.
 
-use std::marker::PhantomData;
 use std::ptr;
 
 use annals_format::frame::{self, Binding};
@@ -289,21 +288,15 @@ impl<'a> FrameRef<'a> {
     pub(crate) fn changes(self) -> impl ExactSizeIterator<Item = Change<'a>> {
         self.node.changes()
     }
-
-    /// The watermark it sets; 0 for none.
-    pub(crate) fn compact(self) -> u64 {
-        self.node.compact()
-    }
 }
 
 /// A place among the transactions of one generation, which it keeps alive.
 #[derive(Clone, Debug)]
 pub(crate) struct FrameCursor {
-    generation: Arc<Generation>,
+    /// Keeps alive what `node` points into; references given out live as long as the borrow.
+    _generation: Arc<Generation>,
     /// The last transaction given out, or the root.
     node: *const Node,
-    /// The cursor gives out references that live as long as the borrow of it.
-    marker: PhantomData<Arc<Generation>>,
 }
 
 // SAFETY: the pointer leads into the generation that the cursor keeps alive, which is `Sync`.
@@ -314,18 +307,7 @@ unsafe impl Sync for FrameCursor {}
 impl FrameCursor {
     pub(super) fn new(generation: Arc<Generation>) -> Self {
         let node = ptr::from_ref(generation.root());
-        Self { generation, node, marker: PhantomData }
-    }
-
-    /// The generation the cursor walks.
-    pub(crate) fn generation(&self) -> &Arc<Generation> {
-        &self.generation
-    }
-
-    /// Position of the last transaction given out; before the first, the position the generation
-    /// began at.
-    pub(crate) fn position(&self) -> Position {
-        self.here().position()
+        Self { _generation: generation, node }
     }
 
     /// The next transaction with a seq of at most `upto`, which must be applied (or durable). `None`

@@ -91,6 +91,7 @@ impl Ordered {
     }
 
     /// The node with the highest key.
+    #[cfg(test)]
     pub(super) fn last(&self) -> Option<&KeyNode> {
         self.last_where(|_| true)
     }
@@ -224,6 +225,7 @@ impl KeyCursor {
     }
 
     /// Goes to the highest key.
+    #[cfg(test)]
     pub(crate) fn seek_last(&mut self) {
         self.node = or_null(self.generation.ordered().last());
     }

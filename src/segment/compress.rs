@@ -93,6 +93,7 @@ impl Dictionary {
         Self { ready: DDict::try_create(content), content: content.to_vec() }
     }
 
+    #[cfg(test)]
     pub(super) fn content(&self) -> &[u8] {
         &self.content
     }

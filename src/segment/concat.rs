@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use annals_format::entry::EntryRef;
-use bytes::Bytes;
 
 use super::cursor::Cursor;
 use super::merge::EntryCursor;
-use super::reader::{Caching, Entry, Segment};
+#[cfg(test)]
+use super::reader::Entry;
+use super::reader::{Caching, Segment};
 use crate::error::Result;
 
 /// Walks segments of one kind that are sorted by key and do not overlap; only the one it is in is
@@ -24,6 +25,7 @@ pub(crate) struct ConcatCursor {
 
 impl ConcatCursor {
     /// A cursor at no entry.
+    #[cfg(test)]
     pub(crate) fn new(segments: Arc<[Arc<Segment>]>) -> Self {
         Self { segments, caching: Caching::Keep, at: None }
     }
@@ -34,6 +36,7 @@ impl ConcatCursor {
     }
 
     /// Goes to the first entry at or after (`key`, `at`).
+    #[cfg(test)]
     pub(crate) fn seek(&mut self, key: &[u8], at: u64) -> Result<()> {
         let mut index =
             self.segments.partition_point(|segment| segment.meta().last_key.as_slice() < key);
@@ -57,6 +60,7 @@ impl ConcatCursor {
     }
 
     /// Goes to the last entry.
+    #[cfg(test)]
     pub(crate) fn seek_last(&mut self) -> Result<()> {
         let Some(last) = self.segments.len().checked_sub(1) else { return Ok(()) };
         self.open(last);
@@ -65,6 +69,7 @@ impl ConcatCursor {
     }
 
     /// Goes to the last entry of the last key before `key`.
+    #[cfg(test)]
     pub(crate) fn seek_before(&mut self, key: &[u8]) -> Result<()> {
         let first_at_or_after =
             self.segments.partition_point(|segment| segment.meta().first_key.as_slice() < key);
@@ -87,6 +92,7 @@ impl ConcatCursor {
     }
 
     /// Goes to the entry before.
+    #[cfg(test)]
     pub(crate) fn prev(&mut self) -> Result<()> {
         if self.entry().is_none() {
             return Ok(());
@@ -100,12 +106,8 @@ impl ConcatCursor {
         self.at.as_ref()?.1.entry()
     }
 
-    /// The value of the entry it is at; not copied.
-    pub(crate) fn value(&self) -> Bytes {
-        self.at.as_ref().map_or_else(Bytes::new, |(_, cursor)| cursor.value())
-    }
-
     /// The entry it is at, owned: the key is copied, the value is not.
+    #[cfg(test)]
     pub(crate) fn to_entry(&self) -> Option<Entry> {
         self.at.as_ref()?.1.to_entry()
     }
@@ -139,6 +141,7 @@ impl ConcatCursor {
     }
 
     /// While the cursor is before the start of its segment, goes to the end of the one before.
+    #[cfg(test)]
     fn skip_backward(&mut self) -> Result<()> {
         while let Some((index, cursor)) = &self.at {
             let index = *index;
@@ -159,10 +162,6 @@ impl ConcatCursor {
 impl EntryCursor for ConcatCursor {
     fn entry(&self) -> Option<EntryRef<'_>> {
         self.entry()
-    }
-
-    fn value(&self) -> Bytes {
-        self.value()
     }
 
     fn next(&mut self) -> Result<()> {

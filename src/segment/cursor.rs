@@ -9,7 +9,9 @@ use annals_format::page::Handle;
 use bytes::Bytes;
 
 use super::merge::EntryCursor;
-use super::reader::{Caching, Entry, LastBase, Opened, Segment, Version};
+#[cfg(test)]
+use super::reader::{Entry, Version};
+use super::reader::{Caching, LastBase, Opened, Segment};
 use super::tree::Path;
 use crate::error::Result;
 
@@ -170,6 +172,7 @@ impl Cursor {
     }
 
     /// The entry it is at, owned: the key is copied, the value is not.
+    #[cfg(test)]
     pub(crate) fn to_entry(&self) -> Option<Entry> {
         let entry = self.entry()?;
         let key = Bytes::copy_from_slice(entry.key);
@@ -306,10 +309,6 @@ impl Position {
 impl EntryCursor for Cursor {
     fn entry(&self) -> Option<EntryRef<'_>> {
         self.entry()
-    }
-
-    fn value(&self) -> Bytes {
-        self.value()
     }
 
     fn next(&mut self) -> Result<()> {

@@ -2,7 +2,6 @@
 
 use annals_format::block::compare;
 use annals_format::entry::EntryRef;
-use bytes::Bytes;
 
 use crate::error::Result;
 
@@ -10,9 +9,6 @@ use crate::error::Result;
 pub(crate) trait EntryCursor {
     /// The entry it is at; `None` at the end.
     fn entry(&self) -> Option<EntryRef<'_>>;
-
-    /// The value of that entry, sharing memory where it can.
-    fn value(&self) -> Bytes;
 
     /// Goes to the next entry.
     fn next(&mut self) -> Result<()>;
@@ -37,11 +33,6 @@ impl MergeCursor {
         merge
     }
 
-    /// Which source, counted from 0, the entry comes from.
-    pub(crate) fn source(&self) -> Option<usize> {
-        self.current
-    }
-
     fn choose(&mut self) {
         let mut best: Option<(usize, EntryRef<'_>)> = None;
         for (index, source) in self.sources.iter().enumerate() {
@@ -64,10 +55,6 @@ impl MergeCursor {
 impl EntryCursor for MergeCursor {
     fn entry(&self) -> Option<EntryRef<'_>> {
         self.source_at()?.entry()
-    }
-
-    fn value(&self) -> Bytes {
-        self.source_at().map_or_else(Bytes::new, EntryCursor::value)
     }
 
     fn next(&mut self) -> Result<()> {

@@ -31,12 +31,13 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use annals_format::entry::EntryRef;
 pub(crate) use cache::BlockCache;
 pub(crate) use concat::ConcatCursor;
 pub(crate) use context::SegmentContext;
 pub(crate) use cursor::Cursor;
 pub use inspect::{BlockInfo, PageInfo};
 pub(crate) use merge::{EntryCursor, MergeCursor};
-pub(crate) use reader::{Entry, Segment, Version};
+#[cfg(test)]
+pub(crate) use reader::Entry;
+pub(crate) use reader::{Segment, Version};
 pub(crate) use writer::{NewSegment, SegmentWriter};

@@ -25,6 +25,7 @@ use crate::vfs::{Access, File, Map};
 
 /// One version of one key, owning what it refers to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg(test)]
 pub(crate) struct Entry {
     /// The internal key.
     pub(crate) key: Bytes,
@@ -69,6 +70,7 @@ impl Version {
     }
 }
 
+#[cfg(test)]
 impl Entry {
     /// The same, borrowed.
     pub(crate) fn as_ref(&self) -> EntryRef<'_> {
@@ -178,6 +180,7 @@ impl Segment {
     }
 
     /// As [`find`](Self::find), with the key.
+    #[cfg(test)]
     pub(crate) fn get(&self, key: &[u8], at: u64) -> Result<Option<Entry>> {
         let found = self.find(key, at)?;
         Ok(found.map(|version| Entry { key: Bytes::copy_from_slice(key), version }))
@@ -195,6 +198,7 @@ impl Segment {
     }
 
     /// The dictionary of the file's blocks, for use in the next file of its kind.
+    #[cfg(test)]
     pub(crate) fn dictionary(&self) -> Result<Option<Vec<u8>>> {
         let dictionary = self.opened()?.dictionary()?;
         Ok(dictionary.map(|dictionary| dictionary.content().to_vec()))

@@ -214,6 +214,7 @@ impl SegmentWriter {
     }
 
     /// Entries added so far.
+    #[cfg(test)]
     pub(crate) fn entries(&self) -> u64 {
         self.counts.entries
     }

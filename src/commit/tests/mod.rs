@@ -23,9 +23,10 @@ use annals_format::frame::{Binding, Frame, Op, SPACE_USER};
 use bytes::Bytes;
 
 use super::{
-    BatchInfo, Below, Chain, Footprint, Log, OrderError, Ordered, Plan, Snapshot, World, Write,
-    WriteKind,
+    BatchInfo, Below, Chain, Footprint, Log, OrderError, Plan, World, Write, WriteKind,
 };
+use crate::commit::chain::Snapshot;
+use crate::commit::plan::Ordered;
 use crate::error::{Error, Result};
 use crate::index::{Generation, GenerationSize, KeyNode, Lookup, Newest, Position, Stub, Version};
 use crate::sync::plain::{AtomicI64, AtomicU64, Mutex, Ordering, lock};

@@ -14,7 +14,7 @@ mod write;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::engine::OpenReport;
+use crate::engine::{OpenReport, Stats};
 use crate::error::Result;
 use crate::options::Options;
 use crate::sync::plain::{AtomicI64, AtomicU64, Ordering};
@@ -207,6 +207,21 @@ impl Store {
     /// As [`Store::run_background`].
     pub fn reorganise(&self) -> Result<()> {
         self.engine.reorganise()
+    }
+
+    /// Figures about the store as it is now: revisions, memory, files, and what has been done since
+    /// it was opened. Reads no file.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir().expect("a temporary directory");
+    /// let store = annals::Store::open(directory.path())?;
+    /// store.put("/a", "1")?;
+    /// let stats = store.stats();
+    /// assert_eq!((stats.revision, stats.durable_revision, stats.incarnation), (2, 2, 1));
+    /// # Ok::<(), annals::Error>(())
+    /// ```
+    pub fn stats(&self) -> Stats {
+        self.engine.stats()
     }
 
     /// The current revision, as [`Store::latest`] would see it; 1 for a fresh store.

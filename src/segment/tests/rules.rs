@@ -4,7 +4,7 @@ use annals_format::FileKind;
 use annals_format::block::Encoding;
 
 use super::*;
-use crate::segment::EntryRef;
+use annals_format::entry::EntryRef;
 
 fn blocks(segment: &Arc<Segment>) -> Vec<crate::segment::BlockInfo> {
     let mut blocks = Vec::new();
