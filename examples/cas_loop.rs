@@ -6,6 +6,8 @@
 //!
 //! Run with `cargo run --example cas_loop`.
 
+#![allow(clippy::expect_used, clippy::print_stdout, reason = "an example prints what it shows")]
+
 use annals::{KeyValue, Result, Store, get, mod_revision, put};
 
 const KEY: &str = "/configmaps/foo";

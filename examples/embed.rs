@@ -2,6 +2,8 @@
 //!
 //! Run with `cargo run --example embed`.
 
+#![allow(clippy::expect_used, clippy::print_stdout, reason = "an example prints what it shows")]
+
 use annals::{Result, Store};
 
 fn main() -> Result<()> {

@@ -3,6 +3,8 @@
 //!
 //! Run with `cargo run --example time_travel`.
 
+#![allow(clippy::expect_used, clippy::print_stdout, reason = "an example prints what it shows")]
+
 use annals::{Diff, Result, Store, delete, put};
 
 /// One day, in the microseconds in which transactions count time.

@@ -104,7 +104,6 @@ mod error;
 #[allow(dead_code, unused_imports, reason = "the engine that uses it is still to come")]
 mod index;
 pub mod kv;
-#[allow(dead_code, reason = "the engine that uses it is still to come")]
 mod manifest;
 mod options;
 #[allow(dead_code, reason = "the store that uses it is still to come")]
@@ -113,12 +112,11 @@ mod reclaim;
 mod segment;
 mod sync;
 pub mod vfs;
-#[allow(dead_code, unused_imports, reason = "the engine that uses it is still to come")]
 mod wal;
 
 #[doc(hidden)]
 pub use crate::engine::inspect;
-pub use crate::engine::{CheckReport, DroppedTail, OpenReport, TornTail, check};
+pub use crate::engine::{CheckReport, DroppedTail, FileStats, OpenReport, Stats, TornTail, check};
 pub use crate::error::{Corruption, Effect, Error, ErrorKind, Result};
 pub use crate::kv::{
     AsKeyRange, Change, ChangeKind, Commit, CommitOptions, Compare, CompareResult, CompareTarget,

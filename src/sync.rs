@@ -3,18 +3,16 @@
 //! The lock-free core (`index`, `commit`) takes its primitives from here, so that the same source
 //! runs on the machine, under [loom](https://docs.rs/loom) (every interleaving and every value the
 //! memory model lets a load return) and under [shuttle](https://docs.rs/shuttle) (random schedules
-//! of whole threads). The features `loom` and `shuttle` choose; both are for this crate's own tests,
-//! and with either of them only the rooms up to `commit` are compiled.
+//! of whole threads). The features `loom` and `shuttle` choose; both are for this crate's own tests.
 //!
 //! [`plain`] is always the standard library: for rooms that are not model-checked (the file system
 //! simulators, the clock), whose objects may live longer than one run of a model.
 //!
-//! [`epoch`] is crossbeam's epoch reclamation. Under a model checker a pin does nothing, and what
-//! was retired is kept until its chain is dropped.
+//! [`epoch`] is crossbeam's epoch reclamation.
 
 /// Atomics and locks that are never replaced by a model checker's.
 pub(crate) mod plain {
-    pub(crate) use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
+    pub(crate) use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
     pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
     /// Locks, ignoring that another thread may have panicked while it held the lock: the data
@@ -27,6 +25,7 @@ pub(crate) mod plain {
 /// Reference counts are not model-checked: they are the standard library's in every build.
 pub(crate) use std::sync::Arc;
 pub(crate) use std::sync::atomic::{Ordering, fence};
+pub(crate) use std::thread::yield_now;
 
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
 mod imp {
@@ -47,13 +46,13 @@ mod imp {
         }
 
         /// Calls `f` with a pointer to read through.
-        #[inline(always)]
+        #[inline]
         pub(crate) fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
             f(self.0.get())
         }
 
         /// Calls `f` with a pointer to write through.
-        #[inline(always)]
+        #[inline]
         pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
             f(self.0.get())
         }
@@ -102,18 +101,9 @@ pub(crate) use imp::{
 };
 
 /// Epoch pins: what a pinned thread can reach is not freed before it unpins.
+///
+/// In every build crossbeam's own: the threads of a model all run on one thread of the system, which
+/// is pinned while any of them is. What they retire is kept until their chain is dropped.
 pub(crate) mod epoch {
-    #[cfg(not(any(feature = "loom", feature = "shuttle")))]
     pub(crate) use crossbeam_epoch::{Guard, pin};
-
-    /// A pin that does nothing: under a model checker nothing is freed while a chain lives.
-    #[cfg(any(feature = "loom", feature = "shuttle"))]
-    #[derive(Debug)]
-    pub(crate) struct Guard(());
-
-    /// Pins nothing.
-    #[cfg(any(feature = "loom", feature = "shuttle"))]
-    pub(crate) fn pin() -> Guard {
-        Guard(())
-    }
 }

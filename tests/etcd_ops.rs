@@ -10,6 +10,12 @@
 //! lease (leases here have no clock), the answers about absent leases (an absent lease is an error
 //! or `None` here, "0 seconds left" there), the codes and texts of errors.
 
+#![allow(
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "a test stops where it fails, and says what it skipped"
+)]
+
 mod recorded;
 
 use annals::vfs::MemoryVfs;

@@ -4,6 +4,8 @@
 //! terminal showed. The interesting line is the read of a deleted key at an old revision: it finds
 //! the old version, and its header has the *current* revision.
 
+#![allow(clippy::expect_used, reason = "a test stops where it fails")]
+
 use annals::{RangeRequest, RangeResponse, Store};
 
 /// Header revision, create revision, mod revision, version, value.

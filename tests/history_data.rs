@@ -6,6 +6,12 @@
 //! within the loaded prefix is checked after loading, after reopening, and, from the compacted
 //! revision on, after compacting. Record n is revision n + 1.
 
+#![allow(
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "a test stops where it fails, and says what it skipped"
+)]
+
 mod recorded;
 
 use annals::{Durability, ErrorKind, Options, Store, View, put};
@@ -180,5 +186,10 @@ fn text(value: &Value, field: &str) -> String {
 }
 
 fn hex(digest: Sha256) -> String {
-    digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    use std::fmt::Write as _;
+    let mut text = String::new();
+    for byte in digest.finalize() {
+        write!(text, "{byte:02x}").expect("a string takes it");
+    }
+    text
 }

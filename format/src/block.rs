@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! block   := header(24) stored(stored_bytes)
-//! stored  := body, or zstd(body)                            as `encoding` says
+//! stored  := body | zstd(body) | zstd(body, prefix)          as `encoding` says
 //! body    := entry* restart_offset:u32{restart_count} restart_count:u32
 //! ```
 //!
@@ -43,6 +43,9 @@ pub enum Encoding {
     Zstd = 1,
     /// One zstd frame over the file's dictionary.
     ZstdDictionary = 2,
+    // 3 is kept for groups of versions that are read without decoding a whole block.
+    /// One zstd frame over the body of an earlier block, as its prefix. See [`BlockHeader::base`].
+    ZstdBase = 4,
 }
 
 /// What stands before a block's stored bytes.
@@ -58,6 +61,9 @@ pub struct BlockHeader {
     pub stored_bytes: u32,
     /// Entries in the body, at least 1.
     pub entry_count: u32,
+    /// With [`Encoding::ZstdBase`] how far before this block its base begins, in bytes; else 0. The
+    /// base is never itself based on another block, so decoding takes at most two steps.
+    pub base_distance: u32,
 }
 
 impl Encoding {
@@ -67,6 +73,7 @@ impl Encoding {
             0 => Some(Self::Raw),
             1 => Some(Self::Zstd),
             2 => Some(Self::ZstdDictionary),
+            4 => Some(Self::ZstdBase),
             _ => None,
         }
     }
@@ -88,7 +95,7 @@ impl BlockHeader {
             field(4, 4, "raw_bytes"),
             field(8, 4, "stored_bytes"),
             field(12, 4, "entry_count"),
-            field(16, 4, "zero"),
+            field(16, 4, "base_distance"),
             field(20, 4, "crc"),
         ],
     };
@@ -103,7 +110,7 @@ impl BlockHeader {
         header.put_u32(self.raw_bytes);
         header.put_u32(self.stored_bytes);
         header.put_u32(self.entry_count);
-        header.put_u32(0);
+        header.put_u32(self.base_distance);
         let crc = seed.crc(offset, &[&header, stored]);
         header.put_u32(crc);
         out.put_bytes(&header);
@@ -133,7 +140,7 @@ impl BlockHeader {
         };
         let (raw_bytes, stored_bytes) = (reader.u32("raw_bytes")?, reader.u32("stored_bytes")?);
         let entry_count = reader.u32("entry_count")?;
-        reader.zeros("zero", 4)?;
+        let base_distance = reader.u32("base_distance")?;
         reader.u32("crc")?;
         let stored = reader.rest();
         if stored.len() as u64 != u64::from(stored_bytes) {
@@ -152,7 +159,20 @@ impl BlockHeader {
             let found = u64::from(entry_count);
             return Err(reader.error_at("entry_count", 12, Problem::Invalid { found }));
         }
-        Ok((Self { kind, encoding, raw_bytes, stored_bytes, entry_count }, stored))
+        if (encoding == Encoding::ZstdBase) != (base_distance != 0) {
+            let found = u64::from(base_distance);
+            return Err(reader.error_at("base_distance", 16, Problem::Invalid { found }));
+        }
+        let header = Self { kind, encoding, raw_bytes, stored_bytes, entry_count, base_distance };
+        Ok((header, stored))
+    }
+
+    /// The length of the block that begins with `bytes`, its header included. To be believed only
+    /// as far as the file reaches: nothing is checked.
+    pub fn block_bytes(bytes: &[u8]) -> Result<u64> {
+        let mut reader = Reader::new(Self::LAYOUT.structure, bytes);
+        reader.bytes("magic", 8)?;
+        Ok(BLOCK_HEADER_BYTES as u64 + u64::from(reader.u32("stored_bytes")?))
     }
 
     /// Compares the checksum of a whole block, as given to [`decode`](Self::decode).

@@ -108,10 +108,11 @@ impl Chain {
     }
 
     pub(super) fn check_poison(&self) -> Result<(), Error> {
-        match self.poison() {
-            None => Ok(()),
-            Some(cause) => Err(ErrorKind::Poisoned { cause }.into()),
+        if !self.group.is_poisoned() {
+            return Ok(());
         }
+        let cause = self.poison().unwrap_or_default();
+        Err(ErrorKind::Poisoned { cause }.into())
     }
 
     pub(super) fn applied_node<'g>(&self, _guard: &'g Guard) -> &'g Node {

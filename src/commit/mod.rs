@@ -1,14 +1,96 @@
-//! Commits.
+//! The commit chain: how transactions get their one order, without a lock.
+//!
+//! # The story
+//!
+//! A store with one global revision has something serial at its heart: two transactions cannot both
+//! be the next. The obvious way is a mutex around "compare, take the next revision, write the log,
+//! insert". It has the log's speed for everybody, and a thread that is descheduled inside it stops
+//! the store for milliseconds. The next idea, a combiner (one thread does the serial part for all
+//! that queue), shares one sync among many but still stops when the combiner stops.
+//!
+//! What must be serial is only this: *which transaction follows the last one*. That is one word.
+//! So the log is built in memory first, as a linked list of nodes, each a whole transaction with its
+//! encoded frame, and the commit is one compare-and-swap of the last node's `next` from null:
+//!
+//! ```text
+//!            durable                    applied          last
+//!               |                          |               |
+//!   root -> node 1 -> node 2 -> ... -> node 7 -> node 8 -> node 9 -> null
+//!                                                                     ^ CAS(null -> mine)
+//! ```
+//!
+//! Everything a node says is fixed *before* that CAS, from the state as of `last`: the seq, the
+//! revision, the time, which head each version replaces, what `create_revision` and `version` it
+//! gives its key. To win the CAS is to have proved that `last` was still the last, so all of it is
+//! right; to lose it changes nothing, and the next attempt looks at what came between. After the
+//! link a node never changes, except for its own `next`, once. This has three consequences:
+//!
+//! * **Anyone can finish it.** Applying a node is one `CAS head: older -> version` for each change.
+//!   All nodes are applied in chain order by whoever comes along, so a head takes each value once,
+//!   and a helper that was asleep for an hour finds a head that is not `older`, or fails its CAS:
+//!   it can be late, but not wrong. A thread that stops anywhere stops nobody. (That is what made
+//!   it necessary to fix `older` before the link: a helper that chose it itself from a stale head
+//!   would drop a committed version.)
+//! * **Aborts cost nothing.** A transaction that finds its footprint changed has taken no revision
+//!   and written no log.
+//! * **The list is the log.** The group sync walks the same nodes and writes their frames, which
+//!   were encoded once, by the threads that made them; flushing and watching walk them too.
+//!
+//! # A commit, step by step
+//!
+//! 1. The caller pins the epoch, takes a [`Snapshot`] of `applied`, evaluates, and comes with a
+//!    [`Plan`]: what to write, and the [`Footprint`] of what it read.
+//! 2. *Prepare* (`order`): find or make each key's node in the current generation; look up in the
+//!    older structures, once per key and generation, what a cold key's newest version was; check the
+//!    footprint a first time, before any memory is taken; encode the frame, in the arena, once.
+//! 3. *Catch up* (`chain`): from `applied` walk to the last node, applying. At each step look at
+//!    `applied` again and jump: otherwise a thread that slept replays 100,000 nodes at the speed at
+//!    which the others link more (the worst commit then takes 0.2 to 0.8 s).
+//! 4. *Validate* as of `last` and *bind*. Points are compared with the heads. Ranges are compared
+//!    with the keys of the nodes linked since the snapshot, each node once: that walk does not jump.
+//! 5. *Link.* Lost: back to 3. Won: apply, move `applied` forward to the node (a loop: when the
+//!    commit returns, it is visible to its own thread), and done, as far as `Buffered` goes.
+//! 6. *Wait* (`lead`, described in `group`): somebody writes everything up to `applied` as one batch.
+//!
+//! # Generations
+//!
+//! When a transaction does not fit into the generation any more, its thread links the root of the
+//! next one, as a node like any other. Whoever walks over it applies it: the old generation is
+//! frozen, the store is told ([`World::switched`]), and from then on keys are resolved anew. A
+//! transaction that was prepared for the old generation sees that `last` lies in another one, and
+//! prepares again. No pointer leads from a newer generation to an older one, so each is freed whole:
+//! the chain holds one count of each from the last durable node's on, and gives it back through the
+//! epoch, so that whoever was walking there can finish.
+//!
+//! # Invariants
+//!
+//! 1. The order of the log is the order of the chain; seqs are dense, and so are revisions.
+//! 2. `durable <= applied <=` the last node. All three only move forward.
+//! 3. A transaction is visible wholly or not at all: readers pin a revision at or below `applied`.
+//! 4. Between prepare and the durability wait there is no I/O, no lock, no wait for another thread,
+//!    no call into user code.
+//! 5. Once a write or sync has failed nothing is published as durable any more, everyone who waits
+//!    gets `OutcomeUnknown`, and later commits `Poisoned`.
+//!
+//! # Memory orderings
+//!
+//! A node is published by the link (`Release`) and reached by `next` (`Acquire`), or through
+//! `applied`, which its applier moved with `Release` after the heads were set. A head is published
+//! by `install` (`Release`) and read with `Acquire`. `applied` must be read with `Acquire`: stale
+//! heads would validate. The sync role is taken and given up by read-modify-writes on one word. No
+//! `SeqCst` is needed. The loom models in `tests/loom.rs` fail when one of these is weakened.
 #![expect(unsafe_code, reason = "walks nodes in arena memory; see the SAFETY notes")]
 
 mod chain;
 mod group;
+mod lead;
 mod order;
 mod plan;
 mod replay;
 #[cfg(test)]
 mod tests;
 mod ticket;
+mod waiter;
 mod world;
 
 pub(crate) use chain::{Chain, Snapshot};

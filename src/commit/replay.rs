@@ -56,16 +56,15 @@ impl Chain {
             ops,
         };
         let node = loop {
-            match self.prepare_replay(last.generation(), frame, &transaction) {
-                Ok(node) => break node,
-                Err(Full) => {
-                    let keys = frame.ops().filter_map(|op| op.op.key().map(<[u8]>::len));
-                    let key_bytes = keys.clone().fold(0, usize::saturating_add);
-                    let least = GenerationSize::for_frame(&size, keys.count(), key_bytes);
-                    self.switch(last, least, &guard);
-                    last = self.catch_up(last, &guard);
-                }
+            let prepared = self.prepare_replay(last.generation(), frame, &transaction);
+            if let Ok(node) = prepared {
+                break node;
             }
+            let keys = frame.ops().filter_map(|op| op.op.key().map(<[u8]>::len));
+            let key_bytes = keys.clone().fold(0, usize::saturating_add);
+            let least = GenerationSize::for_frame(&size, keys.count(), key_bytes);
+            self.switch(last, least, &guard);
+            last = self.catch_up(last, &guard);
         };
         // SAFETY: prepared above, and not linked.
         unsafe { node.bind(Place { order: last.order() + 1, position }) };

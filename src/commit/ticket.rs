@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use super::chain::Chain;
-use super::group::Waiter;
+use super::waiter::Waiter;
 use crate::error::Result;
 use crate::index::Position;
 use crate::sync::Arc;
@@ -71,7 +71,7 @@ impl Future for Ticket {
             }
         }
         let waiter = Waiter::task(this.position.seq, context.waker().clone());
-        group.push(&waiter);
+        group.waiters.push(&waiter);
         // If somebody has the role now, they see the push when they give it up, and serve us or ask
         // the background thread. If nobody has, somebody must be made to.
         if group.is_idle() && !this.chain.world.request_sync() && group.try_take() {

@@ -55,7 +55,7 @@ pub(super) struct Core {
     /// Held while the store is open for writing.
     pub(super) lock: Mutex<Option<LockGuard>>,
     /// What has been done since open.
-    pub(super) counters: Counters,
+    pub(super) counters: Arc<Counters>,
 }
 
 /// What background work changes: the manifest in force, and the log's files.

@@ -99,8 +99,9 @@ impl StoreFiles {
         Ok(names)
     }
 
-    /// Walks over a WAL file up to its recorded end, or else its length: offset, length and what
-    /// is there. A frame comes before the batch it is in.
+    /// Walks over the whole of a WAL file: offset, length and what is there. A frame comes before
+    /// the batch it is in. Behind the end that the manifest records may lie a torn batch that
+    /// recovery has dropped.
     ///
     /// # Errors
     /// The file cannot be read, or what `each` answers. Damage is a piece, not an error.
@@ -114,9 +115,7 @@ impl StoreFiles {
             let path = self.directory.join(name.to_string());
             return Err(Error::io("open", path, std::io::ErrorKind::NotFound.into()));
         };
-        let listed = self.manifest.wal.iter().find(|file| file.number == number);
-        let end = listed.and_then(|file| file.end).unwrap_or(bytes);
-        crate::wal::inspect::walk(&self.wal, number, end.min(bytes), each)
+        crate::wal::inspect::walk(&self.wal, number, bytes, each)
     }
 
     /// Opens a segment file that the manifest lists.

@@ -29,6 +29,9 @@ use crate::sync::{Arc, Ordering, epoch};
 use super::core::{Core, State};
 use super::tables::{FileSet, SealedFile, Tables};
 
+/// How many times the L0 files that start a fold there may be before flushes wait for it.
+const UNFOLDED_TIMES: usize = 3;
+
 /// How sparse the table of revisions and times is: at most this many entries are kept.
 const TIMES_MAX: usize = 4096;
 
@@ -50,19 +53,24 @@ impl Core {
     }
 
     fn unit(&self, state: &mut MutexGuard<'_, State>) -> Result<bool> {
+        // If it cannot be made now, the log makes it when it needs it, and that is what counts.
         if let Some(wal) = &state.wal
-            && wal.prepare_spare()?
+            && wal.prepare_spare().unwrap_or(false)
         {
             return Ok(true);
         }
         let tables = self.shared.tables();
-        let oldest = tables.frozen().next().cloned();
-        if let Some(generation) = oldest {
+        let limits = self.limits();
+        let unfolded = tables.files.l0.len();
+        // A flush makes room in memory at once, so it goes first; but a writer that is faster than
+        // this thread must not keep it from folding for ever. Then the writer waits.
+        if unfolded < limits.l0_files_max.saturating_mul(UNFOLDED_TIMES)
+            && let Some(generation) = tables.frozen().next().cloned()
+        {
             self.flush_generation(state, &generation)?;
             return Ok(true);
         }
-        let limits = self.limits();
-        if tables.files.l0.len() >= limits.l0_files_max {
+        if unfolded >= limits.l0_files_max {
             self.fold_all(state, &tables.files)?;
             return Ok(true);
         }

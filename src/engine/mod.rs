@@ -57,6 +57,7 @@ pub(crate) use log::Log;
 pub(crate) use record::{Difference, Event, HistoryRecord, Record, Transaction};
 pub use report::{DroppedTail, OpenReport};
 pub(crate) use scan::Scan;
+pub use stats::{FileStats, Stats};
 pub(crate) use transact::{Outcome, Snapshot, Step};
 pub(crate) use view::View;
 
@@ -210,6 +211,11 @@ impl Engine {
     /// The failure, after which the store accepts no more writes.
     pub(crate) fn run_background(&self) -> Result<bool> {
         self.0.core.run_unit()
+    }
+
+    /// Figures about the store.
+    pub(crate) fn stats(&self) -> Stats {
+        self.0.core.stats()
     }
 
     /// Moves everything in memory to files, folds them, and does all background work there is.

@@ -131,7 +131,6 @@ fn make_new(
     let recovered = Recovered {
         last_seq: manifest.flushed_seq,
         last_revision: manifest.flushed_revision,
-        last_time: manifest.flushed_time,
         files: Vec::new(),
         next_number: 1,
         torn: None,
@@ -266,7 +265,7 @@ fn build(
         closed: AtomicBool::new(false),
         failed: OnceLock::new(),
         lock: Mutex::new(guard),
-        counters: Counters::default(),
+        counters: Arc::default(),
     };
     (Arc::new(core), wal)
 }
@@ -300,7 +299,9 @@ impl Core {
         *lock(&state.log) = Some(writer);
         let log = Arc::clone(&state.log);
         drop(state);
-        self.chain.open_log(Box::new(ChainLog { log }));
+        let counters = Arc::clone(&self.counters);
+        let shared = Arc::clone(&self.shared);
+        self.chain.open_log(Box::new(ChainLog { log, counters, shared }));
         Ok(())
     }
 
@@ -401,15 +402,30 @@ fn new_store_id(options: &Options) -> StoreId {
 #[derive(Debug)]
 struct ChainLog {
     log: SharedLog,
+    counters: Arc<Counters>,
+    shared: Arc<Shared>,
 }
 
 impl Log for ChainLog {
     fn append(&mut self, frames: &mut dyn Iterator<Item = &[u8]>, batch: BatchInfo) -> Result<()> {
         let BatchInfo { first_seq, last_seq, last_revision, durable_upto } = batch;
         let info = wal::BatchInfo { first_seq, last_seq, last_revision, durable_upto };
+        let mut bytes = 0;
+        let mut frames = frames.inspect(|frame| bytes += frame.len() as u64);
         match lock(&self.log).as_mut() {
-            Some(writer) => writer.append(frames, info),
-            None => Err(ErrorKind::Closed.into()),
+            Some(writer) => {
+                writer.append(&mut frames, info)?;
+                if writer.files().spare_is_wanted() {
+                    // The next file is made ahead of need.
+                    self.shared.ring();
+                }
+            }
+            None => return Err(ErrorKind::Closed.into()),
         }
+        let Counters { batches, batch_frames, batch_bytes, .. } = &*self.counters;
+        batches.fetch_add(1, Ordering::Relaxed);
+        batch_frames.fetch_add(last_seq + 1 - first_seq, Ordering::Relaxed);
+        batch_bytes.fetch_add(bytes, Ordering::Relaxed);
+        Ok(())
     }
 }

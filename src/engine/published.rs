@@ -49,6 +49,8 @@ impl<T: Send + Sync + 'static> Published<T> {
                 // SAFETY: `seen` was just unlinked by this thread, once, and is reachable only
                 // through guards of now or before.
                 unsafe { guard.defer_destroy(seen) };
+                // Values are few and large: they must not wait until this thread has retired more.
+                guard.flush();
                 return true;
             }
         }

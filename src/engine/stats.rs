@@ -1,6 +1,12 @@
-//! Figures about an open store.
+//! Figures about an open store, gathered when they are asked for.
 
-use crate::sync::plain::AtomicU64;
+use annals_format::FileKind;
+
+use crate::sync::plain::{AtomicU64, lock};
+use crate::sync::{Arc, Ordering};
+
+use super::core::Core;
+use super::tables::SealedFile;
 
 /// What has been done since the store was opened.
 #[derive(Debug, Default)]
@@ -15,5 +21,153 @@ pub(super) struct Counters {
     pub(super) background_bytes: AtomicU64,
     pub(super) batches: AtomicU64,
     pub(super) batch_frames: AtomicU64,
-    pub(super) log_bytes: AtomicU64,
+    pub(super) batch_bytes: AtomicU64,
+}
+
+/// Figures about an open store. What counts events counts them since the store was opened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// The newest visible revision.
+    pub revision: u64,
+    /// The newest durable revision.
+    pub durable_revision: u64,
+    /// The watermark of compaction; 0 if the store was never compacted.
+    pub compacted_revision: u64,
+    /// Counts the opens that followed no clean close, from 1.
+    pub incarnation: u64,
+    /// Views and iterators that hold on to a revision.
+    pub pinned: u64,
+    /// The oldest revision they hold on to.
+    pub oldest_pinned: Option<u64>,
+    /// Memtable generations, the one that takes the writes included.
+    pub generations: u64,
+    /// Their memory, in bytes.
+    pub memtable_bytes: u64,
+    /// Flushed generations that wait to be folded.
+    pub l0: FileStats,
+    /// The newest versions.
+    pub head: FileStats,
+    /// The superseded versions.
+    pub history: FileStats,
+    /// The windows they are divided into.
+    pub history_windows: u64,
+    /// What changed, by revision.
+    pub events: FileStats,
+    /// Files of the write-ahead log.
+    pub wal_files: u64,
+    /// Their length on disk, in bytes.
+    pub wal_bytes: u64,
+    /// Decoded blocks in memory, in bytes.
+    pub cache_bytes: u64,
+    /// How many bytes of them there may be.
+    pub cache_bytes_max: u64,
+    /// Writes of the log, each with one sync.
+    pub batches: u64,
+    /// Transactions in them.
+    pub batch_transactions: u64,
+    /// Bytes of the transactions in them, without headers and padding.
+    pub batch_bytes: u64,
+    /// Transactions that were evaluated again, because something they depended on had changed.
+    pub conflicts: u64,
+    /// Commits that waited for background work to catch up.
+    pub waits: u64,
+    /// Generations written to files.
+    pub flushes: u64,
+    /// Folds of flushed files into the newest and the superseded versions.
+    pub folds: u64,
+    /// Merges of windows and of files of events.
+    pub merges: u64,
+    /// Files dropped whole by compaction.
+    pub dropped_files: u64,
+    /// Manifests stored.
+    pub manifests: u64,
+    /// Bytes that background work has written.
+    pub background_bytes: u64,
+    /// Why the store accepts no more writes, if that is so.
+    pub failure: Option<String>,
+}
+
+/// Sealed files of one kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FileStats {
+    /// How many.
+    pub files: u64,
+    /// Their length, in bytes.
+    pub bytes: u64,
+    /// Their entries: versions, or in files of events transactions.
+    pub entries: u64,
+    /// Bytes of the values in them before compression.
+    pub value_bytes: u64,
+}
+
+impl Stats {
+    /// Length of all files of the store but the manifest.
+    pub fn disk_bytes(&self) -> u64 {
+        let segments = [self.l0, self.head, self.history, self.events];
+        self.wal_bytes + segments.iter().map(|kind| kind.bytes).sum::<u64>()
+    }
+}
+
+impl FileStats {
+    fn of<'a>(files: impl IntoIterator<Item = &'a Arc<SealedFile>>) -> Self {
+        let mut stats = Self::default();
+        for meta in files.into_iter().map(|file| file.meta()) {
+            stats.files += 1;
+            stats.bytes += meta.bytes;
+            stats.entries += meta.entries;
+            stats.value_bytes += meta.value_bytes;
+            debug_assert!(meta.kind != FileKind::Wal, "sealed files are segments");
+        }
+        stats
+    }
+}
+
+impl Core {
+    /// The figures of now. Those of one moment need not fit together to the last digit.
+    pub(super) fn stats(&self) -> Stats {
+        let tables = self.shared.tables();
+        let files = &tables.files;
+        let pinned: Vec<u64> = self.pins.pinned().collect();
+        let (incarnation, wal) = {
+            let state = lock(&self.state);
+            let wal = state.wal.as_ref().map_or(state.manifest.wal.clone(), |wal| wal.listed());
+            (state.manifest.incarnation, wal)
+        };
+        let counters = &self.counters;
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let cache = self.context.cache();
+        Stats {
+            revision: self.visible().revision,
+            durable_revision: self.chain.durable().revision,
+            compacted_revision: self.compacted(),
+            incarnation,
+            pinned: pinned.len() as u64,
+            oldest_pinned: pinned.iter().min().copied(),
+            generations: tables.generations.len() as u64,
+            memtable_bytes: tables.generations.iter().map(|g| g.bytes_used() as u64).sum(),
+            l0: FileStats::of(&files.l0),
+            head: FileStats::of(&files.head),
+            history: FileStats::of(files.windows.iter().flat_map(|window| &window.files)),
+            history_windows: files.windows.len() as u64,
+            events: FileStats::of(&files.events),
+            wal_files: wal.len() as u64,
+            wal_bytes: wal.iter().map(|file| file.end.unwrap_or(file.file_bytes)).sum(),
+            cache_bytes: cache.bytes(),
+            cache_bytes_max: cache.bytes_max(),
+            batches: count(&counters.batches),
+            batch_transactions: count(&counters.batch_frames),
+            batch_bytes: count(&counters.batch_bytes),
+            conflicts: count(&counters.conflicts),
+            waits: count(&counters.waits),
+            flushes: count(&counters.flushes),
+            folds: count(&counters.folds),
+            merges: count(&counters.merges),
+            dropped_files: count(&counters.dropped_files),
+            manifests: count(&counters.manifests),
+            background_bytes: count(&counters.background_bytes),
+            failure: self.failed.get().map(|cause| cause.to_string()),
+        }
+    }
 }

@@ -15,7 +15,8 @@
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+use crate::sync::plain::{AtomicPtr, AtomicUsize, Ordering};
 
 /// Alignment of every allocation: a cache line, so that versions do not straddle two.
 pub(super) const ALIGN: usize = 64;
@@ -40,7 +41,7 @@ struct Chunk {
     /// Sum of the sizes of the chunks before this one.
     before: usize,
     used: AtomicUsize,
-    next: AtomicPtr<Chunk>,
+    next: AtomicPtr<Self>,
 }
 
 // SAFETY: chunks are shared through atomics only, and the memory handed out belongs to the caller.

@@ -88,7 +88,7 @@ impl Generation {
     pub(crate) fn new(id: u64, size: GenerationSize) -> Arc<Self> {
         let arena = Arena::new(size.arena_bytes.saturating_add(ROOT_BYTES));
         let absent = place(&arena, Version::end(None));
-        let root = place(&arena, Node::new(NodeParts::root(ptr::null())));
+        let root = place(&arena, Node::new(&NodeParts::root(ptr::null())));
         let (Some(absent), Some(root)) = (absent, root) else {
             unreachable!("a new arena has room for its root");
         };
@@ -105,7 +105,7 @@ impl Generation {
         });
         let parts = NodeParts::root(Arc::as_ptr(&generation));
         // SAFETY: the root lies in the arena, is aligned, and nobody else knows it yet.
-        unsafe { root.write(Node::new(parts)) };
+        unsafe { root.write(Node::new(&parts)) };
         generation
     }
 
@@ -284,7 +284,7 @@ impl Generation {
             compact,
         };
         // SAFETY: the start of our allocation, aligned to a cache line.
-        unsafe { node.write(Node::new(parts)) };
+        unsafe { node.write(Node::new(&parts)) };
         // SAFETY: just initialised, and alive as long as the arena.
         Ok(unsafe { node.as_ref() })
     }

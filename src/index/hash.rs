@@ -114,6 +114,7 @@ fn empty_slots(count: usize) -> Box<[AtomicPtr<KeyNode>]> {
     if start.is_null() {
         handle_alloc_error(layout);
     }
+    #[expect(clippy::cast_ptr_alignment, reason = "allocated with the alignment of the slots")]
     let slots = ptr::slice_from_raw_parts_mut(start.cast::<AtomicPtr<KeyNode>>(), count);
     // SAFETY: allocated by the global allocator with the layout of this slice; `AtomicPtr` has the
     // representation of a pointer, and all zeros is the null pointer.

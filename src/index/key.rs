@@ -18,7 +18,7 @@ pub(crate) struct KeyNode {
     /// The key's bytes, in the generation's arena.
     key: *const u8,
     /// `height` links of the ordered index, in the generation's arena.
-    tower: *const AtomicPtr<KeyNode>,
+    tower: *const AtomicPtr<Self>,
     key_bytes: u32,
     height: u8,
 }
@@ -57,7 +57,7 @@ impl KeyNode {
     /// # Safety
     /// `key` and `tower` are initialised, outlive the node, and are not written except through the
     /// tower's atomics.
-    pub(super) unsafe fn new(key: *const [u8], tower: *const [AtomicPtr<KeyNode>]) -> Self {
+    pub(super) unsafe fn new(key: *const [u8], tower: *const [AtomicPtr<Self>]) -> Self {
         Self {
             head: AtomicPtr::new(ptr::null_mut()),
             key: key.cast(),

@@ -14,7 +14,6 @@
 
 use std::marker::PhantomData;
 use std::ptr;
-use std::sync::atomic::AtomicUsize;
 
 use annals_format::frame::{self, Binding};
 
@@ -22,6 +21,7 @@ use super::generation::Generation;
 use super::key::KeyNode;
 use super::version::Version;
 use crate::sync::epoch::Guard;
+use crate::sync::plain::AtomicUsize;
 use crate::sync::{Arc, AtomicPtr, Ordering, UnsafeCell};
 
 /// A point in the order of transactions.
@@ -49,7 +49,7 @@ pub(crate) struct Place {
 #[repr(C)]
 pub(crate) struct Node {
     /// The next node, set once, by the CAS that commits it. See [`Link`] for the low bit.
-    next: AtomicPtr<Node>,
+    next: AtomicPtr<Self>,
     /// Written by the thread that prepares the node until the node is linked; then fixed.
     place: UnsafeCell<Place>,
     generation: *const Generation,
@@ -110,8 +110,8 @@ unsafe impl Send for Node {}
 unsafe impl Sync for Node {}
 
 impl Node {
-    pub(super) fn new(parts: NodeParts) -> Self {
-        let NodeParts { generation, keys, versions, changes, .. } = parts;
+    pub(super) fn new(parts: &NodeParts) -> Self {
+        let NodeParts { generation, keys, versions, changes, .. } = *parts;
         Self {
             next: AtomicPtr::new(ptr::null_mut()),
             place: UnsafeCell::new(Place { order: 0, position: Position::default() }),
@@ -271,27 +271,27 @@ pub(crate) struct FrameRef<'a> {
 
 impl<'a> FrameRef<'a> {
     /// Its place in the order.
-    pub(crate) fn position(&self) -> Position {
+    pub(crate) fn position(self) -> Position {
         self.node.position()
     }
 
     /// The encoded frame; `annals_format::frame::Frame::view` decodes it.
-    pub(crate) fn bytes(&self) -> &'a [u8] {
+    pub(crate) fn bytes(self) -> &'a [u8] {
         self.node.frame()
     }
 
     /// Whether it writes a user key, and so has a revision of its own.
-    pub(crate) fn takes_revision(&self) -> bool {
+    pub(crate) fn takes_revision(self) -> bool {
         self.node.takes_revision()
     }
 
     /// Its changes, with the versions as they hang in the chains of their keys.
-    pub(crate) fn changes(&self) -> impl ExactSizeIterator<Item = Change<'a>> {
+    pub(crate) fn changes(self) -> impl ExactSizeIterator<Item = Change<'a>> {
         self.node.changes()
     }
 
     /// The watermark it sets; 0 for none.
-    pub(crate) fn compact(&self) -> u64 {
+    pub(crate) fn compact(self) -> u64 {
         self.node.compact()
     }
 }

@@ -44,20 +44,20 @@ impl Ordered {
         key: &[u8],
         make: impl FnOnce() -> Result<&'a KeyNode, E>,
     ) -> Result<(&'a KeyNode, bool), E> {
-        let mut at = match self.neighbours(key) {
-            Ok(found) => return Ok((found, false)),
-            Err(neighbours) => neighbours,
-        };
+        let mut at = self.neighbours(key);
+        if let Some(found) = at.found(key) {
+            return Ok((found, false));
+        }
         let node = make()?;
         loop {
             node.tower()[0].store(at.after[0], Ordering::Relaxed);
             if self.link(&at, 0, node) {
                 break;
             }
-            at = match self.neighbours(key) {
-                Ok(found) => return Ok((found, false)),
-                Err(neighbours) => neighbours,
-            };
+            at = self.neighbours(key);
+            if let Some(found) = at.found(key) {
+                return Ok((found, false));
+            }
         }
         for level in 1..node.tower().len() {
             loop {
@@ -65,7 +65,7 @@ impl Ordered {
                 if self.link(&at, level, node) {
                     break;
                 }
-                at = self.neighbours_below(key);
+                at = self.neighbours(key);
             }
         }
         Ok((node, true))
@@ -127,18 +127,8 @@ impl Ordered {
         before
     }
 
-    /// Finds the node of `key`, or where it belongs.
-    fn neighbours(&self, key: &[u8]) -> Result<&KeyNode, Neighbours<'_>> {
-        let at = self.neighbours_below(key);
-        // SAFETY: null, or a node of this index; see `next_at`.
-        match unsafe { at.after[0].as_ref() } {
-            Some(next) if next.key() == key => Ok(next),
-            _ => Err(at),
-        }
-    }
-
     /// For each level the last node with a lower key. A node of `key` itself lies after them.
-    fn neighbours_below(&self, key: &[u8]) -> Neighbours<'_> {
+    fn neighbours(&self, key: &[u8]) -> Neighbours<'_> {
         let mut at =
             Neighbours { before: [None; HEIGHT_MAX], after: [ptr::null_mut(); HEIGHT_MAX] };
         let mut before = None;
@@ -174,6 +164,14 @@ impl Ordered {
         // SAFETY: null, or a node that was linked with Release and lives as long as the generation
         // that owns the index.
         unsafe { next.as_ref() }
+    }
+}
+
+impl<'a> Neighbours<'a> {
+    /// The node of `key`, if it is the one that follows.
+    fn found(&self, key: &[u8]) -> Option<&'a KeyNode> {
+        // SAFETY: null, or a node of the index; see `Ordered::next_at`.
+        unsafe { self.after[0].as_ref() }.filter(|next| next.key() == key)
     }
 }
 

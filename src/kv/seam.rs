@@ -6,8 +6,8 @@ use crate::error::{ErrorKind, Result};
 use super::eval::reads::{Reads, Records};
 
 pub(super) use crate::engine::{
-    Diff as Differences, Difference, Engine, Footprint, History, HistoryRecord, Log, Outcome, Plan, Record,
-    Scan, Snapshot, Step, Ticket, Transaction, View, Write, WriteKind,
+    Diff as Differences, Difference, Engine, Footprint, History, HistoryRecord, Log, Outcome, Plan,
+    Record, Scan, Snapshot, Step, Ticket, Transaction, View, Write, WriteKind,
 };
 
 impl Reads for Snapshot<'_> {
@@ -100,9 +100,7 @@ pub(super) fn log(engine: &Engine, first: Option<u64>, end: u64) -> Result<Log> 
     let log = engine.log(first.unwrap_or(oldest), end.saturating_sub(1));
     match log {
         // Compacted again meanwhile: the oldest is another one now.
-        Err(error) if first.is_none() && is_compacted(&error) => {
-            self::log(engine, None, end)
-        }
+        Err(error) if first.is_none() && is_compacted(&error) => self::log(engine, None, end),
         log => log,
     }
 }

@@ -39,7 +39,7 @@ pub enum Outcome {
 #[must_use = "the answer is only certain once the ticket was waited for"]
 pub struct Ticket {
     /// `None` where the durability asked for is reached already.
-    pub(super) ticket: Option<seam::Ticket>,
+    pub(super) pending: Option<seam::Ticket>,
     pub(super) response: TxnResponse,
     pub(super) outcome: Outcome,
 }
@@ -56,7 +56,7 @@ impl Ticket {
     ///
     /// [`OutcomeUnknown`](crate::ErrorKind::OutcomeUnknown) when the sync failed.
     pub fn wait(self) -> Result<TxnResponse> {
-        if let Some(ticket) = &self.ticket {
+        if let Some(ticket) = &self.pending {
             ticket.wait()?;
         }
         Ok(self.response)
@@ -69,7 +69,7 @@ impl Future for Ticket {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        let durable = match &mut this.ticket {
+        let durable = match &mut this.pending {
             Some(ticket) => Pin::new(ticket).poll(context),
             None => Poll::Ready(Ok(())),
         };

@@ -170,7 +170,7 @@ pub struct History {
 enum HistoryState {
     /// Not begun, so that the settings can still be made.
     Before(Result<seam::View>),
-    Within(seam::History),
+    Within(Box<seam::History>),
     Ended,
 }
 
@@ -196,7 +196,7 @@ impl History {
     fn step(&mut self) -> Result<Option<Version>> {
         if let HistoryState::Before(view) = &mut self.state {
             let view = std::mem::replace(view, Err(ErrorKind::Closed.into()))?;
-            self.state = HistoryState::Within(view.history(&self.key, self.keys_only));
+            self.state = HistoryState::Within(Box::new(view.history(&self.key, self.keys_only)));
         }
         let HistoryState::Within(versions) = &mut self.state else { return Ok(None) };
         let Some(found) = versions.next().transpose()? else { return Ok(None) };

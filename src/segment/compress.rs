@@ -1,11 +1,15 @@
 //! zstd, one frame a block, with or without the dictionary of the file.
 //!
+//! zstd over a *base* takes the body of an earlier block as if it stood directly before this one. Two
+//! large versions of one key differ in a few lines, and with long-distance matching the second costs
+//! little more than those lines.
+//!
 //! Contexts are costly to make and cheap to use again, so each thread keeps one of each.
 
 use std::cell::RefCell;
 use std::fmt;
 
-use zstd::zstd_safe::{CCtx, CDict, DCtx, DDict, get_frame_content_size};
+use zstd::zstd_safe::{CCtx, CDict, CParameter, DCtx, DDict, get_frame_content_size};
 
 thread_local! {
     static COMPRESS: RefCell<Option<CCtx<'static>>> = const { RefCell::new(None) };
@@ -48,12 +52,33 @@ impl Compressor {
     }
 }
 
+/// As [`Compressor::compress`], with `base` as the text before.
+pub(super) fn compress_over(raw: &[u8], base: &[u8], level: i32) -> Option<Vec<u8>> {
+    // A prefix is borrowed by the context, so the context cannot be kept.
+    let mut context = CCtx::try_create()?;
+    let window_bits = usize::BITS - raw.len().checked_add(base.len())?.leading_zeros();
+    let window_bits = window_bits.max(WINDOW_BITS_MIN);
+    context.set_parameter(CParameter::CompressionLevel(level)).ok()?;
+    // If the two do not fit the largest window, this fails and there is no such encoding.
+    context.set_parameter(CParameter::WindowLog(window_bits)).ok()?;
+    // Without it the fast levels lose sight of all but the end of a large base.
+    context.set_parameter(CParameter::EnableLongDistanceMatching(true)).ok()?;
+    context.ref_prefix(base).ok()?;
+    let mut out = Vec::new();
+    out.try_reserve_exact(raw.len().saturating_sub(1)).ok()?;
+    context.compress2(&mut out, raw).ok()?;
+    Some(out)
+}
+
+/// The smallest window zstd accepts.
+const WINDOW_BITS_MIN: u32 = 10;
+
 impl fmt::Debug for Compressor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Compressor")
             .field("level", &self.level)
             .field("dictionary", &self.has_dictionary())
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 
@@ -75,18 +100,22 @@ impl Dictionary {
 
 impl fmt::Debug for Dictionary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Dictionary").field("bytes", &self.content.len()).finish()
+        f.debug_struct("Dictionary").field("bytes", &self.content.len()).finish_non_exhaustive()
     }
+}
+
+/// What a frame refers to.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Over<'a> {
+    Nothing,
+    Dictionary(&'a Dictionary),
+    Base(&'a [u8]),
 }
 
 /// Decodes one frame that must give exactly `raw_bytes` bytes, which the caller has bounded.
 ///
 /// `None` if it does not.
-pub(super) fn decompress(
-    stored: &[u8],
-    raw_bytes: usize,
-    dictionary: Option<&Dictionary>,
-) -> Option<Vec<u8>> {
+pub(super) fn decompress(stored: &[u8], raw_bytes: usize, over: Over<'_>) -> Option<Vec<u8>> {
     // What the frame says of itself must agree before anything is allocated.
     let claimed = get_frame_content_size(stored).ok()??;
     if usize::try_from(claimed) != Ok(raw_bytes) {
@@ -99,11 +128,14 @@ pub(super) fn decompress(
         let context = slot.as_mut()?;
         let mut out = Vec::new();
         out.try_reserve_exact(raw_bytes).ok()?;
-        let written = match dictionary {
-            Some(dictionary) => {
+        let written = match over {
+            Over::Nothing => context.decompress(&mut out, stored),
+            Over::Dictionary(dictionary) => {
                 context.decompress_using_ddict(&mut out, stored, dictionary.ready.as_ref()?)
             }
-            None => context.decompress(&mut out, stored),
+            // A body begins with a zero byte (the first key shares nothing), so zstd never takes it
+            // for a dictionary with tables.
+            Over::Base(base) => context.decompress_using_dict(&mut out, stored, base),
         };
         (written.ok() == Some(raw_bytes) && out.len() == raw_bytes).then_some(out)
     })

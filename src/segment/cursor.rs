@@ -9,7 +9,7 @@ use annals_format::page::Handle;
 use bytes::Bytes;
 
 use super::merge::EntryCursor;
-use super::reader::{Caching, Entry, Opened, Segment, Version};
+use super::reader::{Caching, Entry, LastBase, Opened, Segment, Version};
 use super::tree::Path;
 use crate::error::Result;
 
@@ -26,6 +26,7 @@ pub(crate) struct Cursor {
     caching: Caching,
     path: Path,
     block: Option<(Handle, Bytes)>,
+    last_base: LastBase,
     at: Option<Position>,
     key: Vec<u8>,
     behind: Behind,
@@ -56,6 +57,7 @@ impl Cursor {
             caching,
             path: Path::default(),
             block: None,
+            last_base: None,
             at: None,
             key: Vec::new(),
             behind: Behind::default(),
@@ -182,7 +184,8 @@ impl Cursor {
     fn load(&mut self, file: &Opened, handle: Handle) -> Result<()> {
         if self.block.as_ref().is_none_or(|(have, _)| *have != handle) {
             self.block = None;
-            let body = file.block(handle, self.caching)?.into_bytes(file)?;
+            let block = file.block(handle, self.caching, &mut self.last_base)?;
+            let body = block.into_bytes(file)?;
             self.block = Some((handle, body));
         }
         Ok(())
@@ -273,16 +276,13 @@ impl Cursor {
             return Err(error);
         }
         // A run has at least one entry before any later offset, so this goes there.
-        match self.behind.entries.is_empty() {
-            true => Ok(()),
-            false => self.prev(),
-        }
+        if self.behind.entries.is_empty() { Ok(()) } else { self.prev() }
     }
 }
 
 impl Position {
     fn new(item: &Item<'_>, next: usize, neighbour: Neighbour) -> Self {
-        let fields = EntryRef { key: &[], value: &[], ..item.fields };
+        let fields = &item.fields;
         Self {
             offset: item.offset,
             next,

@@ -20,6 +20,8 @@ pub struct BlockInfo {
     pub number: u32,
     /// How the body is stored.
     pub encoding: Encoding,
+    /// Offset of the block that this one is stored over.
+    pub base_offset: Option<u64>,
     /// Bytes of the body.
     pub raw_bytes: u32,
     /// Entries.
@@ -56,12 +58,13 @@ impl Segment {
     ) -> Result<()> {
         let file = self.opened()?;
         let mut path = Path::default();
+        let mut base = None;
         let mut next = path.first(file)?;
         while let Some(handle) = next {
             let header = file.read(handle.offset, handle.bytes as usize)?;
             let (header, _) = BlockHeader::decode(&header, file.kind())
                 .map_err(|error| file.damaged(handle.offset, &error))?;
-            let block = file.block(handle, Caching::Bypass)?;
+            let block = file.block(handle, Caching::Bypass, &mut base)?;
             let first = block.body(file)?.run(0).and_then(|mut run| run.next().transpose());
             let first = first.map_err(|error| file.damaged_body(handle, &error))?;
             let info = BlockInfo {
@@ -69,6 +72,8 @@ impl Segment {
                 bytes: handle.bytes,
                 number: handle.number,
                 encoding: header.encoding,
+                base_offset: (header.base_distance > 0)
+                    .then(|| handle.offset.saturating_sub(u64::from(header.base_distance))),
                 raw_bytes: header.raw_bytes,
                 entry_count: header.entry_count,
                 first_key: first.map_or_else(Vec::new, |item| item.suffix.to_vec()),

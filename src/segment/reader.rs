@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use annals_format::block::{BlockHeader, Body, Encoding};
+use annals_format::block::{BLOCK_HEADER_BYTES, BlockHeader, Body, Encoding};
 use annals_format::checksum::FileSeed;
 use annals_format::dictionary::{DICTIONARY_BYTES_MAX, DICTIONARY_HEADER_BYTES};
 use annals_format::entry::EntryRef;
@@ -15,7 +15,7 @@ use annals_format::{DecodeError, FileKind, FileMeta, Place, dictionary};
 use bytes::Bytes;
 
 use super::cache::BlockCache;
-use super::compress::{Dictionary, decompress};
+use super::compress::{Dictionary, Over, decompress};
 use super::context::{SegmentContext, damaged};
 use super::cursor::Cursor;
 use crate::error::{Error, Result};
@@ -33,6 +33,7 @@ pub(crate) struct Entry {
 }
 
 /// One version, without the key it was asked for by.
+#[expect(clippy::struct_field_names, reason = "`version` is etcd's word for the number")]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Version {
     /// The revision (for system keys the sequence number) that wrote it.
@@ -161,7 +162,7 @@ impl Segment {
             return Ok(None);
         }
         let Some(handle) = opened.locate(key, at)? else { return Ok(None) };
-        let block = opened.block(handle, Caching::Keep)?;
+        let block = opened.block(handle, Caching::Keep, &mut None)?;
         let found = block.body(opened)?.find(key, at);
         let Some(item) = found.map_err(|error| opened.damaged_body(handle, &error))? else {
             return Ok(None);
@@ -277,6 +278,10 @@ pub(super) enum Caching {
     Bypass,
 }
 
+/// The base that was decoded last, by the offset of its block. Blocks over one base follow each
+/// other, so a walk decodes each base once.
+pub(super) type LastBase = Option<(u64, Bytes)>;
+
 /// A segment whose ends have been read.
 #[derive(Debug)]
 pub(super) struct Opened {
@@ -329,14 +334,13 @@ impl Opened {
             return Ok(true);
         }
         let offset = self.footer.filter_offset;
-        let bytes = match self.filter.get() {
-            Some(bytes) => bytes,
-            None => {
-                let bytes = self.part(offset, self.footer.filter_bytes)?;
-                Filter::check_crc(&bytes, self.seed, offset)
-                    .map_err(|error| self.damaged(offset, &error))?;
-                self.filter.get_or_init(|| bytes)
-            }
+        let bytes = if let Some(bytes) = self.filter.get() {
+            bytes
+        } else {
+            let bytes = self.part(offset, self.footer.filter_bytes)?;
+            Filter::check_crc(&bytes, self.seed, offset)
+                .map_err(|error| self.damaged(offset, &error))?;
+            self.filter.get_or_init(|| bytes)
         };
         let filter = Filter::decode(bytes).map_err(|error| self.damaged(offset, &error))?;
         Ok(filter.may_contain(hash_key(key)))
@@ -427,20 +431,17 @@ impl Opened {
         let bounds = footer.index_offset..footer.filter_offset;
         self.check_handle("index page", handle, &bounds, footer.page_count, PAGE_BYTES_MAX)?;
         let owned;
-        let bytes = match &self.map {
-            Some(map) => {
-                let bytes = self.mapped_slice(map, handle.offset, handle.bytes)?;
-                if !self.checked_pages.get(handle.number) {
-                    Page::check_crc(bytes, self.seed, handle.offset)
-                        .map_err(|error| self.damaged(handle.offset, &error))?;
-                    self.checked_pages.set(handle.number);
-                }
-                bytes
+        let bytes = if let Some(map) = &self.map {
+            let bytes = self.mapped_slice(map, handle.offset, handle.bytes)?;
+            if !self.checked_pages.get(handle.number) {
+                Page::check_crc(bytes, self.seed, handle.offset)
+                    .map_err(|error| self.damaged(handle.offset, &error))?;
+                self.checked_pages.set(handle.number);
             }
-            None => {
-                owned = self.cached_page(handle)?;
-                &*owned
-            }
+            bytes
+        } else {
+            owned = self.cached_page(handle)?;
+            &*owned
         };
         let result = Page::decode(bytes).and_then(|page| {
             if usize::from(page.level()) == level { look(&page).map(Some) } else { Ok(None) }
@@ -467,8 +468,13 @@ impl Opened {
         Ok(bytes)
     }
 
-    /// The block of `handle`, decoded.
-    pub(super) fn block(&self, handle: Handle, caching: Caching) -> Result<Block<'_>> {
+    /// The block of `handle`, decoded. `base` is kept from call to call by whoever walks blocks.
+    pub(super) fn block(
+        &self,
+        handle: Handle,
+        caching: Caching,
+        base: &mut LastBase,
+    ) -> Result<Block<'_>> {
         let bounds = HEADER_BYTES as u64..self.footer.index_offset;
         self.check_handle("block", handle, &bounds, self.footer.block_count, u64::from(u32::MAX))?;
         let in_place = matches!(self.kind, FileKind::L0 | FileKind::Head);
@@ -483,13 +489,14 @@ impl Opened {
                 if header.encoding == Encoding::Raw {
                     return Ok(Block::Mapped { handle, body: stored });
                 }
-                Ok(Block::Owned { handle, body: self.decode_body(handle, &header, stored)? })
+                let body = self.decode_body(handle, &header, stored, caching, base)?;
+                Ok(Block::Owned { handle, body })
             }
-            _ => Ok(Block::Owned { handle, body: self.read_block(handle, caching)? }),
+            _ => Ok(Block::Owned { handle, body: self.read_block(handle, caching, base)? }),
         }
     }
 
-    fn read_block(&self, handle: Handle, caching: Caching) -> Result<Bytes> {
+    fn read_block(&self, handle: Handle, caching: Caching, base: &mut LastBase) -> Result<Bytes> {
         if caching == Caching::Keep
             && let Some(body) = self.cache.find(self.number, handle.offset)
         {
@@ -500,7 +507,7 @@ impl Opened {
         let (header, stored) = self.decode_header(handle, &bytes)?;
         let body = match header.encoding {
             Encoding::Raw => bytes.slice_ref(stored),
-            _ => self.decode_body(handle, &header, stored)?,
+            _ => self.decode_body(handle, &header, stored, caching, base)?,
         };
         if caching == Caching::Keep {
             self.cache.insert(self.number, handle.offset, &body);
@@ -527,21 +534,74 @@ impl Opened {
         handle: Handle,
         header: &BlockHeader,
         stored: &[u8],
+        caching: Caching,
+        base: &mut LastBase,
     ) -> Result<Bytes> {
-        let dictionary = match header.encoding {
+        let base_body;
+        let over = match header.encoding {
             Encoding::Raw => return Ok(Bytes::copy_from_slice(stored)),
-            Encoding::ZstdDictionary => Some(self.dictionary()?.ok_or_else(|| {
-                let (expected, found) = ("a dictionary in the file", "none");
-                Error::corrupt(&self.path, handle.offset, "block: encoding", expected, found)
+            Encoding::Zstd => Over::Nothing,
+            Encoding::ZstdDictionary => Over::Dictionary(self.dictionary()?.ok_or_else(|| {
+                self.corrupt(handle.offset, "block: encoding", "a dictionary in the file", "none")
             })?),
-            _ => None,
+            _ => {
+                base_body = self.base(handle, header, caching, base)?;
+                Over::Base(&base_body)
+            }
         };
-        let body = decompress(stored, header.raw_bytes as usize, dictionary).ok_or_else(|| {
+        let body = decompress(stored, header.raw_bytes as usize, over).ok_or_else(|| {
             let expected = format!("{} bytes", header.raw_bytes);
             let found = "what zstd cannot decode to that";
-            Error::corrupt(&self.path, handle.offset, "block: stored bytes", expected, found)
+            self.corrupt(handle.offset, "block: stored bytes", &expected, found)
         })?;
         Ok(Bytes::from(body))
+    }
+
+    /// The body of the block that the block of `handle` is based on.
+    fn base(
+        &self,
+        handle: Handle,
+        header: &BlockHeader,
+        caching: Caching,
+        last: &mut LastBase,
+    ) -> Result<Bytes> {
+        let wrong = |found: &str| {
+            self.corrupt(handle.offset, "block: base_distance", "the start of a block", found)
+        };
+        let offset = handle
+            .offset
+            .checked_sub(u64::from(header.base_distance))
+            .filter(|offset| *offset >= HEADER_BYTES as u64)
+            .ok_or_else(|| wrong("a place outside the blocks"))?;
+        if let Some((at, body)) = last
+            && *at == offset
+        {
+            return Ok(body.clone());
+        }
+        if caching == Caching::Keep
+            && let Some(body) = self.cache.find(self.number, offset)
+        {
+            return Ok(body);
+        }
+        let start = self.read(offset, BLOCK_HEADER_BYTES)?;
+        let bytes =
+            BlockHeader::block_bytes(&start).map_err(|error| self.damaged(offset, &error))?;
+        // A base ends at the latest where the block over it begins.
+        let bytes = u32::try_from(bytes).ok().filter(|_| bytes <= handle.offset - offset);
+        let bytes = bytes.ok_or_else(|| wrong("a block that is too long"))?;
+        let block = self.read(offset, bytes as usize)?;
+        let handle = Handle { offset, bytes, number: 0 };
+        self.check_block(handle, &block)?;
+        let (header, stored) = self.decode_header(handle, &block)?;
+        if header.encoding == Encoding::ZstdBase {
+            return Err(wrong("a block with a base of its own"));
+        }
+        let body = self.decode_body(handle, &header, stored, caching, &mut None)?;
+        if caching == Caching::Keep {
+            self.cache.insert(self.number, offset, &body);
+        }
+        *last = Some((offset, body.clone()));
+        Ok(body)
     }
 
     /// Places that a page speaks of must lie where such things lie.
@@ -589,8 +649,7 @@ impl Block<'_> {
         match self {
             Self::Owned { body, .. } => Ok(body.slice(start..start + bytes)),
             Self::Mapped { handle, .. } => {
-                let offset =
-                    handle.offset + annals_format::block::BLOCK_HEADER_BYTES as u64 + start as u64;
+                let offset = handle.offset + BLOCK_HEADER_BYTES as u64 + start as u64;
                 file.part(offset, bytes as u64)
             }
         }

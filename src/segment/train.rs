@@ -3,11 +3,10 @@
 //! A dictionary helps where a block begins: what repeats *within* a block zstd finds by itself. So
 //! the samples are the first bytes of the blocks as they will be compressed, not single values.
 
-use annals_format::block::RawBlock;
 use annals_format::dictionary::DICTIONARY_BYTES_MAX;
-use annals_format::page::Separator;
 
 use super::compress::Compressor;
+use super::writer::Waiting;
 
 /// Raw bytes of blocks that are held back until the decision.
 pub(super) const SAMPLE_BYTES: usize = 4 << 20;
@@ -25,17 +24,13 @@ const _: () = assert!(DICTIONARY_BYTES <= DICTIONARY_BYTES_MAX);
 
 /// The dictionary for a file that begins with `blocks`, if one pays. `complete` says that these are
 /// all the blocks of the file; else at least as many are expected to follow.
-pub(super) fn train(
-    blocks: &[(Separator, RawBlock)],
-    level: i32,
-    complete: bool,
-) -> Option<Vec<u8>> {
+pub(super) fn train(blocks: &[Waiting], level: i32, complete: bool) -> Option<Vec<u8>> {
     if blocks.len() < SAMPLES_MIN {
         return None;
     }
     let mut samples = Vec::new();
     let mut sizes = Vec::with_capacity(blocks.len());
-    for (_, block) in blocks {
+    for Waiting { block, .. } in blocks {
         let sample = block.body.get(..SAMPLE_BYTES_MAX).unwrap_or(&block.body);
         samples.extend_from_slice(sample);
         sizes.push(sample.len());
@@ -50,7 +45,7 @@ pub(super) fn train(
     let plain = Compressor::new(level, None);
     let trained = Compressor::new(level, Some(&dictionary));
     let total = |compressor: &Compressor| -> usize {
-        let stored = |(_, block): &(Separator, RawBlock)| {
+        let stored = |Waiting { block, .. }: &Waiting| {
             compressor.compress(&block.body).map_or(block.body.len(), |bytes| bytes.len())
         };
         blocks.iter().map(stored).sum()

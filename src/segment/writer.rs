@@ -13,7 +13,7 @@ use annals_format::page::{Handle, Separator};
 use annals_format::segment::{Footer, HEADER_BYTES, Header};
 use annals_format::{FileKind, FileMeta, Place, dictionary, filter};
 
-use super::compress::Compressor;
+use super::compress::{Compressor, compress_over};
 use super::context::SegmentContext;
 use super::{train, tree};
 use crate::error::{Error, Result};
@@ -44,11 +44,8 @@ impl NewSegment {
 
 /// Bytes gathered before they are written to the file.
 const WRITE_BYTES: usize = 1 << 20;
-/// How large a HISTORY block may grow for the sake of one key's versions, whose likeness zstd only
-/// sees inside one block.
-const VERSIONS_BYTES_MAX: usize = 512 << 10;
-/// How many versions of one key a block that has reached its size goes on to take.
-const VERSIONS_MAX: usize = 16;
+/// Versions of one key that are on average at least this long are stored over a base.
+const BASED_BYTES_MIN: usize = 4 << 10;
 /// What an entry may take beside key and value.
 const ENTRY_OVERHEAD_BYTES: u64 = 64;
 
@@ -70,12 +67,16 @@ pub(crate) struct SegmentWriter {
     body: BodyBuilder,
     /// The separator before the block being built.
     separator: Separator,
-    /// Versions in the block being built of the key that came last.
-    versions: usize,
+    /// The block being built begins with the key that the block before ended with.
+    continues: bool,
+    /// Keys in the blocks before the one being built.
+    keys_before: u64,
     /// Blocks waiting for the dictionary to be trained on them.
-    waiting: Vec<(Separator, RawBlock)>,
+    waiting: Vec<Waiting>,
     waiting_bytes: usize,
     compressor: Option<Compressor>,
+    /// HISTORY: what the next blocks of the same key may be stored over.
+    base: Option<Base>,
 
     buffer: Vec<u8>,
     /// Bytes handed to the file.
@@ -84,6 +85,38 @@ pub(crate) struct SegmentWriter {
     blocks: Vec<(Separator, Handle)>,
     hashes: Vec<u64>,
     counts: Counts,
+}
+
+/// A finished block that is not yet stored.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    separator: Separator,
+    /// It begins with the key that the block before ended with.
+    continues: bool,
+    /// It ends with another key than it begins with.
+    changes: bool,
+    pub(super) block: RawBlock,
+}
+
+/// A block stored in full that later versions of the key at its end can be stored over.
+#[derive(Debug)]
+struct Base {
+    offset: u64,
+    body: Vec<u8>,
+    stored_bytes: usize,
+    /// The least that a block over it took, and by how much the others exceeded that in sum.
+    least: usize,
+    excess: usize,
+}
+
+impl Base {
+    /// Whether a block that takes `bytes` over this base should. Differences from the base add up
+    /// as versions go by; once they have cost as much as another full block would, that comes.
+    fn accepts(&mut self, bytes: usize) -> bool {
+        self.least = self.least.min(bytes);
+        self.excess += bytes - self.least;
+        bytes < self.stored_bytes / 4 * 3 && self.excess < self.stored_bytes
+    }
 }
 
 #[derive(Debug, Default)]
@@ -133,10 +166,12 @@ impl SegmentWriter {
             block_bytes: if mapped { context.block_bytes } else { context.history_block_bytes },
             body: BodyBuilder::new(new.kind),
             separator: Separator::first(),
-            versions: 0,
+            continues: false,
+            keys_before: 0,
             waiting: Vec::new(),
             waiting_bytes: 0,
             compressor,
+            base: None,
             buffer,
             written: 0,
             hasher: ContentHasher::new(),
@@ -155,13 +190,13 @@ impl SegmentWriter {
     pub(crate) fn add(&mut self, entry: &EntryRef<'_>) -> Result<()> {
         self.check(entry)?;
         let same_key = self.counts.entries > 0 && entry.key == self.counts.last_key;
-        if self.must_cut(entry, same_key) {
+        if self.must_cut(entry) {
             self.cut_block()?;
             let last = (&*self.counts.last_key, self.counts.last_revision);
             self.separator = Separator::between(last, entry.key);
-            self.versions = 0;
+            self.continues = same_key;
+            self.keys_before = self.counts.keys;
         }
-        self.versions = if same_key { self.versions + 1 } else { 1 };
         self.body.push(entry);
         self.count(entry, same_key);
         Ok(())
@@ -281,20 +316,11 @@ impl SegmentWriter {
         Err(Error::invalid(what))
     }
 
-    /// Whether the block being built ends before this entry.
-    fn must_cut(&self, entry: &EntryRef<'_>, same_key: bool) -> bool {
-        if self.body.is_empty() {
-            return false;
-        }
+    /// Whether the block being built ends before this entry: a block is at most as long as it
+    /// should be, or holds a single entry.
+    fn must_cut(&self, entry: &EntryRef<'_>) -> bool {
         let with_entry = self.body.raw_bytes() + entry.key.len() + entry.value.len();
-        if with_entry <= self.block_bytes {
-            return false;
-        }
-        let versions_belong_together = self.new.kind == FileKind::History
-            && same_key
-            && self.versions < VERSIONS_MAX
-            && with_entry <= VERSIONS_BYTES_MAX;
-        !versions_belong_together
+        !self.body.is_empty() && with_entry > self.block_bytes
     }
 
     fn count(&mut self, entry: &EntryRef<'_>, same_key: bool) {
@@ -339,11 +365,15 @@ impl SegmentWriter {
         }
         let block = self.body.finish();
         let separator = std::mem::replace(&mut self.separator, Separator::first());
+        let bytes = block.body.len();
+        let new_keys = self.counts.keys - self.keys_before;
+        let changes = new_keys > u64::from(!self.continues);
+        let block = Waiting { separator, continues: self.continues, changes, block };
         if self.new.kind != FileKind::History || self.compressor.is_some() {
-            return self.store(separator, &block);
+            return self.store(block);
         }
-        self.waiting_bytes += block.body.len();
-        self.waiting.push((separator, block));
+        self.waiting_bytes += bytes;
+        self.waiting.push(block);
         if self.waiting_bytes >= train::SAMPLE_BYTES { self.train(false) } else { Ok(()) }
     }
 
@@ -356,21 +386,25 @@ impl SegmentWriter {
         self.compressor = Some(Compressor::new(self.level, self.new.dictionary.as_deref()));
         self.waiting_bytes = 0;
         let waiting = std::mem::take(&mut self.waiting);
-        waiting.into_iter().try_for_each(|(separator, block)| self.store(separator, &block))
+        waiting.into_iter().try_for_each(|block| self.store(block))
     }
 
     /// Compresses a block and appends it.
-    fn store(&mut self, separator: Separator, block: &RawBlock) -> Result<()> {
-        let compressor = self.compressor.as_ref();
-        let compressed = compressor.and_then(|compressor| compressor.compress(&block.body));
-        let encoding = match &compressed {
-            None => Encoding::Raw,
-            Some(_) if compressor.is_some_and(Compressor::has_dictionary) => {
-                Encoding::ZstdDictionary
-            }
-            Some(_) => Encoding::Zstd,
+    fn store(&mut self, waiting: Waiting) -> Result<()> {
+        let Waiting { separator, continues, changes, block } = waiting;
+        let offset = self.offset();
+        let based = if continues { self.compress_over_base(&block) } else { None };
+        let full = match &self.compressor {
+            Some(compressor) if based.is_none() => compressor.compress(&block.body),
+            _ => None,
         };
-        let stored = compressed.as_deref().unwrap_or(&block.body);
+        let dictionary = self.compressor.as_ref().is_some_and(Compressor::has_dictionary);
+        let (encoding, stored, base_distance) = match (&based, &full) {
+            (Some((stored, distance)), _) => (Encoding::ZstdBase, stored, *distance),
+            (None, Some(stored)) if dictionary => (Encoding::ZstdDictionary, stored, 0),
+            (None, Some(stored)) => (Encoding::Zstd, stored, 0),
+            (None, None) => (Encoding::Raw, &block.body, 0),
+        };
         let too_many = || Error::invalid("a segment has more than 2^32 blocks");
         let too_long = || Error::invalid("a block is longer than a segment can hold");
         let header = BlockHeader {
@@ -379,15 +413,36 @@ impl SegmentWriter {
             raw_bytes: u32::try_from(block.body.len()).map_err(|_| too_long())?,
             stored_bytes: u32::try_from(stored.len()).map_err(|_| too_long())?,
             entry_count: block.entry_count,
+            base_distance,
         };
         let handle = Handle {
-            offset: self.offset(),
+            offset,
             bytes: u32::try_from(BLOCK_HEADER_BYTES + stored.len()).map_err(|_| too_long())?,
             number: u32::try_from(self.blocks.len()).map_err(|_| too_many())?,
         };
-        header.encode(&mut self.buffer, self.seed, handle.offset, stored);
+        header.encode(&mut self.buffer, self.seed, offset, stored);
         self.blocks.push((separator, handle));
+        if based.is_none() && self.new.kind == FileKind::History {
+            let stored_bytes = stored.len();
+            self.base =
+                Some(Base { offset, body: block.body, stored_bytes, least: usize::MAX, excess: 0 });
+        } else if changes {
+            self.base = None;
+        }
         if self.buffer.len() >= WRITE_BYTES { self.write_out() } else { Ok(()) }
+    }
+
+    /// The block over the base, and how far away that is, if this is worth the second decoding.
+    fn compress_over_base(&mut self, block: &RawBlock) -> Option<(Vec<u8>, u32)> {
+        let entry_bytes = block.body.len() / usize::try_from(block.entry_count).ok()?.max(1);
+        if entry_bytes < BASED_BYTES_MIN {
+            return None;
+        }
+        let offset = self.offset();
+        let base = self.base.as_mut()?;
+        let distance = u32::try_from(offset - base.offset).ok()?;
+        let stored = compress_over(&block.body, &base.body, self.level)?;
+        base.accepts(stored.len()).then_some((stored, distance))
     }
 
     /// Where the next byte will be.

@@ -11,7 +11,7 @@ use annals_format::{FileKind, WalFile};
 
 use super::WalContext;
 use crate::error::{Error, Result};
-use crate::sync::plain::{Mutex, lock};
+use crate::sync::plain::{Condvar, Mutex, MutexGuard, PoisonError, lock};
 use crate::vfs::File;
 
 /// A file of the log, and how far it goes.
@@ -30,9 +30,9 @@ pub(crate) struct LogFile {
 pub(crate) struct WalFiles {
     context: WalContext,
     listed: Mutex<Vec<LogFile>>,
-    // Held while a spare is being made: a writer that needs it then waits for it, which is what it
-    // would have to do anyway, instead of making a second one.
     spare: Mutex<Spare>,
+    /// Signalled when a spare that was being made is made, or was not.
+    made: Condvar,
 }
 
 #[derive(Debug)]
@@ -41,6 +41,9 @@ enum Spare {
     Idle,
     /// The file in use is half full: time to make the next one.
     Wanted { number: u64, bytes: u64 },
+    /// The background worker is at it. A writer that needs the file then waits, which is what it would
+    /// have to do anyway, instead of making a second one.
+    Making,
     /// Made, zero-filled, durable under its name.
     Ready { number: u64, bytes: u64, file: Arc<dyn File> },
 }
@@ -48,7 +51,12 @@ enum Spare {
 impl WalFiles {
     /// The files that recovery found, oldest first; none for a new store.
     pub(crate) fn new(context: WalContext, recovered: Vec<LogFile>) -> Arc<Self> {
-        Arc::new(Self { context, listed: Mutex::new(recovered), spare: Mutex::new(Spare::Idle) })
+        Arc::new(Self {
+            context,
+            listed: Mutex::new(recovered),
+            spare: Mutex::new(Spare::Idle),
+            made: Condvar::new(),
+        })
     }
 
     /// The log these files belong to.
@@ -91,11 +99,21 @@ impl WalFiles {
     /// # Errors
     /// The file could not be made. Nothing is lost: it will be tried again when it is needed.
     pub(crate) fn prepare_spare(&self) -> Result<bool> {
-        let mut spare = lock(&self.spare);
-        let Spare::Wanted { number, bytes } = *spare else { return Ok(false) };
-        let file = make_zeroed(&self.context, number, bytes)?;
-        *spare = Spare::Ready { number, bytes, file };
-        Ok(true)
+        let (number, bytes) = {
+            let mut spare = lock(&self.spare);
+            let Spare::Wanted { number, bytes } = *spare else { return Ok(false) };
+            *spare = Spare::Making;
+            (number, bytes)
+        };
+        // The lock is free meanwhile: the log goes on in the file it has.
+        let made = make_zeroed(&self.context, number, bytes);
+        let (next, outcome) = match made {
+            Ok(file) => (Spare::Ready { number, bytes, file }, Ok(true)),
+            Err(error) => (Spare::Idle, Err(error)),
+        };
+        *lock(&self.spare) = next;
+        self.made.notify_all();
+        outcome
     }
 
     /// Asks for a spare.
@@ -115,7 +133,7 @@ impl WalFiles {
         needed: u64,
     ) -> Result<(Arc<dyn File>, u64)> {
         let needed = needed.next_multiple_of(PAGE_BYTES as u64);
-        let mut spare = lock(&self.spare);
+        let mut spare = self.settled_spare();
         match std::mem::replace(&mut *spare, Spare::Idle) {
             Spare::Ready { number: ready, bytes, file } if ready == number => {
                 if bytes < needed {
@@ -130,6 +148,15 @@ impl WalFiles {
                 Ok((make_zeroed(&self.context, number, bytes)?, bytes))
             }
         }
+    }
+
+    /// The spare, once nobody is making it.
+    fn settled_spare(&self) -> MutexGuard<'_, Spare> {
+        let mut spare = lock(&self.spare);
+        while matches!(*spare, Spare::Making) {
+            spare = self.made.wait(spare).unwrap_or_else(PoisonError::into_inner);
+        }
+        spare
     }
 
     /// Adds the file that is written from now on.
@@ -147,7 +174,7 @@ impl WalFiles {
 
     /// Removes the spare, if there is one.
     pub(super) fn remove_spare(&self) -> Result<()> {
-        let mut spare = lock(&self.spare);
+        let mut spare = self.settled_spare();
         if let Spare::Ready { number, .. } = std::mem::replace(&mut *spare, Spare::Idle) {
             remove_if_there(&self.context, &self.context.path(number))?;
             sync_dir(&self.context)?;

@@ -45,9 +45,9 @@ use annals_format::{DecodeError, FileKind, Problem, StoreId, name::FileName};
 use crate::error::{Corruption, Error, ErrorKind};
 use crate::vfs::Vfs;
 
-pub(crate) use files::{LogFile, WalFiles};
+pub(crate) use files::WalFiles;
 pub use inspect::WalPart;
-pub(crate) use recovery::{Mode, Recovered, TailReport, recover, settle};
+pub(crate) use recovery::{Mode, Recovered, recover, settle};
 pub(crate) use writer::{BatchInfo, WalWriter};
 
 /// What every part of the log needs to know about its store.

@@ -120,16 +120,6 @@ impl WalScan {
         self.offset
     }
 
-    /// The seq of the last frame found, if any came before.
-    pub(crate) const fn last_seq(&self) -> Option<u64> {
-        self.last_seq
-    }
-
-    /// The revision after the last frame found, if any came before.
-    pub(crate) const fn last_revision(&self) -> Option<u64> {
-        self.last_revision
-    }
-
     /// The file.
     pub(crate) const fn file(&self) -> &Arc<dyn File> {
         &self.window.file

@@ -50,8 +50,6 @@ pub(crate) struct Recovered {
     pub(crate) last_seq: u64,
     /// The revision after it.
     pub(crate) last_revision: u64,
-    /// Its time.
-    pub(crate) last_time: i64,
     /// Every file of the log, oldest first, each with its end.
     pub(crate) files: Vec<LogFile>,
     /// The number for the file the log goes on in.
@@ -111,7 +109,6 @@ pub(crate) fn recover(
     Ok(Recovered {
         last_seq: recovery.last_seq,
         last_revision: recovery.last_revision,
-        last_time: recovery.last_time,
         files: recovery.files,
         next_number,
         torn: recovery.torn,
@@ -145,7 +142,6 @@ struct Recovery<'a> {
     row: Vec<WalFile>,
     last_seq: u64,
     last_revision: u64,
-    last_time: i64,
     /// What the next frame has to continue; unknown before the first one of the log.
     before: Option<(u64, u64)>,
     files: Vec<LogFile>,
@@ -170,7 +166,6 @@ impl<'a> Recovery<'a> {
             row: manifest.wal.clone(),
             last_seq: manifest.flushed_seq,
             last_revision: manifest.flushed_revision,
-            last_time: manifest.flushed_time,
             before: None,
             files: Vec::new(),
             last_batch: None,
@@ -215,7 +210,7 @@ impl<'a> Recovery<'a> {
     fn step(&mut self, scan: &mut WalScan) -> Result<Found> {
         let flushed_seq = self.manifest.flushed_seq;
         let path = scan.path().to_path_buf();
-        let Self { on_frame, before, last_seq, last_revision, last_time, .. } = self;
+        let Self { on_frame, before, last_seq, last_revision, .. } = self;
         scan.next(&mut |frame, location| {
             if before.is_none() && frame.seq > flushed_seq + 1 {
                 let expected = format!("seq {} or lower", flushed_seq + 1);
@@ -226,7 +221,7 @@ impl<'a> Recovery<'a> {
             if frame.seq <= flushed_seq {
                 return Ok(());
             }
-            (*last_seq, *last_revision, *last_time) = (frame.seq, frame.revision, frame.time);
+            (*last_seq, *last_revision) = (frame.seq, frame.revision);
             on_frame(frame, location)
         })
     }

@@ -82,6 +82,11 @@ impl WalWriter {
         Ok(Self { files, active, buffer, last_seq, last_revision, broken: None })
     }
 
+    /// The files of the log; shared with the background worker.
+    pub(crate) const fn files(&self) -> &Arc<WalFiles> {
+        &self.files
+    }
+
     /// Makes one batch of these frames durable: one write, one sync. On return it is.
     ///
     /// The frames must be the ones from `info.first_seq` to `info.last_seq`, in order.
@@ -111,16 +116,6 @@ impl WalWriter {
         file.sync_all().map_err(|error| Error::io("sync", path, error))?;
         self.files.end_last(*tail, self.last_seq);
         self.files.remove_spare()
-    }
-
-    /// The files of the log; shared with the background worker.
-    pub(crate) const fn files(&self) -> &Arc<WalFiles> {
-        &self.files
-    }
-
-    /// The number of the file that is being written, and where the next batch goes.
-    pub(crate) const fn tail(&self) -> (u64, u64) {
-        (self.active.header.number, self.active.tail)
     }
 
     fn try_append(

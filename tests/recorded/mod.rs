@@ -15,7 +15,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 /// A file of the recorded data, or `None` (with a message) when it is not there.
-pub fn path(name: &str) -> Option<PathBuf> {
+pub(crate) fn path(name: &str) -> Option<PathBuf> {
     let folder = std::env::var_os("ANNALS_TEST_DATA").map_or_else(
         || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared/data"),
         PathBuf::from,
@@ -29,7 +29,7 @@ pub fn path(name: &str) -> Option<PathBuf> {
 }
 
 /// The JSON objects of a zstd-compressed file, one a line.
-pub fn json_lines(path: PathBuf) -> impl Iterator<Item = Value> {
+pub(crate) fn json_lines(path: PathBuf) -> impl Iterator<Item = Value> {
     let file = File::open(path).expect("the file opens");
     let mut decoder = zstd::Decoder::new(file).expect("a zstd frame");
     decoder.window_log_max(27).expect("the window is allowed");
@@ -39,7 +39,7 @@ pub fn json_lines(path: PathBuf) -> impl Iterator<Item = Value> {
 }
 
 /// Bytes: a string where they are UTF-8, else `{"b64": "..."}`; absent is empty.
-pub fn bytes(value: &Value) -> Bytes {
+pub(crate) fn bytes(value: &Value) -> Bytes {
     match value {
         Value::Null => Bytes::new(),
         Value::String(text) => Bytes::copy_from_slice(text.as_bytes()),
@@ -51,7 +51,7 @@ pub fn bytes(value: &Value) -> Bytes {
 }
 
 /// The same, written.
-pub fn to_json(bytes: &[u8]) -> Value {
+pub(crate) fn to_json(bytes: &[u8]) -> Value {
     match std::str::from_utf8(bytes) {
         Ok(text) => json!(text),
         Err(_) => json!({ "b64": STANDARD.encode(bytes) }),

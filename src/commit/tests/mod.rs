@@ -1,6 +1,7 @@
 //! The chain alone, in a small world: a log in memory, generations kept for inspection.
 //!
-//! The same world serves the plain tests, the loom models and the shuttle schedules.
+//! The same world serves the plain tests, the loom models and the shuttle schedules. Its locks are
+//! invisible to the model checkers, so nothing of the chain may be touched under one of them.
 
 #[cfg(feature = "loom")]
 mod loom;
@@ -8,13 +9,14 @@ mod loom;
 mod model;
 #[cfg(all(feature = "shuttle", not(feature = "loom")))]
 mod shuttle;
+#[cfg(all(unix, not(any(feature = "loom", feature = "shuttle"))))]
+mod speed;
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
 mod stress;
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
 mod sync;
 
 use std::collections::BTreeMap;
-use std::fmt::Debug;
 
 use annals_format::StoreId;
 use annals_format::frame::{Binding, Frame, Op, SPACE_USER};
@@ -25,7 +27,7 @@ use super::{
     WriteKind,
 };
 use crate::error::{Error, Result};
-use crate::index::{Generation, GenerationSize, Lookup, Newest, Position, Stub, Version};
+use crate::index::{Generation, GenerationSize, KeyNode, Lookup, Newest, Position, Stub, Version};
 use crate::sync::plain::{AtomicI64, AtomicU64, Mutex, Ordering, lock};
 use crate::sync::{Arc, epoch};
 
@@ -72,8 +74,9 @@ impl World for Small {
 
 impl Below for Small {
     fn newest(&self, key: &[u8], generation: u64) -> Result<Option<Stub>> {
-        for older in lock(&self.generations).iter().rev().filter(|older| older.id() < generation) {
-            match older.find(key).map_or(Newest::Unknown, |node| node.newest()) {
+        let generations = lock(&self.generations).clone();
+        for older in generations.iter().rev().filter(|older| older.id() < generation) {
+            match older.find(key).map_or(Newest::Unknown, KeyNode::newest) {
                 Newest::Known(stub) => return Ok(Some(stub)),
                 Newest::Absent => return Ok(None),
                 Newest::Unknown => {}
@@ -83,10 +86,13 @@ impl Below for Small {
     }
 }
 
+/// A batch as it was logged.
+type Batch = (BatchInfo, Vec<Vec<u8>>);
+
 /// A log in memory that may fail.
 #[derive(Clone, Debug, Default)]
 pub(super) struct VectorLog {
-    pub(super) batches: Arc<Mutex<Vec<(BatchInfo, Vec<Vec<u8>>)>>>,
+    pub(super) batches: Arc<Mutex<Vec<Batch>>>,
     /// Appends left before one fails; `None` never fails.
     pub(super) fail_after: Arc<Mutex<Option<usize>>>,
     /// How long an append takes, microseconds.
@@ -240,7 +246,7 @@ impl Fixture {
     pub(super) fn frames(&self) -> Vec<Vec<u8>> {
         let upto = self.chain.applied().seq;
         let mut frames = Vec::new();
-        for generation in lock(&self.world.generations).iter() {
+        for generation in lock(&self.world.generations).clone() {
             let mut cursor = generation.frames();
             while let Some(frame) = cursor.next(upto) {
                 frames.push(frame.bytes().to_vec());
@@ -352,6 +358,27 @@ pub(super) fn seen(version: &Version) -> Seen {
     }
 }
 
-pub(super) fn is_conflict<T: Debug>(result: Result<T, OrderError>) -> bool {
-    matches!(result, Err(OrderError::Conflict))
+/// A small generator, so that a failure can be repeated from its seed.
+#[derive(Clone, Debug)]
+pub(super) struct Random(pub(super) u64);
+
+impl Random {
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    pub(super) fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    pub(super) fn one_of<'a, T>(&mut self, items: &'a [T]) -> &'a T {
+        &items[usize::try_from(self.below(items.len() as u64)).expect("an index")]
+    }
+}
+
+pub(super) fn is_conflict(result: Result<Ordered, OrderError>) -> bool {
+    result.is_err_and(|error| matches!(error, OrderError::Conflict))
 }

@@ -350,13 +350,13 @@ proptest! {
                     let mut after = model.clone();
                     let mut must_fail = spoil && !compares.is_empty();
                     for (&key, &value) in &writes {
-                        let put = (value > 0).then_some(value);
-                        must_fail |= put.is_none() && newest(&model, key).1.is_none();
-                        plan.writes.push(match put {
-                            Some(value) => super::put(name(key), [value]),
+                        let written = (value > 0).then_some(value);
+                        must_fail |= written.is_none() && newest(&model, key).1.is_none();
+                        plan.writes.push(match written {
+                            Some(value) => put(name(key), [value]),
                             None => delete(name(key)),
                         });
-                        after.entry(key).or_default().push((revision + 1, put));
+                        after.entry(key).or_default().push((revision + 1, written));
                     }
                     for (index, &key) in compares.iter().enumerate() {
                         let off = u64::from(spoil && index == 0);
@@ -376,10 +376,10 @@ proptest! {
                 Step::Ranged { from, to, meanwhile } => {
                     let guard = epoch::pin();
                     let snapshot = store.chain.begin(&guard);
-                    store.order(&plan([super::put(name(meanwhile), [9])]));
+                    store.order(&plan([put(name(meanwhile), [9])]));
                     revision += 1;
                     model.entry(meanwhile).or_default().push((revision, Some(9)));
-                    let mut dependent = plan([super::put("other", "x")]);
+                    let mut dependent = plan([put("other", "x")]);
                     dependent.reads.ranges.push((user(name(from)), user(name(to))));
                     let result = store.chain.order(&snapshot, &dependent, &*store.world);
                     prop_assert_eq!(is_conflict(result), (from..to).contains(&meanwhile));

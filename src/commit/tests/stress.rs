@@ -5,23 +5,6 @@ use std::thread;
 
 use super::*;
 
-/// A small generator, so that a failure can be repeated from its seed.
-#[derive(Clone, Debug)]
-pub(super) struct Random(pub(super) u64);
-
-impl Random {
-    pub(super) fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    pub(super) fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
-}
-
 fn number(seen: Option<Seen>) -> u64 {
     seen.map_or(0, |seen| u64::from_le_bytes(seen.value.try_into().expect("eight bytes")))
 }
@@ -132,9 +115,13 @@ fn transactions_are_visible_wholly_or_not_at_all() {
                 assert!(durable <= applied);
             }
         });
-        writers.into_iter().for_each(|writer| writer.join().expect("no panic"));
+        for writer in writers {
+            writer.join().expect("no panic");
+        }
         stop.store(true, Ordering::Relaxed);
-        readers.into_iter().for_each(|reader| reader.join().expect("no panic"));
+        for reader in readers {
+            reader.join().expect("no panic");
+        }
     });
     store.chain.wait_durable(store.chain.applied()).expect("a log that does not fail");
     store.verify();

@@ -64,7 +64,9 @@ fn waiting_writes_out_everything_before() {
     assert_eq!(store.chain.durable(), START);
     tickets.last().unwrap().wait().unwrap();
     assert_eq!(store.chain.durable(), store.chain.applied());
-    tickets.iter().for_each(|ticket| ticket.wait().unwrap());
+    for ticket in &tickets {
+        ticket.wait().unwrap();
+    }
     assert_eq!(lock(&store.log.batches).len(), 1, "64 tickets, one sync");
     assert!(!store.chain.lead_once().unwrap(), "nothing left");
     store.verify();

@@ -75,7 +75,7 @@ impl Evaluation<'_> {
     }
 
     /// Remembers that `compact(0)` was asked for; it succeeds once.
-    pub(in crate::kv) fn compact_to_zero(&mut self) -> Result<()> {
+    pub(super) fn compact_to_zero(&mut self) -> Result<()> {
         let compacted = self.reads.compacted();
         if compacted > 0 || self.system_key(space::compacted_to_zero())?.is_some() {
             return Err(ErrorKind::Compacted { requested: 0, compacted }.into());

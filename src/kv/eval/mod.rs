@@ -63,6 +63,8 @@ pub(super) struct Evaluation<'a> {
     /// a single operation.
     overlay: BTreeMap<Bytes, Overlaid>,
     has_followers: bool,
+    /// A watermark to set.
+    compact: Option<u64>,
     footprint: Footprint,
 }
 
@@ -92,6 +94,7 @@ impl<'a> Evaluation<'a> {
             write_bytes: 0,
             overlay: BTreeMap::new(),
             has_followers: false,
+            compact: None,
             footprint: Footprint::default(),
         }
     }
@@ -104,10 +107,11 @@ impl<'a> Evaluation<'a> {
     /// The plan, or `None` when there is nothing to write.
     pub(super) fn into_plan(self) -> Option<Plan> {
         let writes: Vec<Write> = self.writes.into_iter().chain(self.system).flatten().collect();
-        if writes.is_empty() {
+        if writes.is_empty() && self.compact.is_none() {
             return None;
         }
-        Some(Plan { writes, reads: self.footprint, ..Plan::default() })
+        let (compact, reads) = (self.compact, self.footprint);
+        Some(Plan { writes, compact, reads, ..Plan::default() })
     }
 
     /// A put on its own: as one in a transaction, with the checks in the other order.
@@ -117,6 +121,16 @@ impl<'a> Evaluation<'a> {
         }
         self.keeps_something(request)?;
         self.put(request)
+    }
+
+    /// Sets the watermark. That it rises is checked again when the plan finds its place.
+    pub(super) fn compact(&mut self, revision: u64) -> Result<()> {
+        if revision == 0 {
+            return self.compact_to_zero();
+        }
+        check::compactable(self.reads, revision)?;
+        self.compact = Some(revision);
+        Ok(())
     }
 
     /// A transaction whose shape has been checked.

@@ -41,7 +41,7 @@ impl State {
     }
 }
 
-impl reads::Reads for State {
+impl Reads for State {
     fn revision(&self) -> u64 {
         5
     }
@@ -121,8 +121,7 @@ fn a_blind_put_conflicts_with_nothing() {
 
 #[test]
 fn what_the_answer_shows_is_in_the_footprint() {
-    let (answer, plan) =
-        evaluate(false, |e| e.single_put(&PutRequest::new("a", "x").prev_kv()));
+    let (answer, plan) = evaluate(false, |e| e.single_put(&PutRequest::new("a", "x").prev_kv()));
     assert_eq!(answer.expect("a put").prev_kv.map(|kv| kv.mod_revision), Some(2));
     assert_eq!(points(plan.as_ref()), [("a".into(), 2)]);
     // A tombstone's revision counts, too: a key written and deleted again is not the same.
@@ -141,7 +140,10 @@ fn a_delete_is_blind_where_the_order_checks_it() {
     assert!(plan.is_none());
     // In company, the absence of a key matters.
     let (_, plan) = transaction(&txn().then([delete("gone"), put("x", "")]));
-    assert_eq!((writes(plan.as_ref()), points(plan.as_ref())), ("+x".into(), vec![("gone".into(), 5)]));
+    assert_eq!(
+        (writes(plan.as_ref()), points(plan.as_ref())),
+        ("+x".into(), vec![("gone".into(), 5)])
+    );
 }
 
 #[test]
@@ -174,11 +176,14 @@ fn a_failed_comparison_without_writes_asks_for_nothing() {
 
 #[test]
 fn ranges_and_compared_ranges_are_in_the_footprint() {
-    let request = txn()
-        .when([mod_revision("a").range_end("c").gt(1)])
-        .then([range("x"), range(""), put("k", "")]);
+    let request = txn().when([mod_revision("a").range_end("c").gt(1)]).then([
+        range("x"),
+        range(""),
+        put("k", ""),
+    ]);
     let (_, plan) = transaction(&request);
-    let expected = [("a", "c"), ("x", "y")].map(|(a, b)| (space::user(a.as_ref()), space::user(b.as_ref())));
+    let expected =
+        [("a", "c"), ("x", "y")].map(|(a, b)| (space::user(a.as_ref()), space::user(b.as_ref())));
     let ranges = plan.expect("a plan").reads.ranges;
     assert_eq!(ranges[..2], expected);
     assert_eq!(ranges[2], (space::user(b"\0"), Bytes::new()));

@@ -19,10 +19,10 @@ use crate::error::Result;
 use crate::options::Options;
 use crate::sync::plain::{AtomicI64, AtomicU64, Ordering};
 
-use super::eval::check::{self, Limits};
+use super::eval::check::Limits;
 use super::eval::lease as lease_table;
 use super::request::CommitOptions;
-use super::seam::{Engine, Newest, Plan, Step};
+use super::seam::{Engine, Newest};
 use super::types::Commit;
 
 /// A store, open.
@@ -158,16 +158,9 @@ impl Store {
     /// # Ok::<(), annals::Error>(())
     /// ```
     pub fn compact(&self, revision: u64) -> Result<Commit> {
-        if revision == 0 {
-            let ((), done) =
-                self.write(&CommitOptions::default(), |evaluation| evaluation.compact_to_zero())?;
-            return done.acknowledge();
-        }
-        let outcome = self.engine.transact(None, &mut |snapshot| {
-            check::compactable(snapshot, revision)?;
-            Ok(Step::Write(Plan { compact: Some(revision), ..Plan::default() }))
-        })?;
-        write::Done { base: revision, outcome }.acknowledge()
+        let ((), done) =
+            self.write(&CommitOptions::default(), |evaluation| evaluation.compact(revision))?;
+        done.acknowledge()
     }
 
     /// What opening the store found and did.

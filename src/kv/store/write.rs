@@ -197,8 +197,8 @@ impl Store {
             Outcome::Failed { as_of: revision }
         };
         let seam::Outcome { ticket, durability, .. } = done.outcome;
-        let ticket = (durability == Durability::Sync).then_some(ticket);
-        Ok(Ticket { ticket, response, outcome })
+        let pending = (durability == Durability::Sync).then_some(ticket);
+        Ok(Ticket { pending, response, outcome })
     }
 
     /// Evaluates until the plan finds its place in the order.

@@ -127,6 +127,21 @@ fn flipped_bits_are_found_in_a_deep_index() {
 }
 
 #[test]
+fn flipped_bits_are_found_in_blocks_over_a_base() {
+    let (disk, context) = context(ReadMode::Mmap);
+    let entries = near_copies(3, 4100);
+    let meta = write(&context, NewSegment::new(FileKind::History, 3), &entries);
+    let mut based = 0;
+    let count = &mut |block: crate::segment::BlockInfo| {
+        based += usize::from(block.base_offset.is_some());
+        Ok(true)
+    };
+    open(&context, &meta).blocks(count).unwrap();
+    assert_eq!(based, 2);
+    flip(&disk, &context, &meta, &entries, 1);
+}
+
+#[test]
 fn every_cut_and_every_tail_is_found() {
     for kind in KINDS {
         let (disk, context) = context(ReadMode::Mmap);

@@ -88,3 +88,28 @@ fn sample(kind: FileKind, keys: u64, value_bytes: usize) -> Vec<Entry> {
     }
     entries
 }
+
+/// Versions of one key, newest first, each incompressible and different from the others in a byte.
+fn near_copies(count: u8, bytes: usize) -> Vec<Entry> {
+    let mut random = 7_u64;
+    let mut noise = Vec::new();
+    while noise.len() < bytes {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        noise.push(random.to_be_bytes()[0]);
+    }
+    let version = |nth: u8| {
+        let mut value = noise.clone();
+        value[usize::from(nth) * bytes / 256] ^= 1;
+        let revision = 10 + u64::from(nth);
+        Version {
+            revision,
+            create_revision: 10,
+            version: u64::from(nth) + 1,
+            death: revision + 1,
+            value: value.into(),
+            ..Version::default()
+        }
+    };
+    let key = Bytes::from_static(b"/one");
+    (0..count).rev().map(|nth| Entry { key: key.clone(), version: version(nth) }).collect()
+}

@@ -40,6 +40,8 @@ fn rest() -> impl Strategy<Value = Rest> {
         8 => vec(any::<u8>(), 0..60),
         2 => (0..2000_usize).prop_map(|n| vec![b'v'; n]),
         1 => vec(any::<u8>(), 600..3000),
+        // Long and alike, so that versions are stored over each other.
+        1 => (4200..9000_usize).prop_map(|n| near_copies(1, 9000)[0].version.value[..n].to_vec()),
     ];
     (
         0..5_u32,

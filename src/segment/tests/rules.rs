@@ -84,37 +84,46 @@ fn a_value_larger_than_a_block_has_a_block_of_its_own() {
 }
 
 #[test]
-fn large_versions_of_one_key_share_a_block() {
+fn large_versions_of_one_key_are_stored_over_the_newest() {
     let (_disk, context) = context(ReadMode::Mmap);
-    let mut random = 7_u64;
-    let noise: Vec<u8> = (0..20_000)
-        .map(|_| {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (random >> 56) as u8
-        })
-        .collect();
-    let mut entries = Vec::new();
-    for nth in (0..10_u8).rev() {
-        let mut value = noise.clone();
-        value[usize::from(nth) * 1000] ^= 1;
-        let revision = 10 + u64::from(nth);
-        let version = Version {
-            revision,
-            create_revision: 10,
-            version: u64::from(nth) + 1,
-            death: revision + 1,
-            value: value.into(),
-            ..Version::default()
-        };
-        entries.push(Entry { key: Bytes::from_static(b"/one"), version });
-    }
+    let entries = near_copies(10, 20_000);
     let meta = write(&context, NewSegment::new(FileKind::History, 1), &entries);
     assert!(meta.bytes < 25_000, "{} bytes for ten near copies of 20,000", meta.bytes);
     let segment = open(&context, &meta);
     assert!(problems(&segment).is_empty());
-    assert_eq!(blocks(&segment).len(), 1);
+    let blocks = blocks(&segment);
+    assert_eq!(blocks.len(), 10);
+    let first = blocks[0].offset;
+    assert_eq!(blocks[0].base_offset, None);
+    assert!(blocks[1..].iter().all(|block| block.base_offset == Some(first)));
     for entry in &entries {
         let found = segment.get(b"/one", entry.version.revision).unwrap();
+        assert_eq!(found.as_ref(), Some(entry));
+    }
+}
+
+#[test]
+fn a_new_base_comes_when_differences_add_up() {
+    let (_disk, context) = context(ReadMode::Mmap);
+    // Each version replaces another tenth of the value: the oldest has nothing of the newest.
+    let mut entries = near_copies(40, 20_000);
+    let noise = near_copies(41, 20_000).pop().unwrap().version.value;
+    let mut value = noise.to_vec();
+    for (nth, entry) in entries.iter_mut().enumerate() {
+        let at = nth % 10 * 2000;
+        for (index, byte) in value[at..at + 2000].iter_mut().enumerate() {
+            *byte ^= noise[(index * 7 + nth * 13 + 1) % noise.len()];
+        }
+        entry.version.value = value.clone().into();
+    }
+    let meta = write(&context, NewSegment::new(FileKind::History, 1), &entries);
+    let segment = open(&context, &meta);
+    assert!(problems(&segment).is_empty());
+    let full = blocks(&segment).iter().filter(|block| block.base_offset.is_none()).count();
+    assert!((3..=15).contains(&full), "{full} of 40 blocks are stored in full");
+    assert!(meta.bytes < 500_000, "{} bytes", meta.bytes);
+    for entry in &entries {
+        let found = segment.get(&entry.key, entry.version.revision).unwrap();
         assert_eq!(found.as_ref(), Some(entry));
     }
 }

@@ -42,6 +42,7 @@ fn time_of(seq: u64) -> i64 {
 /// What an engine does with the log, and nothing else.
 struct Log {
     writer: WalWriter,
+    files: Arc<WalFiles>,
     manifest: Manifest,
     store: ManifestStore,
     seen: Vec<u64>,
@@ -49,16 +50,24 @@ struct Log {
 }
 
 fn context(vfs: &Arc<dyn Vfs>) -> WalContext {
-    WalContext { vfs: Arc::clone(vfs), dir: DIR.into(), store: STORE, wal_bytes: 128 << 10 }
+    context_in(vfs, Path::new(DIR))
+}
+
+fn context_in(vfs: &Arc<dyn Vfs>, dir: &Path) -> WalContext {
+    WalContext { vfs: Arc::clone(vfs), dir: dir.into(), store: STORE, wal_bytes: 128 << 10 }
 }
 
 impl Log {
     fn open(vfs: Arc<dyn Vfs>) -> Result<Self> {
-        let context = context(&vfs);
-        let dir_error = |error| Error::io("create directory", DIR, error);
-        vfs.create_dir_all(Path::new(DIR)).map_err(dir_error)?;
+        Self::open_in(vfs, Path::new(DIR))
+    }
+
+    fn open_in(vfs: Arc<dyn Vfs>, dir: &Path) -> Result<Self> {
+        let context = context_in(&vfs, dir);
+        let dir_error = |error| Error::io("create directory", dir, error);
+        vfs.create_dir_all(dir).map_err(dir_error)?;
         vfs.create_dir_all(&context.wal_dir()).map_err(dir_error)?;
-        let store = ManifestStore::new(vfs, DIR);
+        let store = ManifestStore::new(vfs, dir);
         let mut manifest = store.load()?.unwrap_or_else(|| Manifest::new(STORE));
         let mut seen = Vec::new();
         let recovered = recover(&context, &manifest, Mode::Writer, &mut |frame, location| {
@@ -69,13 +78,14 @@ impl Log {
         })?;
         let files = WalFiles::new(context.clone(), recovered.files.clone());
         let (last_seq, last_revision) = (recovered.last_seq, recovered.last_revision);
-        let writer = WalWriter::create(files, recovered.next_number, last_seq, last_revision)?;
-        manifest.wal = writer.files().listed();
+        let writer =
+            WalWriter::create(Arc::clone(&files), recovered.next_number, last_seq, last_revision)?;
+        manifest.wal = files.listed();
         manifest.closed = false;
         manifest.revision_floor = manifest.revision_floor.max(last_revision);
         store.store(&mut manifest)?;
         settle(&context, &recovered.files)?;
-        Ok(Self { writer, manifest, store, seen, recovered })
+        Ok(Self { writer, files, manifest, store, seen, recovered })
     }
 
     /// Appends a batch of frames that go on where the log ends.
@@ -103,7 +113,7 @@ impl Log {
 
     fn close(mut self) -> Result<()> {
         self.manifest.closed = true;
-        self.manifest.wal = self.writer.files().listed();
+        self.manifest.wal = self.files.listed();
         self.store.store(&mut self.manifest)?;
         self.writer.close(self.manifest.stamp())
     }

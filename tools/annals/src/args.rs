@@ -33,7 +33,7 @@ pub(crate) struct Global {
     /// How data is written to standard output.
     #[arg(short, long, value_name = "FORMAT", global = true, value_enum, default_value_t)]
     pub(crate) output: Format,
-    /// An engine option, such as memtable_bytes=64M. Can be repeated.
+    /// An engine option, such as `memtable_bytes=64M`. Can be repeated.
     #[arg(short = 'O', value_name = "NAME=VALUE", global = true)]
     pub(crate) options: Vec<String>,
 }

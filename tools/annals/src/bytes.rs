@@ -6,7 +6,7 @@
 //! to a width. Nothing here loses a byte on the way in.
 
 use std::ffi::OsStr;
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -22,14 +22,12 @@ pub(crate) struct Spelled<'a>(pub(crate) &'a [u8]);
 
 impl Serialize for Spelled<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match std::str::from_utf8(self.0) {
-            Ok(text) => serializer.serialize_str(text),
-            Err(_) => {
-                let mut map = serializer.serialize_map(Some(1))?;
-                map.serialize_entry("b64", &BASE64.encode(self.0))?;
-                map.end()
-            }
+        if let Ok(text) = std::str::from_utf8(self.0) {
+            return serializer.serialize_str(text);
         }
+        let mut map = serializer.serialize_map(Some(1))?;
+        map.serialize_entry("b64", &BASE64.encode(self.0))?;
+        map.end()
     }
 }
 
@@ -112,7 +110,7 @@ pub(crate) fn show(bytes: &[u8], max: usize) -> String {
                 return out;
             }
             count += 1;
-            out.push_str(&format!("\\x{byte:02x}"));
+            let _ = write!(out, "\\x{byte:02x}");
         }
     }
     out

@@ -39,7 +39,7 @@ pub(crate) fn compact(global: &Global, args: &CompactArgs, out: &mut Output) -> 
     let options = global.engine_options()?.background(false);
     let store = options.open(global.data()?)?;
     let done = store.compact(args.rev).and_then(|commit| {
-        while store.run_background()? {}
+        store.reorganise()?;
         Ok(commit)
     });
     let revision = store.revision();

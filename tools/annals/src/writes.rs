@@ -232,6 +232,7 @@ fn parse_condition(key: &Bytes, text: &[u8]) -> Option<Compare> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use CompareResult::{Equal, Greater, Less, NotEqual};
 
     #[test]
     fn conditions() {
@@ -239,7 +240,6 @@ mod tests {
         let parse = |text: &str| {
             parse_condition(&key, text.as_bytes()).map(|compare| (compare.result, compare.target))
         };
-        use CompareResult::{Equal, Greater, Less, NotEqual};
         assert_eq!(parse("mod=7"), Some((Equal, CompareTarget::ModRevision(7))));
         assert_eq!(parse("create!=0"), Some((NotEqual, CompareTarget::CreateRevision(0))));
         assert_eq!(parse("version<3"), Some((Less, CompareTarget::Version(3))));

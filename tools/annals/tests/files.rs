@@ -1,4 +1,5 @@
 //! inspect, dump, verify, stats, compact: what the files are, and damage in them.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod common;
 
@@ -56,7 +57,7 @@ fn every_file_can_be_inspected_and_dumped() {
         }
     }
     let short =
-        names.iter().find(|name| name.ends_with(".head")).unwrap().split_once('/').unwrap().1;
+        names.iter().find(|name| name.contains(".head")).unwrap().split_once('/').unwrap().1;
     assert_eq!(tool.json(&["inspect", short])["kind"], "head");
     tool.run(&["inspect", "seg/99999999.head"]).code(5);
     assert!(!tool.ok(&["dump", "--manifest"]).is_empty());

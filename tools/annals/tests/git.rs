@@ -1,4 +1,5 @@
 //! `import git` and `tour`, on repositories made for the test.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod common;
 

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use annals_format::FileKind;
-use clap::Args;
+use clap::{ArgGroup, Args};
 use serde_json::json;
 
 use super::inspect::in_force;
@@ -14,7 +14,8 @@ use crate::output::Output;
 
 /// Arguments of `dump`.
 #[derive(Debug, Args)]
-#[group(required = true, multiple = false, args = ["file", "wal", "manifest", "keys"])]
+#[expect(clippy::struct_excessive_bools, reason = "they are flags")]
+#[command(group = ArgGroup::new("what").required(true).args(["file", "wal", "manifest", "keys"]))]
 pub(crate) struct DumpArgs {
     /// One file: its path in the store, or its name.
     file: Option<OsString>,

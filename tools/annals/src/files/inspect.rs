@@ -158,7 +158,7 @@ fn wal_part(offset: u64, bytes: u64, part: &WalPart<'_>) -> Value {
             match seal.kind {
                 SealKind::Rolled { next_file, .. } => detail["next_file"] = json!(next_file),
                 SealKind::Closed { manifest } => {
-                    detail["closed_with_manifest"] = json!(manifest.number)
+                    detail["closed_with_manifest"] = json!(manifest.number);
                 }
             }
             ("seal", detail)

@@ -361,8 +361,8 @@ fn add_change(commit: &mut Commit, field: &[u8], path: Bytes) -> Result<(), Stri
         return Err(format!("git log: {text:?} is no change"));
     };
     let stored = |mode: &str| match mode {
-        "000000" => Ok(false),
-        "160000" => Ok(false),
+        // Absent, or a submodule.
+        "000000" | "160000" => Ok(false),
         _ if mode.starts_with("100") || mode == "120000" => Ok(true),
         _ => Err(format!("git log: {}: unknown mode {mode}", crate::bytes::show(&path, 200))),
     };
@@ -511,7 +511,7 @@ mod tests {
         let listed = listed.unwrap();
         let names: Vec<&[u8]> =
             listed.as_bytes().split(|b| *b == 0).filter(|n| !n.is_empty()).collect();
-        assert_eq!(state.keys().map(|key| key.as_ref()).collect::<Vec<_>>(), names);
+        assert_eq!(state.keys().map(AsRef::as_ref).collect::<Vec<_>>(), names);
         let readme = repository.ask(&["show", &format!("{head}:Cargo.toml")]).unwrap();
         assert_eq!(state[&b"Cargo.toml"[..]], format!("{readme}\n"));
     }

@@ -90,7 +90,7 @@ impl Lines {
             if metadata.is_dir() {
                 return Err(Failure::Other(format!("{name}: it is a directory")));
             }
-            (Box::new(file), metadata.is_file().then(|| metadata.len()))
+            (Box::new(file), metadata.is_file().then_some(metadata.len()))
         };
         let counted = Counted { input, read: Arc::clone(&read) };
         let input = decompressed(counted).map_err(failed)?;

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 /// The metadata of an imported transaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(clippy::struct_field_names, reason = "the names of the JSON form")]
 pub(crate) struct Metadata {
     /// The source's name of the transaction (a git commit id).
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -78,7 +78,6 @@ struct PutForm {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-#[expect(clippy::struct_excessive_bools, reason = "they are etcd's")]
 struct RangeForm {
     key: Given,
     range_end: Given,

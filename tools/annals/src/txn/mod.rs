@@ -3,6 +3,7 @@
 mod json;
 mod text;
 
+use std::fmt::Write as _;
 use std::io::Read as _;
 use std::path::PathBuf;
 
@@ -96,7 +97,9 @@ fn plain(response: &TxnResponse, depth: usize, out: &mut Output) -> Outcome {
     for answer in &response.responses {
         match answer {
             OpResponse::Put(_) => text.push_str("OK\n"),
-            OpResponse::DeleteRange(delete) => text.push_str(&format!("{}\n", delete.deleted)),
+            OpResponse::DeleteRange(delete) => {
+                let _ = writeln!(text, "{}", delete.deleted);
+            }
             OpResponse::Range(range) => {
                 out.bytes(text.as_bytes())?;
                 text.clear();

@@ -1,0 +1,218 @@
+//! Waiting for durability, and leading: what the module `group` describes, step by step.
+
+use std::ptr;
+
+use super::chain::Chain;
+use super::group::Leader;
+use super::waiter::{Waiter, Woken};
+use super::world::{BatchInfo, Log};
+use crate::error::{Error, ErrorKind};
+use crate::index::{Node, Position};
+use crate::sync::epoch::{self, Guard};
+use crate::sync::{Arc, yield_now};
+
+impl Chain {
+    /// Gives the chain its log: from now on waiting makes durable. Called once, before any wait.
+    pub(crate) fn open_log(&self, log: Box<dyn Log>) {
+        if self.group.try_take() {
+            // SAFETY: the role was just taken.
+            unsafe { self.group.with_leader(|leader| leader.log = Some(log)) };
+            self.release();
+        }
+    }
+
+    /// Makes everything applied durable and takes the log out. The caller sees to it that nobody
+    /// commits any more; who waits still is told that the store is closed.
+    pub(crate) fn close_log(&self) -> Result<Option<Box<dyn Log>>, Error> {
+        loop {
+            self.wait_durable(self.applied())?;
+            if self.group.try_take() {
+                // SAFETY: the role was just taken.
+                let log = unsafe { self.group.with_leader(|leader| leader.log.take()) };
+                self.release();
+                return Ok(log);
+            }
+            yield_now();
+        }
+    }
+
+    /// Returns when everything up to `position` (which must have been ordered) is durable, leading
+    /// the write-out if nobody else does.
+    ///
+    /// # Errors
+    /// `OutcomeUnknown` when a write or sync failed first.
+    pub(crate) fn wait_durable(&self, position: Position) -> Result<(), Error> {
+        if let Some(outcome) = self.group.outcome(position) {
+            return outcome;
+        }
+        if self.group.try_take() {
+            self.lead();
+            return self.outcome_after(position);
+        }
+        let waiter = Waiter::thread(position.seq);
+        self.group.waiters.push(&waiter);
+        // The holder may have looked at the stack before the push and released the role since.
+        if self.group.try_take() {
+            self.lead();
+            return self.outcome_after(position);
+        }
+        if waiter.sleep() == Woken::Lead {
+            self.lead();
+        }
+        self.outcome_after(position)
+    }
+
+    /// Writes out what is applied and not yet durable, unless somebody is doing it. For the
+    /// background worker: so Buffered commits become durable, and tasks that wait are served.
+    /// Answers whether it led.
+    ///
+    /// # Errors
+    /// `Poisoned` once a write or sync has failed.
+    pub(crate) fn lead_once(&self) -> Result<bool, Error> {
+        self.check_poison()?;
+        let pending = {
+            let guard = epoch::pin();
+            let applied = self.applied_node(&guard).position().seq;
+            applied > self.group.durable_node(&guard).position().seq
+        };
+        let led = pending && self.group.try_take();
+        if led {
+            self.lead();
+        }
+        self.check_poison()?;
+        Ok(led)
+    }
+
+    /// Makes a replayed node, which is applied, the last durable one. Only the one thread that
+    /// replays calls this; nobody waits for durability meanwhile.
+    pub(super) fn publish_replayed(&self, node: &Node, guard: &Guard) {
+        if self.group.try_take() {
+            // SAFETY: the role was just taken.
+            unsafe { self.group.with_leader(|leader| self.group.publish(leader, node, guard)) };
+            self.release();
+        }
+    }
+
+    pub(super) fn outcome_after(&self, position: Position) -> Result<(), Error> {
+        // Without an outcome there is no log any more (or there never was one).
+        self.group.outcome(position).unwrap_or_else(|| Err(ErrorKind::Closed.into()))
+    }
+
+    /// Leads: writes out, serves the waiters, and passes the role on or gives it up. The caller
+    /// holds the role.
+    pub(super) fn lead(&self) {
+        loop {
+            let open = self.write_out();
+            let mut waiters = Vec::new();
+            // SAFETY: this thread holds the role.
+            unsafe {
+                self.group.with_leader(|leader| waiters.append(&mut leader.kept));
+            }
+            self.group.waiters.take(&mut waiters);
+            let durable = self.group.durable_seq();
+            let (mut rest, served): (Vec<_>, Vec<_>) =
+                waiters.into_iter().partition(|waiter| open && waiter.seq > durable);
+            if let Some(heir) = rest.iter().position(|waiter| waiter.is_thread()) {
+                let heir = rest.swap_remove(heir);
+                // SAFETY: this thread holds the role, until the next line gives it away.
+                unsafe { self.group.with_leader(|leader| leader.kept = rest) };
+                // The heir first: its write-out can begin while the others wake up.
+                heir.wake(Woken::Lead);
+                wake_served(served);
+                return;
+            }
+            // Only tasks are left, if any. They go back on the stack for whoever leads next.
+            for task in &rest {
+                self.group.waiters.push(task);
+            }
+            self.group.give_up();
+            wake_served(served);
+            if self.group.waiters.is_empty() {
+                return;
+            }
+            if !rest.is_empty() && self.world.request_sync() {
+                return;
+            }
+            if !self.group.try_take() {
+                return;
+            }
+        }
+    }
+
+    /// Gives up the role, which this thread holds, without having written anything.
+    fn release(&self) {
+        self.group.give_up();
+        // Who came meanwhile and found the role taken must not be left alone.
+        if !self.group.waiters.is_empty() && self.group.try_take() {
+            self.lead();
+        }
+    }
+
+    /// Makes everything applied durable. Answers whether more can be: not after a failure, and not
+    /// without a log. The caller holds the role.
+    fn write_out(&self) -> bool {
+        // SAFETY: this thread holds the role.
+        unsafe { self.group.with_leader(|leader| self.write_out_as(leader)) }
+    }
+
+    fn write_out_as(&self, leader: &mut Leader) -> bool {
+        if self.group.is_poisoned() {
+            return false;
+        }
+        let Some(log) = leader.log.as_mut() else { return false };
+        // Nobody but this thread gives up generations, and it keeps those from `synced` on: no guard
+        // is needed during the sync, which may take long and would hold up reclamation.
+        // SAFETY: the chain owns a count of the generation of `synced` and of all later ones.
+        let synced = unsafe { &*leader.synced };
+        let to = {
+            let guard = epoch::pin();
+            ptr::from_ref(self.catch_up(self.applied_node(&guard), &guard))
+        };
+        // SAFETY: as above.
+        let to = unsafe { &*to };
+        let (before, after) = (synced.position(), to.position());
+        if after.seq > before.seq {
+            let batch = BatchInfo {
+                first_seq: before.seq + 1,
+                last_seq: after.seq,
+                last_revision: after.revision,
+                durable_upto: before.seq,
+            };
+            let mut frames = Frames { node: synced, to };
+            if let Err(error) = log.append(&mut frames, batch) {
+                self.group.set_poison(&error);
+                return false;
+            }
+        }
+        self.group.publish(leader, to, &epoch::pin());
+        true
+    }
+}
+
+fn wake_served(served: Vec<Arc<Waiter>>) {
+    for waiter in served {
+        waiter.wake(Woken::Served);
+    }
+}
+
+/// The frames after one node up to another, for the holder of the role.
+struct Frames<'a> {
+    node: &'a Node,
+    to: &'a Node,
+}
+
+impl<'a> Iterator for Frames<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        while !ptr::eq(self.node, self.to) {
+            // SAFETY: the nodes from `synced` to `to` lie in generations the chain owns counts of,
+            // and only the holder of the role, which drives this iterator, gives those up.
+            self.node = unsafe { self.node.next_owned() }?.node;
+            if !self.node.is_root() {
+                return Some(self.node.frame());
+            }
+        }
+        None
+    }
+}
