@@ -206,6 +206,7 @@ fn block(kind: FileKind, compressed: bool) -> Vec<u8> {
         raw_bytes: u32::try_from(raw.body.len()).expect("small"),
         stored_bytes: u32::try_from(stored.len()).expect("small"),
         entry_count: raw.entry_count,
+        base_distance: 0,
     };
     let mut out = Vec::new();
     header.encode(&mut out, FileSeed::new(&place(kind, FILE)), OFFSET, &stored);

@@ -85,9 +85,7 @@ impl Peer for Annals {
     }
 
     fn settle(&mut self) -> Result<()> {
-        self.0.flush()?;
-        while self.0.run_background()? {}
-        Ok(())
+        Ok(self.0.reorganise()?)
     }
 
     fn close(self: Box<Self>) -> Result<()> {
