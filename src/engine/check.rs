@@ -16,7 +16,6 @@ use crate::manifest::ManifestStore;
 use crate::options::Options;
 use crate::segment::{Segment, SegmentContext};
 use crate::sync::Arc;
-use crate::vfs::Access;
 use crate::wal::{self, WalContext};
 
 use super::log::transaction_of_events;
@@ -181,14 +180,6 @@ impl<'a> Check<'a> {
     }
 
     fn segment(&mut self, meta: &FileMeta) -> Result<()> {
-        let path = self.path(meta.kind, meta.number);
-        if let Err(error) = self.options.vfs.open(&path, Access::Read) {
-            if error.kind() == std::io::ErrorKind::NotFound {
-                let expected = format!("the file, of {} bytes", meta.bytes);
-                return Err(Error::corrupt(path, 0, "segment", expected, "no file"));
-            }
-            return Err(Error::io("open", path, error));
-        }
         let segment = Segment::open(&self.segments, meta)?;
         let before = self.report.damage.len();
         segment.verify(&mut |damage| self.report.damage.push(damage))?;

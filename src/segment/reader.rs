@@ -106,11 +106,17 @@ impl Segment {
     /// Opens the file that `meta` describes.
     ///
     /// # Errors
-    /// Corruption if the file has another length than the manifest says.
+    /// Corruption if the file is missing or has another length than the manifest says.
     pub(crate) fn open(context: &SegmentContext, meta: &FileMeta) -> Result<Self> {
         let path = context.path(meta.kind, meta.number);
         let io = |error| Error::io("open a segment", &path, error);
-        let file = context.vfs.open(&path, Access::Read).map_err(io)?;
+        let file = match context.vfs.open(&path, Access::Read) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                let expected = format!("the file, of {} bytes", meta.bytes);
+                return Err(Error::corrupt(&path, 0, "segment", expected, "no file"));
+            }
+            opened => opened.map_err(io)?,
+        };
         let bytes = file.len().map_err(io)?;
         if bytes != meta.bytes {
             let expected = format!("{} bytes", meta.bytes);
