@@ -10,7 +10,7 @@ use annals_format::events::{self, EventKind};
 use bytes::Bytes;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::index::{FrameCursor, FrameRef};
+use crate::index::{FrameCursor, FrameRef, Generation};
 use crate::reclaim::fold::{SPACE_USER, is_system};
 use crate::segment::Cursor;
 use crate::sync::Arc;
@@ -68,7 +68,7 @@ impl Log {
             seq,
             files: files.cloned().collect(),
             cursor: None,
-            generations: generations.map(|generation| generation.frames()).collect(),
+            generations: generations.map(Generation::frames).collect(),
             done: from > upto,
             _pin: pin,
         }

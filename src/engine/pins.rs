@@ -35,7 +35,7 @@ pub(super) struct Pins {
 #[derive(Debug)]
 struct Chunk {
     slots: [AtomicU64; CHUNK_SLOTS],
-    next: OnceLock<Box<Chunk>>,
+    next: OnceLock<Box<Self>>,
 }
 
 /// A pinned revision; dropping it unpins.
@@ -133,8 +133,7 @@ impl Chunk {
     }
 }
 
-impl Pin {
-}
+impl Pin {}
 
 impl Drop for Pin {
     fn drop(&mut self) {

@@ -34,7 +34,7 @@ pub(super) enum Source {
     /// A memtable generation.
     Memory(KeyCursor),
     /// Sealed files.
-    Files(FileSource),
+    Files(Box<FileSource>),
 }
 
 /// Sealed files that lie one after the other: one L0 file, or all of HEAD.
@@ -63,12 +63,12 @@ impl Source {
 
     /// The keys of one L0 file.
     pub(super) fn l0(file: &Arc<SealedFile>) -> Self {
-        Self::Files(FileSource::new(vec![Arc::clone(file)], false))
+        Self::Files(Box::new(FileSource::new(vec![Arc::clone(file)], false)))
     }
 
     /// The keys of HEAD, or of a run of its files.
     pub(super) fn head(files: Vec<Arc<SealedFile>>) -> Self {
-        Self::Files(FileSource::new(files, true))
+        Self::Files(Box::new(FileSource::new(files, true)))
     }
 
     /// Goes to the first key at or after `key`.

@@ -167,7 +167,7 @@ impl Core {
             dropped_files: count(&counters.dropped_files),
             manifests: count(&counters.manifests),
             background_bytes: count(&counters.background_bytes),
-            failure: self.failed.get().map(|cause| cause.to_string()),
+            failure: self.failed.get().map(ToString::to_string),
         }
     }
 }

@@ -9,9 +9,9 @@ use annals_format::page::Handle;
 use bytes::Bytes;
 
 use super::merge::EntryCursor;
+use super::reader::{Caching, LastBase, Opened, Segment};
 #[cfg(test)]
 use super::reader::{Entry, Version};
-use super::reader::{Caching, LastBase, Opened, Segment};
 use super::tree::Path;
 use crate::error::Result;
 

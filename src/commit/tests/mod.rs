@@ -22,9 +22,7 @@ use annals_format::StoreId;
 use annals_format::frame::{Binding, Frame, Op, SPACE_USER};
 use bytes::Bytes;
 
-use super::{
-    BatchInfo, Below, Chain, Footprint, Log, OrderError, Plan, World, Write, WriteKind,
-};
+use super::{BatchInfo, Below, Chain, Footprint, Log, OrderError, Plan, World, Write, WriteKind};
 use crate::commit::chain::Snapshot;
 use crate::commit::plan::Ordered;
 use crate::error::{Error, Result};
