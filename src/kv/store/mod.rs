@@ -239,6 +239,26 @@ impl Store {
         self.engine.durable_revision()
     }
 
+    /// Counts the opens that followed no clean close, from 1.
+    ///
+    /// Where commits were acknowledged [`Buffered`](crate::Durability::Buffered), a crash takes back
+    /// the last of them, and their revisions are given again: the same revision of two incarnations
+    /// may be two different commits.
+    pub fn incarnation(&self) -> u64 {
+        self.engine.incarnation()
+    }
+
+    /// Figures about the store: revisions, memory, files, work done. Cheap enough to be asked for
+    /// every second.
+    pub fn stats(&self) -> Stats {
+        self.engine.stats()
+    }
+
+    /// The directory the store is in.
+    pub fn path(&self) -> &Path {
+        self.engine.path()
+    }
+
     /// Closes the store: makes everything durable and marks it as cleanly closed. Other handles
     /// and views answer [`Closed`](crate::ErrorKind::Closed) from then on.
     ///
