@@ -88,7 +88,10 @@ impl Chain {
     pub(super) fn publish_replayed(&self, node: &Node, guard: &Guard) {
         if self.group.try_take() {
             // SAFETY: the role was just taken.
-            unsafe { self.group.with_leader(|leader| self.group.publish(leader, node, guard)) };
+            unsafe {
+                self.group
+                    .with_leader(|leader| self.group.publish(leader, node, node.compact(), guard))
+            };
             self.release();
         }
     }
@@ -171,6 +174,7 @@ impl Chain {
         // SAFETY: as above.
         let to = unsafe { &*to };
         let (before, after) = (synced.position(), to.position());
+        let mut frames = Frames { node: synced, to, compacted: 0 };
         if after.seq > before.seq {
             let batch = BatchInfo {
                 first_seq: before.seq + 1,
@@ -178,13 +182,12 @@ impl Chain {
                 last_revision: after.revision,
                 durable_upto: before.seq,
             };
-            let mut frames = Frames { node: synced, to };
             if let Err(error) = log.append(&mut frames, batch) {
                 self.group.set_poison(&error);
                 return false;
             }
         }
-        self.group.publish(leader, to, &epoch::pin());
+        self.group.publish(leader, to, frames.compacted, &epoch::pin());
         true
     }
 }
@@ -199,6 +202,8 @@ fn wake_served(served: Vec<Arc<Waiter>>) {
 struct Frames<'a> {
     node: &'a Node,
     to: &'a Node,
+    /// The highest watermark of a compaction passed, 0 if there was none.
+    compacted: u64,
 }
 
 impl<'a> Iterator for Frames<'a> {
@@ -210,6 +215,7 @@ impl<'a> Iterator for Frames<'a> {
             // and only the holder of the role, which drives this iterator, gives those up.
             self.node = unsafe { self.node.next_owned() }?.node;
             if !self.node.is_root() {
+                self.compacted = self.compacted.max(self.node.compact());
                 return Some(self.node.frame());
             }
         }

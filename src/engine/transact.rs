@@ -137,6 +137,11 @@ impl Core {
             // The last before reading: so nothing the snapshot can ask for was gone in `tables`.
             let compacted = self.chain.compacted();
             if compacted > position.revision {
+                // Its thread has not come to show it yet: this one does.
+                let newest = self.chain.settle().revision;
+                if compacted > newest {
+                    return Err(self.watermark_above(compacted, newest));
+                }
                 continue;
             }
             let step = evaluate(&Snapshot { core: self, tables, position, compacted })?;
@@ -148,11 +153,7 @@ impl Core {
             plan.buffered = durability == Durability::Buffered;
             match self.chain.order(&snapshot, &plan, &Older { core: self }) {
                 Ok(ordered) => {
-                    if let Some(compacted) = plan.compact {
-                        self.compaction_ordered(ordered.position, compacted);
-                        self.shared.ring();
-                    }
-                    if plan.buffered {
+                    if plan.buffered || plan.compact.is_some() {
                         self.shared.ring();
                     }
                     return Ok(self.outcome(ordered.position, ordered.changed, durability));

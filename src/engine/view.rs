@@ -29,9 +29,10 @@ impl View {
         loop {
             core.check_open()?;
             let position = core.visible();
-            // Only if very much happened since: then the newest is another one by now.
-            if let Ok(pin) = core.pins.pin(position.revision, || core.compacted()) {
-                return Ok(Self::new(core, pin, position));
+            match core.pins.pin(position.revision, || core.compacted()) {
+                Ok(pin) => return Ok(Self::new(core, pin, position)),
+                // Only if very much happened since: then the newest is another one by now.
+                Err(compacted) => core.check_watermark(compacted)?,
             }
         }
     }
