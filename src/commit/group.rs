@@ -56,7 +56,8 @@ pub(super) struct Leader {
     /// The last node written out. The chain owns one count of its generation and of every later
     /// one, and of none before.
     pub(super) synced: *const Node,
-    /// Waiters that were not served by the holder that passed the role on.
+    /// Waiters that were not served by the holder that passed the role on, or that gave it up when
+    /// only tasks were left.
     pub(super) kept: Vec<Arc<Waiter>>,
     /// Under a model checker nothing is freed before the chain is.
     #[cfg(any(feature = "loom", feature = "shuttle"))]

@@ -1,5 +1,6 @@
 //! Tests of the whole room, on a simulated disk, against a naive model.
 
+mod closing;
 mod crash;
 mod model;
 mod random;

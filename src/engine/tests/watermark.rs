@@ -85,10 +85,10 @@ fn a_compaction_needs_nothing_more_of_the_thread_that_asked_for_it() {
 
 #[test]
 fn a_watermark_above_the_last_revision_is_corruption() {
-    let (_, vfs) = memory();
+    let (disk, vfs) = memory();
     let engine = open(&tiny(&vfs)).unwrap();
     write(&engine, 3, "v");
-    engine.close().unwrap();
+    let vfs: Arc<dyn Vfs> = Arc::new(disk.crash(1, CrashMode::KeepAll));
     let store = ManifestStore::new(Arc::clone(&vfs), std::path::Path::new(DIR));
     let mut manifest = store.load().unwrap().unwrap();
     manifest.compacted = 5;
