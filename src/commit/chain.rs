@@ -77,7 +77,7 @@ impl Chain {
         Self {
             applied: AtomicPtr::new(root),
             compacted: AtomicU64::new(compacted),
-            group: Group::new(root, start.seq),
+            group: Group::new(root, start.seq, compacted),
             binding: Binding::new(store),
             world,
         }
@@ -99,6 +99,8 @@ impl Chain {
     }
 
     /// The watermark: nothing below is answered any more. 0 = never compacted.
+    ///
+    /// It may be that of a compaction which is linked and not yet seen by `applied`.
     pub(crate) fn compacted(&self) -> u64 {
         self.compacted.load(Ordering::Acquire)
     }
@@ -106,6 +108,20 @@ impl Chain {
     /// Whether a failure has ended this store's writing.
     pub(crate) fn is_poisoned(&self) -> bool {
         self.group.is_poisoned()
+    }
+
+    /// The watermark of the last durable compaction: at or below
+    /// [`compacted`](Self::compacted), and never above the revision of [`durable`](Self::durable)
+    /// when that is asked for afterwards. A crash does not take it back.
+    pub(crate) fn durable_compacted(&self) -> u64 {
+        self.group.compacted()
+    }
+
+    /// Applies whatever is linked, and answers the last of it: at or after everything that this
+    /// thread has seen an effect of.
+    pub(crate) fn settle(&self) -> Position {
+        let guard = epoch::pin();
+        self.catch_up(self.applied_node(&guard), &guard).position()
     }
 
     /// The failure that ended this store's writing, if there was one.

@@ -88,7 +88,10 @@ impl Chain {
     pub(super) fn publish_replayed(&self, node: &Node, guard: &Guard) {
         if self.group.try_take() {
             // SAFETY: the role was just taken.
-            unsafe { self.group.with_leader(|leader| self.group.publish(leader, node, guard)) };
+            unsafe {
+                self.group
+                    .with_leader(|leader| self.group.publish(leader, node, node.compact(), guard))
+            };
             self.release();
         }
     }
@@ -102,64 +105,81 @@ impl Chain {
     /// holds the role.
     pub(super) fn lead(&self) {
         loop {
-            let open = self.write_out();
-            let mut waiters = Vec::new();
-            // SAFETY: this thread holds the role.
-            unsafe {
-                self.group.with_leader(|leader| waiters.append(&mut leader.kept));
+            self.write_out();
+            if !self.pass_on() {
+                return;
             }
+        }
+    }
+
+    /// Serves the waiters, and passes the role, which the caller holds, on or gives it up. Answers
+    /// whether the caller holds it still, or again, and has to write out once more.
+    fn pass_on(&self) -> bool {
+        loop {
+            let mut waiters = Vec::new();
+            // Looked at anew each time: somebody else may have had the role in between.
+            let open = !self.group.is_poisoned();
+            // SAFETY: this thread holds the role.
+            let open = unsafe {
+                self.group.with_leader(|leader| {
+                    waiters.append(&mut leader.kept);
+                    open && leader.log.is_some()
+                })
+            };
             self.group.waiters.take(&mut waiters);
             let durable = self.group.durable_seq();
             let (mut rest, served): (Vec<_>, Vec<_>) =
                 waiters.into_iter().partition(|waiter| open && waiter.seq > durable);
-            if let Some(heir) = rest.iter().position(|waiter| waiter.is_thread()) {
-                let heir = rest.swap_remove(heir);
-                // SAFETY: this thread holds the role, until the next line gives it away.
-                unsafe { self.group.with_leader(|leader| leader.kept = rest) };
+            let heir = rest.iter().position(|waiter| waiter.is_thread());
+            let heir = heir.map(|heir| rest.swap_remove(heir));
+            let tasks = !rest.is_empty();
+            // SAFETY: this thread holds the role, until it gives it away below.
+            unsafe { self.group.with_leader(|leader| leader.kept = rest) };
+            if let Some(heir) = heir {
                 // The heir first: its write-out can begin while the others wake up.
                 heir.wake(Woken::Lead);
                 wake_served(served);
-                return;
+                return false;
             }
-            // Only tasks are left, if any. They go back on the stack for whoever leads next.
-            for task in &rest {
-                self.group.waiters.push(task);
-            }
+            // Only tasks are left, if any: whoever leads next finds them.
             self.group.give_up();
             wake_served(served);
-            if self.group.waiters.is_empty() {
-                return;
+            if tasks && !self.world.request_sync() {
+                // Nobody else would. If the role is taken, its holder has them now.
+                return self.group.try_take();
             }
-            if !rest.is_empty() && self.world.request_sync() {
-                return;
-            }
-            if !self.group.try_take() {
-                return;
+            // A thread that pushed itself meanwhile found the role taken, and sleeps: it must not
+            // have to wait for the background thread, which may be busy.
+            if self.group.waiters.is_empty() || !self.group.try_take() {
+                return false;
             }
         }
     }
 
     /// Gives up the role, which this thread holds, without having written anything.
     fn release(&self) {
+        // SAFETY: this thread holds the role.
+        let kept = unsafe { self.group.with_leader(|leader| !leader.kept.is_empty()) };
         self.group.give_up();
-        // Who came meanwhile and found the role taken must not be left alone.
-        if !self.group.waiters.is_empty() && self.group.try_take() {
+        // Who came meanwhile and found the role taken must not be left alone, nor who waits since
+        // before.
+        if (kept || !self.group.waiters.is_empty()) && self.group.try_take() {
             self.lead();
         }
     }
 
-    /// Makes everything applied durable. Answers whether more can be: not after a failure, and not
-    /// without a log. The caller holds the role.
-    fn write_out(&self) -> bool {
+    /// Makes everything applied durable, unless nothing can be: after a failure, and without a log.
+    /// The caller holds the role.
+    fn write_out(&self) {
         // SAFETY: this thread holds the role.
         unsafe { self.group.with_leader(|leader| self.write_out_as(leader)) }
     }
 
-    fn write_out_as(&self, leader: &mut Leader) -> bool {
+    fn write_out_as(&self, leader: &mut Leader) {
         if self.group.is_poisoned() {
-            return false;
+            return;
         }
-        let Some(log) = leader.log.as_mut() else { return false };
+        let Some(log) = leader.log.as_mut() else { return };
         // Nobody but this thread gives up generations, and it keeps those from `synced` on: no guard
         // is needed during the sync, which may take long and would hold up reclamation.
         // SAFETY: the chain owns a count of the generation of `synced` and of all later ones.
@@ -171,6 +191,7 @@ impl Chain {
         // SAFETY: as above.
         let to = unsafe { &*to };
         let (before, after) = (synced.position(), to.position());
+        let mut frames = Frames { node: synced, to, compacted: 0 };
         if after.seq > before.seq {
             let batch = BatchInfo {
                 first_seq: before.seq + 1,
@@ -178,14 +199,12 @@ impl Chain {
                 last_revision: after.revision,
                 durable_upto: before.seq,
             };
-            let mut frames = Frames { node: synced, to };
             if let Err(error) = log.append(&mut frames, batch) {
                 self.group.set_poison(&error);
-                return false;
+                return;
             }
         }
-        self.group.publish(leader, to, &epoch::pin());
-        true
+        self.group.publish(leader, to, frames.compacted, &epoch::pin());
     }
 }
 
@@ -199,6 +218,8 @@ fn wake_served(served: Vec<Arc<Waiter>>) {
 struct Frames<'a> {
     node: &'a Node,
     to: &'a Node,
+    /// The highest watermark of a compaction passed, 0 if there was none.
+    compacted: u64,
 }
 
 impl<'a> Iterator for Frames<'a> {
@@ -210,6 +231,7 @@ impl<'a> Iterator for Frames<'a> {
             // and only the holder of the role, which drives this iterator, gives those up.
             self.node = unsafe { self.node.next_owned() }?.node;
             if !self.node.is_root() {
+                self.compacted = self.compacted.max(self.node.compact());
                 return Some(self.node.frame());
             }
         }

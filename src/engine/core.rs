@@ -36,8 +36,6 @@ pub(super) struct Core {
     pub(super) chain: Arc<Chain>,
     /// Pinned revisions.
     pub(super) pins: Arc<Pins>,
-    /// The watermark that answers are held against: that of the last *visible* compaction.
-    pub(super) watermark: Watermark,
     /// The number of the next segment file.
     pub(super) next_file: AtomicU64,
     /// Held during a piece of background work: there is one at a time.
@@ -73,52 +71,6 @@ pub(super) struct State {
     pub(super) log: SharedLog,
 }
 
-/// The highest watermark of a compaction that is visible, and those that are not yet.
-///
-/// A compaction is a transaction like any other: in a Sync store nobody may see its effect before
-/// it is durable, or a crash could bring back what was refused.
-#[derive(Debug)]
-pub(super) struct Watermark {
-    visible: AtomicU64,
-    /// (seq, watermark) of compactions ordered and not yet visible.
-    pending: Mutex<Vec<(u64, u64)>>,
-}
-
-impl Watermark {
-    /// The watermark found on open.
-    pub(super) fn new(compacted: u64) -> Self {
-        Self { visible: AtomicU64::new(compacted), pending: Mutex::new(Vec::new()) }
-    }
-
-    /// Raises the watermark at once.
-    pub(super) fn raise(&self, compacted: u64) {
-        self.visible.fetch_max(compacted, Ordering::AcqRel);
-    }
-
-    /// Notes a compaction that was ordered at `seq`.
-    fn ordered(&self, seq: u64, compacted: u64) {
-        lock(&self.pending).push((seq, compacted));
-    }
-
-    /// The watermark when everything up to `seq` is visible and the chain knows of `ordered`.
-    fn get(&self, ordered: u64, visible_seq: impl FnOnce() -> u64) -> u64 {
-        let visible = self.visible.load(Ordering::Acquire);
-        if visible >= ordered {
-            return visible;
-        }
-        let mut pending = lock(&self.pending);
-        let seq = visible_seq();
-        pending.retain(|(at, compacted)| {
-            let shown = *at <= seq;
-            if shown {
-                self.visible.fetch_max(*compacted, Ordering::AcqRel);
-            }
-            !shown
-        });
-        self.visible.load(Ordering::Acquire)
-    }
-}
-
 impl Core {
     /// The last visible transaction: durable in a Sync store, applied in a Buffered one. Once the
     /// log has failed, what is not durable is shown no more.
@@ -130,18 +82,40 @@ impl Core {
     }
 
     /// The oldest revision that is answered; 0 if nothing was ever compacted.
+    ///
+    /// A compaction is a transaction like any other: in a Sync store nobody may see its effect
+    /// before it is durable, or a crash could bring back what was refused.
     pub(super) fn compacted(&self) -> u64 {
-        self.watermark.get(self.chain.compacted(), || self.visible().seq)
+        match self.options.durability {
+            Durability::Sync => self.chain.durable_compacted(),
+            Durability::Buffered => self.chain.compacted(),
+        }
     }
 
-    /// Notes a compaction that has just been ordered.
-    pub(super) fn compaction_ordered(&self, position: Position, compacted: u64) {
-        self.watermark.ordered(position.seq, compacted);
-    }
-
-    /// The oldest revision that somebody may ask for; what is below may go.
+    /// The oldest revision that somebody may ask for, now or after a crash; what is below may go.
     pub(super) fn keep(&self) -> u64 {
-        self.pins.keep(|| self.compacted())
+        self.pins.keep(|| self.chain.durable_compacted())
+    }
+
+    /// Fails if a watermark that was seen is above everything there is. It cannot be, and what it
+    /// leads to is that nothing can be answered: better an error than looking again for ever.
+    pub(super) fn check_watermark(&self, compacted: u64) -> Result<()> {
+        let newest = match self.options.durability {
+            Durability::Sync => self.chain.durable(),
+            Durability::Buffered => self.chain.settle(),
+        };
+        if compacted <= newest.revision {
+            return Ok(());
+        }
+        Err(self.watermark_above(compacted, newest.revision))
+    }
+
+    /// The watermark is above the last revision.
+    pub(super) fn watermark_above(&self, compacted: u64, revision: u64) -> Error {
+        let expected = format!("revision {compacted} or later");
+        let found = format!("revision {revision}");
+        let file = self.path.join(annals_format::name::CURRENT);
+        Error::corrupt(file, 0, "watermark of compactions", expected, found)
     }
 
     /// Fails once the store has been closed.

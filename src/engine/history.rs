@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::segment::Cursor;
 use crate::sync::Arc;
 
@@ -35,6 +35,8 @@ pub(crate) struct History {
     /// The last revision given out.
     last: Option<u64>,
     done: bool,
+    /// Given instead of the first version.
+    pub(super) refused: Option<Error>,
     _pin: Option<Arc<Pin>>,
 }
 
@@ -72,6 +74,7 @@ impl History {
             ready: VecDeque::new(),
             last: None,
             done: false,
+            refused: None,
             _pin: pin,
         }
     }
@@ -118,6 +121,10 @@ impl Iterator for History {
     type Item = Result<HistoryRecord>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        if let Some(error) = self.refused.take() {
+            self.done = true;
+            return Some(Err(error));
+        }
         while !self.done {
             let (found, death) = match self.step() {
                 Ok(Some(found)) => found,

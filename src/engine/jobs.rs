@@ -254,10 +254,13 @@ impl Core {
 
     /// Stores the manifest, with what is known now of everything that is not a file.
     pub(super) fn store_manifest(&self, state: &mut State) -> Result<()> {
+        // Only what is durable: a watermark that a crash takes back would leave a store that has
+        // lost what it must answer. It is asked for first, so the floor is not below it.
+        let compacted = self.chain.durable_compacted();
         let durable = self.chain.durable();
         let manifest = &mut state.manifest;
         manifest.next_file = self.next_file.load(Ordering::Acquire);
-        manifest.compacted = manifest.compacted.max(self.compacted());
+        manifest.compacted = manifest.compacted.max(compacted);
         manifest.revision_floor = manifest.revision_floor.max(durable.revision);
         if let Some(wal) = &state.wal {
             manifest.wal = wal.listed();

@@ -43,7 +43,7 @@ use std::path::Path;
 use crate::error::{ErrorKind, Result};
 use crate::options::{Durability, Options};
 use crate::sync::plain::{Mutex, lock};
-use crate::sync::{Arc, Ordering};
+use crate::sync::{Arc, Ordering, fence};
 
 use self::core::Core;
 use self::worker::Worker;
@@ -105,7 +105,7 @@ impl Engine {
     }
 
     /// Closes the store, for all clones: waits until everything is durable, seals the log, and
-    /// gives up the lock. Views that are open stay readable.
+    /// gives up the lock. Views answer `Closed` from then on; iterators that were begun go on.
     ///
     /// # Errors
     /// What kept the log from being sealed. Everything acknowledged is safe all the same, and the
@@ -211,6 +211,8 @@ impl Handle {
         if self.core.closed.swap(true, Ordering::AcqRel) {
             return Err(ErrorKind::Closed.into());
         }
+        // Ordered against `Core::check_kept`: what was answered before is in what is sealed.
+        fence(Ordering::SeqCst);
         self.core.wake_flushed();
         let worker = lock(&self.worker).take();
         drop(worker);

@@ -32,7 +32,7 @@ use crate::sync::{Arc, AtomicBool, Ordering};
 use crate::vfs::LockGuard;
 use crate::wal::{self, Mode, Recovered, WalContext, WalFiles, WalWriter};
 
-use super::core::{Core, SharedLog, State, Watermark};
+use super::core::{Core, SharedLog, State};
 use super::jobs::{Busy, Depth, frozen_end};
 use super::pins::Pins;
 use super::report::{DroppedTail, OpenReport};
@@ -114,7 +114,6 @@ fn try_read_only(
         wal::recover(&wal, &manifest, Mode::ReadOnly, &mut |frame, _| core.chain.replay(frame))?;
     check_floor(&core, &manifest, &recovered)?;
     let report = report(&core, &manifest, &recovered);
-    core.recovered();
     Ok((core, report))
 }
 
@@ -257,7 +256,6 @@ fn build(
         shared,
         chain: Arc::new(chain),
         pins: Arc::new(Pins::new()),
-        watermark: Watermark::new(manifest.compacted),
         next_file: AtomicU64::new(manifest.next_file),
         busy: Mutex::new(()),
         state: Mutex::new(State { store, manifest, wal: None, log: SharedLog::default() }),
@@ -273,15 +271,9 @@ fn build(
 }
 
 impl Core {
-    /// After the log has been replayed: what it says of compactions is visible.
-    fn recovered(&self) {
-        self.watermark.raise(self.chain.compacted());
-    }
-
     /// Goes on with the log in a new file, puts what was found in force, and removes what is not
     /// needed any more.
     fn go_on(&self, wal: &WalContext, recovered: &Recovered) -> Result<()> {
-        self.recovered();
         let files = WalFiles::new(wal.clone(), recovered.files.clone());
         let (last_seq, last_revision) = (recovered.last_seq, recovered.last_revision);
         let writer =
@@ -326,9 +318,13 @@ impl Core {
     }
 }
 
-/// What was once durable cannot be gone.
+/// What was once durable cannot be gone, and only what was there can have been compacted.
 fn check_floor(core: &Core, manifest: &Manifest, recovered: &Recovered) -> Result<()> {
     if recovered.last_revision >= manifest.revision_floor {
+        let compacted = core.chain.compacted();
+        if compacted > recovered.last_revision {
+            return Err(core.watermark_above(compacted, recovered.last_revision));
+        }
         return Ok(());
     }
     let file = match recovered.files.last() {

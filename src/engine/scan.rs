@@ -14,7 +14,7 @@
 
 use bytes::Bytes;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::index::Position;
 use crate::reclaim::fold::is_system;
 use crate::sync::Arc;
@@ -40,6 +40,8 @@ pub(crate) struct Scan {
     forward: Option<Merge>,
     backward: Option<Merge>,
     done: bool,
+    /// Given instead of the first record.
+    pub(super) refused: Option<Error>,
     /// Keeps the revision readable where the scan outlives its view.
     _pin: Option<Arc<Pin>>,
 }
@@ -63,7 +65,18 @@ impl Scan {
         let end = if end.is_empty() { end_of_space(start) } else { end.to_vec() };
         let done = start >= end.as_slice();
         let start = start.to_vec();
-        Self { tables, at, keys_only, start, end, forward: None, backward: None, done, _pin: pin }
+        Self {
+            tables,
+            at,
+            keys_only,
+            start,
+            end,
+            forward: None,
+            backward: None,
+            done,
+            refused: None,
+            _pin: pin,
+        }
     }
 
     fn step_forward(&mut self) -> Result<Option<Record>> {
@@ -125,6 +138,10 @@ impl Scan {
     ) -> Option<Result<Record>> {
         if self.done {
             return None;
+        }
+        if let Some(error) = self.refused.take() {
+            self.done = true;
+            return Some(Err(error));
         }
         let result = step(self);
         self.done |= result.is_err();

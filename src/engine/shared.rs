@@ -24,6 +24,8 @@ pub(super) struct Shared {
     generation_size: GenerationSize,
     /// The background thread, where there is one.
     worker: OnceLock<Thread>,
+    /// Whether it runs, and so leads when it is asked to.
+    alive: AtomicBool,
     /// Whether the worker has been asked for something since it looked last.
     rung: AtomicBool,
 }
@@ -36,6 +38,7 @@ impl Shared {
             clock,
             generation_size: generation_size(memtable_bytes),
             worker: OnceLock::new(),
+            alive: AtomicBool::new(false),
             rung: AtomicBool::new(false),
         }
     }
@@ -45,9 +48,22 @@ impl Shared {
         let _ = self.worker.set(thread);
     }
 
-    /// Whether there is a background thread.
+    /// A background thread is about to begin.
+    pub(super) fn worker_comes(&self) {
+        self.alive.store(true, Ordering::Release);
+    }
+
+    /// The background thread will do nothing more than look once whether somebody waits.
+    pub(super) fn worker_leaves(&self) {
+        self.alive.store(false, Ordering::Release);
+        // Ordered against `ring`: whoever rang before this has pushed what the last look finds;
+        // whoever rings after it sees that nobody is there.
+        self.rung.swap(true, Ordering::AcqRel);
+    }
+
+    /// Whether a background thread runs.
     pub(super) fn has_worker(&self) -> bool {
-        self.worker.get().is_some()
+        self.alive.load(Ordering::Acquire)
     }
 
     /// Wakes the background thread, if there is one and it has not been woken already.
@@ -102,6 +118,7 @@ impl World for Shared {
     }
 
     fn request_sync(&self) -> bool {
+        // In this order; see `worker_leaves`.
         self.ring();
         self.has_worker()
     }

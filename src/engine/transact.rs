@@ -6,7 +6,7 @@ use crate::index::{Position, Stub};
 use crate::options::Durability;
 use crate::sync::epoch;
 use crate::sync::plain::lock;
-use crate::sync::{Arc, Ordering};
+use crate::sync::{Arc, Ordering, fence};
 
 use super::core::Core;
 use super::read;
@@ -138,22 +138,27 @@ impl Core {
             // The last before reading: so nothing the snapshot can ask for was gone in `tables`.
             let compacted = self.chain.compacted();
             if compacted > position.revision {
+                // Its thread has not come to show it yet: this one does.
+                let newest = self.chain.settle().revision;
+                if compacted > newest {
+                    return Err(self.watermark_above(compacted, newest));
+                }
                 continue;
             }
             let step = evaluate(&Snapshot { core: self, tables, position, compacted })?;
             let mut plan = match step {
-                Step::Read => return Ok(self.outcome(position, false, durability)),
+                Step::Read => {
+                    self.check_kept(position, durability)?;
+                    return Ok(self.outcome(position, false, durability));
+                }
                 Step::Write(plan) => plan,
             };
             self.check_writable()?;
             plan.buffered = durability == Durability::Buffered;
             match self.chain.order(&snapshot, &plan, &Older { core: self }) {
                 Ok(ordered) => {
-                    if let Some(compacted) = plan.compact {
-                        self.compaction_ordered(ordered.position, compacted);
-                        self.shared.ring();
-                    }
-                    if plan.buffered {
+                    self.check_kept(ordered.position, durability)?;
+                    if plan.buffered || plan.compact.is_some() {
                         self.shared.ring();
                     }
                     return Ok(self.outcome(ordered.position, ordered.changed, durability));
@@ -164,6 +169,23 @@ impl Core {
                 Err(OrderError::Failed(error)) => return Err(error),
             }
         }
+    }
+
+    /// Fails if the store has been closed without `position`, for an answer that waits for nothing.
+    ///
+    /// A commit that came past the checks before the store was closed may find its place after
+    /// close has written out the last one, which cannot see it. So it looks itself: either close
+    /// finds what was applied before this, or this finds the store closed.
+    fn check_kept(&self, position: Position, durability: Durability) -> Result<()> {
+        if durability == Durability::Sync {
+            return Ok(());
+        }
+        fence(Ordering::SeqCst);
+        // `Closed` if the log is gone: then nobody writes it any more, and nobody will see it.
+        if self.closed.load(Ordering::Acquire) && !self.read_only {
+            self.chain.wait_durable(position)?;
+        }
+        Ok(())
     }
 
     fn outcome(&self, position: Position, changed: bool, durability: Durability) -> Outcome {

@@ -14,7 +14,8 @@ use super::record::Record;
 use super::scan::{Scan, end_of_space};
 
 /// The store as of one revision. It stays readable whatever is written or compacted meanwhile, and
-/// keeps nobody waiting; all it costs is that reclaim leaves what it can see.
+/// keeps nobody waiting; all it costs is that reclaim leaves what it can see. After the store is
+/// closed it answers `Closed`.
 #[derive(Clone, Debug)]
 pub(crate) struct View {
     core: Arc<Core>,
@@ -29,9 +30,10 @@ impl View {
         loop {
             core.check_open()?;
             let position = core.visible();
-            // Only if very much happened since: then the newest is another one by now.
-            if let Ok(pin) = core.pins.pin(position.revision, || core.compacted()) {
-                return Ok(Self::new(core, pin, position));
+            match core.pins.pin(position.revision, || core.compacted()) {
+                Ok(pin) => return Ok(Self::new(core, pin, position)),
+                // Only if very much happened since: then the newest is another one by now.
+                Err(compacted) => core.check_watermark(compacted)?,
             }
         }
     }
@@ -80,12 +82,14 @@ impl View {
 
     /// The value of an internal key; of the system space as of now.
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Record>> {
+        self.core.check_open()?;
         let guard = epoch::pin();
         read::get(self.core.shared.tables.load(&guard), key, self.at_for(key))
     }
 
     /// The revision of the newest version of a key, tombstones included; 0 if there is none.
     pub(crate) fn seen(&self, key: &[u8]) -> Result<u64> {
+        self.core.check_open()?;
         let guard = epoch::pin();
         let tables = self.core.shared.tables.load(&guard);
         Ok(read::newest(tables, key, self.at_for(key))?.map_or(0, |stub| stub.revision))
@@ -94,7 +98,9 @@ impl View {
     /// The living keys of a range of internal keys; an empty `end` is the end of the space.
     pub(crate) fn scan(&self, start: &[u8], end: &[u8], keys_only: bool) -> Scan {
         let (at, pin) = (self.at_for(start), Some(Arc::clone(&self.pin)));
-        Scan::new(self.core.shared.tables(), at, (start, end), keys_only, pin)
+        let mut scan = Scan::new(self.core.shared.tables(), at, (start, end), keys_only, pin);
+        scan.refused = self.core.check_open().err();
+        scan
     }
 
     /// All versions of a key up to the view's revision, newest first.
@@ -102,14 +108,17 @@ impl View {
         let watermark = self.core.compacted().min(self.revision());
         let span = (self.at_for(key), if is_system(key) { u64::MAX } else { watermark });
         let pin = Some(Arc::clone(&self.pin));
-        History::new(&self.core.shared.tables(), key, span, keys_only, pin)
+        let mut history = History::new(&self.core.shared.tables(), key, span, keys_only, pin);
+        history.refused = self.core.check_open().err();
+        history
     }
 
     /// The keys of a range whose state differs between revision `from` and the view's.
     ///
     /// # Errors
-    /// `Compacted`, or `FutureRevision` if `from` is above the view's revision.
+    /// `Compacted`, or `FutureRevision` if `from` is above the view's revision; `Closed`.
     pub(crate) fn diff(&self, from: u64, start: &[u8], end: &[u8]) -> Result<Diff> {
+        self.core.check_open()?;
         let older = Self::within(&self.core, from, self.position)?;
         let end = if end.is_empty() { end_of_space(start) } else { end.to_vec() };
         let pins = vec![Arc::clone(&self.pin), older.pin];
@@ -120,9 +129,10 @@ impl View {
     /// value of an event. It is there also for events exactly at the watermark.
     ///
     /// # Errors
-    /// `Compacted` if `revision` is below the watermark.
+    /// `Compacted` if `revision` is below the watermark; `Closed`.
     #[cfg(test)]
     pub(crate) fn previous(&self, key: &[u8], revision: u64) -> Result<Option<Record>> {
+        self.core.check_open()?;
         let pinned = Self::within(&self.core, revision, self.position)?;
         let guard = epoch::pin();
         let tables = self.core.shared.tables.load(&guard);

@@ -23,10 +23,14 @@ impl Worker {
     pub(super) fn start(core: &Arc<Core>) -> Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let (its_core, its_stop) = (Arc::clone(core), Arc::clone(&stop));
+        core.shared.worker_comes();
         let thread = thread::Builder::new()
             .name("annals-worker".to_owned())
             .spawn(move || run(&its_core, &its_stop))
-            .map_err(|error| Error::io("start a thread for", &core.path, error))?;
+            .map_err(|error| {
+                core.shared.worker_leaves();
+                Error::io("start a thread for", &core.path, error)
+            })?;
         core.shared.set_worker(thread.thread().clone());
         // What was left from before, and what came before the worker had a name.
         core.shared.ring();
@@ -45,9 +49,27 @@ impl Drop for Worker {
     }
 }
 
+/// The end of the background thread, also by a panic: from now on nobody may count on it.
+struct Leaving<'a>(&'a Core);
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.fail(&Error::invalid("the background thread has panicked"));
+        }
+        self.0.shared.worker_leaves();
+        // Who asked before that is served. A failure is kept by the chain.
+        let _ = self.0.chain.lead_once();
+    }
+}
+
 fn run(core: &Arc<Core>, stop: &AtomicBool) {
+    let _leaving = Leaving(core);
     while !stop.load(Ordering::Acquire) {
         if core.shared.answer_bell() {
+            // First, and also after background work has failed: somebody may wait for it, and what
+            // is ordered still becomes durable. A failure is kept by the chain.
+            let _ = core.chain.lead_once();
             // A failure is kept by the core, which accepts no write from then on.
             while !stop.load(Ordering::Acquire) && matches!(core.run_unit(), Ok(true)) {}
         } else {

@@ -15,7 +15,8 @@ use super::types::{Change, ChangeKind, Diff, KeyValue, Origin, Transaction, Vers
 /// The store as of one revision.
 ///
 /// A view never blocks and is never blocked; what it can see stays readable as long as it lives,
-/// whatever is compacted meanwhile. Cloning is cheap.
+/// whatever is compacted meanwhile. It keeps the store open; after a
+/// [`close`](crate::Store::close) it answers [`Closed`](crate::ErrorKind::Closed). Cloning is cheap.
 #[derive(Clone, Debug)]
 pub struct View {
     engine: Engine,
@@ -36,7 +37,8 @@ impl View {
     ///
     /// # Errors
     ///
-    /// [`Corrupt`](crate::ErrorKind::Corrupt) or [`Io`](crate::ErrorKind::Io) from the files.
+    /// [`Corrupt`](crate::ErrorKind::Corrupt) or [`Io`](crate::ErrorKind::Io) from the files;
+    /// [`Closed`](crate::ErrorKind::Closed).
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<KeyValue>> {
         Ok(self.view.get(&space::user(key.as_ref()))?.map(key_value))
     }
@@ -56,7 +58,7 @@ impl View {
     /// # Ok::<(), annals::Error>(())
     /// ```
     pub fn range(&self, range: impl AsKeyRange) -> RangeIter {
-        RangeIter::new(self.view.clone(), range.to_key_range())
+        RangeIter::new(self.clone(), range.to_key_range())
     }
 
     /// The keys that begin with `prefix`; the empty prefix is every key.
@@ -88,7 +90,8 @@ impl View {
 #[derive(Debug)]
 #[must_use = "iterators are lazy"]
 pub struct RangeIter {
-    view: seam::View,
+    /// Keeps the store open.
+    view: View,
     range: KeyRange,
     keys_only: bool,
     reversed: bool,
@@ -98,7 +101,7 @@ pub struct RangeIter {
 }
 
 impl RangeIter {
-    fn new(view: seam::View, range: KeyRange) -> Self {
+    fn new(view: View, range: KeyRange) -> Self {
         Self { view, range, keys_only: false, reversed: false, left: u64::MAX, scan: None }
     }
 
@@ -127,7 +130,7 @@ impl RangeIter {
         }
         let scan = self.scan.get_or_insert_with(|| {
             let (start, end) = space::user_range(&self.range);
-            self.view.scan(&start, &end, self.keys_only)
+            self.view.view.scan(&start, &end, self.keys_only)
         });
         let item = if from_back { scan.next_back() } else { scan.next() };
         self.left = match &item {

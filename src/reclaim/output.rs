@@ -102,8 +102,10 @@ impl<'a> Output<'a> {
             let number = writer.number();
             match writer.finish() {
                 Ok(meta) => {
-                    self.host.pace(meta.bytes.saturating_sub(self.paced))?;
+                    let bytes = meta.bytes.saturating_sub(self.paced);
+                    // First: if the work is given up here, the file goes with the others.
                     self.finished.push(meta);
+                    self.host.pace(bytes)?;
                 }
                 Err(error) => {
                     let _ = self.context.remove(self.kind, number);
@@ -132,5 +134,46 @@ impl Drop for Output<'_> {
         for meta in &self.finished {
             let _ = self.context.remove(meta.kind, meta.number);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use annals_format::StoreId;
+
+    use super::*;
+    use crate::error::ErrorKind;
+    use crate::options::Options;
+    use crate::vfs::{MemoryVfs, Vfs};
+
+    /// A store that closes as soon as it is asked.
+    struct Closing;
+
+    impl Host for Closing {
+        fn file_number(&self) -> u64 {
+            1
+        }
+
+        fn pace(&self, _bytes: u64) -> Result<()> {
+            Err(ErrorKind::Closed.into())
+        }
+    }
+
+    #[test]
+    fn work_given_up_when_a_file_is_finished_leaves_no_file() {
+        let disk = MemoryVfs::new();
+        disk.create_dir_all(Path::new("/store/seg")).unwrap();
+        let options = Options::new().vfs(Arc::new(disk.clone()));
+        let context = SegmentContext::new(Path::new("/store"), StoreId([7; 16]), &options);
+        let mut output = Output::new(&context, &Closing, FileKind::L0, None, 1 << 20);
+        let entry =
+            EntryRef { key: b"\x01a", revision: 2, create_revision: 2, ..EntryRef::default() };
+        output.add(&EntryRef { version: 1, value: b"v", ..entry }).unwrap();
+        assert!(!disk.paths().is_empty());
+        assert!(output.finish().is_err());
+        assert_eq!(disk.paths(), Vec::<String>::new());
     }
 }

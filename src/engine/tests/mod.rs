@@ -1,9 +1,11 @@
 //! Tests of the whole room, on a simulated disk, against a naive model.
 
+mod closing;
 mod crash;
 mod model;
 mod random;
 mod threads;
+mod watermark;
 
 use std::path::Path;
 use std::sync::Arc;

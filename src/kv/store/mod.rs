@@ -260,7 +260,8 @@ impl Store {
     }
 
     /// Closes the store: makes everything durable and marks it as cleanly closed. Other handles
-    /// and views answer [`Closed`](crate::ErrorKind::Closed) from then on.
+    /// and views answer [`Closed`](crate::ErrorKind::Closed) from then on; iterators of which an item
+    /// was taken go on. A commit that is on its way answers `Closed` too, or is durable.
     ///
     /// # Errors
     ///
