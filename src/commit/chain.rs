@@ -6,6 +6,7 @@ use std::ptr;
 use annals_format::StoreId;
 use annals_format::frame::Binding;
 
+use super::courtesy::Courtesy;
 use super::group::Group;
 use super::world::World;
 use crate::error::{Error, ErrorKind};
@@ -22,6 +23,8 @@ pub(crate) struct Chain {
     compacted: AtomicU64,
     /// The sync role, the waiters, and the cursor `durable`, which is behind `applied`.
     pub(super) group: Group,
+    /// Who asks the others to give way. Decides nothing.
+    pub(super) courtesy: Courtesy,
     pub(super) binding: Binding,
     pub(super) world: Arc<dyn World>,
 }
@@ -78,6 +81,7 @@ impl Chain {
             applied: AtomicPtr::new(root),
             compacted: AtomicU64::new(compacted),
             group: Group::new(root, start.seq, compacted),
+            courtesy: Courtesy::default(),
             binding: Binding::new(store),
             world,
         }

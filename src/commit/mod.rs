@@ -49,7 +49,8 @@
 //! 4. *Validate* as of `last` and *bind*. Points are compared with the heads. Ranges are compared
 //!    with the keys of the nodes linked since the snapshot, each node once: that walk does not jump.
 //! 5. *Link.* Lost: back to 3. Won: apply, move `applied` forward to the node (a loop: when the
-//!    commit returns, it is visible to its own thread), and done, as far as `Buffered` goes.
+//!    commit returns, it is visible to its own thread), and done, as far as `Buffered` goes. A large
+//!    transaction that keeps losing asks the others to give way (`courtesy`), within bounds.
 //! 6. *Wait* (`lead`, described in `group`): somebody writes everything up to `applied` as one batch.
 //!
 //! # Generations
@@ -82,6 +83,7 @@
 #![expect(unsafe_code, reason = "walks nodes in arena memory; see the SAFETY notes")]
 
 mod chain;
+mod courtesy;
 mod group;
 mod lead;
 mod order;

@@ -119,7 +119,9 @@ impl Chain {
             unsafe { generation.discard(node, &size) };
             Err(stop)
         };
+        let mut claim = self.courtesy.claim(attempt.keys.len());
         loop {
+            claim.before_attempt();
             last = self.catch_up(last, guard);
             if !ptr::eq(last.generation(), generation) {
                 return discard(Stop::Switched);
@@ -127,7 +129,10 @@ impl Chain {
             // SAFETY: the node was prepared here and is not linked.
             match unsafe { attempt.bind(self, node, last, time, checked) } {
                 Ok(()) => {}
-                Err(Invalid::Behind) => continue,
+                Err(Invalid::Behind) => {
+                    claim.lost();
+                    continue;
+                }
                 Err(Invalid::Conflict) => return discard(OrderError::Conflict.into()),
             }
             // SAFETY: as above, and everything is bound.
@@ -141,7 +146,9 @@ impl Chain {
             if unsafe { last.link(node, false) } {
                 break;
             }
+            claim.lost();
         }
+        drop(claim);
         self.apply(last, Link { node, opens_generation: false }, guard);
         self.advance(node, guard);
         Ok(Ordered { position: node.position(), changed: node.takes_revision() })

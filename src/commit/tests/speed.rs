@@ -76,7 +76,11 @@ impl Log for Pages {
 }
 
 fn on(log: impl Log + 'static) -> Fixture {
-    let store = Fixture::without_log(USUAL, START);
+    with_size(log, USUAL)
+}
+
+fn with_size(log: impl Log + 'static, size: GenerationSize) -> Fixture {
+    let store = Fixture::without_log(size, START);
     store.chain.open_log(Box::new(log));
     store
 }
@@ -122,6 +126,40 @@ fn speed_buffered() {
             println!("buffered, {name}, {threads} threads: {:.2} M/s", rates[2] / 1e6);
         }
     }
+}
+
+/// For `perf stat`: processor time does not depend on what else the machine does.
+#[test]
+#[ignore = "a measurement"]
+fn speed_two_million_commits() {
+    for arena_bytes in [32 << 20, 256 << 20] {
+        two_million(GenerationSize { arena_bytes, keys: 200_000 });
+    }
+}
+
+fn two_million(size: GenerationSize) {
+    let store = with_size(Nowhere, size);
+    let mut random = Random(1);
+    let value = Bytes::from(vec![7u8; 256]);
+    let keys: Vec<_> = (0..20_000).map(|key| user(format!("{key:06}"))).collect();
+    let mut generation = lock(&store.world.generations)[0].clone();
+    let before = processor_seconds();
+    for round in 0..2_000_000 {
+        compare_and_swap(&store, &mut generation, random.one_of(&keys), &value);
+        if round % 10_000 == 0 {
+            store.chain.lead_once().expect("no failure");
+            forget_old(&store);
+        }
+    }
+    let seconds = processor_seconds() - before;
+    let generations = store.chain.begin(&epoch::pin()).generation();
+    println!("one thread, uniform, {generations} generations: {:.0} ns a commit", seconds * 500.0);
+}
+
+/// What this thread has used so far, from Linux's `/proc`.
+fn processor_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux");
+    stat.split(' ').next().and_then(|ns| ns.parse::<f64>().ok()).expect("nanoseconds") / 1e9
 }
 
 fn buffered(threads: u64, keys: u64) -> f64 {

@@ -220,3 +220,33 @@ fn large_transactions_among_small_ones() {
     store.chain.wait_durable(store.chain.applied()).expect("a log that does not fail");
     store.verify();
 }
+
+/// A large transaction gets its place although small ones never cease.
+#[test]
+fn a_large_transaction_does_not_starve() {
+    for count in [2_000, 50_000] {
+        let store = Fixture::new(GenerationSize { arena_bytes: 64 << 20, keys: 200_000 });
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            for thread in 0..3 {
+                let (store, stop) = (&store, &stop);
+                scope.spawn(move || {
+                    while !stop.load(Ordering::Relaxed) {
+                        store.order(&plan([put(format!("small {thread}"), "v")]));
+                    }
+                });
+            }
+            thread::sleep(std::time::Duration::from_millis(5));
+            let writes: Vec<_> = (0..count).map(|key| put(format!("{key:06}"), "v")).collect();
+            let start = std::time::Instant::now();
+            let before = store.chain.applied().revision;
+            let ordered = store.order(&plan(writes));
+            println!(
+                "{count} keys took {:?}; {} small ones came before",
+                start.elapsed(),
+                ordered.position.revision - before
+            );
+            stop.store(true, Ordering::Relaxed);
+        });
+    }
+}
