@@ -67,7 +67,7 @@ pub struct Neighbour {
     pub key_bytes: usize,
     /// Its revision.
     pub revision: u64,
-    /// Its create_revision.
+    /// Its `create_revision`.
     pub create_revision: u64,
     /// Its version.
     pub version: u64,

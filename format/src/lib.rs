@@ -15,7 +15,10 @@
 
 #[doc = include_str!("../SPEC.md")]
 #[allow(clippy::doc_markdown, reason = "its tables name fields as they are")]
-pub mod spec {}
+pub mod spec {
+    #[doc = include_str!("../SPEC-segment.md")]
+    pub mod segment {}
+}
 
 pub mod batch;
 pub mod block;

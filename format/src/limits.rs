@@ -38,10 +38,11 @@ pub const BATCH_BODY_BYTES_MAX: u64 = 16 << 30;
 /// Largest MANIFEST file.
 pub const MANIFEST_BYTES_MAX: u64 = 256 << 20;
 
-/// Largest decoded block of a segment: one that was stretched to hold a single largest entry.
-pub const BLOCK_RAW_BYTES_MAX: u64 = VALUE_BYTES_MAX + INTERNAL_KEY_BYTES_MAX + (64 << 10);
+/// Largest decoded block of a segment: one that was stretched to hold a single largest entry, which
+/// is a value, or in EVENTS what one transaction changed.
+pub const BLOCK_RAW_BYTES_MAX: u64 = 2 << 30;
 /// Largest page of a segment's B+tree index: one that was stretched for the longest keys.
-pub const PAGE_BYTES_MAX: u64 = 4 * INTERNAL_KEY_BYTES_MAX + (64 << 10);
+pub const PAGE_BYTES_MAX: u64 = 5 << 20;
 
 const _: () = {
     assert!(KEY_BYTES_DEFAULT <= KEY_BYTES_MAX);
@@ -56,4 +57,10 @@ const _: () = {
     // Lengths inside a frame and a block are 32 bits.
     assert!(TRANSACTION_BYTES_MAX + 32 * TRANSACTION_OPERATIONS_MAX < u32::MAX as u64);
     assert!(BLOCK_RAW_BYTES_MAX < u32::MAX as u64);
+    // An entry takes at most 64 bytes beside key and value, an event 48 beside its key.
+    assert!(VALUE_BYTES_MAX + INTERNAL_KEY_BYTES_MAX + 64 < BLOCK_RAW_BYTES_MAX);
+    let events = TRANSACTION_BYTES_MAX + 48 * TRANSACTION_OPERATIONS_MAX;
+    assert!(events + METADATA_BYTES_MAX + (1 << 10) < BLOCK_RAW_BYTES_MAX);
+    // A page has at most two items more than its target, each with its own key, and a prefix.
+    assert!(3 * INTERNAL_KEY_BYTES_MAX + (64 << 10) < PAGE_BYTES_MAX);
 };

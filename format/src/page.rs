@@ -6,7 +6,7 @@
 //! ```
 //!
 //! An item stands for a child: a block in a leaf (level 0), a page one level down in a branch. Its
-//! **separator** (prefix + key_suffix, revision) divides the entries: every entry before the child
+//! **separator** (prefix + key suffix, revision) divides the entries: every entry before the child
 //! sorts before the separator, every entry in the child at or after it. Between two blocks it is
 //! the shortest such: if both sides have the same key, (key, revision of the entry before - 1), else
 //! (shortest prefix of the later key that is above the earlier key, 2^64 - 1). The first separator
@@ -377,7 +377,8 @@ impl<'a> Page<'a> {
             .ok_or_else(|| DecodeError {
                 structure: PAGE,
                 field: "item_offset",
-                offset: (PAGE_HEADER_BYTES + self.count() * 8 + index.saturating_mul(4)) as u64,
+                offset: (PAGE_HEADER_BYTES + self.count() * 8)
+                    .saturating_add(index.saturating_mul(4)) as u64,
                 problem: Problem::TooLong { max: end as u64, found: found.into() },
             })
     }

@@ -68,24 +68,20 @@ impl Header {
         out.put_u32(crc);
     }
 
-    /// Reads the header of the file that should be at `place`. `bytes` are exactly the header.
-    ///
-    /// # Errors
-    /// The magic number and version are looked at before the checksum, so that a foreign or newer
-    /// file is called by its name.
+    /// Reads the header of the file that should be at `place` (offset 0). `bytes` are exactly the header.
     pub fn decode(bytes: &[u8], place: &Place) -> Result<Self> {
         let mut reader = Reader::new(Self::LAYOUT.structure, bytes);
         reader.magic(SEGMENT_MAGIC)?;
+        check_crc(&reader, bytes, HEADER_BYTES, place)?;
         reader.version(SEGMENT_VERSION)?;
         kind(&mut reader, place)?;
         reader.zeros("zero", 3)?;
         let class = reader.u32("class")?;
         identity(&mut reader, place)?;
         reader.zeros("zero2", 20)?;
-        let crc = FileSeed::new(place).crc(0, &[reader.consumed()]);
-        reader.checksum("crc", crc)?;
+        reader.u32("crc")?;
         reader.finish()?;
-        Ok(Self { place: place.at(0), class })
+        Ok(Self { place: *place, class })
     }
 }
 
@@ -224,6 +220,7 @@ impl Footer {
     pub fn decode(bytes: &[u8], place: &Place) -> Result<Self> {
         let mut reader = Reader::new(Self::LAYOUT.structure, bytes);
         reader.magic(FOOTER_MAGIC)?;
+        check_crc(&reader, bytes, FOOTER_BYTES, place)?;
         reader.version(SEGMENT_VERSION)?;
         kind(&mut reader, place)?;
         let height = reader.u8("height")?;
@@ -250,8 +247,7 @@ impl Footer {
         let dictionary_bytes = reader.u64("dictionary_bytes")?;
         let file_bytes = reader.u64("file_bytes")?;
         reader.zeros("zero3", 12)?;
-        let crc = FileSeed::new(place).crc(place.offset, &[reader.consumed()]);
-        reader.checksum("crc", crc)?;
+        reader.u32("crc")?;
         reader.finish()?;
 
         let number = page_count.saturating_sub(1);
@@ -327,6 +323,20 @@ impl Footer {
 }
 
 const _: () = assert!(Footer::LAYOUT.bytes() == FOOTER_BYTES);
+
+/// Compares the checksum at the end of a structure of this length, before anything else in it is
+/// believed: damage must not pass for a newer version.
+fn check_crc(at: &Reader<'_>, bytes: &[u8], length: usize, place: &Place) -> Result<()> {
+    let mut reader = at.clone();
+    reader.bytes("crc", (length - 4).saturating_sub(reader.position()))?;
+    let crc = FileSeed::new(place).crc(place.offset, &[reader.consumed()]);
+    reader.checksum("crc", crc)?;
+    let trailing = bytes.len().saturating_sub(length) as u64;
+    if trailing > 0 {
+        return Err(reader.error("end", Problem::Trailing { bytes: trailing }));
+    }
+    Ok(())
+}
 
 fn kind(reader: &mut Reader<'_>, place: &Place) -> Result<()> {
     let at = reader.position();

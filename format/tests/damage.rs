@@ -2,6 +2,7 @@
 //! which error it is. Then fields with impossible values under a checksum that holds.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "in a test that is how to fail")]
 
+mod harness;
 mod samples;
 
 use annals_format::batch::BatchHeader;
@@ -12,40 +13,8 @@ use annals_format::seal::Seal;
 use annals_format::sector::{SECTOR_BYTES, Sector};
 use annals_format::wal_file::WalFileHeader;
 use annals_format::{DecodeError, FileKind, Frame, Manifest, Place, Problem};
+use harness::{NEVER, damage_everywhere};
 use samples::{PLACE, STORE};
-
-/// Flips every bit and cuts every length, and checks which error comes of it.
-fn damage_everywhere(
-    bytes: &[u8],
-    magic: bool,
-    decode: &dyn Fn(&[u8]) -> Result<(), DecodeError>,
-    is_expected: &dyn Fn(usize, &DecodeError) -> bool,
-) {
-    decode(bytes).unwrap();
-    for bit in 0..bytes.len() * 8 {
-        let mut damaged = bytes.to_vec();
-        damaged[bit / 8] ^= 1 << (bit % 8);
-        let error = decode(&damaged).expect_err("damaged");
-        let in_magic = magic && bit < 32;
-        let expected = match error.problem {
-            Problem::Magic { .. } => in_magic,
-            Problem::Checksum { .. } => !in_magic,
-            _ => is_expected(bit / 8, &error),
-        };
-        assert!(expected, "bit {bit}: {error}");
-        assert!(error.offset <= bytes.len() as u64, "bit {bit}: {error}");
-    }
-    for cut in 0..bytes.len() {
-        let error = decode(&bytes[..cut]).expect_err("cut");
-        let expected = match error.problem {
-            Problem::Truncated { needed, have } => needed > have,
-            _ => is_expected(cut, &error),
-        };
-        assert!(expected, "cut at {cut}: {error}");
-    }
-}
-
-const NEVER: &dyn Fn(usize, &DecodeError) -> bool = &|_, _| false;
 
 #[test]
 fn wal_file_header() {

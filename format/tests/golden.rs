@@ -5,87 +5,13 @@
 //! writes the files of a version that is still being designed.
 #![allow(clippy::unwrap_used, reason = "in a test that is how to fail")]
 
+mod harness;
 mod samples;
 
-use std::fmt::Write as _;
-use std::fs;
-use std::path::Path;
-
-use annals_format::cursor::Reader;
 use annals_format::frame::{Binding, FIXED_BYTES, OPERATION_BYTES};
-use annals_format::layout::Layout;
 use annals_format::wal_file::WalFileHeader;
 use annals_format::{Frame, Manifest, batch, current, frame, manifest, seal, sector, wal_file};
-
-/// Builds an annotated dump: one line a field, in the form of `Layout::annotate`.
-struct Dump<'a> {
-    reader: Reader<'a>,
-    text: String,
-}
-
-impl<'a> Dump<'a> {
-    fn new(title: &str, bytes: &'a [u8]) -> Self {
-        Self { reader: Reader::new("golden", bytes), text: format!("# {title}\n") }
-    }
-
-    fn bytes(&mut self, count: usize, name: &str) -> &'a [u8] {
-        let at = self.reader.position();
-        let bytes = self.reader.bytes("piece", count).unwrap();
-        let mut hex = String::new();
-        for byte in bytes {
-            write!(hex, "{byte:02x}").unwrap();
-        }
-        writeln!(self.text, "{at:04x} +{count:<3} {hex:<32}  {name}").unwrap();
-        bytes
-    }
-
-    fn layout(&mut self, layout: &Layout) {
-        let bytes = self.reader.bytes("structure", layout.bytes()).unwrap();
-        self.text += &layout.annotate(bytes);
-    }
-
-    fn varint(&mut self, name: &str) -> u64 {
-        let mut ahead = self.reader.clone();
-        let value = ahead.varint("varint").unwrap();
-        self.bytes(ahead.position() - self.reader.position(), name);
-        value
-    }
-
-    fn prefixed(&mut self, name: &str) {
-        let length = self.varint(&format!("{name} length"));
-        self.bytes(usize::try_from(length).unwrap(), name);
-    }
-
-    fn comment(&mut self, text: &str) {
-        writeln!(self.text, "# {text}").unwrap();
-    }
-
-    fn finish(self) -> String {
-        self.reader.finish().unwrap();
-        self.text
-    }
-}
-
-/// Compares a dump with its golden file and answers the bytes the file holds.
-fn golden(name: &str, dump: &str) -> Vec<u8> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden").join(name);
-    if std::env::var_os("UPDATE").is_some() {
-        fs::write(&path, dump).unwrap();
-    }
-    let text = fs::read_to_string(&path).unwrap();
-    assert_eq!(text, dump, "{name}");
-    let mut bytes = Vec::new();
-    for line in text.lines().filter(|line| !line.starts_with('#')) {
-        let mut words = line.split_whitespace();
-        let offset = usize::from_str_radix(words.next().unwrap(), 16).unwrap();
-        let count: usize = words.next().unwrap().strip_prefix('+').unwrap().parse().unwrap();
-        assert_eq!(offset, bytes.len(), "{line}");
-        let hex = if count == 0 { "" } else { words.next().unwrap() };
-        assert_eq!(hex.len(), count * 2, "{line}");
-        bytes.extend((0..count).map(|at| u8::from_str_radix(&hex[at * 2..][..2], 16).unwrap()));
-    }
-    bytes
-}
+use harness::{Dump, golden};
 
 #[test]
 fn wal_file_header() {

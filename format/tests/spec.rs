@@ -5,8 +5,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use annals_format::block::{self, BlockHeader};
 use annals_format::layout::Layout;
-use annals_format::{batch, current, frame, limits, manifest, seal, sector, wal_file};
+use annals_format::segment::{self, Footer, Header};
+use annals_format::{
+    batch, current, dictionary, filter, frame, limits, manifest, page, seal, sector, wal_file,
+};
 
 /// A row of a byte table: offset, size, field.
 type Row = (usize, usize, String);
@@ -18,6 +22,15 @@ const LAYOUTS: [Layout; 6] = [
     seal::LAYOUT,
     current::LAYOUT,
     manifest::LAYOUT,
+];
+
+const SEGMENT_LAYOUTS: [Layout; 6] = [
+    Header::LAYOUT,
+    Footer::LAYOUT,
+    BlockHeader::LAYOUT,
+    page::PAGE_LAYOUT,
+    filter::FILTER_LAYOUT,
+    dictionary::DICTIONARY_LAYOUT,
 ];
 
 /// The byte tables of a specification, by the structure that the heading before each names:
@@ -45,17 +58,26 @@ fn rows(layout: &Layout) -> Vec<Row> {
     layout.fields.iter().map(|field| (field.offset, field.bytes, field.name.to_owned())).collect()
 }
 
+fn read(name: &str) -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()
+}
+
 fn specification() -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("SPEC.md");
-    fs::read_to_string(path).unwrap()
+    read("SPEC.md")
+}
+
+fn segment_specification() -> String {
+    read("SPEC-segment.md")
 }
 
 #[test]
 fn every_layout_is_specified_and_every_table_is_a_layout() {
-    let specified = tables(&specification());
-    let coded: BTreeMap<_, _> =
-        LAYOUTS.iter().map(|layout| (layout.structure.to_owned(), rows(layout))).collect();
-    assert_eq!(specified, coded);
+    let files = [(specification(), &LAYOUTS), (segment_specification(), &SEGMENT_LAYOUTS)];
+    for (text, layouts) in files {
+        let coded: BTreeMap<_, _> =
+            layouts.iter().map(|layout| (layout.structure.to_owned(), rows(layout))).collect();
+        assert_eq!(tables(&text), coded);
+    }
 }
 
 #[test]
@@ -102,5 +124,40 @@ fn the_specification_states_the_limits_of_the_code() {
     ] {
         let row = format!("| {what} | {default} | {} |", unit(max)).replace("|  |", "| |");
         assert!(text.contains(&row), "{row}");
+    }
+}
+
+#[test]
+fn the_segment_specification_names_the_constants_of_the_code() {
+    let text = segment_specification();
+    let name = |magic: &[u8]| String::from_utf8(magic.to_vec()).unwrap();
+    for magic in [
+        segment::SEGMENT_MAGIC,
+        segment::FOOTER_MAGIC,
+        filter::FILTER_MAGIC,
+        dictionary::DICTIONARY_MAGIC,
+    ] {
+        assert!(text.contains(&format!("| 0 | 4 | magic | `{}` |", name(&magic.to_le_bytes()))));
+    }
+    for magic in [block::BLOCK_MAGIC, page::PAGE_MAGIC] {
+        assert!(text.contains(&format!("| 0 | 2 | magic | `{}` |", name(&magic.to_le_bytes()))));
+    }
+    let version = format!("| 4 | 4 | format_version | {} |", segment::SEGMENT_VERSION);
+    assert_eq!(text.matches(&version).count(), 2);
+    for sentence in [
+        format!("they begin at offset {} |", segment::HEADER_BYTES),
+        format!("the footer begins {} bytes before", segment::FOOTER_BYTES),
+        format!("At most {} entries lie from one to the next", block::RESTART_INTERVAL),
+        format!("reached {} bytes and has two items", page::PAGE_BYTES_TARGET),
+        format!("a blocked Bloom filter of {} bits a key", filter::BITS_PER_KEY),
+        format!("| 4 | 4 | probes | {} |", filter::PROBES),
+        format!("of {} bytes each", filter::LINE_BYTES),
+        format!("| key of an entry | 1 MiB + {} |", limits::INTERNAL_KEY_BYTES_MAX - (1 << 20)),
+        format!("| body of a block | {} GiB |", limits::BLOCK_RAW_BYTES_MAX >> 30),
+        format!("| page | {} MiB |", limits::PAGE_BYTES_MAX >> 20),
+        format!("| levels of an index | {} |", page::LEVELS_MAX),
+        format!("| dictionary | {} MiB |", dictionary::DICTIONARY_BYTES_MAX >> 20),
+    ] {
+        assert!(text.contains(&sentence), "{sentence}");
     }
 }

@@ -16,7 +16,6 @@ use crate::manifest::ManifestStore;
 use crate::options::Options;
 use crate::segment::{Segment, SegmentContext};
 use crate::sync::Arc;
-use crate::vfs::Access;
 use crate::wal::{self, WalContext};
 
 /// How often the check starts again when a live writer has moved on.
@@ -179,14 +178,6 @@ impl<'a> Check<'a> {
     }
 
     fn segment(&mut self, meta: &FileMeta) -> Result<()> {
-        let path = self.path(meta.kind, meta.number);
-        if let Err(error) = self.options.vfs.open(&path, Access::Read) {
-            if error.kind() == std::io::ErrorKind::NotFound {
-                let expected = format!("the file, of {} bytes", meta.bytes);
-                return Err(Error::corrupt(path, 0, "segment", expected, "no file"));
-            }
-            return Err(Error::io("open", path, error));
-        }
         let segment = Segment::open(&self.segments, meta)?;
         segment.verify(&mut |damage| self.report.damage.push(damage))
     }

@@ -40,7 +40,9 @@ pub(super) struct Core {
     pub(super) watermark: Watermark,
     /// The number of the next segment file.
     pub(super) next_file: AtomicU64,
-    /// What one piece of background work at a time holds.
+    /// Held during a piece of background work: there is one at a time.
+    pub(super) busy: Mutex<()>,
+    /// What background work changes. Held only while a result is put in force.
     pub(super) state: Mutex<State>,
     /// Signalled when a frozen generation has been flushed, or no more will be.
     pub(super) flushed: Condvar,

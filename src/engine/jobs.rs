@@ -16,14 +16,14 @@
 
 use annals_format::{FileKind, FileMeta};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::index::{Generation, Position};
 use crate::reclaim::flush::flush;
 use crate::reclaim::merge::{Replacement, Work, fold, join_events, merge_windows};
 use crate::reclaim::output::Host;
 use crate::reclaim::plan::{Limits, events_to_join, windows_to_merge};
 use crate::segment::Segment;
-use crate::sync::plain::{MutexGuard, lock};
+use crate::sync::plain::lock;
 use crate::sync::{Arc, Ordering, epoch};
 
 use super::core::{Core, State};
@@ -40,24 +40,47 @@ impl Core {
     ///
     /// # Errors
     /// The failure, which also ends writing; see the module.
-    pub(super) fn run_unit(self: &Arc<Self>) -> Result<bool> {
+    pub(super) fn run_unit(&self) -> Result<bool> {
         self.check_writable()?;
-        let mut state = lock(&self.state);
+        let busy = lock(&self.busy);
         // It may have been closed, or failed, while this thread waited.
         self.check_writable()?;
-        let done = self.unit(&mut state);
-        if let Err(error) = &done {
-            self.fail(error);
-        }
+        let done = self.unit();
+        drop(busy);
+        self.note_failure(&done);
         done
     }
 
-    fn unit(&self, state: &mut MutexGuard<'_, State>) -> Result<bool> {
-        // If it cannot be made now, the log makes it when it needs it, and that is what counts.
-        if let Some(wal) = &state.wal
-            && wal.prepare_spare().unwrap_or(false)
+    /// After a failure nothing more is written, unless it is just that the store is being closed.
+    pub(super) fn note_failure<T>(&self, outcome: &Result<T>) {
+        if let Err(error) = outcome
+            && !matches!(error.kind(), ErrorKind::Closed)
         {
+            self.fail(error);
+        }
+    }
+
+    fn unit(&self) -> Result<bool> {
+        if self.unit_of(Depth::Merging)? {
             return Ok(true);
+        }
+        let files = self.shared.tables().files;
+        let keep = self.keep();
+        Ok(self.drop_dead(&files, keep)?
+            || self.merge_some_windows(&files, keep)?
+            || self.join_some_events(&files, keep)?
+            || self.chain.lead_once()?)
+    }
+
+    /// Does the most urgent piece of the work that may be done inside a longer one.
+    fn unit_of(&self, depth: Depth) -> Result<bool> {
+        // If it cannot be made now, the log makes it when it needs it, and that is what counts.
+        let wal = lock(&self.state).wal.clone();
+        if wal.is_some_and(|wal| wal.prepare_spare().unwrap_or(false)) {
+            return Ok(true);
+        }
+        if depth == Depth::Flushing {
+            return Ok(false);
         }
         let tables = self.shared.tables();
         let limits = self.limits();
@@ -67,24 +90,14 @@ impl Core {
         if unfolded < limits.l0_files_max.saturating_mul(UNFOLDED_TIMES)
             && let Some(generation) = tables.frozen().next().cloned()
         {
-            self.flush_generation(state, &generation)?;
+            self.flush_generation(&generation)?;
             return Ok(true);
         }
-        if unfolded >= limits.l0_files_max {
-            self.fold_all(state, &tables.files)?;
+        if depth == Depth::Merging && unfolded >= limits.l0_files_max {
+            self.fold_all()?;
             return Ok(true);
         }
-        let keep = self.keep();
-        if self.drop_dead(state, &tables.files, keep)? {
-            return Ok(true);
-        }
-        if self.merge_some_windows(state, &tables.files, keep)? {
-            return Ok(true);
-        }
-        if self.join_some_events(state, &tables.files, keep)? {
-            return Ok(true);
-        }
-        self.chain.lead_once()
+        Ok(false)
     }
 
     fn limits(&self) -> Limits {
@@ -96,26 +109,29 @@ impl Core {
         }
     }
 
-    fn work(&self, watermark: u64) -> Work<'_> {
+    fn work<'a>(&'a self, host: &'a Busy<'a>, watermark: u64) -> Work<'a> {
         let segment_bytes = self.options.segment_bytes;
-        Work { context: &self.context, host: self, watermark, segment_bytes }
+        Work { context: &self.context, host, watermark, segment_bytes }
     }
 
     /// Writes the oldest frozen generation to files, and drops it and the log before its end.
-    fn flush_generation(&self, state: &mut State, generation: &Arc<Generation>) -> Result<()> {
+    fn flush_generation(&self, generation: &Arc<Generation>) -> Result<()> {
         let last = frozen_end(generation)?;
         // In the log first: files must not know what a crash could take back.
         self.chain.wait_durable(last)?;
-        let files = flush(&self.context, self, generation, self.options.segment_bytes)?;
+        let host = Busy { core: self, depth: Depth::Flushing };
+        let files = flush(&self.context, &host, generation, self.options.segment_bytes)?;
         self.counters.flushes.fetch_add(1, Ordering::Relaxed);
         if !files.is_empty() {
             self.context.sync_dir()?;
         }
+        let mut state = lock(&self.state);
         state.flushed(last, &files);
         let wal = state.wal.clone();
         let forgotten = wal.as_ref().map_or(Vec::new(), |wal| wal.forget(last.seq));
-        self.store_manifest(state)?;
+        self.store_manifest(&mut state)?;
         self.publish_flush(generation.id(), &files);
+        drop(state);
         self.wake_flushed();
         if let Some(wal) = wal {
             wal.remove(&forgotten)?;
@@ -132,24 +148,28 @@ impl Core {
             let generations = kept.cloned().collect();
             Some(Tables { generations, files: Arc::new(tables.files.edited(&[], &added)) })
         });
-        // So that the generation's memory does not wait for the next few hundred pins.
-        guard.flush();
     }
 
     /// Folds all L0 files into HEAD and one HISTORY window.
-    pub(super) fn fold_all(&self, state: &mut State, files: &FileSet) -> Result<()> {
+    pub(super) fn fold_all(&self) -> Result<()> {
+        // Together: what the files hold ends at this revision.
+        let (files, upto) = {
+            let state = lock(&self.state);
+            (self.shared.tables().files, state.manifest.flushed_revision)
+        };
         let l0 = open_all(&files.l0)?;
         let head = open_all(&files.head)?;
         let after = files.windows.last().map_or(0, |window| window.upto);
-        let upto = state.manifest.flushed_revision;
+        let host = Busy { core: self, depth: Depth::Folding };
         // All that is superseded in this fold was so by a revision that is in these files.
-        let replacement = fold(&self.work(self.keep()), &l0, &head, (after, upto.max(after)))?;
+        let work = self.work(&host, self.keep());
+        let replacement = fold(&work, &l0, &head, (after, upto.max(after)))?;
         self.counters.folds.fetch_add(1, Ordering::Relaxed);
-        self.replace(state, replacement)
+        self.replace(replacement)
     }
 
     /// Drops whole files that nobody can ask for any more.
-    fn drop_dead(&self, state: &mut State, files: &FileSet, keep: u64) -> Result<bool> {
+    fn drop_dead(&self, files: &FileSet, keep: u64) -> Result<bool> {
         let windows = files.windows.iter().filter(|window| window.upto < keep);
         let events = files.events.iter().filter(|file| file.meta().max_revision < keep);
         let dead = windows.flat_map(|window| &window.files).chain(events);
@@ -164,11 +184,11 @@ impl Core {
         }
         let removed = dead.iter().map(|file| file.meta().number).collect();
         self.counters.dropped_files.fetch_add(dead.len() as u64, Ordering::Relaxed);
-        self.replace(state, Replacement { removed, added: Vec::new() })?;
+        self.replace(Replacement { removed, added: Vec::new() })?;
         Ok(true)
     }
 
-    fn merge_some_windows(&self, state: &mut State, files: &FileSet, keep: u64) -> Result<bool> {
+    fn merge_some_windows(&self, files: &FileSet, keep: u64) -> Result<bool> {
         let bytes: Vec<u64> =
             files.windows.iter().map(|w| w.files.iter().map(|f| f.meta().bytes).sum()).collect();
         let Some(run) = windows_to_merge(&bytes, &self.limits()) else { return Ok(false) };
@@ -179,28 +199,35 @@ impl Core {
         let span = (first.after, last.upto);
         let segments = windows.iter().map(|window| open_all(&window.files));
         let segments = segments.collect::<Result<Vec<_>>>()?;
-        let replacement = merge_windows(&self.work(keep), &segments, span)?;
+        let host = Busy { core: self, depth: Depth::Merging };
+        let replacement = merge_windows(&self.work(&host, keep), &segments, span)?;
         self.counters.merges.fetch_add(1, Ordering::Relaxed);
-        self.replace(state, replacement)?;
+        self.replace(replacement)?;
         Ok(true)
     }
 
-    fn join_some_events(&self, state: &mut State, files: &FileSet, keep: u64) -> Result<bool> {
-        let bytes: Vec<u64> = files.events.iter().map(|file| file.meta().bytes).collect();
+    fn join_some_events(&self, files: &FileSet, keep: u64) -> Result<bool> {
+        // Before compression, as the size at which files are cut counts what is still to be
+        // compressed: files that were cut because they were full must not look small, or joining
+        // them would give as many again, for ever.
+        let raw = |meta: &FileMeta| meta.bytes.max(meta.value_bytes + meta.entries * 32);
+        let bytes: Vec<u64> = files.events.iter().map(|file| raw(file.meta())).collect();
         let Some(run) = events_to_join(&bytes, &self.limits()) else { return Ok(false) };
         let segments = open_all(files.events.get(run).unwrap_or_default())?;
-        let replacement = join_events(&self.work(keep), &segments)?;
+        let host = Busy { core: self, depth: Depth::Merging };
+        let replacement = join_events(&self.work(&host, keep), &segments)?;
         self.counters.merges.fetch_add(1, Ordering::Relaxed);
-        self.replace(state, replacement)?;
+        self.replace(replacement)?;
         Ok(true)
     }
 
     /// Puts new files in the place of old ones: steps 1 (its end) to 4 of the module.
-    fn replace(&self, state: &mut State, replacement: Replacement) -> Result<()> {
+    fn replace(&self, replacement: Replacement) -> Result<()> {
         let Replacement { removed, added } = replacement;
         if !added.is_empty() {
             self.context.sync_dir()?;
         }
+        let mut state = lock(&self.state);
         let files = &mut state.manifest.files;
         let mut old: Vec<(FileKind, u64)> = Vec::with_capacity(removed.len());
         files.retain(|file| {
@@ -211,13 +238,14 @@ impl Core {
             !goes
         });
         files.extend(added.iter().cloned());
-        self.store_manifest(state)?;
+        self.store_manifest(&mut state)?;
         let added = self.sealed(&added);
         let guard = epoch::pin();
         self.shared.tables.update(&guard, |tables| {
             Some(tables.with_files(Arc::new(tables.files.edited(&removed, &added))))
         });
         drop(guard);
+        drop(state);
         for (kind, number) in old {
             self.context.remove(kind, number)?;
         }
@@ -244,15 +272,37 @@ impl Core {
     }
 }
 
-impl Host for Core {
+/// How deep in work the worker is: longer work lets the shorter, more urgent kinds go first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Depth {
+    /// Nothing but the log goes before a flush.
+    Flushing,
+    /// Flushes go before a fold.
+    Folding,
+    /// Flushes and folds go before merges.
+    Merging,
+}
+
+/// The engine as a piece of work sees it.
+#[derive(Debug)]
+pub(super) struct Busy<'a> {
+    pub(super) core: &'a Core,
+    pub(super) depth: Depth,
+}
+
+impl Host for Busy<'_> {
     fn file_number(&self) -> u64 {
-        self.next_file.fetch_add(1, Ordering::AcqRel)
+        self.core.next_file.fetch_add(1, Ordering::AcqRel)
     }
 
     fn pace(&self, bytes: u64) -> Result<()> {
-        self.counters.background_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let core = self.core;
+        core.counters.background_bytes.fetch_add(bytes, Ordering::Relaxed);
+        // Given up: it will be done again after the next open.
+        core.check_open()?;
         // In a Buffered store the worker is who writes out: not only between two pieces of work.
-        self.chain.lead_once()?;
+        core.chain.lead_once()?;
+        while core.unit_of(self.depth)? {}
         Ok(())
     }
 }

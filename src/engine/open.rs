@@ -33,7 +33,7 @@ use crate::vfs::LockGuard;
 use crate::wal::{self, Mode, Recovered, WalContext, WalFiles, WalWriter};
 
 use super::core::{Core, SharedLog, State, Watermark};
-use super::jobs::frozen_end;
+use super::jobs::{Busy, Depth, frozen_end};
 use super::pins::Pins;
 use super::report::{DroppedTail, OpenReport};
 use super::shared::{Shared, generation_size};
@@ -211,7 +211,8 @@ impl Spilled {
         let frozen: Vec<Arc<Generation>> = core.shared.tables().frozen().cloned().collect();
         for generation in frozen {
             let last = frozen_end(&generation)?;
-            let files = flush(&core.context, core, &generation, core.options.segment_bytes)?;
+            let host = Busy { core, depth: Depth::Flushing };
+            let files = flush(&core.context, &host, &generation, core.options.segment_bytes)?;
             core.publish_flush(generation.id(), &files);
             self.files.extend(files);
             self.last = Some(last);
@@ -258,6 +259,7 @@ fn build(
         pins: Arc::new(Pins::new()),
         watermark: Watermark::new(manifest.compacted),
         next_file: AtomicU64::new(manifest.next_file),
+        busy: Mutex::new(()),
         state: Mutex::new(State { store, manifest, wal: None, log: SharedLog::default() }),
         flushed: Condvar::new(),
         flushed_lock: Mutex::new(()),

@@ -58,21 +58,18 @@ fn run(core: &Arc<Core>, stop: &AtomicBool) {
 
 impl Core {
     /// Moves everything to files and does all the work there is.
-    pub(super) fn reorganise(self: &Arc<Self>) -> Result<()> {
+    pub(super) fn reorganise(&self) -> Result<()> {
         self.check_writable()?;
         self.chain.freeze();
         while self.run_unit()? {}
-        let mut state = lock(&self.state);
+        let busy = lock(&self.busy);
         self.check_writable()?;
-        let files = self.shared.tables().files;
-        if !files.l0.is_empty() {
-            let folded = self.fold_all(&mut state, &files);
-            if let Err(error) = &folded {
-                self.fail(error);
-            }
+        if !self.shared.tables().files.l0.is_empty() {
+            let folded = self.fold_all();
+            self.note_failure(&folded);
             folded?;
         }
-        drop(state);
+        drop(busy);
         while self.run_unit()? {}
         Ok(())
     }
@@ -86,6 +83,8 @@ impl Core {
     }
 
     fn seal(&self) -> Result<()> {
+        // Whoever runs background work in a thread of their own stops at the next opportunity.
+        let _busy = lock(&self.busy);
         let mut state = lock(&self.state);
         // After a failure there is nothing that could be called a clean end.
         if let Some(cause) = self.failed.get() {

@@ -24,8 +24,7 @@ pub(crate) struct Limits {
 
 /// The windows to merge, as a range of neighbours; `None` while there are few enough.
 ///
-/// `bytes` are the sizes of the windows, oldest first. Chosen is the run with the fewest bytes
-/// rewritten for each window that goes away.
+/// `bytes` are the sizes of the windows, oldest first.
 pub(crate) fn windows_to_merge(bytes: &[u64], limits: &Limits) -> Option<Range<usize>> {
     if bytes.len() <= limits.history_windows_max.max(1) {
         return None;
@@ -57,20 +56,28 @@ pub(crate) fn events_to_join(bytes: &[u64], limits: &Limits) -> Option<Range<usi
     best.map(|(_, run)| run)
 }
 
-/// The run of two to [`RUN_MAX`] neighbours with the fewest bytes for each one that goes away; of
-/// equals the longest, then the newest.
+/// The run of two to [`RUN_MAX`] neighbours whose largest has the smallest share in the sum; of
+/// equals the smallest, then the newest.
+///
+/// So likes are merged with likes, as many as possible at once, and a large one is not written again
+/// for the sake of a few small ones. Of 2,000 windows of one size in 12 places each is rewritten 3.5
+/// times; taking the run with the fewest bytes for each one that goes away made it 16 times.
 fn cheapest_run(bytes: &[u64]) -> Option<Range<usize>> {
     let runs = (0..bytes.len()).flat_map(|start| {
         (start + 2..=bytes.len().min(start + RUN_MAX)).map(move |end| start..end)
     });
-    runs.min_by(|a, b| {
-        let cost = |run: &Range<usize>| {
-            let total: u64 = bytes.get(run.clone()).unwrap_or_default().iter().sum();
-            // A run has at least two members. Scaled, so that small files do not all cost 0.
-            (u128::from(total) << 16) / (run.len() as u128 - 1)
-        };
-        cost(a).cmp(&cost(b)).then(b.len().cmp(&a.len())).then(b.start.cmp(&a.start))
-    })
+    // Of each run the largest and the sum, none of them 0.
+    let measured = runs.map(|run| {
+        let members =
+            || bytes.get(run.clone()).unwrap_or_default().iter().map(|b| u128::from(*b) + 1);
+        let (largest, sum) = (members().max().unwrap_or(1), members().sum::<u128>().max(1));
+        (run, largest, sum)
+    });
+    let best = measured.min_by(|(a, a_largest, a_sum), (b, b_largest, b_sum)| {
+        let shares = a_largest.saturating_mul(*b_sum).cmp(&b_largest.saturating_mul(*a_sum));
+        shares.then(a_sum.cmp(b_sum)).then(b.start.cmp(&a.start))
+    });
+    best.map(|(run, _, _)| run)
 }
 
 /// Which HEAD files a fold rewrites.
@@ -111,6 +118,7 @@ mod tests {
     fn young_windows_are_merged_before_old_ones() {
         assert_eq!(windows_to_merge(&[100_000, 900, 10, 10, 10], &LIMITS), Some(2..5));
         assert_eq!(windows_to_merge(&[0, 0, 0, 0, 0], &LIMITS), Some(0..5));
+        assert_eq!(windows_to_merge(&[u64::MAX; 5], &LIMITS).map(|run| run.len() > 1), Some(true));
     }
 
     #[test]

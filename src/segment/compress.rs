@@ -78,7 +78,7 @@ impl fmt::Debug for Compressor {
         f.debug_struct("Compressor")
             .field("level", &self.level)
             .field("dictionary", &self.has_dictionary())
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 
@@ -100,7 +100,7 @@ impl Dictionary {
 
 impl fmt::Debug for Dictionary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Dictionary").field("bytes", &self.content.len()).finish()
+        f.debug_struct("Dictionary").field("bytes", &self.content.len()).finish_non_exhaustive()
     }
 }
 

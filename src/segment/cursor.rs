@@ -276,16 +276,13 @@ impl Cursor {
             return Err(error);
         }
         // A run has at least one entry before any later offset, so this goes there.
-        match self.behind.entries.is_empty() {
-            true => Ok(()),
-            false => self.prev(),
-        }
+        if self.behind.entries.is_empty() { Ok(()) } else { self.prev() }
     }
 }
 
 impl Position {
     fn new(item: &Item<'_>, next: usize, neighbour: Neighbour) -> Self {
-        let fields = EntryRef { key: &[], value: &[], ..item.fields };
+        let fields = &item.fields;
         Self {
             offset: item.offset,
             next,

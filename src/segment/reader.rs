@@ -33,6 +33,7 @@ pub(crate) struct Entry {
 }
 
 /// One version, without the key it was asked for by.
+#[expect(clippy::struct_field_names, reason = "`version` is etcd's word for the number")]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Version {
     /// The revision (for system keys the sequence number) that wrote it.
@@ -105,11 +106,17 @@ impl Segment {
     /// Opens the file that `meta` describes.
     ///
     /// # Errors
-    /// Corruption if the file has another length than the manifest says.
+    /// Corruption if the file is missing or has another length than the manifest says.
     pub(crate) fn open(context: &SegmentContext, meta: &FileMeta) -> Result<Self> {
         let path = context.path(meta.kind, meta.number);
         let io = |error| Error::io("open a segment", &path, error);
-        let file = context.vfs.open(&path, Access::Read).map_err(io)?;
+        let file = match context.vfs.open(&path, Access::Read) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                let expected = format!("the file, of {} bytes", meta.bytes);
+                return Err(Error::corrupt(&path, 0, "segment", expected, "no file"));
+            }
+            opened => opened.map_err(io)?,
+        };
         let bytes = file.len().map_err(io)?;
         if bytes != meta.bytes {
             let expected = format!("{} bytes", meta.bytes);
@@ -333,14 +340,13 @@ impl Opened {
             return Ok(true);
         }
         let offset = self.footer.filter_offset;
-        let bytes = match self.filter.get() {
-            Some(bytes) => bytes,
-            None => {
-                let bytes = self.part(offset, self.footer.filter_bytes)?;
-                Filter::check_crc(&bytes, self.seed, offset)
-                    .map_err(|error| self.damaged(offset, &error))?;
-                self.filter.get_or_init(|| bytes)
-            }
+        let bytes = if let Some(bytes) = self.filter.get() {
+            bytes
+        } else {
+            let bytes = self.part(offset, self.footer.filter_bytes)?;
+            Filter::check_crc(&bytes, self.seed, offset)
+                .map_err(|error| self.damaged(offset, &error))?;
+            self.filter.get_or_init(|| bytes)
         };
         let filter = Filter::decode(bytes).map_err(|error| self.damaged(offset, &error))?;
         Ok(filter.may_contain(hash_key(key)))
@@ -431,20 +437,17 @@ impl Opened {
         let bounds = footer.index_offset..footer.filter_offset;
         self.check_handle("index page", handle, &bounds, footer.page_count, PAGE_BYTES_MAX)?;
         let owned;
-        let bytes = match &self.map {
-            Some(map) => {
-                let bytes = self.mapped_slice(map, handle.offset, handle.bytes)?;
-                if !self.checked_pages.get(handle.number) {
-                    Page::check_crc(bytes, self.seed, handle.offset)
-                        .map_err(|error| self.damaged(handle.offset, &error))?;
-                    self.checked_pages.set(handle.number);
-                }
-                bytes
+        let bytes = if let Some(map) = &self.map {
+            let bytes = self.mapped_slice(map, handle.offset, handle.bytes)?;
+            if !self.checked_pages.get(handle.number) {
+                Page::check_crc(bytes, self.seed, handle.offset)
+                    .map_err(|error| self.damaged(handle.offset, &error))?;
+                self.checked_pages.set(handle.number);
             }
-            None => {
-                owned = self.cached_page(handle)?;
-                &*owned
-            }
+            bytes
+        } else {
+            owned = self.cached_page(handle)?;
+            &*owned
         };
         let result = Page::decode(bytes).and_then(|page| {
             if usize::from(page.level()) == level { look(&page).map(Some) } else { Ok(None) }
@@ -544,13 +547,9 @@ impl Opened {
         let over = match header.encoding {
             Encoding::Raw => return Ok(Bytes::copy_from_slice(stored)),
             Encoding::Zstd => Over::Nothing,
-            Encoding::ZstdDictionary => match self.dictionary()? {
-                Some(dictionary) => Over::Dictionary(dictionary),
-                None => {
-                    let (expected, found) = ("a dictionary in the file", "none");
-                    return Err(self.corrupt(handle.offset, "block: encoding", expected, found));
-                }
-            },
+            Encoding::ZstdDictionary => Over::Dictionary(self.dictionary()?.ok_or_else(|| {
+                self.corrupt(handle.offset, "block: encoding", "a dictionary in the file", "none")
+            })?),
             _ => {
                 base_body = self.base(handle, header, caching, base)?;
                 Over::Base(&base_body)

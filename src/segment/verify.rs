@@ -11,9 +11,14 @@
 //!
 //! Memory: one block, one page, 40 bytes a page and a block; not the file.
 
-use annals_format::block::{BlockHeader, Body};
+use std::collections::VecDeque;
+use std::fmt::Display;
+
+use annals_format::block::{BlockHeader, Body, compare};
 use annals_format::checksum::{ContentHasher, FileSeed};
+use annals_format::entry::EntryRef;
 use annals_format::filter::{Filter, hash_key};
+use annals_format::limits::PAGE_BYTES_MAX;
 use annals_format::page::{Handle, PAGE_HEADER_BYTES, Page, Separator};
 use annals_format::segment::HEADER_BYTES;
 use annals_format::{FileKind, FileMeta};
@@ -107,13 +112,7 @@ impl Check<'_> {
         self.file.seed()
     }
 
-    fn wrong(
-        &mut self,
-        offset: u64,
-        structure: &str,
-        expected: impl ToString,
-        found: impl ToString,
-    ) {
+    fn wrong(&mut self, offset: u64, structure: &str, expected: &dyn Display, found: &dyn Display) {
         let error = self.file.corrupt(offset, structure, &expected.to_string(), &found.to_string());
         if let ErrorKind::Corrupt(corruption) = error.into_kind() {
             (self.report)(*corruption);
@@ -122,7 +121,7 @@ impl Check<'_> {
 
     fn equal(&mut self, offset: u64, structure: &str, expected: u64, found: u64) {
         if expected != found {
-            self.wrong(offset, structure, expected, found);
+            self.wrong(offset, structure, &expected, &found);
         }
     }
 
@@ -138,7 +137,7 @@ impl Check<'_> {
         let offset = footer.filter_offset;
         if footer.filter_bytes == 0 {
             if self.meta.kind != FileKind::Events && footer.entries > 0 {
-                self.wrong(offset, "filter", "a filter", "none");
+                self.wrong(offset, "filter", &"a filter", &"none");
             }
             return Ok(None);
         }
@@ -156,7 +155,7 @@ impl Check<'_> {
         let mut offset = footer.index_offset;
         let mut blocks = Vec::new();
         // The pages of the level below the one being read that no page has spoken of yet.
-        let mut waiting = std::collections::VecDeque::new();
+        let mut waiting = VecDeque::new();
         let mut level = 0;
         let mut above = Vec::new();
         for number in 0..footer.page_count {
@@ -165,7 +164,7 @@ impl Check<'_> {
             };
             if page_level != level {
                 if page_level != level + 1 || !waiting.is_empty() {
-                    self.wrong(offset, "index page: level", level, page_level);
+                    self.wrong(offset, "index page: level", &level, &page_level);
                     return Ok(blocks);
                 }
                 waiting = std::mem::take(&mut above).into();
@@ -179,7 +178,7 @@ impl Check<'_> {
             } else {
                 for child in children {
                     if waiting.pop_front() != Some(child) {
-                        self.wrong(offset, "index page: item", "the next page below", "another");
+                        self.wrong(offset, "index page: item", &"the next page below", &"another");
                         return Ok(blocks);
                     }
                 }
@@ -194,8 +193,8 @@ impl Check<'_> {
             self.wrong(
                 footer.root.offset,
                 "index: root",
-                format!("{expected:?}"),
-                format!("{roots:?}"),
+                &format_args!("{expected:?}"),
+                &format_args!("{roots:?}"),
             );
         }
         let height = if footer.page_count == 0 { 0 } else { u64::from(level) + 1 };
@@ -214,8 +213,7 @@ impl Check<'_> {
         // The page's own length, believed only as far as the index reaches and up to the limit.
         let bytes = header.get(8..12).and_then(|bytes| bytes.first_chunk::<4>());
         let bytes = bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes));
-        let limit = annals_format::limits::PAGE_BYTES_MAX;
-        let page_bytes = read(u64::from(bytes).min(limit))?;
+        let page_bytes = read(u64::from(bytes).min(PAGE_BYTES_MAX))?;
         let checked = Page::check_crc(&page_bytes, self.seed(), offset).and_then(|()| {
             let page = Page::decode(&page_bytes)?;
             let mut children = Vec::new();
@@ -236,7 +234,7 @@ impl Check<'_> {
         self.sums.complete = blocks.len() as u64 == u64::from(footer.block_count);
         if !self.sums.complete {
             let found = blocks.len();
-            self.wrong(footer.index_offset, "index: blocks", footer.block_count, found);
+            self.wrong(footer.index_offset, "index: blocks", &footer.block_count, &found);
         }
         for (number, (separator, handle)) in (0_u64..).zip(blocks) {
             self.equal(handle.offset, "block: number", number, u64::from(handle.number));
@@ -244,7 +242,7 @@ impl Check<'_> {
             offset = handle.offset.saturating_add(u64::from(handle.bytes));
             if handle.offset < HEADER_BYTES as u64 || offset > footer.index_offset {
                 self.sums.complete = false;
-                self.wrong(handle.offset, "block: end", footer.index_offset, offset);
+                self.wrong(handle.offset, "block: end", &footer.index_offset, &offset);
                 return Ok(());
             }
             let checked = self.block(separator, *handle, filter.as_ref(), &mut base);
@@ -284,7 +282,7 @@ impl Check<'_> {
                     let last = sums.last.as_ref();
                     let expected = last.map(|(last, rev)| Separator::between((last, *rev), key));
                     let in_order = last.is_none_or(|(last, revision)| {
-                        annals_format::block::compare(last, *revision, key, entry.revision).is_lt()
+                        compare(last, *revision, key, entry.revision).is_lt()
                     });
                     let first = sums.entries == 0 && *separator != Separator::first();
                     if !in_order || first || expected.is_some_and(|e| e != *separator) {
@@ -299,7 +297,7 @@ impl Check<'_> {
         });
         checked.map_err(|error| file.damaged_body(handle, &error))?;
         if let Some(structure) = problem {
-            self.wrong(handle.offset, structure, "one that agrees with the entries", "another");
+            self.wrong(handle.offset, structure, &"one that agrees with the entries", &"another");
         }
         Ok(())
     }
@@ -324,18 +322,18 @@ impl Check<'_> {
             && (first <= footer.death_after || last > footer.death_upto)
         {
             let window = format!("({}, {}]", footer.death_after, footer.death_upto);
-            self.wrong(at, "footer: window", format!("{first}..={last}"), window);
+            self.wrong(at, "footer: window", &format_args!("{first}..={last}"), &window);
         }
         let first_key = sums.first_key.unwrap_or_default();
         let last_key = sums.last.map_or_else(Vec::new, |(key, _)| key);
         if first_key != self.meta.first_key || last_key != self.meta.last_key {
-            self.wrong(at, "manifest: first and last key", "those of the entries", "others");
+            self.wrong(at, "manifest: first and last key", &"those of the entries", &"others");
         }
     }
 }
 
 impl Sums {
-    fn take(&mut self, entry: &annals_format::entry::EntryRef<'_>, key: &[u8]) {
+    fn take(&mut self, entry: &EntryRef<'_>, key: &[u8]) {
         self.entries += 1;
         self.tombstones += u64::from(entry.tombstone);
         self.value_bytes += entry.value.len() as u64;

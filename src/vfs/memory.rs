@@ -113,6 +113,11 @@ impl MemoryVfs {
         }
     }
 
+    /// Whether everything is synced, so that a crash would change nothing.
+    pub fn is_settled(&self) -> bool {
+        self.disk().is_settled()
+    }
+
     fn crash_by(&self, choose: &mut dyn FnMut(u64) -> u64) -> Self {
         Self { disk: Arc::new(Mutex::new(self.disk().crash(choose))) }
     }
@@ -166,6 +171,15 @@ impl MemoryVfs {
         disk.files.insert(id, Inode { now: content.clone(), durable: content, pending: vec![] });
         disk.names.insert(key.clone(), id);
         disk.durable_names.insert(key, id);
+    }
+
+    /// Removes a file, durably; not an operation. This is how tests damage a disk.
+    pub fn forget(&self, path: &Path) {
+        let mut disk = self.disk();
+        let key = key_of(path);
+        disk.used -= disk.named(&key).map_or(0, |inode| inode.now.len());
+        disk.names.remove(&key);
+        disk.durable_names.remove(&key);
     }
 
     fn disk(&self) -> MutexGuard<'_, Disk> {

@@ -19,17 +19,24 @@ use super::reads::Reads;
 impl Evaluation<'_> {
     /// Moves a key from one lease to another in the lease table; 0 is none. Returns the place of
     /// the new attachment among the system writes.
-    pub(super) fn reattach(&mut self, key: &Bytes, old: i64, new: i64) -> Option<usize> {
+    ///
+    /// A plan that deletes what is not there never finds its place, so the old attachment is looked
+    /// for, although it is bound to be there.
+    pub(super) fn reattach(&mut self, key: &Bytes, old: i64, new: i64) -> Result<Option<usize>> {
         if old == new {
-            return None;
+            return Ok(None);
         }
         if old != 0 {
-            self.system_delete(space::attachment(old, key));
+            let attachment = space::attachment(old, key);
+            if self.reads.get(&attachment)?.is_some() {
+                self.system_delete(attachment);
+            }
         }
-        (new != 0).then(|| {
-            self.system_put(space::attachment(new, key), Bytes::new());
-            self.system.len() - 1
-        })
+        if new == 0 {
+            return Ok(None);
+        }
+        self.system_put(space::attachment(new, key), Bytes::new());
+        Ok(Some(self.system.len() - 1))
     }
 
     /// Refuses a lease that does not exist.

@@ -252,7 +252,7 @@ impl<'a> Evaluation<'a> {
             Some(old) if request.ignore_value => old.value.clone(),
             _ => request.value.clone(),
         };
-        let attachment = self.reattach(&request.key, old_lease, lease);
+        let attachment = self.reattach(&request.key, old_lease, lease)?;
         let write = self.writes.len();
         self.write(&request.key, WriteKind::Put { value: value.clone(), lease })?;
         if self.has_followers {
@@ -299,7 +299,7 @@ impl<'a> Evaluation<'a> {
         if let Some(Overlaid::Put { .. }) = self.overlay.get(key) {
             return self.take_back(key);
         }
-        self.reattach(key, lease, 0);
+        self.reattach(key, lease, 0)?;
         self.write(key, WriteKind::Delete)?;
         if self.has_followers {
             self.overlay.insert(key.clone(), Overlaid::Deleted);
@@ -320,7 +320,7 @@ impl<'a> Evaluation<'a> {
         if let Some(old) = self.base_key(key)? {
             if old.lease == lease {
                 // The put had left the key where it was attached.
-                self.reattach(key, lease, 0);
+                self.reattach(key, lease, 0)?;
             }
             self.write(key, WriteKind::Delete)?;
         }

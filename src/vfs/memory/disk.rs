@@ -142,6 +142,11 @@ impl Disk {
         Ok(())
     }
 
+    pub(super) fn is_settled(&self) -> bool {
+        let named = self.names.values().filter_map(|id| self.files.get(id));
+        self.pending_names.is_empty() && named.into_iter().all(|inode| inode.pending.is_empty())
+    }
+
     /// A disk on which `choose(n)`, with 0 for oldest and n - 1 for newest, has decided for every
     /// unsynced thing that can be in one of `n` states.
     pub(super) fn crash(&self, choose: &mut dyn FnMut(u64) -> u64) -> Self {

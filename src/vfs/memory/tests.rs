@@ -24,6 +24,7 @@ fn synced_bytes_and_names_are_in_every_image() {
     file.write_all_at(&[2; 512], 512).unwrap();
     disk.create(path("b")).unwrap();
     let images = disk.crash_every(100).unwrap();
+    assert!(!disk.is_settled() && images.iter().all(MemoryVfs::is_settled));
     assert_eq!(images.len(), 4, "one sector and one name, each there or not");
     for image in images {
         let content = image.read(path("a")).unwrap();

@@ -106,3 +106,37 @@ fn a_reader_beside_a_live_writer_sees_a_prefix() {
         assert_eq!(disk.paths(), before);
     }
 }
+
+#[test]
+fn a_reader_racing_a_writer_sees_a_prefix_and_no_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    let batches = 150;
+    let on_disk: Arc<dyn Vfs> = Arc::new(crate::vfs::OsVfs::new());
+    for (vfs, dir) in [(disk().1, Path::new(DIR)), (on_disk, dir.path())] {
+        let mut log = Log::open_in(Arc::clone(&vfs), dir).unwrap();
+        std::thread::scope(|scope| {
+            let writer = scope
+                .spawn(move || (0..batches).map(|_| log.append(2, 2000).unwrap()).last().unwrap());
+            let mut reads = 0;
+            loop {
+                let finished = writer.is_finished();
+                let manifest = ManifestStore::new(Arc::clone(&vfs), dir).load().unwrap().unwrap();
+                let mut seen = Vec::new();
+                let context = context_in(&vfs, dir);
+                recover(&context, &manifest, Mode::ReadOnly, &mut |frame, _| {
+                    check_frame(frame);
+                    seen.push(frame.seq);
+                    Ok(())
+                })
+                .unwrap();
+                assert_eq!(seen, all(seen.len() as u64));
+                reads += 1;
+                if finished {
+                    assert_eq!(seen, all(writer.join().unwrap()));
+                    break;
+                }
+            }
+            assert!(reads > 1);
+        });
+    }
+}

@@ -50,16 +50,24 @@ struct Log {
 }
 
 fn context(vfs: &Arc<dyn Vfs>) -> WalContext {
-    WalContext { vfs: Arc::clone(vfs), dir: DIR.into(), store: STORE, wal_bytes: 128 << 10 }
+    context_in(vfs, Path::new(DIR))
+}
+
+fn context_in(vfs: &Arc<dyn Vfs>, dir: &Path) -> WalContext {
+    WalContext { vfs: Arc::clone(vfs), dir: dir.into(), store: STORE, wal_bytes: 128 << 10 }
 }
 
 impl Log {
     fn open(vfs: Arc<dyn Vfs>) -> Result<Self> {
-        let context = context(&vfs);
-        let dir_error = |error| Error::io("create directory", DIR, error);
-        vfs.create_dir_all(Path::new(DIR)).map_err(dir_error)?;
+        Self::open_in(vfs, Path::new(DIR))
+    }
+
+    fn open_in(vfs: Arc<dyn Vfs>, dir: &Path) -> Result<Self> {
+        let context = context_in(&vfs, dir);
+        let dir_error = |error| Error::io("create directory", dir, error);
+        vfs.create_dir_all(dir).map_err(dir_error)?;
         vfs.create_dir_all(&context.wal_dir()).map_err(dir_error)?;
-        let store = ManifestStore::new(vfs, DIR);
+        let store = ManifestStore::new(vfs, dir);
         let mut manifest = store.load()?.unwrap_or_else(|| Manifest::new(STORE));
         let mut seen = Vec::new();
         let recovered = recover(&context, &manifest, Mode::Writer, &mut |frame, location| {

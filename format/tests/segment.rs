@@ -1,0 +1,504 @@
+//! Segments: golden files, every bit flipped, every length cut, and damage under a checksum that
+//! holds, which no decoder may panic on.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "in a test that is how to fail")]
+
+mod harness;
+
+use annals_format::block::{
+    BLOCK_HEADER_BYTES, BlockHeader, Body, BodyBuilder, Encoding, RawBlock,
+};
+use annals_format::checksum::FileSeed;
+use annals_format::entry::{
+    EntryRef, FLAG_FOLLOWS, FLAG_LEASE, FLAG_SAME_LIFETIME, FLAG_TOMBSTONE,
+};
+use annals_format::events::{EventKind, EventRef, Transaction, TransactionBuilder};
+use annals_format::filter::Filter;
+use annals_format::page::{Handle, PAGE_HEADER_BYTES, PAGE_LAYOUT, Page, PageBuilder, Separator};
+use annals_format::segment::{FOOTER_BYTES, Footer, HEADER_BYTES, Header};
+use annals_format::{DecodeError, FileKind, Place, Problem, StoreId, dictionary, filter};
+use harness::{Dump, NEVER, damage_everywhere, golden};
+
+const STORE: StoreId = StoreId(*b"annals of a test");
+/// Where the samples stand in the file.
+const OFFSET: u64 = 4096;
+
+fn place(kind: FileKind) -> Place {
+    Place { store: STORE, kind, file: 12, offset: OFFSET }
+}
+
+fn seed(kind: FileKind) -> FileSeed {
+    FileSeed::new(&place(kind))
+}
+
+/// Versions that use every flag.
+fn entries() -> [EntryRef<'static>; 5] {
+    let of = |key, revision, death| EntryRef { key, revision, death, ..EntryRef::default() };
+    [
+        EntryRef {
+            create_revision: 7,
+            version: 3,
+            value: b"v3",
+            lease: -5,
+            ..of(b"\x01/a", 90, 300)
+        },
+        EntryRef { create_revision: 7, version: 2, value: b"v2", ..of(b"\x01/a", 40, 90) },
+        EntryRef { tombstone: true, ..of(b"\x01/a", 6, 7) },
+        EntryRef { create_revision: 5, version: 1, value: b"v1", sub: 2, ..of(b"\x01/a", 5, 6) },
+        EntryRef { create_revision: 8, version: 1, ..of(b"\x01/ab", 8, 301) },
+    ]
+}
+
+fn body() -> RawBlock {
+    let mut builder = BodyBuilder::new(FileKind::History);
+    for entry in &entries() {
+        builder.push(entry);
+    }
+    builder.finish()
+}
+
+fn block() -> Vec<u8> {
+    let RawBlock { body, entry_count } = body();
+    let bytes = u32::try_from(body.len()).unwrap();
+    let header = BlockHeader {
+        kind: FileKind::History,
+        encoding: Encoding::Raw,
+        raw_bytes: bytes,
+        stored_bytes: bytes,
+        entry_count,
+        base_distance: 0,
+    };
+    let mut out = Vec::new();
+    header.encode(&mut out, seed(FileKind::History), OFFSET, &body);
+    out
+}
+
+fn page() -> Vec<u8> {
+    let mut builder = PageBuilder::new(0);
+    let handle = |number| Handle { offset: 64 + 1000 * u64::from(number), bytes: 1000, number };
+    builder.push(Separator { key: b"\x01/pods/a".to_vec(), revision: u64::MAX }, handle(5));
+    builder.push(Separator { key: b"\x01/pods/default/x".to_vec(), revision: 77 }, handle(6));
+    builder.push(Separator { key: b"\x01/pods/default/y".to_vec(), revision: u64::MAX }, handle(7));
+    let mut out = Vec::new();
+    builder.finish(&mut out, seed(FileKind::Head), OFFSET);
+    out
+}
+
+fn footer() -> Footer {
+    Footer {
+        place: place(FileKind::History).at(9000),
+        class: 3,
+        entries: 70,
+        keys: 9,
+        tombstones: 2,
+        value_bytes: 6500,
+        min_revision: 5,
+        max_revision: 300,
+        death_after: 5,
+        death_upto: 310,
+        block_count: 4,
+        page_count: 1,
+        index_offset: 7000,
+        root: Handle { offset: 7000, bytes: 500, number: 0 },
+        height: 1,
+        filter_offset: 7500,
+        filter_bytes: 96,
+        dictionary_bytes: 1404,
+    }
+}
+
+fn transaction() -> Vec<u8> {
+    let put = EventRef {
+        kind: EventKind::Put,
+        key: b"/a",
+        sub: 0,
+        create_revision: 7,
+        version: 3,
+        lease: -1,
+        value_bytes: 300,
+    };
+    let delete = EventRef {
+        kind: EventKind::Delete,
+        key: b"/b",
+        sub: 1,
+        create_revision: 0,
+        version: 0,
+        lease: 0,
+        value_bytes: 0,
+    };
+    let mut builder = TransactionBuilder::new();
+    builder.push(&put);
+    builder.push(&delete);
+    assert_eq!(builder.count(), 2);
+    let mut out = Vec::new();
+    builder.finish(1, 1_700_000_000_000_000, b"me", &mut out);
+    let read = Transaction::decode(&out).unwrap();
+    assert_eq!((read.flags, read.time, read.metadata), (1, 1_700_000_000_000_000, &b"me"[..]));
+    assert_eq!(read.events().collect::<Result<Vec<_>, _>>(), Ok(vec![put, delete]));
+    out
+}
+
+#[test]
+fn header_is_golden() {
+    let sample = Header { place: place(FileKind::History).at(0), class: 3 };
+    let mut encoded = Vec::new();
+    sample.encode(&mut encoded);
+    let mut dump = Dump::new("the header of HISTORY file 12", &encoded);
+    dump.layout(&Header::LAYOUT);
+    let bytes = golden("segment-header-v1.hex", &dump.finish());
+    assert_eq!(bytes.len(), HEADER_BYTES);
+    let decode = |bytes: &[u8]| Header::decode(bytes, &sample.place);
+    assert_eq!(decode(&bytes), Ok(sample));
+    damage_everywhere(&bytes, true, &|bytes| decode(bytes).map(drop), NEVER);
+    for other in [
+        Place { store: StoreId([0; 16]), ..sample.place },
+        Place { kind: FileKind::Head, ..sample.place },
+        Place { file: 13, ..sample.place },
+    ] {
+        let error = Header::decode(&bytes, &other).unwrap_err();
+        assert!(matches!(error.problem, Problem::Checksum { .. }), "{error}");
+    }
+}
+
+#[test]
+fn footer_is_golden() {
+    let mut encoded = Vec::new();
+    footer().encode(&mut encoded);
+    let mut dump = Dump::new("the footer of HISTORY file 12", &encoded);
+    dump.layout(&Footer::LAYOUT);
+    let bytes = golden("segment-footer-v1.hex", &dump.finish());
+    assert_eq!(bytes.len(), FOOTER_BYTES);
+    let decode = |bytes: &[u8]| Footer::decode(bytes, &footer().place);
+    assert_eq!(decode(&bytes), Ok(footer()));
+    damage_everywhere(&bytes, true, &|bytes| decode(bytes).map(drop), NEVER);
+}
+
+#[test]
+fn footers_whose_places_do_not_add_up_are_refused() {
+    let good = footer();
+    let root = |offset, bytes| Handle { offset, bytes, ..good.root };
+    for bad in [
+        Footer { index_offset: 63, ..good },
+        Footer { index_offset: 7001, ..good },
+        Footer { filter_offset: 7499, ..good },
+        Footer { filter_bytes: u64::MAX, ..good },
+        Footer { dictionary_bytes: 1403, ..good },
+        Footer { root: root(7000, 499), ..good },
+        Footer { root: root(6999, 501), ..good },
+        Footer { root: root(u64::MAX, 501), ..good },
+        Footer { height: 0, ..good },
+        Footer { height: 25, ..good },
+        Footer { block_count: 0, ..good },
+        Footer { block_count: 7001, ..good },
+        Footer { page_count: 0, ..good },
+        Footer { entries: 3, ..good },
+    ] {
+        let mut bytes = Vec::new();
+        bad.encode(&mut bytes);
+        let error = Footer::decode(&bytes, &good.place).unwrap_err();
+        assert!(matches!(error.problem, Problem::Mismatch { .. }), "{bad:?}: {error}");
+    }
+}
+
+#[test]
+fn block_is_golden() {
+    let encoded = block();
+    let mut dump = Dump::new("a block of HISTORY file 12, uncompressed", &encoded);
+    dump.layout(&BlockHeader::LAYOUT);
+    for (index, entry) in entries().iter().enumerate() {
+        dump.comment(&format!("entry {index}"));
+        dump.varint("shared");
+        dump.prefixed("suffix");
+        let flags = dump.bytes(1, "flags")[0];
+        dump.varint("revision");
+        dump.varint("sub");
+        if flags & (FLAG_TOMBSTONE | FLAG_SAME_LIFETIME) == 0 {
+            dump.varint("create_revision");
+            dump.varint("version");
+        }
+        if flags & FLAG_LEASE != 0 {
+            dump.varint("lease");
+        }
+        if flags & FLAG_FOLLOWS == 0 {
+            dump.varint("death");
+        }
+        dump.prefixed("value");
+        assert_eq!(flags & FLAG_TOMBSTONE != 0, entry.tombstone);
+    }
+    dump.comment("restart points");
+    dump.bytes(4, "restart_offset");
+    dump.bytes(4, "restart_count");
+    let bytes = golden("segment-block-v1.hex", &dump.finish());
+
+    let decode = |bytes: &[u8]| {
+        BlockHeader::check_crc(bytes, seed(FileKind::History), OFFSET)?;
+        BlockHeader::decode(bytes, FileKind::History).map(|(header, stored)| (header, stored.len()))
+    };
+    let (header, stored) = decode(&bytes).unwrap();
+    assert_eq!((header.entry_count, stored), (5, bytes.len() - BLOCK_HEADER_BYTES));
+    damage_everywhere(&bytes, false, &|bytes| decode(bytes).map(drop), &|_, error| {
+        // A cut block has the wrong checksum as long as it has one at all.
+        matches!(error.problem, Problem::Checksum { .. })
+    });
+
+    let stored = &bytes[BLOCK_HEADER_BYTES..];
+    let body = Body::parse(stored, FileKind::History).unwrap();
+    let mut found = Vec::new();
+    body.check(5, |entry, key| found.push((key.to_vec(), *entry))).unwrap();
+    for ((key, found), expected) in found.iter().zip(&entries()) {
+        assert_eq!(EntryRef { key, ..*found }, *expected);
+    }
+    assert_eq!(found.len(), 5);
+}
+
+#[test]
+fn impossible_block_headers_are_refused_under_a_good_checksum() {
+    let RawBlock { body, entry_count } = body();
+    let bytes = u32::try_from(body.len()).unwrap();
+    let good = BlockHeader {
+        kind: FileKind::History,
+        encoding: Encoding::Raw,
+        raw_bytes: bytes,
+        stored_bytes: bytes,
+        entry_count,
+        base_distance: 0,
+    };
+    for (bad, field) in [
+        (BlockHeader { kind: FileKind::Head, ..good }, "kind"),
+        (BlockHeader { raw_bytes: bytes + 1, ..good }, "raw_bytes"),
+        (BlockHeader { raw_bytes: u32::MAX, ..good }, "raw_bytes"),
+        (BlockHeader { encoding: Encoding::Zstd, ..good }, "raw_bytes"),
+        (BlockHeader { entry_count: 0, ..good }, "entry_count"),
+        (BlockHeader { entry_count: bytes + 1, ..good }, "entry_count"),
+        (BlockHeader { base_distance: 1, ..good }, "base_distance"),
+        (
+            BlockHeader { encoding: Encoding::ZstdBase, raw_bytes: bytes + 1, ..good },
+            "base_distance",
+        ),
+    ] {
+        let mut out = Vec::new();
+        bad.encode(&mut out, seed(FileKind::History), OFFSET, &body);
+        BlockHeader::check_crc(&out, seed(FileKind::History), OFFSET).unwrap();
+        let error = BlockHeader::decode(&out, FileKind::History).unwrap_err();
+        assert_eq!(error.field, field, "{error}");
+    }
+}
+
+/// Runs everything that reads a body, for the sake of not panicking.
+fn read_body(bytes: &[u8], kind: FileKind) -> Result<(), DecodeError> {
+    let body = Body::parse(bytes, kind)?;
+    for key in [&b""[..], b"\x01/a", b"\x01/aa", b"\x01/ab", b"\xff"] {
+        for at in [0, 5, 6, 41, u64::MAX] {
+            let _ = body.find(key, at);
+            let _ = body.seek(key, at);
+        }
+    }
+    for run in 0..body.run_count().min(50) {
+        let _ = body.run(run).map(Iterator::count);
+    }
+    let _ = body.run_of(usize::MAX);
+    body.check(5, |_, _| ())
+}
+
+#[test]
+fn no_damage_to_a_body_panics_even_under_a_good_checksum() {
+    let good = body().body;
+    for kind in [FileKind::History, FileKind::L0] {
+        for at in 0..good.len() {
+            for value in 0..=255 {
+                let mut bad = good.clone();
+                bad[at] = value;
+                let _ = read_body(&bad, kind);
+            }
+        }
+        for cut in 0..good.len() {
+            let _ = read_body(&good[..cut], kind);
+        }
+    }
+    read_body(&good, FileKind::History).unwrap();
+    let mut random = 1_u64;
+    for _ in 0..20_000 {
+        let noise: Vec<u8> = (0..40)
+            .map(|_| {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                // Small numbers are the more interesting lengths.
+                random.to_be_bytes()[0] >> (random % 7)
+            })
+            .collect();
+        let _ = read_body(&noise, FileKind::History);
+    }
+}
+
+#[test]
+fn bodies_that_lie_are_found_by_the_check() {
+    let of = |key, revision| EntryRef { key, revision, ..EntryRef::default() };
+    for (entries, field) in [
+        // Keys that do not ascend.
+        (vec![of(b"b", 1), of(b"a", 1)], "suffix"),
+        // More entries than there are.
+        (vec![of(b"a", 1)], "entry_count"),
+    ] {
+        let mut builder = BodyBuilder::new(FileKind::L0);
+        for entry in &entries {
+            builder.push(entry);
+        }
+        let raw = builder.finish();
+        let body = Body::parse(&raw.body, FileKind::L0).unwrap();
+        let error = body.check(2, |_, _| ()).unwrap_err();
+        assert_eq!(error.field, field, "{error}");
+    }
+}
+
+#[test]
+fn page_is_golden() {
+    let encoded = page();
+    let mut dump = Dump::new("a leaf with three blocks", &encoded);
+    dump.layout(&PAGE_LAYOUT);
+    for index in 0..3 {
+        dump.bytes(8, &format!("head {index}"));
+    }
+    for index in 0..3 {
+        dump.bytes(4, &format!("item_offset {index}"));
+    }
+    dump.bytes(7, "prefix");
+    for suffix_bytes in [1, 9, 9] {
+        dump.bytes(8, "revision");
+        dump.bytes(8, "child_offset");
+        dump.bytes(4, "child_bytes");
+        dump.bytes(suffix_bytes, "key suffix");
+    }
+    let bytes = golden("segment-page-v1.hex", &dump.finish());
+    let decode = |bytes: &[u8]| {
+        Page::check_crc(bytes, seed(FileKind::Head), OFFSET)?;
+        Page::decode(bytes).map(drop)
+    };
+    damage_everywhere(&bytes, false, &decode, &|_, error| {
+        matches!(error.problem, Problem::Checksum { .. })
+    });
+    let page = Page::decode(&bytes).unwrap();
+    assert_eq!((page.level(), page.count(), page.prefix()), (0, 3, &b"\x01/pods/"[..]));
+    let mut keys = Vec::new();
+    page.check(|key, item| keys.push((key.to_vec(), item.child.number))).unwrap();
+    assert_eq!(keys.iter().map(|(_, number)| *number).collect::<Vec<_>>(), [5, 6, 7]);
+    for (key, at, expected) in [
+        (&b""[..], 0, 0),
+        (b"\x01/pods", u64::MAX, 0),
+        (b"\x01/pods/a", u64::MAX, 0),
+        (b"\x01/pods/default/x", u64::MAX, 0),
+        (b"\x01/pods/default/x", 78, 0),
+        (b"\x01/pods/default/x", 77, 1),
+        (b"\x01/pods/default/xx", u64::MAX, 1),
+        (b"\x01/pods/default/y", u64::MAX, 2),
+        (b"\x01/q", 0, 2),
+    ] {
+        assert_eq!(page.search(key, at), Ok(expected), "{key:?} at {at}");
+    }
+}
+
+#[test]
+fn no_damage_to_a_page_panics_even_under_a_good_checksum() {
+    let good = page();
+    let read = |bytes: &[u8]| {
+        let Ok(page) = Page::decode(bytes) else { return };
+        for key in [&b""[..], b"\x01/pods/default/x", b"\xff"] {
+            let _ = page.search(key, 7);
+        }
+        let _ = page.item(0);
+        let _ = page.item(usize::MAX - 1);
+        let _ = page.check(|_, _| ());
+    };
+    for at in 0..good.len() {
+        for value in 0..=255 {
+            let mut bad = good.clone();
+            bad[at] = value;
+            read(&bad);
+        }
+        read(&good[..at]);
+    }
+    assert!(good.len() > PAGE_HEADER_BYTES);
+}
+
+#[test]
+fn filter_is_golden_and_passes_its_keys() {
+    let hashes: Vec<u64> = (0..60_u32).map(|key| filter::hash_key(&key.to_le_bytes())).collect();
+    let mut encoded = Vec::new();
+    filter::encode(&mut encoded, &hashes, seed(FileKind::Head), OFFSET);
+    let mut dump = Dump::new("a filter of the keys 0 to 59, as four bytes each", &encoded);
+    dump.layout(&filter::FILTER_LAYOUT);
+    for index in 0..2 {
+        dump.comment(&format!("line {index}"));
+        for _ in 0..4 {
+            dump.bytes(16, "bits");
+        }
+    }
+    let bytes = golden("segment-filter-v1.hex", &dump.finish());
+    let decode = |bytes: &[u8]| {
+        Filter::check_crc(bytes, seed(FileKind::Head), OFFSET)?;
+        Filter::decode(bytes).map(drop)
+    };
+    damage_everywhere(&bytes, false, &decode, &|_, error| {
+        matches!(error.problem, Problem::Checksum { .. })
+    });
+    let filter = Filter::decode(&bytes).unwrap();
+    assert!(hashes.iter().all(|hash| filter.may_contain(*hash)));
+}
+
+#[test]
+fn few_absent_keys_pass_a_filter() {
+    let hash = |key: u32| filter::hash_key(format!("/registry/pods/{key}").as_bytes());
+    let hashes: Vec<u64> = (0..100_000).map(hash).collect();
+    let mut bytes = Vec::new();
+    filter::encode(&mut bytes, &hashes, seed(FileKind::Head), OFFSET);
+    let filter = Filter::decode(&bytes).unwrap();
+    assert!(hashes.iter().all(|hash| filter.may_contain(*hash)));
+    let passed = (100_000..200_000).filter(|key| filter.may_contain(hash(*key))).count();
+    assert!(passed < 2000, "{passed} of 100,000 absent keys pass");
+}
+
+#[test]
+fn dictionary_is_golden() {
+    let mut encoded = Vec::new();
+    dictionary::encode(&mut encoded, b"what zstd learnt", seed(FileKind::History), OFFSET);
+    let mut dump = Dump::new("a dictionary section", &encoded);
+    dump.layout(&dictionary::DICTIONARY_LAYOUT);
+    dump.bytes(16, "content");
+    let bytes = golden("segment-dictionary-v1.hex", &dump.finish());
+    let decode = |bytes: &[u8]| {
+        dictionary::decode(bytes, seed(FileKind::History), OFFSET).map(<[u8]>::to_vec)
+    };
+    assert_eq!(decode(&bytes), Ok(b"what zstd learnt".to_vec()));
+    damage_everywhere(&bytes, true, &|bytes| decode(bytes).map(drop), &|_, error| {
+        matches!(error.problem, Problem::Checksum { .. } | Problem::NotZero)
+    });
+}
+
+#[test]
+fn transaction_is_golden_and_never_panics() {
+    let encoded = transaction();
+    let mut dump = Dump::new("what one transaction changed: a put and a delete", &encoded);
+    dump.varint("flags");
+    dump.bytes(8, "time");
+    dump.prefixed("metadata");
+    dump.varint("count");
+    dump.bytes(1, "kind");
+    dump.prefixed("key");
+    for name in ["sub", "create_revision", "version", "lease", "value_bytes"] {
+        dump.varint(name);
+    }
+    dump.bytes(1, "kind");
+    dump.prefixed("key");
+    dump.varint("sub");
+    let bytes = golden("segment-transaction-v1.hex", &dump.finish());
+    let read = |bytes: &[u8]| {
+        Transaction::decode(bytes).and_then(|t| t.events().try_for_each(|e| e.map(drop)))
+    };
+    for at in 0..bytes.len() {
+        for value in 0..=255 {
+            let mut bad = bytes.clone();
+            bad[at] = value;
+            let _ = read(&bad);
+        }
+        read(&bytes[..at]).unwrap_err();
+    }
+    let longer = [&bytes[..], &[0]].concat();
+    read(&longer).unwrap_err();
+}

@@ -1,0 +1,61 @@
+//! What the whole-store tests share: a naive model, a generator of requests, a driver that holds a
+//! store against the model, and checks of crash images.
+
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::missing_errors_doc,
+    clippy::missing_panics_doc,
+    missing_docs,
+    reason = "tests fail by panicking, and every test uses another part of it"
+)]
+
+pub mod check;
+pub mod drive;
+pub mod generate;
+pub mod model;
+pub mod random;
+pub mod watchdog;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use annals::clock::ManualClock;
+use annals::vfs::Vfs;
+use annals::{Options, ReadMode, Store};
+
+/// Where the store is on a simulated disk.
+pub const DIRECTORY: &str = "store";
+
+/// Options that make every file small, so that a short script makes many of each kind.
+pub fn tiny(vfs: Arc<dyn Vfs>, clock: Arc<ManualClock>) -> Options {
+    Options::new()
+        .memtable_bytes(16 << 10)
+        .wal_bytes(8 << 10)
+        .segment_bytes(4 << 10)
+        .block_bytes(512)
+        .history_block_bytes(512)
+        .l0_files_max(2)
+        .history_windows_max(3)
+        .cache_bytes(64 << 10)
+        .background(false)
+        .store_id_seed(1)
+        .read_mode(ReadMode::Mmap)
+        .vfs(vfs)
+        .clock(clock)
+}
+
+/// Opens the store of a simulated disk with [`tiny`] options.
+pub fn open_tiny(vfs: Arc<dyn Vfs>) -> annals::Result<Store> {
+    tiny(vfs, Arc::new(ManualClock::new(START_TIME))).open(Path::new(DIRECTORY))
+}
+
+/// When simulations begin, in microseconds since the Unix epoch.
+pub const START_TIME: i64 = 1_700_000_000_000_000;
+
+/// A number from the environment, or the default.
+pub fn number_from_env(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
