@@ -41,10 +41,14 @@ pub(crate) use marker::Marker;
 pub(crate) use marker::Metadata;
 
 /// Bytes of records that may wait between the reader and the commits.
-const QUEUE_BYTES: usize = 16 << 20;
+const QUEUE_BYTES: usize = 12 << 20;
 
 /// Bytes of records that may wait for the disk: what one write of the log gathers at most.
-const UNSYNCED_BYTES: usize = 16 << 20;
+const UNSYNCED_BYTES: usize = 8 << 20;
+
+/// Size of a memtable unless `-O` says otherwise: less than the engine's default, so that an import
+/// stays within 512 MiB beside a zstd window of 128 MiB and records of 20 MB.
+const MEMTABLE_BYTES: &str = "24M";
 
 /// Where a history comes from.
 #[derive(Debug, Subcommand)]
@@ -156,6 +160,15 @@ pub(crate) fn import(global: &Global, command: &ImportCommand, out: &mut Output)
         ImportCommand::History(args) => history::import(global, args, out),
         ImportCommand::Git(args) => git_command::import(global, args, out),
     }
+}
+
+/// Opens the store to import into.
+fn open(global: &Global) -> Outcome<Store> {
+    let mut options = global.engine_options()?;
+    if !global.options.iter().any(|option| option.starts_with("memtable_bytes=")) {
+        options.set("memtable_bytes", MEMTABLE_BYTES)?;
+    }
+    Ok(options.open(global.data()?)?)
 }
 
 /// The metadata of the newest transaction, where an import wrote it; `None` in an empty store.
