@@ -24,9 +24,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use annals::Store;
 use annals::clock::ManualClock;
+use annals::inspect::StoreFiles;
 use annals::vfs::{CrashMode, FaultVfs, MemoryVfs, Operation};
+use annals::{ErrorKind, Store};
+use annals_format::FileKind;
+use annals_format::name::FileName;
 use bytes::Bytes;
 use support::check::{self, Depth, Found, good};
 use support::drive::{Driver, Ended, Truth};
@@ -213,6 +216,11 @@ impl Inspector {
     /// Checks one image, and that the store goes on from there.
     fn image(image: &MemoryVfs, truth: &Truth, seed: u64) -> Found {
         let paths = image.paths();
+        let thorough = seed.is_multiple_of(4);
+        if thorough {
+            sound(image, "before recovery")?;
+            read_only(image, truth)?;
+        }
         let store = good(|| format!("open ({paths:?})"), open_tiny(Arc::new(image.clone())))?;
         let (model, acknowledged) = (&truth.model, truth.acknowledged);
         let changes = check::recovered(&store, model, acknowledged, Depth::Sampled(seed))?;
@@ -224,8 +232,11 @@ impl Inspector {
         drop(store);
         let store = good(|| "second open".into(), open_tiny(Arc::new(second)))?;
         check::same(|| "the revision after a second crash".into(), &store.revision(), &next)?;
-        let unfinished = image.paths().into_iter().filter(|path| path.contains(".tmp"));
-        check::same(|| "unfinished files".into(), &unfinished.collect(), &Vec::<String>::new())
+        if thorough {
+            sound(image, "after recovery")?;
+            no_leftovers(image)?;
+        }
+        Ok(())
     }
 
     /// Crashes the recovery of an image at each of its operations.
@@ -264,6 +275,76 @@ impl Inspector {
         let failure = failure.lock().unwrap();
         if failure.is_empty() { Ok(()) } else { Err(failure.clone()) }
     }
+}
+
+/// What a crash leaves is not damage.
+fn sound(image: &MemoryVfs, when: &str) -> Found {
+    let options = tiny(Arc::new(image.clone()), Arc::new(ManualClock::new(START_TIME)));
+    match annals::check(Path::new(DIRECTORY), &options, &mut |_, _| {}) {
+        Ok(report) => {
+            check::same(|| format!("damage {when}"), &report.damage, &Vec::new())?;
+            check::same(|| format!("unchecked {when}"), &report.unchecked.len(), &0)
+        }
+        // A crash before the store was made.
+        Err(error) if matches!(error.kind(), ErrorKind::NoStore { .. }) => Ok(()),
+        Err(error) => Err(format!("verify {when}: {error}")),
+    }
+}
+
+/// A reader sees everything acknowledged, without writing.
+fn read_only(image: &MemoryVfs, truth: &Truth) -> Found {
+    let faulty = FaultVfs::new(Arc::new(image.clone()));
+    let options = tiny(Arc::new(faulty.clone()), Arc::new(ManualClock::new(START_TIME)));
+    match Store::open_read_only_with(Path::new(DIRECTORY), &options) {
+        Ok(store) => {
+            let depth = Depth::Sampled(1);
+            check::recovered(&store, &truth.model, truth.acknowledged, depth)
+                .map_err(|found| format!("read-only: {found}"))?;
+            let refused = store.put("a", "b");
+            if refused.is_ok() {
+                return Err("a read-only store takes a write".into());
+            }
+        }
+        Err(error) if matches!(error.kind(), ErrorKind::NoStore { .. }) => {
+            check::same(|| "changes in no store".into(), &truth.acknowledged, &0)?;
+        }
+        Err(error) => return Err(format!("read-only: {error}")),
+    }
+    let writes = [
+        Operation::CreateDir,
+        Operation::Create,
+        Operation::Rename,
+        Operation::Remove,
+        Operation::Write,
+        Operation::SetLen,
+        Operation::Lock,
+    ];
+    let writes: u64 = writes.into_iter().map(|kind| faulty.op_count_of(kind)).sum();
+    check::same(|| "writes of a reader".into(), &writes, &0)
+}
+
+/// Every file is named by the manifest in force, and nothing is unfinished.
+fn no_leftovers(image: &MemoryVfs) -> Found {
+    let options = tiny(Arc::new(image.clone()), Arc::new(ManualClock::new(START_TIME)));
+    let files = StoreFiles::open(Path::new(DIRECTORY), &options);
+    let files = good(|| "manifest".into(), files)?;
+    let manifest = files.manifest();
+    let segments = manifest.files.iter().map(|meta| FileName::new(meta.kind, meta.number));
+    let logs = manifest.wal.iter().map(|file| FileName::new(FileKind::Wal, file.number));
+    let mut expected: Vec<String> = segments.chain(logs).map(|name| name.to_string()).collect();
+    expected.push(FileName::new(FileKind::Manifest, manifest.number).to_string());
+    expected.extend(["CURRENT".to_owned(), "LOCK".to_owned()]);
+    let mut found = image.paths();
+    let prefix = format!("{DIRECTORY}/");
+    found.iter_mut().for_each(|path| *path = path.replacen(&prefix, "", 1));
+    let last_log = manifest.wal.iter().map(|file| file.number).max().unwrap_or(0);
+    // The log may have rolled over since the manifest was stored, and has a spare.
+    found.retain(|path| {
+        !matches!(FileName::parse(path), Some(name) if name.kind == FileKind::Wal && name.number > last_log)
+    });
+    expected.sort();
+    found.sort();
+    check::same(|| "files".into(), &found, &expected)
 }
 
 /// Turns a panic into a finding.

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use annals::clock::ManualClock;
 use annals::vfs::{CrashMode, MemoryVfs};
 use annals::{Corruption, DeleteRangeRequest, Error, ErrorKind, PutRequest, Store};
-use support::check::same;
+use support::check::{self, same};
 use support::drive::{Driver, Ended};
 use support::model::{Model, Request};
 use support::random::Random;
@@ -41,6 +41,11 @@ struct Closed {
 }
 
 fn closed() -> Closed {
+    made(true)
+}
+
+/// Makes the store, and closes it or leaves it as a killed process does.
+fn made(close: bool) -> Closed {
     let disk = MemoryVfs::new();
     let clock = Arc::new(ManualClock::new(START_TIME));
     let driver = Driver::new(Arc::clone(&clock));
@@ -71,7 +76,12 @@ fn closed() -> Closed {
             older = Some(disk.crash(0, CrashMode::KeepAll));
         }
     }
-    store.close().unwrap();
+    if close {
+        store.close().unwrap();
+    } else {
+        std::mem::forget(store);
+    }
+    let disk = disk.crash(0, CrashMode::KeepAll);
     let paths: Vec<String> = disk
         .paths()
         .into_iter()
@@ -93,6 +103,16 @@ impl Closed {
         self.disk.read(Path::new(path)).unwrap()
     }
 
+    /// Every sector of the files whose path contains a text.
+    fn sectors(&self, part: &str) -> Vec<(String, usize)> {
+        let paths = self.paths.iter().filter(|path| path.contains(part));
+        let sectors = paths.flat_map(|path| {
+            let sectors = self.content(path).len().div_ceil(512);
+            (0..sectors).map(|sector| (path.clone(), sector * 512))
+        });
+        sectors.collect()
+    }
+
     /// A copy with another content of one file.
     fn with(&self, path: &str, content: &[u8]) -> MemoryVfs {
         let copy = self.copy();
@@ -110,6 +130,8 @@ enum Fate {
     RefusedToRead,
     /// Nothing that was read was damaged.
     Unnoticed,
+    /// The end of the log was taken for a write cut off by a kill, and reported as such.
+    DroppedAndReported,
 }
 
 /// What a damaged store may answer instead of the truth.
@@ -212,8 +234,35 @@ fn read_all(store: &Store, model: &Model) -> Result<u64, String> {
     Ok(refused)
 }
 
+/// As [`judge`], for a killed store in which a sector that was written reads as never written. That
+/// can look like a write that was cut off by the kill: then what it held is dropped, and said so.
+fn judge_zeroed(disk: &MemoryVfs, model: &Model) -> Result<Fate, String> {
+    let options = tiny(Arc::new(disk.clone()), Arc::new(ManualClock::new(START_TIME)));
+    let report = annals::check(Path::new(DIRECTORY), &options, &mut |_, _| {});
+    let report = report.map_err(|error| format!("verify ends with {error:?}"))?;
+    if report.torn.is_none() {
+        return judge(disk, model);
+    }
+    let store = open_tiny(Arc::new(disk.clone()));
+    let store = store.map_err(|error| format!("verify says torn, open says {error}"))?;
+    if store.open_report().dropped.is_none() {
+        return Err("verify says torn, open does not".into());
+    }
+    check::recovered(&store, model, 0, check::Depth::Sampled(1))?;
+    Ok(Fate::DroppedAndReported)
+}
+
 /// Judges many damages, each made from a number, and counts what came of them.
 fn judge_all(
+    closed: &Closed,
+    count: u64,
+    damage: impl Fn(u64) -> Option<(String, MemoryVfs)> + Sync,
+) -> BTreeMap<Fate, u64> {
+    judge_all_by(judge, closed, count, damage)
+}
+
+fn judge_all_by(
+    judge: fn(&MemoryVfs, &Model) -> Result<Fate, String>,
     closed: &Closed,
     count: u64,
     damage: impl Fn(u64) -> Option<(String, MemoryVfs)> + Sync,
@@ -309,26 +358,58 @@ fn cut_and_lengthened_files() {
 
 #[test]
 fn zeroed_sectors() {
-    let closed = closed();
-    let sectors: Vec<(String, usize)> = closed
-        .paths
-        .iter()
-        .flat_map(|path| {
-            let sectors = closed.content(path).len().div_ceil(512);
-            (0..sectors).map(|sector| (path.clone(), sector * 512))
-        })
-        .collect();
-    let fates = judge_all(&closed, sectors.len() as u64, |number| {
+    for (name, store, judge) in [
+        ("closed", made(true), judge as fn(&MemoryVfs, &Model) -> Result<Fate, String>),
+        ("killed", made(false), judge_zeroed),
+    ] {
+        let sectors = store.sectors("");
+        let fates = judge_all_by(judge, &store, sectors.len() as u64, |number| {
+            let (path, at) = &sectors[usize::try_from(number).unwrap()];
+            let mut content = store.content(path);
+            let end = content.len().min(at + 512);
+            if content[*at..end].iter().all(|byte| *byte == 0) {
+                return None;
+            }
+            content[*at..end].fill(0);
+            Some((format!("{path}: sector at {at} zeroed"), store.with(path, &content)))
+        });
+        println!("zeroed sectors of a {name} store: {fates:?}");
+    }
+}
+
+/// In the log of a killed store, nothing but a zeroed sector looks like a write cut off.
+#[test]
+fn a_flipped_bit_in_every_sector_of_a_killed_stores_log() {
+    let killed = made(false);
+    let sectors = killed.sectors("/wal/");
+    let fates = judge_all(&killed, sectors.len() as u64, |number| {
+        let mut random = Random::new(number);
         let (path, at) = &sectors[usize::try_from(number).unwrap()];
-        let mut content = closed.content(path);
+        let mut content = killed.content(path);
         let end = content.len().min(at + 512);
-        if content[*at..end].iter().all(|byte| *byte == 0) {
-            return None;
-        }
-        content[*at..end].fill(0);
-        Some((format!("{path}: sector at {at} zeroed"), closed.with(path, &content)))
+        let at = at + random.index(end - at);
+        content[at] ^= 1 << random.below(8);
+        Some((format!("seed {number}: bit of byte {at} of {path}"), killed.with(path, &content)))
     });
-    println!("zeroed sectors: {fates:?}");
+    println!("flipped bits in the log of a killed store: {fates:?}");
+    assert_eq!(fates.keys().collect::<Vec<_>>(), [&Fate::RefusedToOpen]);
+}
+
+/// The log of a killed store cannot lose its end: its files have a length that is known.
+#[test]
+fn a_cut_log_of_a_killed_store() {
+    let killed = made(false);
+    let logs: Vec<&String> = killed.paths.iter().filter(|path| path.contains("/wal/")).collect();
+    let fates = judge_all(&killed, 400, |number| {
+        let mut random = Random::new(number);
+        let path = *random.pick(&logs);
+        let mut content = killed.content(path);
+        let len = random.index(content.len());
+        content.truncate(len);
+        Some((format!("seed {number}: {path} cut to {len}"), killed.with(path, &content)))
+    });
+    println!("cuts of the log of a killed store: {fates:?}");
+    assert_eq!(fates.keys().collect::<Vec<_>>(), [&Fate::RefusedToOpen]);
 }
 
 #[test]
