@@ -13,10 +13,12 @@
 //! The atomics here are always the standard library's. Modelling an allocator's counter would
 //! multiply the interleavings of every model without showing anything about the chain.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, handle_alloc_error};
 use std::ptr::{self, NonNull};
 
 use crate::sync::plain::{AtomicPtr, AtomicUsize, Ordering};
+
+use memmap2::{MmapMut, MmapOptions};
 
 /// Alignment of every allocation: a cache line, so that versions do not straddle two.
 pub(super) const ALIGN: usize = 64;
@@ -42,6 +44,9 @@ struct Chunk {
     before: usize,
     used: AtomicUsize,
     next: AtomicPtr<Self>,
+    /// What `base` points to. Memory of the system's, not of the allocator's: a generation's comes
+    /// back whole when it is flushed, whatever small things were allocated in between.
+    _memory: MmapMut,
 }
 
 // SAFETY: chunks are shared through atomics only, and the memory handed out belongs to the caller.
@@ -155,19 +160,17 @@ impl Drop for Arena {
 }
 
 impl Chunk {
-    fn layout(bytes: usize) -> Layout {
-        // Cannot fail for sizes that a budget allows; if it does, allocating fails next.
-        Layout::from_size_align(bytes, ALIGN).unwrap_or(Layout::new::<u8>())
-    }
-
     fn new(bytes: usize, before: usize) -> NonNull<Self> {
-        let layout = Self::layout(bytes);
-        assert_eq!(layout.size(), bytes, "a chunk's size is bounded by isize::MAX");
-        // SAFETY: the size is not zero: budgets are at least ALIGN.
-        let base = unsafe { alloc_zeroed(layout) };
-        let Some(base) = NonNull::new(base) else { handle_alloc_error(layout) };
+        // Populated at once: one call costs less than a fault for every page.
+        let Ok(mut memory) = MmapOptions::new().len(bytes).populate().map_anon() else {
+            handle_alloc_error(Layout::array::<u8>(bytes).unwrap_or(Layout::new::<u8>()))
+        };
+        debug_assert!(memory.len() == bytes && memory.as_ptr().addr().is_multiple_of(ALIGN));
+        // SAFETY: a map is never at null.
+        let base = unsafe { NonNull::new_unchecked(memory.as_mut_ptr()) };
         let next = AtomicPtr::new(ptr::null_mut());
-        let chunk = Box::new(Self { base, bytes, before, used: AtomicUsize::new(0), next });
+        let used = AtomicUsize::new(0);
+        let chunk = Box::new(Self { base, bytes, before, used, next, _memory: memory });
         // SAFETY: a box is never null.
         unsafe { NonNull::new_unchecked(Box::into_raw(chunk)) }
     }
@@ -176,9 +179,7 @@ impl Chunk {
     /// `chunk` came from [`Chunk::new`], and nothing uses it or its memory any more.
     unsafe fn free(chunk: NonNull<Self>) {
         // SAFETY: made by `Box::into_raw` in `new`, and freed once, by contract.
-        let chunk = unsafe { Box::from_raw(chunk.as_ptr()) };
-        // SAFETY: allocated in `new` with the same layout.
-        unsafe { dealloc(chunk.base.as_ptr(), Self::layout(chunk.bytes)) };
+        drop(unsafe { Box::from_raw(chunk.as_ptr()) });
     }
 }
 

@@ -67,18 +67,24 @@ impl<'de> Visitor<'de> for GivenVisitor {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Given, A::Error> {
-        let Some((name, text)) = map.next_entry::<String, String>()? else {
-            return Err(de::Error::missing_field("b64"));
-        };
-        if name != "b64" {
-            return Err(de::Error::unknown_field(&name, &["b64"]));
-        }
-        if map.next_key::<String>()?.is_some() {
-            return Err(de::Error::custom("\"b64\" must be the only member"));
-        }
+        let text = base64_member(&mut map)?;
         let bytes = BASE64.decode(text.as_bytes()).map_err(de::Error::custom)?;
         Ok(Given(Bytes::from(bytes)))
     }
+}
+
+/// The text of `{"b64": "..."}`, which must be all there is.
+pub(crate) fn base64_member<'de, A: MapAccess<'de>>(map: &mut A) -> Result<String, A::Error> {
+    let Some((name, text)) = map.next_entry::<String, String>()? else {
+        return Err(de::Error::missing_field("b64"));
+    };
+    if name != "b64" {
+        return Err(de::Error::unknown_field(&name, &["b64"]));
+    }
+    if map.next_key::<String>()?.is_some() {
+        return Err(de::Error::custom("\"b64\" must be the only member"));
+    }
+    Ok(text)
 }
 
 /// The bytes of a command-line argument, as the user's shell passed them.

@@ -15,7 +15,7 @@ use crate::progress::Progress;
 pub(super) fn import(global: &Global, args: &GitArgs, out: &mut Output) -> Outcome {
     let (repository, head) = git::open(&args.path, &args.reference).map_err(Failure::Other)?;
     let total = repository.count(&head).map_err(Failure::Other)?;
-    let store = global.write()?;
+    let store = super::open(global)?;
     let marker = super::last_marker(&store)?.and_then(|metadata| metadata.import);
     let last = marker
         .as_ref()

@@ -24,13 +24,16 @@ use crate::progress::Progress;
 /// as JSON or base64 may need it in practice.
 const LINE_BYTES_MAX: u64 = 256 << 20;
 
+/// Memory kept for lines: a longer line gives its memory back.
+const LINE_BYTES_KEPT: usize = 2 << 20;
+
 /// The largest zstd window: the default limit of the zstd tool, and what the data uses.
 const WINDOW_LOG_MAX: u32 = 27;
 
 /// `import history`: a file of records.
 pub(super) fn import(global: &Global, args: &HistoryArgs, out: &mut Output) -> Outcome {
     let mut lines = Lines::open(&args.file)?;
-    let store = global.write()?;
+    let store = super::open(global)?;
     let already = match super::last_marker(&store)?.and_then(|metadata| metadata.import) {
         Some(marker) if lines.skip(&marker)? => marker.record,
         _ => {
@@ -112,20 +115,29 @@ impl Lines {
     /// Reads the next line into `self.line`; false at the end.
     fn advance(&mut self) -> Outcome<bool> {
         self.line.clear();
-        // One line of 17 MB must not keep its memory for the rest of the import.
-        if self.line.capacity() > 4 << 20 {
-            self.line = Vec::new();
-        }
         let number = self.number + 1;
-        let mut limited = self.input.by_ref().take(LINE_BYTES_MAX);
-        let read = limited.read_until(b'\n', &mut self.line);
-        read.map_err(|error| Failure::io(format!("{}: line {number}", self.name), error))?;
+        let failed = |error| Failure::io(format!("{}: line {number}", self.name), error);
+        // By hand: `read_until` doubles the buffer, and a line can have 20 MB.
+        loop {
+            let buffer = self.input.fill_buf().map_err(failed)?;
+            let end =
+                buffer.iter().position(|byte| *byte == b'\n').map_or(buffer.len(), |at| at + 1);
+            let done = end == 0 || buffer.get(end - 1) == Some(&b'\n');
+            if self.line.capacity() - self.line.len() < end {
+                self.line.reserve_exact((self.line.len() / 8).max(64 << 10).max(end));
+            }
+            self.line.extend_from_slice(buffer.get(..end).unwrap_or_default());
+            self.input.consume(end);
+            if done || self.line.len() as u64 > LINE_BYTES_MAX {
+                break;
+            }
+        }
         if self.line.is_empty() {
             return Ok(false);
         }
         if self.line.last() == Some(&b'\n') {
             self.line.pop();
-        } else if self.line.len() as u64 == LINE_BYTES_MAX {
+        } else if self.line.len() as u64 > LINE_BYTES_MAX {
             return Err(Failure::Other(format!(
                 "{}: line {number}: longer than {LINE_BYTES_MAX} bytes",
                 self.name
@@ -171,6 +183,9 @@ impl Lines {
             metadata: line.metadata.take(),
             import: Some(Marker { source: self.source(), record: number }),
         };
+        if self.line.capacity() > LINE_BYTES_KEPT {
+            self.line = Vec::new();
+        }
         let time = line.time.0;
         let (puts, deletes) = line.into_operations();
         Ok(Some(Record { number, name, time, puts, deletes, metadata: metadata.to_bytes() }))

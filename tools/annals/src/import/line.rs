@@ -16,34 +16,28 @@
 
 use std::collections::HashSet;
 use std::fmt;
+use std::ops::Range;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
-use serde::de::{self, MapAccess, Visitor};
+use serde::de::{self, DeserializeSeed, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 
-use crate::bytes::Given;
-
-/// A parsed line.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// A parsed line. All its keys and values lie in one piece of memory: a history has millions of
+/// small ones, and they come and go together.
+#[derive(Debug)]
 pub(crate) struct Line {
-    #[serde(default)]
     pub(crate) commit: Option<String>,
     pub(crate) time: Micros,
-    #[serde(default)]
-    puts: Puts,
-    #[serde(default)]
-    puts_b64: Vec<(Given, Given)>,
-    #[serde(default)]
-    deletes: Vec<Given>,
-    #[serde(default)]
     pub(crate) author: Option<String>,
-    #[serde(default)]
     pub(crate) author_time: Option<i64>,
-    #[serde(default)]
     pub(crate) subject: Option<String>,
-    #[serde(default)]
-    pub(crate) metadata: Option<serde_json::Value>,
+    pub(crate) metadata: Option<Value>,
+    bytes: Bytes,
+    puts: Vec<(Range<usize>, Range<usize>)>,
+    deletes: Vec<Range<usize>>,
 }
 
 impl Line {
@@ -52,30 +46,223 @@ impl Line {
     /// # Errors
     /// What is wrong with it, in words; the caller knows the line number.
     pub(crate) fn parse(text: &[u8]) -> Result<Self, String> {
-        let mut line: Self = serde_json::from_slice(text).map_err(|e| describe(&e))?;
-        line.puts.0.append(&mut line.puts_b64);
-        if line.puts.0.is_empty() && line.deletes.is_empty() {
+        // Text takes no more than its JSON spelling does, nor do bytes as base64.
+        let mut bytes = Vec::with_capacity(text.len());
+        let mut deserializer = serde_json::Deserializer::from_slice(text);
+        let parsed = LineSeed(&mut bytes).deserialize(&mut deserializer);
+        let parsed = parsed.and_then(|line| deserializer.end().map(|()| line));
+        let mut line = parsed.map_err(|e| describe(&e))?;
+        line.bytes = Bytes::from(bytes);
+        if line.puts.is_empty() && line.deletes.is_empty() {
             return Err("no effect: it neither puts nor deletes anything".into());
         }
-        let mut seen = HashSet::with_capacity(line.puts.0.len() + line.deletes.len());
-        for key in line.puts.0.iter().map(|(key, _)| key).chain(&line.deletes) {
-            if key.0.is_empty() {
+        line.check_keys()?;
+        Ok(line)
+    }
+
+    fn check_keys(&self) -> Result<(), String> {
+        let mut seen = HashSet::with_capacity(self.puts.len() + self.deletes.len());
+        for key in self.puts.iter().map(|(key, _)| key).chain(&self.deletes) {
+            let key = self.bytes.get(key.clone()).unwrap_or_default();
+            if key.is_empty() {
                 return Err("malformed: an empty key".into());
             }
-            if !seen.insert(&key.0) {
-                let key = crate::bytes::show(&key.0, 80);
+            if !seen.insert(key) {
+                let key = crate::bytes::show(key, 80);
                 return Err(format!("malformed: the key {key} is named twice"));
             }
         }
-        Ok(line)
+        Ok(())
     }
 
     /// The operations: puts, then deletes.
     pub(crate) fn into_operations(self) -> (Vec<(Bytes, Bytes)>, Vec<Bytes>) {
-        (
-            self.puts.0.into_iter().map(|(key, value)| (key.0, value.0)).collect(),
-            self.deletes.into_iter().map(|key| key.0).collect(),
-        )
+        let slice = |range: Range<usize>| self.bytes.slice(range);
+        let puts = self.puts.into_iter().map(|(key, value)| (slice(key), slice(value))).collect();
+        (puts, self.deletes.into_iter().map(slice).collect())
+    }
+}
+
+/// Reads a line; keys and values go to the vector.
+struct LineSeed<'a>(&'a mut Vec<u8>);
+
+const MEMBERS: [&str; 9] = [
+    "commit",
+    "time",
+    "puts",
+    "puts_b64",
+    "deletes",
+    "author",
+    "author_time",
+    "subject",
+    "metadata",
+];
+
+impl<'de> DeserializeSeed<'de> for LineSeed<'_> {
+    type Value = Line;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Line, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for LineSeed<'_> {
+    type Value = Line;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Line, A::Error> {
+        let mut line = Line {
+            commit: None,
+            time: Micros(0),
+            author: None,
+            author_time: None,
+            subject: None,
+            metadata: None,
+            bytes: Bytes::new(),
+            puts: Vec::new(),
+            deletes: Vec::new(),
+        };
+        let mut seen = [false; MEMBERS.len()];
+        while let Some(name) = map.next_key::<String>()? {
+            let Some(at) = MEMBERS.iter().position(|member| *member == name) else {
+                return Err(de::Error::unknown_field(&name, &MEMBERS));
+            };
+            if std::mem::replace(&mut seen[at], true) {
+                return Err(de::Error::custom(format!("duplicate field `{name}`")));
+            }
+            match MEMBERS[at] {
+                "commit" => line.commit = map.next_value()?,
+                "time" => line.time = map.next_value()?,
+                "puts" => map.next_value_seed(PutsSeed(self.0, &mut line.puts))?,
+                "puts_b64" => map.next_value_seed(PairsSeed(self.0, &mut line.puts))?,
+                "deletes" => map.next_value_seed(KeysSeed(self.0, &mut line.deletes))?,
+                "author" => line.author = map.next_value()?,
+                "author_time" => line.author_time = map.next_value()?,
+                "subject" => line.subject = map.next_value()?,
+                _ => line.metadata = Some(map.next_value()?),
+            }
+        }
+        if seen[1] { Ok(line) } else { Err(de::Error::missing_field("time")) }
+    }
+}
+
+/// Reads bytes in either spelling; they go to the vector, their place in it is the value.
+struct BytesSeed<'a>(&'a mut Vec<u8>);
+
+impl<'de> DeserializeSeed<'de> for BytesSeed<'_> {
+    type Value = Range<usize>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Range<usize>, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for BytesSeed<'_> {
+    type Value = Range<usize>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string or {\"b64\": \"...\"}")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Range<usize>, E> {
+        let start = self.0.len();
+        self.0.extend_from_slice(text.as_bytes());
+        Ok(start..self.0.len())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Range<usize>, A::Error> {
+        let text = crate::bytes::base64_member(&mut map)?;
+        let start = self.0.len();
+        BASE64.decode_vec(text, self.0).map_err(de::Error::custom)?;
+        Ok(start..self.0.len())
+    }
+}
+
+type Put = (Range<usize>, Range<usize>);
+
+/// Reads an object of keys and values.
+struct PutsSeed<'a>(&'a mut Vec<u8>, &'a mut Vec<Put>);
+
+impl<'de> DeserializeSeed<'de> for PutsSeed<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for PutsSeed<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of keys and values")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(key) = map.next_key_seed(BytesSeed(self.0))? {
+            let value = map.next_value_seed(BytesSeed(self.0))?;
+            self.1.push((key, value));
+        }
+        Ok(())
+    }
+}
+
+/// Reads a list of pairs of key and value.
+struct PairsSeed<'a>(&'a mut Vec<u8>, &'a mut Vec<Put>);
+
+impl<'de> DeserializeSeed<'de> for PairsSeed<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for PairsSeed<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of pairs of key and value")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
+        let mut pair = Vec::new();
+        while list.next_element_seed(KeysSeed(self.0, &mut pair))?.is_some() {
+            let (Some(value), Some(key), None) = (pair.pop(), pair.pop(), pair.pop()) else {
+                return Err(de::Error::custom("expected pairs of key and value"));
+            };
+            self.1.push((key, value));
+        }
+        Ok(())
+    }
+}
+
+/// Reads a list of keys.
+struct KeysSeed<'a>(&'a mut Vec<u8>, &'a mut Vec<Range<usize>>);
+
+impl<'de> DeserializeSeed<'de> for KeysSeed<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for KeysSeed<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of keys")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
+        while let Some(key) = list.next_element_seed(BytesSeed(self.0))? {
+            self.1.push(key);
+        }
+        Ok(())
     }
 }
 
@@ -85,33 +272,6 @@ fn describe(error: &serde_json::Error) -> String {
     match text.rsplit_once(" at line ") {
         Some((message, _)) => format!("malformed: {message} at column {}", error.column()),
         None => format!("malformed: {text}"),
-    }
-}
-
-#[derive(Debug, Default)]
-struct Puts(Vec<(Given, Given)>);
-
-impl<'de> Deserialize<'de> for Puts {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct PutsVisitor;
-
-        impl<'de> Visitor<'de> for PutsVisitor {
-            type Value = Puts;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object of keys and values")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Puts, A::Error> {
-                let mut puts = Vec::new();
-                while let Some(put) = map.next_entry()? {
-                    puts.push(put);
-                }
-                Ok(Puts(puts))
-            }
-        }
-
-        deserializer.deserialize_map(PutsVisitor)
     }
 }
 

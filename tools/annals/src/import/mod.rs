@@ -17,7 +17,6 @@ mod queue;
 
 use std::borrow::Cow;
 use std::path::PathBuf;
-use std::sync::mpsc;
 use std::thread;
 
 use annals::{
@@ -42,10 +41,14 @@ pub(crate) use marker::Marker;
 pub(crate) use marker::Metadata;
 
 /// Bytes of records that may wait between the reader and the commits.
-const QUEUE_BYTES: usize = 24 << 20;
+const QUEUE_BYTES: usize = 12 << 20;
 
-/// Tickets that may wait for the disk. Their frames lie in the engine's memory anyway.
-const TICKETS: usize = 256;
+/// Bytes of records that may wait for the disk: what one write of the log gathers at most.
+const UNSYNCED_BYTES: usize = 8 << 20;
+
+/// Size of a memtable unless `-O` says otherwise: less than the engine's default, so that an import
+/// stays within 512 MiB beside a zstd window of 128 MiB and records of 20 MB.
+const MEMTABLE_BYTES: &str = "24M";
 
 /// Where a history comes from.
 #[derive(Debug, Subcommand)]
@@ -159,6 +162,15 @@ pub(crate) fn import(global: &Global, command: &ImportCommand, out: &mut Output)
     }
 }
 
+/// Opens the store to import into.
+fn open(global: &Global) -> Outcome<Store> {
+    let mut options = global.engine_options()?;
+    if !global.options.iter().any(|option| option.starts_with("memtable_bytes=")) {
+        options.set("memtable_bytes", MEMTABLE_BYTES)?;
+    }
+    Ok(options.open(global.data()?)?)
+}
+
 /// The metadata of the newest transaction, where an import wrote it; `None` in an empty store.
 fn last_marker(store: &Store) -> Outcome<Option<Metadata>> {
     let revision = store.revision();
@@ -191,7 +203,7 @@ fn run(
     mut position: impl FnMut(u64) -> u64,
 ) -> Outcome<Summary> {
     let (sender, receiver) = queue::bounded::<Outcome<Record>>(QUEUE_BYTES);
-    let (tickets, waiting) = mpsc::sync_channel::<Ticket>(TICKETS);
+    let (tickets, waiting) = queue::bounded::<Ticket>(UNSYNCED_BYTES);
     thread::scope(|scope| {
         scope.spawn(move || {
             loop {
@@ -213,15 +225,15 @@ fn run(
         let submitted = loop {
             let Some(record) = receiver.recv() else { break Ok(()) };
             let done = record.and_then(|record| {
-                let number = record.number;
+                let (number, bytes) = (record.number, record.bytes());
                 let ticket = submit(store, record, &mut summary)?;
                 progress.set(position(number), || Cow::Owned(format!("{number} records")));
-                Ok(ticket)
+                Ok((ticket, bytes))
             });
             match done {
-                Ok(ticket) => {
+                Ok((ticket, bytes)) => {
                     // The waiter has gone only if a commit failed, which it will tell.
-                    if tickets.send(ticket).is_err() {
+                    if !tickets.send(ticket, bytes) {
                         break Ok(());
                     }
                 }
@@ -240,9 +252,9 @@ fn run(
 }
 
 /// Waits for every ticket; returns how many deletes found no key.
-fn wait_for(tickets: &mpsc::Receiver<Ticket>) -> Outcome<u64> {
+fn wait_for(tickets: &queue::Receiver<Ticket>) -> Outcome<u64> {
     let mut absent = 0;
-    while let Ok(ticket) = tickets.recv() {
+    while let Some(ticket) = tickets.recv() {
         for response in ticket.wait()?.responses {
             if let OpResponse::DeleteRange(delete) = response {
                 absent += u64::from(delete.deleted == 0);
