@@ -112,7 +112,7 @@ pub(crate) fn wal_file(bytes: &mut [u8], store: StoreId, number: u64) -> Option<
         if data.iter().all(|&byte| byte == 0) && trailer.iter().all(|&byte| byte == 0) {
             continue;
         }
-        let starts_batch = offset % PAGE_BYTES == 0 && data.starts_with(&magic);
+        let starts_batch = offset.is_multiple_of(PAGE_BYTES) && data.starts_with(&magic);
         let first = u8::from(offset == 0 || starts_batch);
         let crc = seed.crc(offset as u64, &[data, &[first]]).max(1);
         trailer.copy_from_slice(&crc.to_le_bytes());

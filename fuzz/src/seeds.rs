@@ -82,7 +82,15 @@ fn encode_frame(seq: u64, revision: u64, metadata: &[u8], ops: &[Op<'_>]) -> Vec
     let binding = Binding::new(&STORE);
     let size = FrameSize::of(metadata, ops.iter().copied());
     let mut bytes = vec![0; size.bytes()];
-    frame::encode(&mut bytes, &binding, &size, seq % 2 == 0, metadata, ops.iter().copied(), |_| ());
+    frame::encode(
+        &mut bytes,
+        &binding,
+        &size,
+        seq.is_multiple_of(2),
+        metadata,
+        ops.iter().copied(),
+        |_| (),
+    );
     let results = ops.iter().map(|op| match op {
         Op::Put { .. } if op.is_user() => (revision, 1),
         _ => (0, 0),

@@ -29,6 +29,9 @@ pub struct Cas<'a> {
 /// Called with a revision and the value it wrote.
 pub type Visit<'a> = &'a mut dyn FnMut(u64, &[u8]);
 
+/// Called with a key, the revision of its version and the value.
+pub type VisitKey<'a> = &'a mut dyn FnMut(&[u8], u64, &[u8]);
+
 /// A store under test. Every method may be called from many threads at once.
 pub trait Peer: Send + Sync {
     /// Writes each pair under a revision of its own, together as fast as the store can; returns the
@@ -54,7 +57,7 @@ pub trait Peer: Send + Sync {
         below: &[u8],
         limit: usize,
         at: Option<u64>,
-        visit: &mut dyn FnMut(&[u8], u64, &[u8]),
+        visit: VisitKey<'_>,
     ) -> Result<usize>;
 
     /// Brings what was written into the shape it rests in: flushed and compacted.

@@ -69,7 +69,7 @@ fn open_all(config: &Config, phase: &str, level: Level) -> Result<Vec<Running>> 
 /// The order of a round: rotated, so that nobody always comes first or after the same other.
 fn turns(round: usize, count: usize) -> impl Iterator<Item = usize> {
     (0..count)
-        .map(move |turn| if round % 2 == 0 { turn } else { count - 1 - turn })
+        .map(move |turn| if round.is_multiple_of(2) { turn } else { count - 1 - turn })
         .map(move |turn| (turn + round / 2) % count)
 }
 

@@ -9,7 +9,7 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::peer::{Cas, Level, Peer, Result, Visit};
+use crate::peer::{Cas, Level, Peer, Result, Visit, VisitKey};
 
 /// Versions of one key a scan steps over before it seeks.
 pub const STEPS_MAX: usize = 8;
@@ -198,7 +198,7 @@ impl<M: Ordered> Peer for Recipe<M> {
         below: &[u8],
         limit: usize,
         at: Option<u64>,
-        visit: &mut dyn FnMut(&[u8], u64, &[u8]),
+        visit: VisitKey<'_>,
     ) -> Result<usize> {
         let at = at.unwrap_or(u64::MAX);
         self.map.read(|read| scan(read, from, below, limit, at, visit))
@@ -219,7 +219,7 @@ fn scan(
     below: &[u8],
     limit: usize,
     at: u64,
-    visit: &mut dyn FnMut(&[u8], u64, &[u8]),
+    visit: VisitKey<'_>,
 ) -> Result<usize> {
     let mut from = from.to_vec();
     let mut count = 0;

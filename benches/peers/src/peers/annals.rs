@@ -5,7 +5,7 @@ use std::path::Path;
 
 use annals::{Durability, Options, Store, Ticket, mod_revision, put};
 
-use crate::peer::{Cas, Level, Peer, Result, Visit};
+use crate::peer::{Cas, Level, Peer, Result, Visit, VisitKey};
 
 #[derive(Debug)]
 pub struct Annals(Store);
@@ -68,7 +68,7 @@ impl Peer for Annals {
         below: &[u8],
         limit: usize,
         at: Option<u64>,
-        visit: &mut dyn FnMut(&[u8], u64, &[u8]),
+        visit: VisitKey<'_>,
     ) -> Result<usize> {
         let view = match at {
             None => self.0.latest()?,

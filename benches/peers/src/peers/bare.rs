@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
 
-use crate::peer::{Cas, Level, Peer, Result, Visit};
+use crate::peer::{Cas, Level, Peer, Result, Visit, VisitKey};
 
 /// Bytes of the log file, which is written round and round.
 pub const FILE_BYTES: u64 = 64 << 20;
@@ -180,7 +180,7 @@ impl Peer for Bare {
         below: &[u8],
         limit: usize,
         at: Option<u64>,
-        visit: &mut dyn FnMut(&[u8], u64, &[u8]),
+        visit: VisitKey<'_>,
     ) -> Result<usize> {
         let state = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let mut count = 0;

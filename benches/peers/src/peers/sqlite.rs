@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-use crate::peer::{Cas, Level, Peer, Result, Visit};
+use crate::peer::{Cas, Level, Peer, Result, Visit, VisitKey};
 
 #[derive(Debug)]
 pub struct Sqlite {
@@ -165,7 +165,7 @@ impl Peer for Sqlite {
         below: &[u8],
         limit: usize,
         at: Option<u64>,
-        visit: &mut dyn FnMut(&[u8], u64, &[u8]),
+        visit: VisitKey<'_>,
     ) -> Result<usize> {
         self.read(|connection| {
             let mut statement = connection.prepare_cached(LIST)?;

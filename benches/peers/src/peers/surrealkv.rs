@@ -14,7 +14,7 @@ use surrealkv::{
 };
 use tokio::runtime::Runtime;
 
-use crate::peer::{Cas, Level, Peer, Result, Visit};
+use crate::peer::{Cas, Level, Peer, Result, Visit, VisitKey};
 use crate::recipe::{Ordered, Read, Space, Step, Write};
 
 /// A tree with the runtime its tasks live in.
@@ -259,7 +259,7 @@ impl Peer for Native {
         below: &[u8],
         limit: usize,
         at: Option<u64>,
-        visit: &mut dyn FnMut(&[u8], u64, &[u8]),
+        visit: VisitKey<'_>,
     ) -> Result<usize> {
         let txn = self.base.tree.begin_with_mode(surrealkv::Mode::ReadOnly)?;
         let (from, below) = (prefixed(DATA, from), prefixed(DATA, below));
@@ -281,11 +281,7 @@ impl Peer for Native {
 }
 
 /// The first entry of each key.
-fn scan_iter(
-    mut iter: impl LSMIterator,
-    limit: usize,
-    visit: &mut dyn FnMut(&[u8], u64, &[u8]),
-) -> Result<usize> {
+fn scan_iter(mut iter: impl LSMIterator, limit: usize, visit: VisitKey<'_>) -> Result<usize> {
     let mut count = 0;
     let mut previous: Vec<u8> = Vec::new();
     let mut more = iter.seek_first()?;
