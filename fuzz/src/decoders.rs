@@ -47,11 +47,14 @@ pub(crate) fn block(data: &[u8]) -> bool {
     }
     let raw = match header.encoding {
         Encoding::Raw => stored.to_vec(),
-        _ if header.raw_bytes > RAW_BYTES_MAX => return false,
-        _ => match zstd::bulk::decompress(stored, header.raw_bytes as usize) {
-            Ok(raw) => raw,
-            Err(_) => return false,
-        },
+        Encoding::Zstd if header.raw_bytes <= RAW_BYTES_MAX => {
+            match zstd::bulk::decompress(stored, header.raw_bytes as usize) {
+                Ok(raw) => raw,
+                Err(_) => return false,
+            }
+        }
+        // The other encodings need a dictionary or another block: `open_dir` has those.
+        _ => return false,
     };
     body(&raw, kind, header.entry_count) && checked
 }

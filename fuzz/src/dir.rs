@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use annals::vfs::{CrashMode, MemoryVfs, Vfs};
-use annals::{Options, Store};
+use annals::{Error, ErrorKind, Options, Result, Store};
 use annals_format::current::Current;
 use annals_format::name::FileName;
 use annals_format::{ContentHash, FileKind, Manifest, Place, WalFile};
@@ -107,16 +107,17 @@ fn try_files(files: &Files, flags: u8) -> bool {
         options = options.read_mode(annals::ReadMode::Pread);
     }
     let before = files_of(&disk);
-    let opened = match Store::open_read_only_with(DIR, &options) {
-        Ok(store) => {
-            read_everything(&store);
-            true
-        }
-        Err(error) => {
-            assert!(!error.to_string().is_empty());
-            false
-        }
+    let checked = annals::check(DIR, &options, &mut |_, _| ());
+    let clean = checked.as_ref().is_ok_and(|report| report.damage.is_empty());
+    let (opened, errors) = match Store::open_read_only_with(DIR, &options) {
+        Ok(store) => (true, read_everything(&store)),
+        Err(error) => (false, vec![error]),
     };
+    for error in &errors {
+        assert!(!error.to_string().is_empty());
+        let corrupt = matches!(error.kind(), ErrorKind::Corrupt(_));
+        assert!(!(clean && corrupt), "the check saw no damage: {error}");
+    }
     assert_eq!(files_of(&disk), before, "reading changed the disk");
     if flags & WRITE != 0 {
         write_to(&disk.crash(0, CrashMode::KeepAll), flags);
@@ -124,33 +125,51 @@ fn try_files(files: &Files, flags: u8) -> bool {
     opened
 }
 
-/// Asks for everything, within bounds; errors are answers.
-fn read_everything(store: &Store) {
-    const MOST: usize = 5000;
+/// Asks for everything, within bounds; answers the errors.
+fn read_everything(store: &Store) -> Vec<Error> {
+    let mut errors = Vec::new();
     let (first, last) = (store.compacted_revision().max(1), store.revision());
     for revision in [last, first, first.midpoint(last)] {
-        let Ok(view) = store.at(revision) else { continue };
+        let view = match store.at(revision) {
+            Ok(view) => view,
+            Err(error) => {
+                errors.push(error);
+                continue;
+            }
+        };
         let mut keys = Vec::new();
-        for kv in view.range(..).take(MOST) {
-            let Ok(kv) = kv else { break };
+        for kv in taken(view.range(..), &mut errors) {
             assert!(kv.mod_revision <= revision && kv.create_revision <= kv.mod_revision);
             keys.push(kv.key);
         }
         assert!(keys.is_sorted_by(|a, b| a < b), "keys ascend");
-        let _ = view.range(..).rev().take(MOST).filter(Result::is_err).count();
+        taken(view.range(..).rev(), &mut errors);
         for key in keys.iter().take(50) {
-            let _ = view.get(key);
-            let versions = store.history(key).take(MOST);
-            let revisions: Vec<u64> =
-                versions.map_while(Result::ok).map(|version| version.mod_revision).collect();
-            assert!(revisions.is_sorted_by(|a, b| a > b), "a history descends");
+            errors.extend(view.get(key).err());
+            let versions = taken(store.history(key), &mut errors);
+            let descends = versions.is_sorted_by(|a, b| a.mod_revision > b.mod_revision);
+            assert!(descends, "a history descends");
         }
     }
-    if let Ok(differences) = store.diff(first, last, ..) {
-        let _ = differences.take(MOST).filter(Result::is_err).count();
+    match store.diff(first, last, ..) {
+        Ok(differences) => drop(taken(differences, &mut errors)),
+        Err(error) => errors.push(error),
     }
-    let _ = store.log(..).take(MOST).filter(Result::is_err).count();
-    let _ = store.lease_list();
+    taken(store.log(..), &mut errors);
+    errors.extend(store.lease_list().err());
+    errors
+}
+
+/// What an iterator gives, within bounds; its errors go to the others.
+fn taken<T>(iter: impl Iterator<Item = Result<T>>, errors: &mut Vec<Error>) -> Vec<T> {
+    let mut items = Vec::new();
+    for item in iter.take(5000) {
+        match item {
+            Ok(item) => items.push(item),
+            Err(error) => errors.push(error),
+        }
+    }
+    items
 }
 
 /// Recovers, writes, closes; what was written is there again.

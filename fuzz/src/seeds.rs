@@ -206,6 +206,7 @@ fn block(kind: FileKind, compressed: bool) -> Vec<u8> {
         raw_bytes: u32::try_from(raw.body.len()).expect("small"),
         stored_bytes: u32::try_from(stored.len()).expect("small"),
         entry_count: raw.entry_count,
+        base_distance: 0,
     };
     let mut out = Vec::new();
     header.encode(&mut out, FileSeed::new(&place(kind, FILE)), OFFSET, &stored);
@@ -326,15 +327,15 @@ fn directories() -> Vec<(&'static str, u8, Vec<u8>)> {
     for (name, flags, writes, close) in [
         ("closed", FIX, 3, true),
         ("killed", FIX | 2, 5, false),
-        ("every_kind", FIX, 120, true),
-        ("every_kind_killed", FIX | 2 | 4, 120, false),
+        ("every_kind", FIX, 170, true),
+        ("every_kind_killed", FIX | 2 | 4, 170, false),
     ] {
         let disk = MemoryVfs::new();
         let store = Store::open_with(dir::DIR, &dir::options(&disk)).expect("a new store");
         let lease = store.lease_grant(9, 60).expect("a lease").id;
         for number in 0..writes {
             let key = format!("/pods/{}", number % 7);
-            let value = vec![b'a' + u8::try_from(number % 26).expect("a letter"); 300];
+            let value = vec![b'a' + u8::try_from(number % 26).expect("a letter"); 90];
             let leased = PutRequest::new(&key, &value).lease(lease);
             store.put_with(leased).expect("a put");
             if number % 10 == 5 {

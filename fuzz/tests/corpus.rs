@@ -4,8 +4,13 @@ use std::path::{Path, PathBuf};
 
 use annals_fuzz::{TARGETS, run, seeds};
 
-/// Damaged copies of each input.
+/// Damaged copies of each input, unless `ANNALS_FUZZ_COPIES` says how many.
 const COPIES: u64 = 40;
+
+fn copies() -> u64 {
+    let wanted = std::env::var("ANNALS_FUZZ_COPIES").ok();
+    wanted.map_or(COPIES, |wanted| wanted.parse().expect("ANNALS_FUZZ_COPIES is a number"))
+}
 
 fn corpus(target: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target)
@@ -57,7 +62,7 @@ fn replay(target: &str) {
     // A corpus that nothing accepts was made for another format: `cargo run` makes a new one.
     assert!(accepted > 0, "no input of {target} is accepted");
     for (path, bytes) in &inputs {
-        for seed in 0..COPIES {
+        for seed in 0..copies() {
             let damaged = damage(bytes, seed);
             println!("{target}: {} damaged by seed {seed}", path.display());
             run(target, &damaged);

@@ -102,6 +102,11 @@ impl Chain {
         self.compacted.load(Ordering::Acquire)
     }
 
+    /// Whether a failure has ended this store's writing.
+    pub(crate) fn is_poisoned(&self) -> bool {
+        self.group.is_poisoned()
+    }
+
     /// The failure that ended this store's writing, if there was one.
     pub(crate) fn poison(&self) -> Option<Arc<str>> {
         self.group.poison()

@@ -120,11 +120,12 @@ impl Watermark {
 }
 
 impl Core {
-    /// The last visible transaction: durable in a Sync store, applied in a Buffered one.
+    /// The last visible transaction: durable in a Sync store, applied in a Buffered one. Once the
+    /// log has failed, what is not durable is shown no more.
     pub(super) fn visible(&self) -> Position {
         match self.options.durability {
-            Durability::Sync => self.chain.durable(),
-            Durability::Buffered => self.chain.applied(),
+            Durability::Buffered if !self.chain.is_poisoned() => self.chain.applied(),
+            _ => self.chain.durable(),
         }
     }
 

@@ -156,8 +156,12 @@ impl SealedFile {
         if let Some(segment) = self.opened.get() {
             return Ok(segment);
         }
-        let segment = Arc::new(Segment::open(&self.context, &self.meta)?);
-        Ok(self.opened.get_or_init(|| segment))
+        match Segment::open(&self.context, &self.meta) {
+            Ok(segment) => Ok(self.opened.get_or_init(|| Arc::new(segment))),
+            // Whoever unlinks a file opens it first: if it has gone since this thread looked, it is
+            // open by now.
+            Err(error) => self.opened.get().ok_or(error),
+        }
     }
 
     /// Whether the file's key range has the key.

@@ -127,9 +127,10 @@ impl Core {
     ) -> Result<Outcome> {
         let durability = durability.unwrap_or(self.options.durability);
         loop {
-            self.check_open()?;
             self.wait_for_room()?;
             let guard = epoch::pin();
+            // Under the guard: close waits for those who came through here before it.
+            self.check_open()?;
             let snapshot = self.chain.begin(&guard);
             let position = snapshot.position();
             // After the position: so the tables have everything up to it.
@@ -177,8 +178,8 @@ impl Core {
             return Ok(());
         }
         self.counters.waits.fetch_add(1, Ordering::Relaxed);
-        while frozen() > FROZEN_MAX {
-            self.check_writable()?;
+        // Where nothing can be written nothing has to wait: what only reads goes on.
+        while frozen() > FROZEN_MAX && self.check_writable().is_ok() {
             if !self.shared.has_worker() {
                 self.run_unit()?;
                 continue;

@@ -3,6 +3,7 @@
 mod crash;
 mod model;
 mod random;
+mod threads;
 
 use std::path::Path;
 use std::sync::Arc;

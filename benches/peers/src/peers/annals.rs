@@ -11,8 +11,7 @@ use crate::peer::{Cas, Level, Peer, Result, Visit};
 pub struct Annals(Store);
 
 pub fn open(dir: &Path, level: Level) -> Result<Box<dyn Peer>> {
-    let durability =
-        if level == Level::Sync { Durability::Sync } else { Durability::Buffered };
+    let durability = if level == Level::Sync { Durability::Sync } else { Durability::Buffered };
     Ok(Box::new(Annals(Options::new().durability(durability).open(dir)?)))
 }
 
@@ -25,9 +24,8 @@ impl Annals {
 
 impl Peer for Annals {
     fn load(&self, pairs: &[(Vec<u8>, Vec<u8>)]) -> Result<u64> {
-        let submit = |(key, value): &(Vec<u8>, Vec<u8>)| {
-            self.0.txn().then([put(key, value)]).submit()
-        };
+        let submit =
+            |(key, value): &(Vec<u8>, Vec<u8>)| self.0.txn().then([put(key, value)]).submit();
         let tickets: Vec<Ticket> = pairs.iter().map(submit).collect::<annals::Result<_>>()?;
         let mut last = 1;
         for ticket in tickets {
@@ -87,9 +85,7 @@ impl Peer for Annals {
     }
 
     fn settle(&mut self) -> Result<()> {
-        self.0.flush()?;
-        while self.0.run_background()? {}
-        Ok(())
+        Ok(self.0.reorganise()?)
     }
 
     fn close(self: Box<Self>) -> Result<()> {

@@ -1,0 +1,144 @@
+//! Many threads: nobody loses an update, nobody sees half a transaction, whatever background work
+//! does meanwhile.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use bytes::Bytes;
+
+use super::{Numbers, memory, open, put, tiny, user};
+use crate::ErrorKind;
+use crate::engine::{Engine, Footprint, Plan, Step};
+use crate::error::Result;
+use crate::options::Durability;
+
+const ACCOUNTS: u64 = 40;
+const START: u64 = 1_000;
+
+fn account(number: u64) -> Bytes {
+    user(format!("/account/{number:03}"))
+}
+
+fn balance(value: &[u8]) -> u64 {
+    u64::from_be_bytes(value[..8].try_into().unwrap())
+}
+
+/// The value of an account: the balance, and something to fill the memtable with.
+fn value(balance: u64) -> Vec<u8> {
+    let mut value = balance.to_be_bytes().to_vec();
+    value.resize(8 + usize::try_from(balance % 300).unwrap(), 7);
+    value
+}
+
+/// Moves something from one account to another, by compare and swap on both.
+fn transfer(engine: &Engine, from: u64, to: u64, amount: u64) -> Result<()> {
+    let outcome = engine.transact(None, &mut |snapshot| {
+        let (from, to) = (account(from), account(to));
+        let (Some(a), Some(b)) = (snapshot.get(&from)?, snapshot.get(&to)?) else {
+            panic!("an account is gone at {:?}", snapshot.position());
+        };
+        let amount = amount.min(balance(&a.value));
+        let reads = Footprint {
+            points: vec![(from.clone(), snapshot.seen(&from)?), (to.clone(), snapshot.seen(&to)?)],
+            ..Footprint::default()
+        };
+        let writes = vec![
+            put(from, value(balance(&a.value) - amount)),
+            put(to, value(balance(&b.value) + amount)),
+        ];
+        Ok(Step::Write(Plan { writes, reads, ..Plan::default() }))
+    })?;
+    outcome.wait()
+}
+
+fn check_sum(engine: &Engine, revision: Option<u64>, backwards: bool) {
+    let view = match revision {
+        None => engine.latest().unwrap(),
+        Some(revision) => match engine.view(revision) {
+            Ok(view) => view,
+            Err(error) => {
+                assert!(matches!(error.kind(), ErrorKind::Compacted { .. }), "{error}");
+                return;
+            }
+        },
+    };
+    let scan = view.scan(&user("/account/"), &user("/account0"), false);
+    let balances = |record: Result<crate::engine::Record>| balance(&record.unwrap().value);
+    let balances: Vec<u64> =
+        if backwards { scan.rev().map(balances).collect() } else { scan.map(balances).collect() };
+    assert_eq!(balances.len() as u64, ACCOUNTS, "at {}", view.revision());
+    assert_eq!(balances.iter().sum::<u64>(), ACCOUNTS * START, "at {}", view.revision());
+}
+
+fn run(durability: Durability) {
+    let (_, vfs) = memory();
+    let options = tiny(&vfs).background(true).durability(durability);
+    let engine = open(&options).unwrap();
+    let all = (0..ACCOUNTS).map(|number| put(account(number), value(START))).collect();
+    super::commit(&engine, all).unwrap();
+    let stop = AtomicBool::new(false);
+    let transfers = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..4)
+            .map(|seed| {
+                let (engine, transfers) = (&engine, &transfers);
+                scope.spawn(move || {
+                    let mut numbers = Numbers::new(seed);
+                    for _ in 0..1_000 {
+                        let from = numbers.below(ACCOUNTS);
+                        let to = (from + 1 + numbers.below(ACCOUNTS - 1)) % ACCOUNTS;
+                        transfer(engine, from, to, numbers.below(50)).unwrap();
+                        transfers.fetch_add(1, Ordering::Relaxed);
+                    }
+                })
+            })
+            .collect();
+        for seed in 0..2 {
+            let (engine, stop) = (&engine, &stop);
+            scope.spawn(move || {
+                let mut numbers = Numbers::new(100 + seed);
+                while !stop.load(Ordering::Acquire) {
+                    check_sum(engine, None, seed == 0);
+                    let oldest = engine.compacted_revision().max(2);
+                    let newest = engine.revision();
+                    let revision = oldest + numbers.below(newest + 1 - oldest.min(newest));
+                    check_sum(engine, Some(revision.clamp(2, newest)), seed == 1);
+                }
+            });
+        }
+        scope.spawn(|| {
+            let mut numbers = Numbers::new(200);
+            while !stop.load(Ordering::Acquire) {
+                let (low, high) = (engine.compacted_revision(), engine.revision());
+                let to = low + numbers.below(high - low + 1);
+                // Another may have compacted further by now, but there is no other.
+                if to > low {
+                    super::compact(&engine, to).unwrap();
+                }
+                std::thread::sleep(std::time::Duration::from_millis(3));
+            }
+        });
+        let joined: Vec<_> = writers.into_iter().map(|writer| writer.join()).collect();
+        // Before anybody panics, or the others would go on for ever.
+        stop.store(true, Ordering::Release);
+        assert!(joined.iter().all(std::thread::Result::is_ok));
+    });
+    let count = transfers.load(Ordering::Relaxed);
+    assert_eq!(engine.revision(), 2 + count);
+    check_sum(&engine, None, false);
+    engine.close().unwrap();
+    drop(engine);
+    let engine = open(&options).unwrap();
+    assert_eq!(engine.revision(), 2 + count);
+    check_sum(&engine, None, true);
+    assert!(engine.stats().failure.is_none());
+}
+
+#[test]
+fn nothing_is_lost_or_created_in_a_sync_store() {
+    run(Durability::Sync);
+}
+
+#[test]
+fn nothing_is_lost_or_created_in_a_buffered_store() {
+    run(Durability::Buffered);
+}
