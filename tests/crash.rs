@@ -336,7 +336,9 @@ fn no_leftovers(image: &MemoryVfs) -> Found {
     expected.extend(["CURRENT".to_owned(), "LOCK".to_owned()]);
     let mut found = image.paths();
     let prefix = format!("{DIRECTORY}/");
-    found.iter_mut().for_each(|path| *path = path.replacen(&prefix, "", 1));
+    for path in &mut found {
+        *path = path.replacen(&prefix, "", 1);
+    }
     let last_log = manifest.wal.iter().map(|file| file.number).max().unwrap_or(0);
     // The log may have rolled over since the manifest was stored, and has a spare.
     found.retain(|path| {

@@ -12,6 +12,7 @@
 
 mod support;
 
+use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -19,9 +20,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use annals::clock::ManualClock;
+use annals::clock::{Clock as _, ManualClock};
 use annals::vfs::{CrashMode, MemoryVfs};
-use annals::{KeyRange, Options, ReadMode, Store, View};
+use annals::{Durability, KeyRange, Options, ReadMode, Store, View};
 use bytes::Bytes;
 use support::check::{self, Depth, Found, good, same};
 use support::drive::{Driver, Ended, durability};
@@ -95,6 +96,42 @@ fn run(seed: u64, verbose: bool) -> Result<u64, String> {
     run.finish().map_err(|found| format!("after the last step: {found}"))
 }
 
+/// Options of a shape of its own.
+fn shaped(options: Options, random: &mut Random) -> Options {
+    options
+        .memtable_bytes(*random.pick(&[16 << 10, 16 << 10, 64 << 10]))
+        .wal_bytes(*random.pick(&[8 << 10, 16 << 10, 100_000]))
+        .segment_bytes(*random.pick(&[4 << 10, 16 << 10, 1 << 20]))
+        .block_bytes(*random.pick(&[512, 4096]))
+        .history_block_bytes(*random.pick(&[512, 4096]))
+        .l0_files_max(random.between(1, 5))
+        .history_windows_max(random.between(2, 6))
+        .cache_bytes(*random.pick(&[0, 4 << 10, 1 << 20]))
+        .read_mode(*random.pick(&[ReadMode::Mmap, ReadMode::Pread]))
+}
+
+/// A walk that has begun.
+struct Held {
+    what: String,
+    walk: Box<dyn Iterator<Item = annals::Result<String>> + Send>,
+    expected: VecDeque<String>,
+}
+
+impl Held {
+    /// Takes some more items.
+    fn go_on(&mut self, items: usize) -> Found {
+        for _ in 0..items {
+            let found = good(|| self.what.clone(), self.walk.next().transpose())?;
+            let expected = self.expected.pop_front();
+            same(|| self.what.clone(), &found, &expected)?;
+            if found.is_none() {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
 /// One sequence in progress.
 struct Run {
     random: Random,
@@ -105,6 +142,10 @@ struct Run {
     store: Option<Store>,
     /// Views that are held, with the state they must go on showing.
     pinned: Vec<(View, Model)>,
+    /// Walks that have begun, with what they must still give.
+    held: Vec<Held>,
+    /// A reader beside the writer, and what it shows.
+    reader: Option<(Store, Model)>,
     trace: u64,
     verbose: bool,
 }
@@ -118,17 +159,8 @@ impl Run {
         let sync = !random.one_in(4);
         let mut driver = Driver::new(Arc::clone(&clock));
         driver.sync = sync;
-        let options = tiny(Arc::new(disk.clone()), clock)
-            .durability(durability(sync))
-            .memtable_bytes(*random.pick(&[16 << 10, 16 << 10, 64 << 10]))
-            .wal_bytes(*random.pick(&[8 << 10, 16 << 10, 100_000]))
-            .segment_bytes(*random.pick(&[4 << 10, 16 << 10, 1 << 20]))
-            .block_bytes(*random.pick(&[512, 4096]))
-            .history_block_bytes(*random.pick(&[512, 4096]))
-            .l0_files_max(random.between(1, 5))
-            .history_windows_max(random.between(2, 6))
-            .cache_bytes(*random.pick(&[0, 4 << 10, 1 << 20]))
-            .read_mode(*random.pick(&[ReadMode::Mmap, ReadMode::Pread]));
+        let options = tiny(Arc::new(disk.clone()), clock).durability(durability(sync));
+        let options = shaped(options, &mut random);
         let mut run = Self {
             random,
             taste,
@@ -137,6 +169,8 @@ impl Run {
             driver,
             store: None,
             pinned: Vec::new(),
+            held: Vec::new(),
+            reader: None,
             trace: 0,
             verbose,
         };
@@ -172,12 +206,16 @@ impl Run {
             67..71 => self.history(),
             71..74 => self.diff(),
             74..77 => self.part(),
-            77..84 => self.background(),
-            84..87 => self.burst(),
+            77..83 => self.background(),
+            83..86 => self.burst(),
+            86 if self.random.one_in(2) => self.reorganise(),
+            86 => self.reader(),
             87..89 => self.reopen(),
             89..91 => self.crash(),
-            91..94 => self.pin(),
-            94..97 => self.look_at_pins(),
+            91..93 => self.pin(),
+            93..95 => self.look_at_pins(),
+            95 => self.hold(),
+            96 => self.jump(),
             97 => self.at_time(),
             98 => self.flush(),
             _ => {
@@ -291,18 +329,24 @@ impl Run {
             };
             drop(truth);
             self.tell("submit", &request);
-            flights.extend(self.driver.submit(self.store(), &request)?);
+            let level = match self.random.below(6) {
+                0 => Some(Durability::Buffered),
+                1 => Some(Durability::Sync),
+                _ => None,
+            };
+            flights.extend(self.driver.submit_with(self.store(), &request, level)?);
         }
         for flight in flights {
             if let Ended::Failed(error) = self.driver.wait(flight)? {
                 return Err(format!("unexpected error: {error}"));
             }
         }
-        Ok(())
+        // A store that shows what is durable shows what was only buffered now.
+        self.flush()
     }
 
     fn reopen(&mut self) -> Found {
-        self.pinned.clear();
+        self.let_go();
         let store = self.store.take().expect("open between steps");
         let clean = !self.random.one_in(3);
         self.tell("reopen", &clean);
@@ -320,7 +364,7 @@ impl Run {
         let seed = self.random.next();
         self.tell("crash", &(mode, seed));
         let image = self.disk.crash(seed, mode);
-        self.pinned.clear();
+        self.let_go();
         self.store = None;
         self.trace ^= self.disk.trace_hash().rotate_left(1);
         self.disk = image;
@@ -328,8 +372,11 @@ impl Run {
         self.recover()
     }
 
-    /// Opens the store again and cuts the model to what is there.
+    /// Opens the store again, sometimes with other options, and cuts the model to what is there.
     fn recover(&mut self) -> Found {
+        if self.random.one_in(3) {
+            self.options = shaped(self.options.clone(), &mut self.random);
+        }
         self.open()?;
         let truth = self.driver.model().clone();
         let depth = Depth::Sampled(self.random.next());
@@ -354,13 +401,115 @@ impl Run {
     }
 
     fn look_at_pins(&mut self) -> Found {
+        for held in &mut self.held {
+            held.go_on(self.random.index(5))?;
+        }
         for (view, model) in &self.pinned {
             self.tell("look at pin", &view.revision());
             check::state(view, &model.state_at(view.revision()))?;
         }
         if self.random.one_in(2) {
             self.pinned.clear();
+            for held in &mut self.held {
+                held.go_on(usize::MAX)?;
+            }
+            self.held.clear();
         }
+        Ok(())
+    }
+
+    fn let_go(&mut self) {
+        self.pinned.clear();
+        self.held.clear();
+        self.reader = None;
+    }
+
+    /// Another process reads the store, or looks whether there is something new.
+    fn reader(&mut self) -> Found {
+        let seed = self.random.next();
+        let newer = match &self.reader {
+            None => {
+                let options = shaped(self.options.clone(), &mut self.random);
+                let opened = Store::open_read_only_with(Path::new(DIRECTORY), &options);
+                Some(good(|| "open read-only".into(), opened)?)
+            }
+            Some((reader, model)) => {
+                check::store(reader, model, Depth::Sampled(seed))
+                    .map_err(|found| format!("stale reader: {found}"))?;
+                good(|| "refresh".into(), reader.refreshed())?
+            }
+        };
+        if let Some(reader) = newer {
+            let truth = self.driver.model().clone();
+            let (mut model, acknowledged) = (truth.model, truth.acknowledged);
+            let depth = Depth::Sampled(seed);
+            let changes = check::recovered(&reader, &model, acknowledged, depth)
+                .map_err(|found| format!("reader: {found}"))?;
+            self.tell("reader", &(changes, acknowledged));
+            model.cut(changes);
+            self.reader = Some((reader, model));
+        } else if let Some((_, model)) = &self.reader {
+            // Nothing new can only be said where nothing new was acknowledged.
+            let acknowledged = self.driver.model().acknowledged;
+            same(
+                || "a reader misses what is durable".into(),
+                &(model.len() < acknowledged),
+                &false,
+            )?;
+        }
+        Ok(())
+    }
+
+    /// All background work that can be done at all.
+    fn reorganise(&mut self) -> Found {
+        self.tell("reorganise", &());
+        good(|| "reorganise".into(), self.store().reorganise())
+    }
+
+    /// Begins a walk over a state or over differences, to go on with later.
+    fn hold(&mut self) -> Found {
+        let truth = self.driver.model();
+        let model = &truth.model;
+        let mut from = generate::a_revision(&mut self.random, model);
+        let mut to = generate::a_revision(&mut self.random, model);
+        if from > to {
+            std::mem::swap(&mut from, &mut to);
+        }
+        if from == 0 || model.readable(from).is_err() || model.readable(to).is_err() {
+            return Ok(());
+        }
+        self.tell("hold", &(from, to));
+        let differences = self.random.one_in(2);
+        let store = self.store();
+        let mut held = if differences {
+            let walk = good(|| "diff".into(), store.diff(from, to, ..))?;
+            let expected = model.diff(from, to, |_| true).into_iter();
+            Held {
+                what: format!("diff from {from} to {to}, held"),
+                walk: Box::new(walk.map(|item| item.map(|diff| format!("{diff:?}")))),
+                expected: expected.map(|diff| format!("{diff:?}")).collect(),
+            }
+        } else {
+            let walk = good(|| "view".into(), store.at(from))?.range(..);
+            let expected = model.state_at(from).into_values();
+            Held {
+                what: format!("scan at {from}, held"),
+                walk: Box::new(walk.map(|item| item.map(|kv| format!("{kv:?}")))),
+                expected: expected.map(|kv| format!("{kv:?}")).collect(),
+            }
+        };
+        held.go_on(2)?;
+        drop(truth);
+        self.held.push(held);
+        Ok(())
+    }
+
+    /// The wall clock jumps.
+    fn jump(&mut self) -> Found {
+        let now = self.driver.clock.now_micros();
+        let jump = self.random.below(20_000_000).cast_signed() - 10_000_000;
+        self.tell("jump", &jump);
+        self.driver.clock.set_now(now + jump);
         Ok(())
     }
 
@@ -393,7 +542,7 @@ impl Run {
 
     fn finish(mut self) -> Result<u64, String> {
         self.look_at_pins()?;
-        self.pinned.clear();
+        self.let_go();
         check::store(self.store(), &self.driver.model().model, Depth::Everything)?;
         let store = self.store.take().expect("open between steps");
         good(|| "close".into(), store.close())?;

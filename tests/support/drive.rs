@@ -53,6 +53,8 @@ pub struct Flight {
     ticket: Ticket,
     expected: Answer,
     changes: usize,
+    /// Whether the answer means that it is durable.
+    sync: bool,
 }
 
 impl Driver {
@@ -74,16 +76,27 @@ impl Driver {
 
     /// Submits a transaction without waiting.
     pub fn submit(&self, store: &Store, request: &Request) -> Result<Option<Flight>, String> {
+        self.submit_with(store, request, None)
+    }
+
+    /// Submits a transaction with a durability of its own.
+    pub fn submit_with(
+        &self,
+        store: &Store,
+        request: &Request,
+        level: Option<Durability>,
+    ) -> Result<Option<Flight>, String> {
         self.clock.advance(1_000);
         let Request::Txn { request: txn, time, metadata } = request else {
             return Err("only transactions are submitted".into());
         };
         let (before, expected) = self.expect(request);
-        let options = options(*time, metadata);
+        let options = CommitOptions { durability: level, ..options(*time, metadata) };
+        let sync = level.map_or(self.sync, |level| level == Durability::Sync);
         match (store.submit_with(txn.clone(), options), expected) {
             (Ok(ticket), Ok(expected)) => {
                 let changes = self.model().model.len();
-                Ok(Some(Flight { ticket, expected, changes }))
+                Ok(Some(Flight { ticket, expected, changes, sync }))
             }
             (Ok(ticket), expected @ Err(_)) => {
                 let found = ticket.wait().map(Answer::Txn);
@@ -105,7 +118,7 @@ impl Driver {
                     &flight.expected,
                 )?;
                 let mut truth = self.model();
-                if self.sync {
+                if flight.sync {
                     truth.acknowledged = truth.acknowledged.max(flight.changes);
                 }
                 Ok(Ended::AsExpected)

@@ -23,7 +23,7 @@ impl Taste {
     /// A taste of its own for every seed.
     pub fn random(random: &mut Random) -> Self {
         let count = *random.pick(&[1, 3, 8, 20, 60]);
-        let style = random.below(4);
+        let style = random.below(5);
         let keys = (0..count).map(|n| key(random, style, n)).collect();
         let value_bytes = *random.pick(&[0, 8, 60, 300, 1200]);
         Self { keys, value_bytes, leases: random.one_in(3) }
@@ -34,6 +34,7 @@ fn key(random: &mut Random, style: u64, n: u64) -> Bytes {
     let text = match style {
         0 => format!("/{n}"),
         1 => format!("/registry/pods/namespace-{}/pod-{n:05}", n % 3),
+        2 if n == 0 && random.one_in(3) => "k".repeat(6_000),
         2 => return Bytes::from(vec![[0, 1, 0xff][random.index(3)]; random.index(40) + 1]),
         _ => format!("{}{n}", "long/".repeat(random.index(30))),
     };
@@ -110,10 +111,11 @@ pub fn a_range(random: &mut Random, taste: &Taste) -> (Bytes, Bytes) {
 }
 
 fn value(random: &mut Random, taste: &Taste) -> Bytes {
-    let len = match random.below(40) {
-        0 => 3_000,
-        1 => 600,
-        2..8 => 0,
+    let len = match random.below(400) {
+        0 => 40_000,
+        1..8 => 3_000,
+        8..20 => 600,
+        20..80 => 0,
         _ => random.below(taste.value_bytes + 1),
     };
     // A quarter does not compress; the rest resembles what configuration looks like.
