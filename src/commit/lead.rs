@@ -90,8 +90,8 @@ impl Chain {
             // SAFETY: the role was just taken.
             unsafe {
                 self.group
-                    .with_leader(|leader| self.group.publish(leader, node, node.compact(), guard))
-            };
+                    .with_leader(|leader| self.group.publish(leader, node, node.compact(), guard));
+            }
             self.release();
         }
     }

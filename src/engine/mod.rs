@@ -114,6 +114,11 @@ impl Engine {
         self.0.close()
     }
 
+    /// The directory.
+    pub(crate) fn path(&self) -> &Path {
+        &self.0.core.path
+    }
+
     /// The newest visible state.
     ///
     /// # Errors
@@ -156,6 +161,11 @@ impl Engine {
     /// The watermark: nothing older is answered. 0 if the store was never compacted.
     pub(crate) fn compacted_revision(&self) -> u64 {
         self.0.core.compacted()
+    }
+
+    /// Counts the opens that followed no clean close, from 1.
+    pub(crate) fn incarnation(&self) -> u64 {
+        lock(&self.0.core.state).manifest.incarnation
     }
 
     /// The newest visible revision that is not later than a time, in microseconds since the epoch.

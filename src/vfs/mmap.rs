@@ -286,7 +286,7 @@ mod tests {
             for end in start + 1..132 {
                 let pages = start..end;
                 let mut found = Vec::new();
-                for word in start / 64..(end - 1) / 64 + 1 {
+                for word in start / 64..=(end - 1) / 64 {
                     let mask = mask_of(&pages, word);
                     found.extend((0..64).filter(|bit| mask >> bit & 1 == 1).map(|b| word * 64 + b));
                 }

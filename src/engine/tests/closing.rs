@@ -93,7 +93,7 @@ fn within<F: Future<Output = Result<()>> + Send + 'static>(what: &str, future: F
     });
     match outcome.recv_timeout(Duration::from_secs(20)) {
         Ok(outcome) => outcome.unwrap_or_else(|error| panic!("{what}: {error}")),
-        Err(_) => panic!("{what}: nobody led"),
+        Err(timeout) => panic!("{what}: nobody led: {timeout}"),
     }
 }
 

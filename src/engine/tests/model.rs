@@ -15,6 +15,7 @@ pub(super) struct Version {
     /// `None`: a tombstone.
     value: Option<Bytes>,
     create_revision: u64,
+    #[expect(clippy::struct_field_names, reason = "etcd's word for the number")]
     version: u64,
 }
 

@@ -117,7 +117,7 @@ fn run(durability: Durability) {
                 std::thread::sleep(std::time::Duration::from_millis(3));
             }
         });
-        let joined: Vec<_> = writers.into_iter().map(|writer| writer.join()).collect();
+        let joined: Vec<_> = writers.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
         // Before anybody panics, or the others would go on for ever.
         stop.store(true, Ordering::Release);
         assert!(joined.iter().all(std::thread::Result::is_ok));

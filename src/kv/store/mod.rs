@@ -209,21 +209,6 @@ impl Store {
         self.engine.reorganise()
     }
 
-    /// Figures about the store as it is now: revisions, memory, files, and what has been done since
-    /// it was opened. Reads no file.
-    ///
-    /// ```
-    /// # let directory = tempfile::tempdir().expect("a temporary directory");
-    /// let store = annals::Store::open(directory.path())?;
-    /// store.put("/a", "1")?;
-    /// let stats = store.stats();
-    /// assert_eq!((stats.revision, stats.durable_revision, stats.incarnation), (2, 2, 1));
-    /// # Ok::<(), annals::Error>(())
-    /// ```
-    pub fn stats(&self) -> Stats {
-        self.engine.stats()
-    }
-
     /// The current revision, as [`Store::latest`] would see it; 1 for a fresh store.
     pub fn revision(&self) -> u64 {
         self.engine.revision()

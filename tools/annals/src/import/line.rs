@@ -316,7 +316,7 @@ impl<'de> Deserialize<'de> for Micros {
 }
 
 /// Writes a time in seconds as [`Line`] reads it: whole seconds as an integer.
-pub(crate) fn seconds(micros: i64) -> serde_json::Value {
+pub(crate) fn seconds(micros: i64) -> Value {
     if micros % 1_000_000 == 0 {
         return (micros / 1_000_000).into();
     }
