@@ -162,7 +162,7 @@ fn rooms_import_only_lower_ranks() {
                 // Re-exports at the crate root (`crate::Error`) belong to rank 1 types only.
                 None if matches!(import.as_str(), "Error" | "Result" | "ErrorKind" | "Effect") => {}
                 None => {
-                    wrong.push(format!("{}: imports unknown `crate::{import}`", path.display()))
+                    wrong.push(format!("{}: imports unknown `crate::{import}`", path.display()));
                 }
             }
         }

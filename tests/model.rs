@@ -505,6 +505,7 @@ impl Run {
     }
 
     /// The wall clock jumps.
+    #[expect(clippy::unnecessary_wraps, reason = "one step among others, which can fail")]
     fn jump(&mut self) -> Found {
         let now = self.driver.clock.now_micros();
         let jump = self.random.below(20_000_000).cast_signed() - 10_000_000;

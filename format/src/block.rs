@@ -44,7 +44,7 @@ pub enum Encoding {
     /// One zstd frame over the file's dictionary.
     ZstdDictionary = 2,
     // 3 is kept for groups of versions that are read without decoding a whole block.
-    /// One zstd frame over the body of an earlier block, as its prefix. See [`BlockHeader::base`].
+    /// One zstd frame over the body of an earlier block, as its prefix. See `base`.
     ZstdBase = 4,
 }
 

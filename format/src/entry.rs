@@ -18,7 +18,7 @@
 //!   revision and is left out; `revision` is stored as `neighbour.revision - revision`.
 //! * `SAME_LIFETIME`: `create_revision` is the neighbour's and `version` is one less; both left out.
 //!
-//! Invariants, checked by [`Run::next`]: both flags stand only in HISTORY blocks and only after a
+//! Invariants, checked by `Run::next`: both flags stand only in HISTORY blocks and only after a
 //! neighbour of the same key; no unknown flag is set; a tombstone has no value; revisions of one
 //! key strictly descend; `death` is above `revision`.
 
