@@ -129,7 +129,6 @@ impl Core {
         loop {
             self.wait_for_room()?;
             let guard = epoch::pin();
-            // Under the guard: close waits for those who came through here before it.
             self.check_open()?;
             let snapshot = self.chain.begin(&guard);
             let position = snapshot.position();

@@ -4,7 +4,7 @@ use std::thread::{self, JoinHandle};
 
 use crate::error::{Error, Result};
 use crate::sync::plain::lock;
-use crate::sync::{Arc, AtomicBool, Ordering, epoch};
+use crate::sync::{Arc, AtomicBool, Ordering};
 
 use super::core::Core;
 
@@ -78,18 +78,6 @@ fn run(core: &Arc<Core>, stop: &AtomicBool) {
     }
 }
 
-/// Waits until every guard that is held now is gone: so every transaction that came before the store
-/// was closed has been ordered. Guards are held for the length of an evaluation, not of a wait.
-fn wait_for_guards() {
-    let passed = Arc::new(AtomicBool::new(false));
-    let signal = Arc::clone(&passed);
-    epoch::pin().defer(move || signal.store(true, Ordering::Release));
-    while !passed.load(Ordering::Acquire) {
-        epoch::pin().flush();
-        thread::yield_now();
-    }
-}
-
 impl Core {
     /// Moves everything to files and does all the work there is.
     pub(super) fn reorganise(&self) -> Result<()> {
@@ -119,7 +107,6 @@ impl Core {
     fn seal(&self) -> Result<()> {
         // Whoever runs background work in a thread of their own stops at the next opportunity.
         let _busy = lock(&self.busy);
-        wait_for_guards();
         let mut state = lock(&self.state);
         // After a failure there is nothing that could be called a clean end.
         if let Some(cause) = self.failed.get() {
