@@ -87,8 +87,9 @@ impl Core {
     /// before it is durable, or a crash could bring back what was refused.
     pub(super) fn compacted(&self) -> u64 {
         match self.options.durability {
-            Durability::Sync => self.chain.durable_compacted(),
-            Durability::Buffered => self.chain.compacted(),
+            // As `visible` does: once the log has failed, only what is durable counts.
+            Durability::Buffered if !self.chain.is_poisoned() => self.chain.compacted(),
+            _ => self.chain.durable_compacted(),
         }
     }
 

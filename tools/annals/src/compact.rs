@@ -69,8 +69,9 @@ fn plan(global: &Global, rev: u64) -> Outcome<Value> {
     let (mut gone, mut partly) = (Vec::new(), Vec::new());
     for meta in &files.manifest().files {
         let (goes, part) = match meta.kind {
-            // A version that died at the revision or before is not the answer to any read at it.
-            FileKind::History => (meta.death_upto <= rev, meta.death_after < rev),
+            // As the engine drops them: what died exactly at the revision is kept, as the previous
+            // value of an event that can still be watched.
+            FileKind::History => (meta.death_upto < rev, meta.death_after < rev),
             FileKind::Events => (meta.max_revision < rev, meta.min_revision < rev),
             _ => (false, false),
         };
