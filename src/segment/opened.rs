@@ -66,9 +66,12 @@ impl Opened {
     }
 
     /// Whether the filter lets `key` pass. Reads and checks the filter the first time.
+    ///
+    /// HEAD is asked for keys that it lacks by every create: "this key must not exist". Measured with
+    /// a million keys in one file, all in memory: a key that is there takes as long with the filter as
+    /// without (2.5 us), one that is not takes 0.15 us instead of 2.5 us, and no block is read.
     pub(super) fn may_contain(&self, key: &[u8]) -> Result<bool> {
-        // Nearly every read of HEAD finds its key, so there the filter would only cost.
-        if self.footer.filter_bytes == 0 || self.kind == FileKind::Head {
+        if self.footer.filter_bytes == 0 {
             return Ok(true);
         }
         let offset = self.footer.filter_offset;
