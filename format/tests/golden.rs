@@ -146,7 +146,7 @@ fn manifest_file() {
     dump.layout(&manifest::LAYOUT);
     while dump.reader.remaining() > 4 {
         let kind = dump.bytes(1, "kind")[0];
-        dump.comment(["state", "wal", "segment", "times", "option"][usize::from(kind) - 1]);
+        dump.comment(["state", "wal", "segment"][usize::from(kind) - 1]);
         dump.varint("length");
         match kind {
             1 => {
@@ -170,7 +170,7 @@ fn manifest_file() {
                     dump.varint("end");
                 }
             }
-            3 => {
+            _ => {
                 dump.varint("number");
                 dump.bytes(1, "kind");
                 dump.varint("class");
@@ -183,16 +183,6 @@ fn manifest_file() {
                 for name in ["min_revision", "max_revision", "death_after", "death_upto"] {
                     dump.varint(name);
                 }
-            }
-            4 => {
-                for _ in 0..dump.varint("count") {
-                    dump.varint("revision, difference");
-                    dump.varint("time, difference");
-                }
-            }
-            _ => {
-                dump.prefixed("name");
-                dump.varint("value");
             }
         }
     }

@@ -305,8 +305,6 @@ fn manifest() -> Manifest {
             death_upto: if history { 70 } else { 0 },
         });
     }
-    manifest.times = vec![(2, 1_000_000), (50, 1_500_000)];
-    manifest.options = vec![("segment_bytes".into(), 8192), ("wal_bytes".into(), file_bytes)];
     manifest
 }
 

@@ -117,8 +117,6 @@ pub(crate) fn manifest() -> Manifest {
             death_after: 1,
             death_upto: 1000,
         }],
-        times: vec![(2, 1_600_000_000_000_000), (900, 1_699_000_000_000_000)],
-        options: vec![("wal_bytes".to_owned(), 65536)],
         ..Manifest::new(STORE)
     }
 }
