@@ -16,7 +16,7 @@ use super::line::Line;
 use super::marker::{Marker, Metadata};
 use super::{HistoryArgs, Record};
 use crate::args::Global;
-use crate::exit::{Failure, Outcome};
+use crate::exit::{Failure, Outcome, say};
 use crate::output::Output;
 use crate::progress::Progress;
 
@@ -45,7 +45,7 @@ pub(super) fn import(global: &Global, args: &HistoryArgs, out: &mut Output) -> O
         }
     };
     if already > 0 {
-        eprintln!("annals: going on after record {already}");
+        say(format_args!("going on after record {already}"));
     }
     let read = Arc::clone(&lines.read);
     let mut progress = match lines.file_bytes {
