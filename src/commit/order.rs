@@ -2,7 +2,8 @@
 
 use std::ptr;
 
-use annals_format::frame::{FrameSize, Op, SPACE_USER};
+use annals_format::frame::{FrameSize, Op};
+use annals_format::space;
 use bytes::Bytes;
 
 use super::chain::{Chain, Snapshot};
@@ -151,6 +152,7 @@ impl Chain {
         drop(claim);
         self.apply(last, Link { node, opens_generation: false }, guard);
         self.advance(node, guard);
+        generation.note(node);
         Ok(Ordered { position: node.position(), changed: node.takes_revision() })
     }
 
@@ -274,7 +276,7 @@ impl<'a, 'g> Attempt<'a, 'g> {
         for ((key, version), write) in self.keys.iter().zip(node.versions()).zip(&self.plan.writes)
         {
             let Some(head) = key.head() else { return Err(Invalid::Behind) };
-            let is_user = key.key().first() == Some(&SPACE_USER);
+            let is_user = space::is_user(key.key());
             let (newest, at) = if is_user {
                 (before.revision, position.revision)
             } else {

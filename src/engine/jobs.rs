@@ -32,9 +32,6 @@ use super::tables::{FileSet, SealedFile, Tables};
 /// How many times the L0 files that start a fold there may be before flushes wait for it.
 const UNFOLDED_TIMES: usize = 3;
 
-/// How sparse the table of revisions and times is: at most this many entries are kept.
-const TIMES_MAX: usize = 4096;
-
 impl Core {
     /// Does the most urgent piece of background work. Answers whether there was one.
     ///
@@ -319,18 +316,6 @@ impl State {
         manifest.flushed_seq = last.seq;
         manifest.flushed_revision = last.revision;
         manifest.flushed_time = last.time;
-        let times = &mut manifest.times;
-        if times.last().is_none_or(|(revision, _)| *revision < last.revision) {
-            times.push((last.revision, last.time));
-        }
-        if times.len() > TIMES_MAX {
-            // Every second of the older half goes: the past gets coarser.
-            let mut at = 0;
-            times.retain(|_| {
-                at += 1;
-                at > TIMES_MAX / 2 || at % 2 == 0
-            });
-        }
     }
 }
 

@@ -15,7 +15,7 @@
 //! [`patch_header`] fills in, as often as the place changes. So the log, replay, watch and EVENTS
 //! need no lookup to know everything about a change.
 //!
-//! Keys are internal keys: the byte of the key space, then the key.
+//! Keys are internal keys (see [`space`](crate::space)).
 
 mod decode;
 mod encode;
@@ -41,11 +41,6 @@ pub const OPERATION_BYTES: usize = 16;
 pub const BYTES_MIN: usize = header_bytes(0);
 /// Largest payload: a largest transaction, and the few bytes around each operation.
 pub const PAYLOAD_BYTES_MAX: u64 = TRANSACTION_BYTES_MAX + 32 * TRANSACTION_OPERATIONS_MAX;
-
-/// The key space of leases and other things the store keeps for itself.
-pub const SPACE_SYSTEM: u8 = 0;
-/// The key space of the user's keys; only writes to it take a revision.
-pub const SPACE_USER: u8 = 1;
 
 /// Flag: the transaction writes user keys and so takes a revision of its own.
 pub const FLAG_REVISION: u32 = 1;

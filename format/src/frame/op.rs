@@ -2,11 +2,10 @@
 
 use std::ops::Range;
 
-use super::{SPACE_SYSTEM, SPACE_USER};
 use crate::cursor::{Reader, SliceWriter, Writer};
 use crate::error::{Problem, Result};
 use crate::limits::{INTERNAL_KEY_BYTES_MAX, VALUE_BYTES_MAX};
-use crate::varint;
+use crate::{space, varint};
 
 const KIND_PUT: u8 = 1;
 const KIND_DELETE: u8 = 2;
@@ -47,7 +46,7 @@ impl<'a> Op<'a> {
 
     /// Whether the operation writes a user key, and so makes its transaction take a revision.
     pub fn is_user(&self) -> bool {
-        self.key().is_some_and(|key| key.first() == Some(&SPACE_USER))
+        self.key().is_some_and(space::is_user)
     }
 
     /// How many bytes the operation takes in the payload.
@@ -111,7 +110,7 @@ fn read_key<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8]> {
     let at = reader.position();
     let key = reader.prefixed("key", INTERNAL_KEY_BYTES_MAX)?;
     match key.first() {
-        Some(&(SPACE_SYSTEM | SPACE_USER)) => Ok(key),
+        Some(&(space::SYSTEM | space::USER)) => Ok(key),
         Some(&space) => {
             Err(reader.error_at("key", at, Problem::Invalid { found: u64::from(space) }))
         }
