@@ -1,5 +1,6 @@
 //! What a transaction wants: its writes, and what it read to decide on them.
 
+use annals_format::frame::Op;
 use bytes::Bytes;
 
 use crate::error::Error;
@@ -31,6 +32,17 @@ pub(crate) struct Write {
     pub(crate) key: Bytes,
     /// What happens to it.
     pub(crate) kind: WriteKind,
+}
+
+impl Write {
+    /// The change as it is encoded.
+    pub(crate) fn op(&self) -> Op<'_> {
+        let key = &self.key;
+        match &self.kind {
+            WriteKind::Put { value, lease } => Op::Put { key, value, lease: *lease },
+            WriteKind::Delete => Op::Delete { key },
+        }
+    }
 }
 
 /// What happens to a key.

@@ -213,7 +213,11 @@ impl Store {
         let mut decided = None;
         let outcome = self.engine.transact(options.durability, &mut |snapshot| {
             let mut evaluation = Evaluation::new(snapshot, limits, leases);
-            let answer = evaluate(&mut evaluation);
+            evaluation.carries(&options.metadata);
+            let answer = evaluate(&mut evaluation).and_then(|answer| {
+                evaluation.fits()?;
+                Ok(answer)
+            });
             let refused = answer.is_err();
             decided = Some((answer, evaluation.base()));
             Ok(match evaluation.into_plan() {
