@@ -239,7 +239,11 @@ impl<'a, 'g> Attempt<'a, 'g> {
         if reads.exact && last.position().seq != self.snapshot.position().seq {
             return Err(Invalid::Conflict);
         }
-        // Everything up to `last` is applied, so the watermark knows of every compaction up to it.
+        // Everything up to `last` is applied, so the watermark knows of every compaction up to it. It
+        // may know of one behind it, too: that one goes before this plan then.
+        if reads.oldest_read.is_some_and(|revision| revision < chain.compacted()) {
+            return Err(Invalid::Conflict);
+        }
         if self.plan.compact.is_some_and(|revision| revision <= chain.compacted()) {
             return Err(Invalid::Conflict);
         }

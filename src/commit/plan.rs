@@ -68,6 +68,9 @@ pub(crate) struct Footprint {
     /// Ranges of internal keys, half-open, in which nothing may have changed since the snapshot. An
     /// empty end is the end of the space.
     pub(crate) ranges: Vec<(Bytes, Bytes)>,
+    /// The oldest of the past revisions that were read. The past does not change, but nothing above
+    /// this revision may have been compacted.
+    pub(crate) oldest_read: Option<u64>,
     /// Whether no transaction at all may lie between the snapshot and the plan.
     pub(crate) exact: bool,
 }

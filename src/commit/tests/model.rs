@@ -98,6 +98,28 @@ fn a_change_in_a_range_conflicts() {
 }
 
 #[test]
+fn a_plan_that_read_the_past_conflicts_with_a_compaction_above_it_only() {
+    let store = Fixture::small();
+    (0..8).for_each(|n| drop(store.order(&plan([put("a", n.to_string())]))));
+    let past = |key| {
+        let mut plan = plan([put(key, "1")]);
+        plan.reads.oldest_read = Some(4);
+        plan
+    };
+    let compact = |revision| Plan { compact: Some(revision), ..Plan::default() };
+    let guard = epoch::pin();
+    let before = store.chain.begin(&guard);
+    let order = |plan: &Plan| store.chain.order(&before, plan, &*store.world);
+    store.order(&plan([put("a", "again"), put("other", "")]));
+    order(&past("b")).expect("commits do not change the past");
+    store.order(&compact(4));
+    order(&past("c")).expect("what is compacted to stays");
+    store.order(&compact(5));
+    assert!(is_conflict(order(&past("d"))));
+    store.verify_all();
+}
+
+#[test]
 fn an_exact_plan_follows_its_snapshot_directly() {
     let store = Fixture::small();
     let exact = |key| {

@@ -243,19 +243,17 @@ impl<'a> Evaluation<'a> {
 
     fn put(&mut self, request: &PutRequest) -> Result<PutResponse> {
         let looks_back = request.prev_kv || request.ignore_value || request.ignore_lease;
-        let old = if looks_back || request.lease != 0 {
-            self.current_key(&request.key)?
-        } else if self.leases {
+        let (old, old_lease) = if looks_back || request.lease != 0 {
+            let old = self.current_key(&request.key)?;
+            let lease = old.as_ref().map_or(0, |old| old.lease);
+            (old, lease)
+        } else if self.leases && !self.overlay.contains_key(&request.key) {
             // Only to take the key off its old lease. A stale answer leaves an attachment too
             // many, which does no harm: the key's own lease decides.
-            match self.overlay.get(&request.key) {
-                Some(_) => None,
-                None => self.reads.get(&space::user(&request.key))?.map(key_value),
-            }
+            (None, self.reads.lease(&space::user(&request.key))?)
         } else {
-            None
+            (None, 0)
         };
-        let old_lease = old.as_ref().map_or(0, |old| old.lease);
         let lease = if request.ignore_lease { old_lease } else { request.lease };
         let value = match &old {
             Some(old) if request.ignore_value => old.value.clone(),
@@ -339,8 +337,8 @@ impl<'a> Evaluation<'a> {
     fn range(&mut self, request: &RangeRequest) -> Result<RangeResponse> {
         let revision = self.seen_revision();
         if let Some(at) = request.revision {
-            // The past does not change, but a compaction could come in between.
-            self.footprint.exact = true;
+            let oldest = self.footprint.oldest_read.map_or(at, |oldest| oldest.min(at));
+            self.footprint.oldest_read = Some(oldest);
             return select::past(self.reads, at, request, revision);
         }
         if request.is_filtered() && !self.overlay.is_empty() {
