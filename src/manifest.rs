@@ -51,20 +51,50 @@ impl ManifestStore {
     pub(crate) fn load(&self) -> Result<Option<Manifest>> {
         let mut attempt = 1;
         loop {
-            let Some(current) = self.read_current()? else {
-                self.check_no_store()?;
-                return Ok(None);
+            let current = self.read_current()?;
+            let loaded = match &current {
+                Some(current) => self.read_manifest(current).map(Some),
+                None => self.check_no_store().map(|()| None),
             };
-            match self.read_manifest(&current) {
-                Ok(manifest) => return Ok(Some(manifest)),
-                // A live writer may have put another one in force meanwhile.
-                Err(error) => {
-                    if attempt == ATTEMPTS || self.read_current()?.as_ref() == Some(&current) {
-                        return Err(error);
-                    }
-                    attempt += 1;
+            match loaded {
+                // A live writer may have put another one in force meanwhile, or the first.
+                Err(error) if attempt == ATTEMPTS || self.read_current()? == current => {
+                    return Err(error);
                 }
+                Err(_) => attempt += 1,
+                loaded => return loaded,
             }
+        }
+    }
+
+    /// Reads the store as its manifest describes it, beside a writer that may be alive. If that does
+    /// not go `well`, it is tried again as often as another manifest is in force by then: a live
+    /// writer removes files that it lists no more. Answers how the last attempt went.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load); [`ErrorKind::NoStore`].
+    pub(crate) fn read_store<T>(
+        &self,
+        mut read: impl FnMut(&Manifest) -> T,
+        well: impl Fn(&T) -> bool,
+    ) -> Result<T> {
+        let load = || {
+            let loaded = self.load()?;
+            loaded.ok_or_else(|| Error::from(ErrorKind::NoStore { path: self.dir.clone() }))
+        };
+        let mut manifest = load()?;
+        let mut attempt = 1;
+        loop {
+            let outcome = read(&manifest);
+            if well(&outcome) || attempt == ATTEMPTS {
+                return Ok(outcome);
+            }
+            let now = load()?;
+            if now.number == manifest.number {
+                return Ok(outcome);
+            }
+            manifest = now;
+            attempt += 1;
         }
     }
 

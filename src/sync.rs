@@ -1,4 +1,4 @@
-//! The only file that names atomics, locks and thread parking.
+//! The only file that names atomics, locks, epochs and thread parking.
 //!
 //! The lock-free core (`index`, `commit`) takes its primitives from here, so that the same source
 //! runs on the machine, under [loom](https://docs.rs/loom) (every interleaving and every value the
@@ -106,5 +106,5 @@ pub(crate) use imp::{
 /// In every build crossbeam's own: the threads of a model all run on one thread of the system, which
 /// is pinned while any of them is. What they retire is kept until their chain is dropped.
 pub(crate) mod epoch {
-    pub(crate) use crossbeam_epoch::{Guard, pin};
+    pub(crate) use crossbeam_epoch::{Atomic, Guard, Owned, Shared, pin};
 }

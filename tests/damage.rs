@@ -134,14 +134,12 @@ enum Fate {
     DroppedAndReported,
 }
 
-/// What a damaged store may answer instead of the truth.
+/// What a damaged store may answer instead of the truth. Damage to a version is damage, not a newer
+/// format: every checksum is compared before the version that it covers.
 fn is_refusal(error: &Error) -> bool {
     matches!(
         error.kind(),
-        ErrorKind::Corrupt(_)
-            | ErrorKind::UnsupportedVersion { .. }
-            | ErrorKind::NotAStore { .. }
-            | ErrorKind::NoStore { .. }
+        ErrorKind::Corrupt(_) | ErrorKind::NotAStore { .. } | ErrorKind::NoStore { .. }
     )
 }
 

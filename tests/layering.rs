@@ -24,8 +24,8 @@ const RANKS: &[(&str, u32)] = &[
     ("kv", 8),
 ];
 
-/// Files that are still longer than 500 lines, with what they may have; to be split, never to grow.
-const LONG: &[(&str, usize)] = &[("src/segment/reader.rs", 701), ("format/src/block.rs", 519)];
+/// The most lines of a file, its in-file tests left out.
+const LINES_MAX: usize = 500;
 
 fn rust_files(dir: &Path, found: &mut Vec<PathBuf>) {
     let mut entries: Vec<_> = fs::read_dir(dir)
@@ -178,13 +178,8 @@ fn every_file_says_what_it_is_and_stays_short() {
             wrong.push(format!("{}: does not open with `//!`", path.display()));
         }
         let lines = shipped(&text).lines().count();
-        let allowed =
-            LONG.iter().find(|(long, _)| path == Path::new(long)).map_or(500, |(_, n)| *n);
-        if lines > allowed {
-            wrong.push(format!(
-                "{}: {lines} lines before its tests, {allowed} allowed",
-                path.display()
-            ));
+        if lines > LINES_MAX {
+            wrong.push(format!("{}: {lines} lines before its tests", path.display()));
         }
         if let Some(line) = text.lines().position(|l| !l.is_ascii()) {
             wrong.push(format!("{}:{}: not ASCII", path.display(), line + 1));
@@ -205,7 +200,12 @@ fn files_are_named_only_by_the_vfs_and_clocks_only_by_the_clock() {
     let rules: &[(&str, &[&str])] = &[
         ("std::fs", &["src/vfs"]),
         ("SystemTime::now", &["src/clock.rs"]),
-        ("std::sync::atomic", &["src/sync.rs"]),
+        ("sync::atomic", &["src/sync.rs"]),
+        ("crossbeam_epoch", &["src/sync.rs"]),
+        ("std::sync::Mutex", &["src/sync.rs"]),
+        ("std::sync::Condvar", &["src/sync.rs"]),
+        ("std::sync::OnceLock", &["src/sync.rs", "src/engine/tables.rs"]),
+        ("use std::thread", &["src/sync.rs", "src/engine/worker.rs"]),
     ];
     let mut wrong = Vec::new();
     for (path, text) in sources() {

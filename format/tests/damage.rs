@@ -9,8 +9,10 @@ use annals_format::batch::BatchHeader;
 use annals_format::checksum::{FileSeed, crc};
 use annals_format::current::Current;
 use annals_format::frame::{Binding, patch_header};
+use annals_format::page::Handle;
 use annals_format::seal::Seal;
 use annals_format::sector::{SECTOR_BYTES, Sector};
+use annals_format::segment::{Footer, Header};
 use annals_format::wal_file::WalFileHeader;
 use annals_format::{DecodeError, FileKind, Frame, Manifest, Place, Problem};
 use harness::{NEVER, damage_everywhere};
@@ -148,6 +150,63 @@ fn impossible_fields_are_refused_although_the_checksum_holds() {
         let seal = samples::seal(closed).encode(&PLACE);
         for (at, value) in [(0, 0), (0, 3), (0, if closed { 1 } else { 2 }), (3, 1)] {
             Seal::decode(&forge(&seal, &PLACE, at, &[value]), &PLACE).unwrap_err();
+        }
+    }
+}
+
+/// The footer, at `place`, of a segment without entries.
+fn footer_of_nothing(place: Place) -> Footer {
+    Footer {
+        place,
+        class: 0,
+        entries: 0,
+        keys: 0,
+        tombstones: 0,
+        value_bytes: 0,
+        min_revision: 0,
+        max_revision: 0,
+        death_after: 0,
+        death_upto: 0,
+        block_count: 0,
+        page_count: 0,
+        index_offset: place.offset,
+        root: Handle::default(),
+        height: 0,
+        filter_offset: place.offset,
+        filter_bytes: 0,
+        dictionary_bytes: 0,
+    }
+}
+
+/// A newer format is named, and that comes after the checksum: the tests above flip the bits of
+/// every version and meet the checksum.
+#[test]
+fn an_unknown_version_under_a_checksum_that_holds_is_named() {
+    type Decode = fn(&[u8], &Place) -> Result<(), DecodeError>;
+    let start = PLACE.at(0);
+    let current = Place::start_of(STORE, FileKind::Current, 0);
+    let manifest = Place::start_of(STORE, FileKind::Manifest, 3);
+    let segment = Place::start_of(STORE, FileKind::History, 12);
+    let (mut header, mut footer) = (Vec::new(), Vec::new());
+    Header { place: segment, class: 0 }.encode(&mut header);
+    footer_of_nothing(segment.at(64)).encode(&mut footer);
+    let cases: [(Vec<u8>, Place, Decode); 5] = [
+        (samples::wal_file_header().encode().to_vec(), start, |bytes, _| {
+            WalFileHeader::decode(bytes).map(drop)
+        }),
+        (samples::current().encode().to_vec(), current, |bytes, _| {
+            Current::decode(bytes).map(drop)
+        }),
+        (samples::manifest().encode().0, manifest, |bytes, _| Manifest::decode(bytes).map(drop)),
+        (header, segment, |bytes, place| Header::decode(bytes, place).map(drop)),
+        (footer, segment.at(64), |bytes, place| Footer::decode(bytes, place).map(drop)),
+    ];
+    for (bytes, place, decode) in cases {
+        decode(&bytes, &place).unwrap();
+        for found in [0, 2, u32::MAX] {
+            let error =
+                decode(&forge(&bytes, &place, 4, &found.to_le_bytes()), &place).unwrap_err();
+            assert_eq!(error.problem, Problem::Version { supported: 1, found }, "{error}");
         }
     }
 }

@@ -1,21 +1,15 @@
-//! Segments: golden files, every bit flipped, every length cut, and damage under a checksum that
-//! holds, which no decoder may panic on.
+//! The parts of a segment beside its blocks: golden files, every bit flipped, every length cut, and
+//! damage under a checksum that holds, which no decoder may panic on.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "in a test that is how to fail")]
 
 mod harness;
 
-use annals_format::block::{
-    BLOCK_HEADER_BYTES, BlockHeader, Body, BodyBuilder, Encoding, RawBlock,
-};
 use annals_format::checksum::FileSeed;
-use annals_format::entry::{
-    EntryRef, FLAG_FOLLOWS, FLAG_LEASE, FLAG_SAME_LIFETIME, FLAG_TOMBSTONE,
-};
 use annals_format::events::{EventKind, EventRef, Transaction, TransactionBuilder};
 use annals_format::filter::Filter;
 use annals_format::page::{Handle, PAGE_HEADER_BYTES, PAGE_LAYOUT, Page, PageBuilder, Separator};
 use annals_format::segment::{FOOTER_BYTES, Footer, HEADER_BYTES, Header};
-use annals_format::{DecodeError, FileKind, Place, Problem, StoreId, dictionary, filter};
+use annals_format::{FileKind, Place, Problem, StoreId, dictionary, filter};
 use harness::{Dump, NEVER, damage_everywhere, golden};
 
 const STORE: StoreId = StoreId(*b"annals of a test");
@@ -28,48 +22,6 @@ fn place(kind: FileKind) -> Place {
 
 fn seed(kind: FileKind) -> FileSeed {
     FileSeed::new(&place(kind))
-}
-
-/// Versions that use every flag.
-fn entries() -> [EntryRef<'static>; 5] {
-    let of = |key, revision, death| EntryRef { key, revision, death, ..EntryRef::default() };
-    [
-        EntryRef {
-            create_revision: 7,
-            version: 3,
-            value: b"v3",
-            lease: -5,
-            ..of(b"\x01/a", 90, 300)
-        },
-        EntryRef { create_revision: 7, version: 2, value: b"v2", ..of(b"\x01/a", 40, 90) },
-        EntryRef { tombstone: true, ..of(b"\x01/a", 6, 7) },
-        EntryRef { create_revision: 5, version: 1, value: b"v1", sub: 2, ..of(b"\x01/a", 5, 6) },
-        EntryRef { create_revision: 8, version: 1, ..of(b"\x01/ab", 8, 301) },
-    ]
-}
-
-fn body() -> RawBlock {
-    let mut builder = BodyBuilder::new(FileKind::History);
-    for entry in &entries() {
-        builder.push(entry);
-    }
-    builder.finish()
-}
-
-fn block() -> Vec<u8> {
-    let RawBlock { body, entry_count } = body();
-    let bytes = u32::try_from(body.len()).unwrap();
-    let header = BlockHeader {
-        kind: FileKind::History,
-        encoding: Encoding::Raw,
-        raw_bytes: bytes,
-        stored_bytes: bytes,
-        entry_count,
-        base_distance: 0,
-    };
-    let mut out = Vec::new();
-    header.encode(&mut out, seed(FileKind::History), OFFSET, &body);
-    out
 }
 
 fn page() -> Vec<u8> {
@@ -196,155 +148,6 @@ fn footers_whose_places_do_not_add_up_are_refused() {
         bad.encode(&mut bytes);
         let error = Footer::decode(&bytes, &good.place).unwrap_err();
         assert!(matches!(error.problem, Problem::Mismatch { .. }), "{bad:?}: {error}");
-    }
-}
-
-#[test]
-fn block_is_golden() {
-    let encoded = block();
-    let mut dump = Dump::new("a block of HISTORY file 12, uncompressed", &encoded);
-    dump.layout(&BlockHeader::LAYOUT);
-    for (index, entry) in entries().iter().enumerate() {
-        dump.comment(&format!("entry {index}"));
-        dump.varint("shared");
-        dump.prefixed("suffix");
-        let flags = dump.bytes(1, "flags")[0];
-        dump.varint("revision");
-        dump.varint("sub");
-        if flags & (FLAG_TOMBSTONE | FLAG_SAME_LIFETIME) == 0 {
-            dump.varint("create_revision");
-            dump.varint("version");
-        }
-        if flags & FLAG_LEASE != 0 {
-            dump.varint("lease");
-        }
-        if flags & FLAG_FOLLOWS == 0 {
-            dump.varint("death");
-        }
-        dump.prefixed("value");
-        assert_eq!(flags & FLAG_TOMBSTONE != 0, entry.tombstone);
-    }
-    dump.comment("restart points");
-    dump.bytes(4, "restart_offset");
-    dump.bytes(4, "restart_count");
-    let bytes = golden("segment-block-v1.hex", &dump.finish());
-
-    let decode = |bytes: &[u8]| {
-        BlockHeader::check_crc(bytes, seed(FileKind::History), OFFSET)?;
-        BlockHeader::decode(bytes, FileKind::History).map(|(header, stored)| (header, stored.len()))
-    };
-    let (header, stored) = decode(&bytes).unwrap();
-    assert_eq!((header.entry_count, stored), (5, bytes.len() - BLOCK_HEADER_BYTES));
-    damage_everywhere(&bytes, false, &|bytes| decode(bytes).map(drop), &|_, error| {
-        // A cut block has the wrong checksum as long as it has one at all.
-        matches!(error.problem, Problem::Checksum { .. })
-    });
-
-    let stored = &bytes[BLOCK_HEADER_BYTES..];
-    let body = Body::parse(stored, FileKind::History).unwrap();
-    let mut found = Vec::new();
-    body.check(5, |entry, key| found.push((key.to_vec(), *entry))).unwrap();
-    for ((key, found), expected) in found.iter().zip(&entries()) {
-        assert_eq!(EntryRef { key, ..*found }, *expected);
-    }
-    assert_eq!(found.len(), 5);
-}
-
-#[test]
-fn impossible_block_headers_are_refused_under_a_good_checksum() {
-    let RawBlock { body, entry_count } = body();
-    let bytes = u32::try_from(body.len()).unwrap();
-    let good = BlockHeader {
-        kind: FileKind::History,
-        encoding: Encoding::Raw,
-        raw_bytes: bytes,
-        stored_bytes: bytes,
-        entry_count,
-        base_distance: 0,
-    };
-    for (bad, field) in [
-        (BlockHeader { kind: FileKind::Head, ..good }, "kind"),
-        (BlockHeader { raw_bytes: bytes + 1, ..good }, "raw_bytes"),
-        (BlockHeader { raw_bytes: u32::MAX, ..good }, "raw_bytes"),
-        (BlockHeader { encoding: Encoding::Zstd, ..good }, "raw_bytes"),
-        (BlockHeader { entry_count: 0, ..good }, "entry_count"),
-        (BlockHeader { entry_count: bytes + 1, ..good }, "entry_count"),
-        (BlockHeader { base_distance: 1, ..good }, "base_distance"),
-        (
-            BlockHeader { encoding: Encoding::ZstdBase, raw_bytes: bytes + 1, ..good },
-            "base_distance",
-        ),
-    ] {
-        let mut out = Vec::new();
-        bad.encode(&mut out, seed(FileKind::History), OFFSET, &body);
-        BlockHeader::check_crc(&out, seed(FileKind::History), OFFSET).unwrap();
-        let error = BlockHeader::decode(&out, FileKind::History).unwrap_err();
-        assert_eq!(error.field, field, "{error}");
-    }
-}
-
-/// Runs everything that reads a body, for the sake of not panicking.
-fn read_body(bytes: &[u8], kind: FileKind) -> Result<(), DecodeError> {
-    let body = Body::parse(bytes, kind)?;
-    for key in [&b""[..], b"\x01/a", b"\x01/aa", b"\x01/ab", b"\xff"] {
-        for at in [0, 5, 6, 41, u64::MAX] {
-            let _ = body.find(key, at);
-            let _ = body.seek(key, at);
-        }
-    }
-    for run in 0..body.run_count().min(50) {
-        let _ = body.run(run).map(Iterator::count);
-    }
-    let _ = body.run_of(usize::MAX);
-    body.check(5, |_, _| ())
-}
-
-#[test]
-fn no_damage_to_a_body_panics_even_under_a_good_checksum() {
-    let good = body().body;
-    for kind in [FileKind::History, FileKind::L0] {
-        for at in 0..good.len() {
-            for value in 0..=255 {
-                let mut bad = good.clone();
-                bad[at] = value;
-                let _ = read_body(&bad, kind);
-            }
-        }
-        for cut in 0..good.len() {
-            let _ = read_body(&good[..cut], kind);
-        }
-    }
-    read_body(&good, FileKind::History).unwrap();
-    let mut random = 1_u64;
-    for _ in 0..20_000 {
-        let noise: Vec<u8> = (0..40)
-            .map(|_| {
-                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                // Small numbers are the more interesting lengths.
-                random.to_be_bytes()[0] >> (random % 7)
-            })
-            .collect();
-        let _ = read_body(&noise, FileKind::History);
-    }
-}
-
-#[test]
-fn bodies_that_lie_are_found_by_the_check() {
-    let of = |key, revision| EntryRef { key, revision, ..EntryRef::default() };
-    for (entries, field) in [
-        // Keys that do not ascend.
-        (vec![of(b"b", 1), of(b"a", 1)], "suffix"),
-        // More entries than there are.
-        (vec![of(b"a", 1)], "entry_count"),
-    ] {
-        let mut builder = BodyBuilder::new(FileKind::L0);
-        for entry in &entries {
-            builder.push(entry);
-        }
-        let raw = builder.finish();
-        let body = Body::parse(&raw.body, FileKind::L0).unwrap();
-        let error = body.check(2, |_, _| ()).unwrap_err();
-        assert_eq!(error.field, field, "{error}");
     }
 }
 

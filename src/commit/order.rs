@@ -158,6 +158,7 @@ impl Chain {
         drop(claim);
         self.apply(last, Link { node, opens_generation: false }, guard);
         self.advance(node, guard);
+        generation.note(node);
         Ok(Ordered { position: node.position(), changed: node.takes_revision() })
     }
 

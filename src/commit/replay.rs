@@ -65,6 +65,7 @@ impl Chain {
         }
         self.apply(last, Link { node, opens_generation: false }, &guard);
         self.advance(node, &guard);
+        node.generation().note(node);
         self.publish_replayed(node, &guard);
         Ok(())
     }

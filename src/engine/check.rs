@@ -20,9 +20,6 @@ use crate::wal::{self, WalContext};
 
 use super::log::transaction_of_events;
 
-/// How often the check starts again when a live writer has moved on.
-const ATTEMPTS: u32 = 8;
-
 /// What a check came to.
 #[derive(Debug, Default)]
 #[non_exhaustive]
@@ -69,29 +66,20 @@ pub fn check(
 ) -> Result<CheckReport> {
     let directory = directory.as_ref();
     let manifests = ManifestStore::new(Arc::clone(&options.vfs), directory);
-    let mut attempt = 1;
-    loop {
+    let read = |manifest: &Manifest| {
         let mut report = CheckReport::default();
-        let manifest = match manifests.load().map_err(Error::into_kind) {
-            Ok(Some(manifest)) => manifest,
-            Ok(None) => return Err(ErrorKind::NoStore { path: directory.into() }.into()),
-            Err(kind @ (ErrorKind::NoStore { .. } | ErrorKind::NotAStore { .. })) => {
-                return Err(kind.into());
-            }
-            Err(kind) => {
-                report.note(kind.into());
-                return Ok(report);
-            }
-        };
-        Check::new(directory, options, &manifest, &mut report, progress).run();
-        // A live writer drops files that a newer manifest does not list. What is missing or moved
-        // under our hands is then no damage: look again.
-        let sound = report.damage.is_empty() && report.unchecked.is_empty();
-        let moved = || manifests.load().ok().flatten().is_some_and(|now| now != manifest);
-        if sound || attempt == ATTEMPTS || !moved() {
-            return Ok(report);
+        Check::new(directory, options, manifest, &mut report, progress).run();
+        report
+    };
+    let sound = |report: &CheckReport| report.damage.is_empty() && report.unchecked.is_empty();
+    match manifests.read_store(read, sound).map_err(Error::into_kind) {
+        Ok(report) => Ok(report),
+        Err(kind @ (ErrorKind::NoStore { .. } | ErrorKind::NotAStore { .. })) => Err(kind.into()),
+        Err(kind) => {
+            let mut report = CheckReport::default();
+            report.note(kind.into());
+            Ok(report)
         }
-        attempt += 1;
     }
 }
 
@@ -158,23 +146,21 @@ impl<'a> Check<'a> {
             store: self.manifest.store,
             wal_bytes: self.options.wal_bytes,
         };
-        let mut damage = Vec::new();
-        let checked =
+        let damage = &mut self.report.damage;
+        let verified =
             wal::inspect::verify(&context, self.manifest, &mut |found| damage.push(found));
-        self.report.damage.append(&mut damage);
-        if let Err(error) = checked {
-            self.report.note(error);
-        }
-        let recovered =
-            wal::recover(&context, self.manifest, wal::Mode::ReadOnly, &mut |_, _| Ok(()));
-        // What keeps it from being read has been noted above.
-        if let Ok(recovered) = recovered {
-            self.report.revision = recovered.last_revision.max(self.manifest.flushed_revision);
-            self.floor();
-            self.report.torn = recovered.torn.as_ref().map(|tail| TornTail {
-                file: self.path(FileKind::Wal, tail.file),
-                offset: tail.end,
-            });
+        match verified {
+            Ok(Some(found)) => {
+                self.report.revision = found.last_revision.max(self.manifest.flushed_revision);
+                self.floor();
+                self.report.torn = found.torn.map(|tail| TornTail {
+                    file: self.path(FileKind::Wal, tail.file),
+                    offset: tail.end,
+                });
+            }
+            // What keeps the log from being read is among the damage.
+            Ok(None) => {}
+            Err(error) => self.report.note(error),
         }
         let bytes = self.manifest.wal.iter().map(|file| file.end.unwrap_or(file.file_bytes)).sum();
         self.advance(self.manifest.wal.len() as u64, bytes);

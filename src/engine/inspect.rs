@@ -4,52 +4,85 @@
 //! like everything else that is read from a file; damage in a WAL file is handed out as a piece of
 //! it, anywhere else it ends the walk.
 
-use std::path::{Path, PathBuf};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
 
-use annals_format::name::{CURRENT, FileName};
+use annals_format::name::{FileName, SEGMENT_DIR, WAL_DIR};
 use annals_format::segment::Footer;
 use annals_format::{FileKind, FileMeta, Manifest};
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::manifest::ManifestStore;
 use crate::options::Options;
 use crate::segment::{Segment, SegmentContext};
 use crate::sync::Arc;
-use crate::vfs::Access;
+use crate::vfs::{Access, File};
 use crate::wal::WalContext;
 
 pub use crate::segment::{BlockInfo, PageInfo};
 pub use crate::wal::{Location, WalPart};
 pub use annals_format::entry::EntryRef;
 
-/// The files of a store, as its manifest in force lists them.
+/// The files of a store, as its manifest in force lists them. All are open, so that a live writer
+/// may fold and remove them: what was there at one moment can be looked into for as long as this
+/// lives.
 #[derive(Debug)]
 pub struct StoreFiles {
-    directory: PathBuf,
     manifest: Manifest,
-    segments: SegmentContext,
     wal: WalContext,
+    /// What lay in the directories, and its length.
+    names: BTreeMap<FileName, u64>,
+    /// `None` for one that was removed before it was opened.
+    logs: BTreeMap<u64, Result<Option<Arc<dyn File>>>>,
+    /// As the manifest lists them.
+    segments: Vec<Result<Arc<Segment>>>,
 }
 
 impl StoreFiles {
-    /// Reads the manifest of the store in `directory`.
+    /// Reads the manifest of the store in `directory`, and opens its files. One that cannot be opened
+    /// is an error only when it is asked for.
     ///
     /// # Errors
-    /// [`ErrorKind::NoStore`], [`ErrorKind::NotAStore`], [`ErrorKind::Corrupt`].
+    /// [`ErrorKind::NoStore`](crate::ErrorKind::NoStore),
+    /// [`ErrorKind::NotAStore`](crate::ErrorKind::NotAStore),
+    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt),
+    /// [`ErrorKind::Io`](crate::ErrorKind::Io).
     pub fn open(directory: impl AsRef<Path>, options: &Options) -> Result<Self> {
-        let directory = directory.as_ref().to_path_buf();
-        let manifest = ManifestStore::new(Arc::clone(&options.vfs), &directory).load()?;
-        let Some(manifest) = manifest else {
-            return Err(ErrorKind::NoStore { path: directory }.into());
-        };
-        let segments = SegmentContext::new(&directory, manifest.store, options);
+        let directory = directory.as_ref();
+        let manifests = ManifestStore::new(Arc::clone(&options.vfs), directory);
+        let read = |manifest: &Manifest| Self::of(directory, options, manifest.clone());
+        manifests.read_store(read, |files| files.as_ref().is_ok_and(Self::are_whole))?
+    }
+
+    fn of(directory: &Path, options: &Options, manifest: Manifest) -> Result<Self> {
         let wal = WalContext {
             vfs: Arc::clone(&options.vfs),
-            dir: directory.clone(),
+            dir: directory.to_path_buf(),
             store: manifest.store,
             wal_bytes: options.wal_bytes,
         };
-        Ok(Self { directory, manifest, segments, wal })
+        let context = SegmentContext::new(directory, manifest.store, options);
+        let open = |meta| Segment::open(&context, meta).map(Arc::new);
+        let segments = manifest.files.iter().map(open).collect();
+        let names = names(&wal)?;
+        let mut logs = BTreeMap::new();
+        let named = names.keys().filter(|name| name.kind == FileKind::Wal);
+        for number in named.map(|name| name.number).chain(manifest.wal.iter().map(|f| f.number)) {
+            let path = directory.join(FileName::new(FileKind::Wal, number).to_string());
+            let opened = match wal.vfs.open(&path, Access::Read) {
+                Ok(file) => Ok(Some(file)),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+                Err(error) => Err(Error::io("open", path, error)),
+            };
+            logs.insert(number, opened);
+        }
+        Ok(Self { manifest, wal, names, logs, segments })
+    }
+
+    fn are_whole(&self) -> bool {
+        let is_open = |log: &Result<Option<_>>| matches!(log, Ok(Some(_)));
+        self.segments.iter().all(Result::is_ok) && self.logs.values().all(is_open)
     }
 
     /// The manifest in force.
@@ -58,45 +91,15 @@ impl StoreFiles {
     }
 
     /// The length of a file of the store; `None` if there is no such file.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Io`].
-    pub fn file_bytes(&self, name: FileName) -> Result<Option<u64>> {
-        let path = self.directory.join(name.to_string());
-        match self.wal.vfs.open(&path, Access::Read) {
-            Ok(file) => {
-                let bytes = file.len().map_err(|e| Error::io("read length of", &path, e))?;
-                Ok(Some(bytes))
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(Error::io("open", &path, error)),
-        }
+    pub fn file_bytes(&self, name: FileName) -> Option<u64> {
+        self.names.get(&name).copied()
     }
 
     /// The names of the store's files that exist, in order.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Io`].
-    pub fn names(&self) -> Result<Vec<FileName>> {
-        let mut names = Vec::new();
-        if self.file_bytes(FileName::new(FileKind::Current, 0))?.is_some() {
-            names.push(FileName::new(FileKind::Current, 0));
-        }
-        for directory in ["", annals_format::name::WAL_DIR, annals_format::name::SEGMENT_DIR] {
-            let path = self.directory.join(directory);
-            let entries = self.wal.vfs.list(&path).map_err(|e| Error::io("list", &path, e))?;
-            let mut found: Vec<FileName> = entries
-                .iter()
-                .filter(|entry| !entry.is_dir && entry.name != CURRENT)
-                .filter_map(|entry| {
-                    let slash = if directory.is_empty() { "" } else { "/" };
-                    FileName::parse(&format!("{directory}{slash}{}", entry.name))
-                })
-                .collect();
-            found.sort_unstable();
-            names.extend(found);
-        }
-        Ok(names)
+    pub fn names(&self) -> impl Iterator<Item = FileName> {
+        let is_gone = |number| matches!(self.logs.get(&number), Some(Ok(None)));
+        let names = self.names.keys().copied();
+        names.filter(move |name| name.kind != FileKind::Wal || !is_gone(name.number))
     }
 
     /// Walks over the whole of a WAL file: offset, length and what is there. A frame comes before
@@ -111,20 +114,44 @@ impl StoreFiles {
         each: &mut dyn FnMut(u64, u64, &WalPart<'_>) -> Result<()>,
     ) -> Result<()> {
         let name = FileName::new(FileKind::Wal, number);
-        let Some(bytes) = self.file_bytes(name)? else {
-            let path = self.directory.join(name.to_string());
-            return Err(Error::io("open", path, std::io::ErrorKind::NotFound.into()));
+        let log = self.logs.get(&number).cloned().transpose()?.flatten();
+        let (Some(log), Some(bytes)) = (log, self.file_bytes(name)) else {
+            let path = self.wal.dir.join(name.to_string());
+            return Err(Error::io("open", path, io::ErrorKind::NotFound.into()));
         };
-        crate::wal::inspect::walk(&self.wal, number, bytes, each)
+        crate::wal::inspect::walk(&self.wal, log, number, bytes, each)
     }
 
-    /// Opens a segment file that the manifest lists.
+    /// A segment file that the manifest lists.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`] if its length is not what the manifest says, [`ErrorKind::Io`].
+    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if it is not there, or its length is not
+    /// what the manifest says; [`ErrorKind::Io`](crate::ErrorKind::Io).
     pub fn segment(&self, meta: &FileMeta) -> Result<SegmentFile> {
-        Ok(SegmentFile(Arc::new(Segment::open(&self.segments, meta)?)))
+        let mut listed = self.manifest.files.iter().zip(&self.segments);
+        match listed.find(|(file, _)| *file == meta) {
+            Some((_, opened)) => opened.clone().map(SegmentFile),
+            None => Err(Error::invalid("the manifest lists no such segment file")),
+        }
     }
+}
+
+/// The names of a store's files, and their lengths.
+fn names(store: &WalContext) -> Result<BTreeMap<FileName, u64>> {
+    let mut names = BTreeMap::new();
+    for (directory, slash) in [("", ""), (WAL_DIR, "/"), (SEGMENT_DIR, "/")] {
+        let path = store.dir.join(directory);
+        let entries = match store.vfs.list(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            entries => entries.map_err(|error| Error::io("list", &path, error))?,
+        };
+        for entry in entries.iter().filter(|entry| !entry.is_dir) {
+            if let Some(name) = FileName::parse(&format!("{directory}{slash}{}", entry.name)) {
+                names.insert(name, entry.bytes);
+            }
+        }
+    }
+    Ok(names)
 }
 
 /// A segment file.

@@ -10,7 +10,7 @@ use annals_format::events::{self, EventKind};
 use bytes::Bytes;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::index::{FrameCursor, FrameRef, Generation};
+use crate::index::{FrameCursor, FrameRef};
 use crate::reclaim::fold::{SPACE_USER, is_system};
 use crate::segment::Cursor;
 use crate::sync::Arc;
@@ -68,7 +68,7 @@ impl Log {
             seq,
             files: files.cloned().collect(),
             cursor: None,
-            generations: generations.map(Generation::frames).collect(),
+            generations: generations.map(|g| g.frames_before(from)).collect(),
             done: from > upto,
             _pin: pin,
         }

@@ -98,10 +98,10 @@ impl Engine {
     ///
     /// # Errors
     /// As [`open_read_only`](Self::open_read_only).
-    pub(crate) fn refreshed(&self) -> Result<Option<Self>> {
+    pub(crate) fn refreshed(&self) -> Result<Option<(Self, OpenReport)>> {
         let core = &self.0.core;
-        let (newer, _) = Self::open_read_only(&core.path, &core.options)?;
-        Ok((newer.0.core.visible().seq > core.visible().seq).then_some(newer))
+        let (newer, report) = Self::open_read_only(&core.path, &core.options)?;
+        Ok((newer.0.core.visible().seq > core.visible().seq).then_some((newer, report)))
     }
 
     /// Closes the store, for all clones: waits until everything is durable, seals the log, and
@@ -112,6 +112,11 @@ impl Engine {
     /// store is closed.
     pub(crate) fn close(&self) -> Result<()> {
         self.0.close()
+    }
+
+    /// The options it was opened with.
+    pub(crate) fn options(&self) -> &Options {
+        &self.0.core.options
     }
 
     /// The directory.

@@ -48,9 +48,6 @@ const WAL_FILES_MAX: usize = 16;
 /// What a crash leaves is a few numbers above.
 const NUMBERS_AVOIDED: u64 = 1 << 32;
 
-/// How often a reader begins anew when a live writer has changed the files under it.
-const ATTEMPTS: usize = 16;
-
 /// Opens a store for writing, or makes one.
 pub(super) fn open(path: &Path, options: &Options) -> Result<(Arc<Core>, OpenReport)> {
     options.validate()?;
@@ -82,24 +79,8 @@ pub(super) fn open(path: &Path, options: &Options) -> Result<(Arc<Core>, OpenRep
 pub(super) fn open_read_only(path: &Path, options: &Options) -> Result<(Arc<Core>, OpenReport)> {
     options.validate()?;
     let store = ManifestStore::new(Arc::clone(&options.vfs), path);
-    let load = || -> Result<Manifest> {
-        let loaded = store.load()?;
-        loaded.ok_or_else(|| ErrorKind::NoStore { path: path.to_path_buf() }.into())
-    };
-    let mut manifest: Manifest = load()?;
-    for _ in 0..ATTEMPTS {
-        let failure = match try_read_only(path, options, &store, manifest.clone()) {
-            Ok(opened) => return Ok(opened),
-            Err(failure) => failure,
-        };
-        // The files may have gone because another manifest is in force by now.
-        let again = load()?;
-        if again.number == manifest.number {
-            return Err(failure);
-        }
-        manifest = again;
-    }
-    Err(Error::invalid("the store changes faster than it can be opened for reading"))
+    let read = |manifest: &Manifest| try_read_only(path, options, &store, manifest.clone());
+    store.read_store(read, Result::is_ok)?
 }
 
 fn try_read_only(

@@ -19,8 +19,7 @@
 //! 2. Slots are never freed, so a scan needs no protection. The table grows by whole chunks, and
 //!    only to the largest number of pins ever held at once.
 
-use std::sync::OnceLock;
-
+use crate::sync::plain::OnceLock;
 use crate::sync::{Arc, AtomicU64, Ordering, fence};
 
 /// Slots that are added at a time.

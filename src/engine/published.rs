@@ -12,9 +12,8 @@
 
 use std::fmt;
 
-use crossbeam_epoch::{Atomic, Guard, Owned, Shared};
-
 use crate::sync::Ordering;
+use crate::sync::epoch::{Atomic, Guard, Owned, Shared};
 
 /// See the module.
 pub(super) struct Published<T> {
@@ -74,7 +73,7 @@ impl<T> fmt::Debug for Published<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sync::Arc;
+    use crate::sync::{Arc, epoch};
 
     #[test]
     fn updates_of_many_threads_are_all_kept_and_nothing_leaks() {
@@ -84,7 +83,7 @@ mod tests {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for _ in 0..1_000 {
-                        let guard = crossbeam_epoch::pin();
+                        let guard = epoch::pin();
                         let before = published.load(&guard).0;
                         assert!(published.update(&guard, |(n, w)| Some((n + 1, w.clone()))));
                         assert!(published.load(&guard).0 > before);
@@ -92,7 +91,7 @@ mod tests {
                 });
             }
         });
-        let guard = crossbeam_epoch::pin();
+        let guard = epoch::pin();
         assert_eq!(published.load(&guard).0, 4_000);
         assert!(!published.update(&guard, |_| None));
         drop(guard);
@@ -101,7 +100,7 @@ mod tests {
             if Arc::strong_count(&witness) == 1 {
                 return;
             }
-            crossbeam_epoch::pin().flush();
+            epoch::pin().flush();
         }
         panic!("replaced values are not destroyed");
     }

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use super::arena::{Arena, CHUNK_BYTES};
 use super::hash::{KeyHash, Table};
 use super::key::KeyNode;
+use super::marks::Marks;
 use super::node::{FrameCursor, Node, NodeParts, Position};
 use super::ordered::{HEIGHT_MAX, KeyCursor, Ordered};
 use super::version::{Stub, Version};
@@ -53,6 +54,7 @@ pub(crate) struct Generation {
     root: NonNull<Node>,
     /// The last node, once the next generation is linked. Null before.
     last: AtomicPtr<Node>,
+    marks: Marks,
 }
 
 // SAFETY: the pointers lead into the arena; nodes and versions are `Sync`.
@@ -102,6 +104,7 @@ impl Generation {
             absent,
             root,
             last: AtomicPtr::new(ptr::null_mut()),
+            marks: Marks::new(size.arena_bytes),
         });
         let parts = NodeParts::root(Arc::as_ptr(&generation));
         // SAFETY: the root lies in the arena, is aligned, and nobody else knows it yet.
@@ -160,7 +163,20 @@ impl Generation {
 
     /// A cursor over the transactions in chain order, before the first.
     pub(crate) fn frames(self: &Arc<Self>) -> FrameCursor {
-        FrameCursor::new(Arc::clone(self))
+        FrameCursor::new(Arc::clone(self), self.root())
+    }
+
+    /// A cursor as [`frames`](Self::frames) gives, not far before the first transaction with a
+    /// revision of at least `revision`.
+    pub(crate) fn frames_before(self: &Arc<Self>, revision: u64) -> FrameCursor {
+        // SAFETY: null, or a node of this generation.
+        let node = unsafe { self.marks.before(revision).as_ref() };
+        FrameCursor::new(Arc::clone(self), node.unwrap_or_else(|| self.root()))
+    }
+
+    /// Notes a node of this generation that was linked, so that the log finds it.
+    pub(crate) fn note(&self, node: &Node) {
+        self.marks.note(node.order().saturating_sub(self.root().order()), node);
     }
 
     /// The position the generation begins after.

@@ -34,6 +34,7 @@ mod arena;
 mod generation;
 mod hash;
 mod key;
+mod marks;
 mod node;
 mod ordered;
 mod version;

@@ -305,8 +305,8 @@ unsafe impl Send for FrameCursor {}
 unsafe impl Sync for FrameCursor {}
 
 impl FrameCursor {
-    pub(super) fn new(generation: Arc<Generation>) -> Self {
-        let node = ptr::from_ref(generation.root());
+    /// A cursor after `node`, which is one of the generation's.
+    pub(super) fn new(generation: Arc<Generation>, node: *const Node) -> Self {
         Self { _generation: generation, node }
     }
 

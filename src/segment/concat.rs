@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use annals_format::entry::EntryRef;
 
+use super::blocks::Caching;
 use super::cursor::Cursor;
 use super::merge::EntryCursor;
 #[cfg(test)]
 use super::reader::Entry;
-use super::reader::{Caching, Segment};
+use super::reader::Segment;
 use crate::error::Result;
 
 /// Walks segments of one kind that are sorted by key and do not overlap; only the one it is in is

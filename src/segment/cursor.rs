@@ -8,8 +8,10 @@ use annals_format::entry::{EntryRef, Item, Neighbour};
 use annals_format::page::Handle;
 use bytes::Bytes;
 
+use super::blocks::{Caching, LastBase};
 use super::merge::EntryCursor;
-use super::reader::{Caching, LastBase, Opened, Segment};
+use super::opened::Opened;
+use super::reader::Segment;
 #[cfg(test)]
 use super::reader::{Entry, Version};
 use super::tree::Path;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use annals_format::block::{BlockHeader, Encoding};
 use annals_format::page::Handle;
 
-use super::reader::{Caching, Segment};
+use super::blocks::Caching;
+use super::reader::Segment;
 use super::tree::Path;
 use crate::error::Result;
 

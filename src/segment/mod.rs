@@ -15,6 +15,8 @@
 //! 5. A writer holds one block, the index and eight bytes a key in memory (HISTORY also the blocks
 //!    its dictionary is trained on); never the file.
 
+mod bits;
+mod blocks;
 mod cache;
 mod compress;
 mod concat;
@@ -22,6 +24,7 @@ mod context;
 mod cursor;
 mod inspect;
 mod merge;
+mod opened;
 mod reader;
 mod train;
 mod tree;

@@ -5,7 +5,7 @@
 use annals_format::checksum::FileSeed;
 use annals_format::page::{Handle, LEVELS_MAX, PageBuilder, Separator};
 
-use super::reader::Opened;
+use super::opened::Opened;
 use crate::error::Result;
 
 /// A finished tree.

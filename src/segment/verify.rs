@@ -23,7 +23,9 @@ use annals_format::page::{Handle, PAGE_HEADER_BYTES, Page, Separator};
 use annals_format::segment::HEADER_BYTES;
 use annals_format::{FileKind, FileMeta};
 
-use super::reader::{Caching, LastBase, Opened, Segment};
+use super::blocks::{Caching, LastBase};
+use super::opened::Opened;
+use super::reader::Segment;
 use crate::error::{Corruption, Error, ErrorKind, Result};
 
 /// Bytes read at a time for the content hash.

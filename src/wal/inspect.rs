@@ -3,6 +3,8 @@
 //! [`walk`] is for people (`annals dump`, `inspect`) and for `repair`, which takes the frames it
 //! can still get; [`verify`] checks the whole log and reports everything that is wrong.
 
+use std::sync::Arc;
+
 use annals_format::batch::BatchHeader;
 use annals_format::seal::Seal;
 use annals_format::sector::{PAGE_BYTES, SECTOR_BYTES, Sector};
@@ -10,9 +12,9 @@ use annals_format::wal_file::WalFileHeader;
 use annals_format::{Frame, Manifest, WalFile};
 
 use super::reader::{Found, WalScan};
-use super::{Location, Mode, WalContext, recovery};
+use super::{Location, Mode, Recovered, WalContext, recovery};
 use crate::error::{Corruption, Error, ErrorKind, Result};
-use crate::vfs::Access;
+use crate::vfs::{Access, File};
 
 /// A piece of a WAL file.
 #[derive(Debug, Clone, PartialEq)]
@@ -40,17 +42,18 @@ pub enum WalPart<'a> {
 }
 
 /// Reads file `number` up to `limit` bytes and hands over every piece with its offset and length.
-/// After damage the walk goes on at the next batch that can be read.
+/// After damage the walk goes on at the next batch that can be read. A live writer may be at work.
 ///
 /// # Errors
 /// The system refused to read, or what `on_part` answers. Damage is a piece, not an error.
 pub(crate) fn walk(
     context: &WalContext,
+    file: Arc<dyn File>,
     number: u64,
     limit: u64,
     on_part: &mut dyn FnMut(u64, u64, &WalPart<'_>) -> Result<()>,
 ) -> Result<()> {
-    let mut scan = WalScan::open(context, number, limit, false)?;
+    let mut scan = WalScan::over(context, file, number, limit, true);
     let mut header_seen = false;
     loop {
         let start = scan.offset();
@@ -98,7 +101,9 @@ fn unwritten(
 }
 
 /// Checks the whole log: every byte of every file, the row of the files, the spare. Writes
-/// nothing. The store should not be open for writing meanwhile.
+/// nothing. Answers the log as it was found; `None` if damage keeps it from being read.
+///
+/// Beside a live writer, what is missing may be gone because another manifest is in force by now.
 ///
 /// # Errors
 /// The system refused to read. Damage is reported, not returned.
@@ -106,16 +111,19 @@ pub(crate) fn verify(
     context: &WalContext,
     manifest: &Manifest,
     report: &mut dyn FnMut(Corruption),
-) -> Result<()> {
+) -> Result<Option<Recovered>> {
     let mut first = None;
     let found = recovery::recover(context, manifest, Mode::ReadOnly, &mut |_, _| Ok(()));
-    let files: Vec<WalFile> = match found {
-        Ok(recovered) => recovered.files.iter().map(|log| log.file).collect(),
+    let (found, files) = match found {
+        Ok(found) => {
+            let files = found.files.iter().map(|log| log.file).collect();
+            (Some(found), files)
+        }
         Err(error) => {
             let damage = damage_of(error)?;
             report(damage.clone());
             first = Some(damage);
-            manifest.wal.clone()
+            (None, manifest.wal.clone())
         }
     };
     // After a first pass without damage only what it does not look at is left to be read.
@@ -130,7 +138,7 @@ pub(crate) fn verify(
         let recorded_end = listed.and_then(|listed| listed.end);
         verify_file(context, file, recorded_end, again, &mut report_new)?;
     }
-    Ok(())
+    Ok(found)
 }
 
 fn verify_file(
@@ -148,7 +156,7 @@ fn verify_file(
     let length = opened.len().map_err(|error| Error::io("read length of", &path, error))?;
     let limit = recorded_end.unwrap_or(length).min(length);
     if again {
-        walk(context, file.number, limit, &mut |_, _, part| {
+        walk(context, Arc::clone(&opened), file.number, limit, &mut |_, _, part| {
             if let WalPart::Damage(damage) = part {
                 report(damage.clone());
             }
@@ -156,7 +164,7 @@ fn verify_file(
         })?;
     }
     // Behind a recorded end lies what recovery dropped and had no time to cut: torn, or nothing.
-    let mut scan = WalScan::open(context, file.number, length, false)?;
+    let mut scan = WalScan::over(context, opened, file.number, length, true);
     let mut offset = limit;
     while offset < length {
         if let Sector::Rotten { .. } = scan.sector(offset)? {

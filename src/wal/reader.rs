@@ -82,14 +82,23 @@ impl WalScan {
     /// to it.
     pub(crate) fn open(context: &WalContext, number: u64, limit: u64, live: bool) -> Result<Self> {
         let path = context.path(number);
-        let file = context
-            .vfs
-            .open(&path, Access::Read)
-            .map_err(|error| Error::io("open", &path, error))?;
+        let file = context.vfs.open(&path, Access::Read);
+        let file = file.map_err(|error| Error::io("open", &path, error))?;
+        Ok(Self::over(context, file, number, limit, live))
+    }
+
+    /// As [`open`](Self::open), of a file that is open.
+    pub(crate) fn over(
+        context: &WalContext,
+        file: Arc<dyn File>,
+        number: u64,
+        limit: u64,
+        live: bool,
+    ) -> Self {
         let place = Place::start_of(context.store, FileKind::Wal, number);
-        Ok(Self {
+        Self {
             window: Window::new(file, FileSeed::new(&place), limit, live),
-            path,
+            path: context.path(number),
             place,
             binding: Binding::new(&context.store),
             limit,
@@ -101,7 +110,7 @@ impl WalScan {
             last_seq: None,
             last_revision: None,
             body: Vec::new(),
-        })
+        }
     }
 
     /// The log so far, which the first frame of this file has to continue.
@@ -125,9 +134,9 @@ impl WalScan {
         &self.window.file
     }
 
-    /// Looks at one sector, wherever the scan stands.
+    /// Looks at one sector, where nobody is writing, wherever the scan stands.
     pub(crate) fn sector(&mut self, offset: u64) -> Result<Sector<'_>> {
-        self.window.sector(&self.path, offset)
+        self.window.settled_sector(&self.path, offset)
     }
 
     /// Its path.
@@ -169,7 +178,7 @@ impl WalScan {
         while offset < self.limit {
             if offset.is_multiple_of(PAGE_BYTES as u64)
                 && let Sector::Written { first: true, data } =
-                    self.window.sector(&self.path, offset)?
+                    self.window.settled_sector(&self.path, offset)?
                 && let Ok((header, _)) = BatchHeader::decode(data, &self.place.at(offset))
             {
                 self.offset = offset;

@@ -1,5 +1,6 @@
 //! Sectors of a WAL file, read in large pieces and judged one by one.
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -33,17 +34,22 @@ impl Window {
         self.bytes.clear();
     }
 
-    /// The sector at `offset`, a multiple of its size. One that the file ends in counts as rot.
+    /// The sector at `offset`, a multiple of its size. One that the file ends in counts as rot. One
+    /// that a live writer may have been half way through is read again.
     pub(super) fn sector(&mut self, path: &Path, offset: u64) -> Result<Sector<'_>> {
+        if self.live && matches!(self.settled_sector(path, offset)?, Sector::Rotten { .. }) {
+            self.forget();
+        }
+        self.settled_sector(path, offset)
+    }
+
+    /// The sector at `offset`, where nobody is writing.
+    pub(super) fn settled_sector(&mut self, path: &Path, offset: u64) -> Result<Sector<'_>> {
         let end = offset + SECTOR_BYTES as u64;
         if end > self.limit {
             return Ok(Sector::Rotten { expected: 0, found: 0 });
         }
         if offset < self.start || end > self.start + self.bytes.len() as u64 {
-            self.fill(path, offset)?;
-        }
-        if self.live && matches!(self.read(offset), Sector::Rotten { .. }) {
-            // It may have been half written when it was read.
             self.fill(path, offset)?;
         }
         Ok(self.read(offset))
@@ -59,9 +65,14 @@ impl Window {
 
     fn fill(&mut self, path: &Path, offset: u64) -> Result<()> {
         let left = usize::try_from(self.limit - offset).unwrap_or(usize::MAX);
+        self.bytes.clear();
         self.bytes.resize(left.min(WINDOW_BYTES), 0);
         self.start = offset;
-        let file = &*self.file;
-        file.read_exact_at(&mut self.bytes, offset).map_err(|error| Error::io("read", path, error))
+        match self.file.read_exact_at(&mut self.bytes, offset) {
+            // A writer that closes or opens the store cuts what lies behind the end of the log. What
+            // it cuts was never written, or never taken for written: zeros tell the same.
+            Err(error) if self.live && error.kind() == io::ErrorKind::UnexpectedEof => Ok(()),
+            read => read.map_err(|error| Error::io("read", path, error)),
+        }
     }
 }

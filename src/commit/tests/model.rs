@@ -100,7 +100,9 @@ fn a_change_in_a_range_conflicts() {
 #[test]
 fn a_plan_that_read_the_past_conflicts_with_a_compaction_above_it_only() {
     let store = Fixture::small();
-    (0..8).for_each(|n| drop(store.order(&plan([put("a", n.to_string())]))));
+    for n in 0..8 {
+        store.order(&plan([put("a", n.to_string())]));
+    }
     let past = |key| {
         let mut plan = plan([put(key, "1")]);
         plan.reads.oldest_read = Some(4);

@@ -250,3 +250,46 @@ fn a_large_transaction_does_not_starve() {
         });
     }
 }
+
+#[test]
+fn the_log_is_found_from_any_revision_in_a_few_steps() {
+    const THREADS: u64 = 3;
+    const EACH: u64 = 2_000;
+    let store = Fixture::new(GenerationSize { arena_bytes: 1 << 19, keys: 1_000 });
+    thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let store = &store;
+            scope.spawn(move || {
+                for n in 0..EACH {
+                    store.order(&plan([put(format!("{thread}"), n.to_be_bytes())]));
+                }
+            });
+        }
+    });
+    let upto = store.chain.applied().seq;
+    let generations = lock(&store.world.generations).clone();
+    assert!(generations.len() > 2);
+    let mut found = 0;
+    for revision in (2..=1 + THREADS * EACH).step_by(7) {
+        for generation in &generations {
+            if generation.last().is_some_and(|last| last.revision < revision)
+                || generation.first().revision >= revision
+            {
+                continue;
+            }
+            let mut cursor = generation.frames_before(revision);
+            let mut steps = 0;
+            loop {
+                steps += 1;
+                let frame = cursor.next(upto).expect("the frame");
+                if frame.position().revision >= revision {
+                    assert_eq!(frame.position().revision, revision, "nothing is skipped");
+                    break;
+                }
+            }
+            assert!(steps <= 300, "{steps} steps to revision {revision}");
+            found += 1;
+        }
+    }
+    assert_eq!(found, (THREADS * EACH).div_ceil(7), "each is in one generation");
+}

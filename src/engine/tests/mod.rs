@@ -145,7 +145,8 @@ fn a_second_writer_is_refused_and_a_reader_is_not() {
     assert_eq!(reader.latest().unwrap().get(&user("a")).unwrap().unwrap().value, "1");
     assert!(reader.refreshed().unwrap().is_none());
     commit(&engine, vec![put(user("a"), "2")]).unwrap();
-    let reader = reader.refreshed().unwrap().expect("news");
+    let (reader, again) = reader.refreshed().unwrap().expect("news");
+    assert_eq!(again.revision, report.revision + 1, "the report is of this opening");
     assert_eq!(reader.latest().unwrap().get(&user("a")).unwrap().unwrap().value, "2");
     let refused = commit(&reader, vec![put(user("a"), "3")]).unwrap_err();
     assert!(matches!(refused.kind(), crate::ErrorKind::ReadOnly), "{refused}");

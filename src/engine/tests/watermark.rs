@@ -10,7 +10,7 @@ use crate::index::Stub;
 use crate::manifest::ManifestStore;
 use crate::options::Durability;
 use crate::sync::epoch;
-use crate::vfs::{CrashMode, MemoryVfs, Vfs};
+use crate::vfs::{CrashMode, Fault, FaultVfs, MemoryVfs, Operation, Vfs};
 
 /// Nothing is older than memory.
 struct Nothing;
@@ -58,6 +58,29 @@ fn a_buffered_compaction_is_in_no_manifest_before_it_is_durable() {
     engine.reorganise().unwrap();
     assert_eq!(check_crashed(&disk, "at the end"), (revision, revision));
     assert!(engine.stats().dropped_files > 0, "what was compacted went");
+}
+
+#[test]
+fn after_the_log_has_failed_only_what_is_durable_counts_compactions_too() {
+    let (disk, below) = memory();
+    let faulty = FaultVfs::new(below);
+    let vfs: Arc<dyn Vfs> = Arc::new(faulty.clone());
+    let engine = open(&tiny(&vfs).durability(Durability::Buffered)).unwrap();
+    write(&engine, 20, "old");
+    engine.flush().unwrap();
+    let durable = engine.revision();
+    write(&engine, 5, "never durable");
+    compact(&engine, durable + 3).unwrap();
+    assert_eq!((engine.revision(), engine.compacted_revision()), (durable + 5, durable + 3));
+    faulty.fail(Some(Operation::Sync), faulty.op_count_of(Operation::Sync), Fault::Io, true);
+    let error = engine.flush().unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::OutcomeUnknown { .. }), "{error}");
+    assert_eq!((engine.revision(), engine.compacted_revision()), (durable, 0));
+    // What is shown can be read, and is what a crash leaves.
+    assert_eq!(engine.view(2).unwrap().get(&user("k0")).unwrap().unwrap().value, "old");
+    assert_eq!(engine.latest().unwrap().get(&user("k1")).unwrap().unwrap().value, "old");
+    drop(engine);
+    assert_eq!(check_crashed(&disk, "after the failure"), (durable, 0));
 }
 
 #[test]

@@ -102,7 +102,7 @@ impl Store {
     /// As [`Store::open`].
     pub fn open_with(directory: impl AsRef<Path>, options: &Options) -> Result<Self> {
         let (engine, report) = Engine::open(directory.as_ref(), options)?;
-        Self::over(engine, report, options)
+        Self::over(engine, report)
     }
 
     /// Opens the store in `directory` for reading only: nothing is written, and a live writer is
@@ -122,11 +122,12 @@ impl Store {
     /// As [`Store::open_read_only`].
     pub fn open_read_only_with(directory: impl AsRef<Path>, options: &Options) -> Result<Self> {
         let (engine, report) = Engine::open_read_only(directory.as_ref(), options)?;
-        Self::over(engine, report, options)
+        Self::over(engine, report)
     }
 
-    fn over(engine: Engine, report: OpenReport, options: &Options) -> Result<Self> {
+    fn over(engine: Engine, report: OpenReport) -> Result<Self> {
         let leases = lease_table::any(&Newest::of(&engine)?)?;
+        let options = engine.options();
         let shared = Shared {
             report,
             limits: Limits::of(options),
@@ -175,8 +176,8 @@ impl Store {
     ///
     /// As [`Store::open_read_only`].
     pub fn refreshed(&self) -> Result<Option<Self>> {
-        let engine = self.engine.refreshed()?;
-        Ok(engine.map(|engine| Self { engine, shared: Arc::clone(&self.shared) }))
+        let newer = self.engine.refreshed()?;
+        newer.map(|(engine, report)| Self::over(engine, report)).transpose()
     }
 
     /// Makes everything acknowledged so far durable, also what was acknowledged `Buffered`.

@@ -115,8 +115,16 @@ fn a_reader_racing_a_writer_sees_a_prefix_and_no_damage() {
     for (vfs, dir) in [(disk().1, Path::new(DIR)), (on_disk, dir.path())] {
         let mut log = Log::open_in(Arc::clone(&vfs), dir).unwrap();
         std::thread::scope(|scope| {
-            let writer = scope
-                .spawn(move || (0..batches).map(|_| log.append(2, 2000).unwrap()).last().unwrap());
+            let (begun, may_go_on) = std::sync::mpsc::channel();
+            let writer = scope.spawn(move || {
+                let mut last = log.append(2, 2000).unwrap();
+                // On a busy machine the log would be written before the reader begins.
+                may_go_on.recv().unwrap();
+                for _ in 1..batches {
+                    last = log.append(2, 2000).unwrap();
+                }
+                last
+            });
             let mut reads = 0;
             loop {
                 let finished = writer.is_finished();
@@ -131,6 +139,9 @@ fn a_reader_racing_a_writer_sees_a_prefix_and_no_damage() {
                 .unwrap();
                 assert_eq!(seen, all(seen.len() as u64));
                 reads += 1;
+                if reads == 1 {
+                    begun.send(()).unwrap();
+                }
                 if finished {
                     assert_eq!(seen, all(writer.join().unwrap()));
                     break;

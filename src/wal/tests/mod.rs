@@ -17,7 +17,7 @@ use super::inspect::{WalPart, verify, walk};
 use super::*;
 use crate::error::Result;
 use crate::manifest::ManifestStore;
-use crate::vfs::{CrashMode, Fault, FaultVfs, MemoryVfs, Operation};
+use crate::vfs::{Access, CrashMode, Fault, FaultVfs, File, MemoryVfs, Operation};
 
 const STORE: StoreId = StoreId([0x5a; 16]);
 const DIR: &str = "db";

@@ -2,13 +2,17 @@
 
 use super::*;
 
+fn opened(vfs: &Arc<dyn Vfs>) -> Arc<dyn File> {
+    vfs.open(Path::new(&wal_path(1)), Access::Read).unwrap()
+}
+
 #[test]
 fn walking_a_log_names_every_byte() {
     for disk in [closed_store(), killed_store()] {
         let vfs: Arc<dyn Vfs> = Arc::new(disk.clone());
         let length = disk.read(Path::new(&wal_path(1))).unwrap().len() as u64;
         let (mut next, mut frames, mut batches) = (0, 0, 0);
-        walk(&context(&vfs), 1, length, &mut |offset, bytes, part| {
+        walk(&context(&vfs), opened(&vfs), 1, length, &mut |offset, bytes, part| {
             if let WalPart::Frame(..) = part {
                 frames += 1;
                 return Ok(());
@@ -33,7 +37,7 @@ fn walking_steps_over_damage() {
     disk.overwrite(Path::new(&path), &bytes);
     let vfs: Arc<dyn Vfs> = Arc::new(disk);
     let (mut seen, mut damage) = (Vec::new(), Vec::new());
-    walk(&context(&vfs), 1, bytes.len() as u64, &mut |_, _, part| {
+    walk(&context(&vfs), opened(&vfs), 1, bytes.len() as u64, &mut |_, _, part| {
         match part {
             WalPart::Frame(frame, _) => seen.push(frame.seq),
             WalPart::Damage(found) => damage.push(found.offset),

@@ -34,7 +34,7 @@ pub(crate) fn compact(global: &Global, args: &CompactArgs, out: &mut Output) -> 
         eprintln!("annals: nothing was changed; --confirm does it");
         return Err(Failure::Unconfirmed);
     }
-    let before = bytes(&crate::files::open(global)?)?;
+    let before = bytes(&crate::files::open(global)?);
     // No worker: the space is given back by this thread, so that it is known when it is done.
     let options = global.engine_options()?.background(false);
     let store = options.open(global.data()?)?;
@@ -46,7 +46,7 @@ pub(crate) fn compact(global: &Global, args: &CompactArgs, out: &mut Output) -> 
     let closed = store.close();
     done?;
     closed?;
-    let after = bytes(&crate::files::open(global)?)?;
+    let after = bytes(&crate::files::open(global)?);
     out.object(&json!({
         "compacted": args.rev,
         "revision": revision,
@@ -93,7 +93,7 @@ fn plan(global: &Global, rev: u64) -> Outcome<Value> {
         "compacted_now": compacted,
         "revisions": rev - compacted.max(1),
         "keys_at_revision": view.count(..)?,
-        "bytes_now": bytes(&files)?,
+        "bytes_now": bytes(&files),
         "bytes_of_whole_files": sum(&gone),
         "bytes_of_files_in_part": sum(&partly),
         "files_that_go": gone,
@@ -102,10 +102,6 @@ fn plan(global: &Global, rev: u64) -> Outcome<Value> {
 }
 
 /// The bytes of all files of the store.
-fn bytes(files: &StoreFiles) -> Outcome<u64> {
-    let mut bytes = 0;
-    for name in files.names()? {
-        bytes += files.file_bytes(name)?.unwrap_or(0);
-    }
-    Ok(bytes)
+fn bytes(files: &StoreFiles) -> u64 {
+    files.names().filter_map(|name| files.file_bytes(name)).sum()
 }

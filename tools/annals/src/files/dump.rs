@@ -41,8 +41,7 @@ pub(crate) fn dump(global: &Global, args: &DumpArgs, out: &mut Output) -> Outcom
         return out.object(&manifest::whole(files.manifest()));
     }
     if args.wal {
-        let mut names = files.names()?;
-        names.retain(|name| name.kind == FileKind::Wal);
+        let names: Vec<_> = files.names().filter(|name| name.kind == FileKind::Wal).collect();
         return frames::dump(&files, &names, args.values, out);
     }
     let Some(named) = &args.file else {

@@ -32,9 +32,8 @@ fn find(files: &StoreFiles, data: &Path, named: &OsStr) -> Outcome<FileName> {
     let named = Path::new(named);
     let inside = named.strip_prefix(data).unwrap_or(named);
     let inside = inside.to_string_lossy();
-    let names = files.names()?;
-    let found = names.iter().find(|name| name.to_string() == inside || name.base() == inside);
-    found.copied().ok_or_else(|| {
+    let found = files.names().find(|name| name.to_string() == inside || name.base() == inside);
+    found.ok_or_else(|| {
         Failure::NotFound(format!("{}: the store has no such file", named.display()))
     })
 }

@@ -1,0 +1,239 @@
+//! A segment whose ends have been read: its filter, its dictionary and the pages of its index.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use annals_format::checksum::FileSeed;
+use annals_format::dictionary::{DICTIONARY_BYTES_MAX, DICTIONARY_HEADER_BYTES};
+use annals_format::filter::{Filter, hash_key};
+use annals_format::limits::PAGE_BYTES_MAX;
+use annals_format::page::{Handle, Page};
+use annals_format::segment::Footer;
+use annals_format::{DecodeError, FileKind, dictionary};
+use bytes::Bytes;
+
+use super::bits::Bits;
+use super::cache::BlockCache;
+use super::compress::Dictionary;
+use super::context::damaged;
+use crate::error::{Error, Result};
+use crate::sync::plain::OnceLock;
+use crate::vfs::{File, Map};
+
+/// A segment whose ends have been read.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) path: PathBuf,
+    pub(super) file: Arc<dyn File>,
+    pub(super) map: Option<Map>,
+    pub(super) cache: BlockCache,
+    pub(super) seed: FileSeed,
+    pub(super) kind: FileKind,
+    pub(super) number: u64,
+    pub(super) footer: Footer,
+    /// Blocks and pages of the map whose checksum has been compared.
+    pub(super) checked_blocks: Bits,
+    pub(super) checked_pages: Bits,
+    pub(super) filter: OnceLock<Bytes>,
+    pub(super) dictionary: OnceLock<Dictionary>,
+}
+
+impl Opened {
+    pub(super) const fn footer(&self) -> &Footer {
+        &self.footer
+    }
+
+    pub(super) const fn kind(&self) -> FileKind {
+        self.kind
+    }
+
+    pub(super) const fn seed(&self) -> FileSeed {
+        self.seed
+    }
+
+    pub(super) fn damaged(&self, offset: u64, error: &DecodeError) -> Error {
+        damaged(&self.path, offset, error)
+    }
+
+    /// The error for a body that does not decode. A compressed body has no offsets in the file, so
+    /// the block's own offset stands for it.
+    pub(super) fn damaged_body(&self, handle: Handle, error: &DecodeError) -> Error {
+        damaged(&self.path, handle.offset, &DecodeError { offset: 0, ..error.clone() })
+    }
+
+    pub(super) fn read(&self, offset: u64, bytes: usize) -> Result<Vec<u8>> {
+        read(&*self.file, &self.path, offset, bytes)
+    }
+
+    /// Whether the filter lets `key` pass. Reads and checks the filter the first time.
+    ///
+    /// HEAD is asked for keys that it lacks by every create: "this key must not exist". Measured with
+    /// a million keys in one file, all in memory: a key that is there takes as long with the filter as
+    /// without (2.5 us), one that is not takes 0.15 us instead of 2.5 us, and no block is read.
+    pub(super) fn may_contain(&self, key: &[u8]) -> Result<bool> {
+        if self.footer.filter_bytes == 0 {
+            return Ok(true);
+        }
+        let offset = self.footer.filter_offset;
+        let bytes = if let Some(bytes) = self.filter.get() {
+            bytes
+        } else {
+            let bytes = self.part(offset, self.footer.filter_bytes)?;
+            Filter::check_crc(&bytes, self.seed, offset)
+                .map_err(|error| self.damaged(offset, &error))?;
+            self.filter.get_or_init(|| bytes)
+        };
+        let filter = Filter::decode(bytes).map_err(|error| self.damaged(offset, &error))?;
+        Ok(filter.may_contain(hash_key(key)))
+    }
+
+    /// The dictionary, if the file has one. Reads and checks it the first time.
+    pub(super) fn dictionary(&self) -> Result<Option<&Dictionary>> {
+        if self.footer.dictionary_bytes == 0 {
+            return Ok(None);
+        }
+        if let Some(dictionary) = self.dictionary.get() {
+            return Ok(Some(dictionary));
+        }
+        let Some(dictionary) = self.read_dictionary()? else { return Ok(None) };
+        Ok(Some(self.dictionary.get_or_init(|| dictionary)))
+    }
+
+    /// The dictionary as the file has it now.
+    pub(super) fn read_dictionary(&self) -> Result<Option<Dictionary>> {
+        if self.footer.dictionary_bytes == 0 {
+            return Ok(None);
+        }
+        let offset = self.footer.dictionary_offset();
+        let limit = (DICTIONARY_HEADER_BYTES + DICTIONARY_BYTES_MAX) as u64;
+        let bytes = self.footer.dictionary_bytes;
+        let bytes = usize::try_from(bytes).ok().filter(|_| bytes <= limit).ok_or_else(|| {
+            let expected = format!("at most {limit} bytes");
+            self.corrupt(offset, "dictionary", &expected, &bytes.to_string())
+        })?;
+        let bytes = self.read(offset, bytes)?;
+        let content = dictionary::decode(&bytes, self.seed, offset)
+            .map_err(|error| self.damaged(offset, &error))?;
+        Ok(Some(Dictionary::new(content)))
+    }
+
+    pub(super) fn corrupt(
+        &self,
+        offset: u64,
+        structure: &str,
+        expected: &str,
+        found: &str,
+    ) -> Error {
+        Error::corrupt(&self.path, offset, structure, expected, found)
+    }
+
+    /// A part of the file whose length the footer has vouched for: it lies within the file.
+    pub(super) fn part(&self, offset: u64, bytes: u64) -> Result<Bytes> {
+        let Ok(bytes) = usize::try_from(bytes) else {
+            return Err(Error::invalid("a segment is too large for this machine"));
+        };
+        match &self.map {
+            Some(map) => self.mapped_bytes(map, offset, bytes),
+            None => Ok(Bytes::from(self.read(offset, bytes)?)),
+        }
+    }
+
+    fn mapped_bytes(&self, map: &Map, offset: u64, bytes: usize) -> Result<Bytes> {
+        // A mapped file fits the address space, so do its offsets.
+        let start = usize::try_from(offset).unwrap_or(usize::MAX);
+        map.bytes(start..start.saturating_add(bytes))
+            .map_err(|error| Error::io("read a mapped segment", &self.path, error))
+    }
+
+    pub(super) fn mapped_slice<'m>(
+        &self,
+        map: &'m Map,
+        offset: u64,
+        bytes: u32,
+    ) -> Result<&'m [u8]> {
+        let start = usize::try_from(offset).unwrap_or(usize::MAX);
+        map.slice(start..start.saturating_add(bytes as usize))
+            .map_err(|error| Error::io("read a mapped segment", &self.path, error))
+    }
+
+    /// The block that holds the newest version of `key` at `at`, if any block does.
+    pub(super) fn locate(&self, key: &[u8], at: u64) -> Result<Option<Handle>> {
+        let mut handle = self.footer.root;
+        for level in (0..usize::from(self.footer.height)).rev() {
+            handle =
+                self.with_page(handle, level, |page| Ok(page.item(page.search(key, at)?)?.child))?;
+        }
+        Ok((self.footer.height > 0).then_some(handle))
+    }
+
+    /// Looks at the page of `handle`, which must be of this level.
+    pub(super) fn with_page<T>(
+        &self,
+        handle: Handle,
+        level: usize,
+        look: impl FnOnce(&Page<'_>) -> annals_format::error::Result<T>,
+    ) -> Result<T> {
+        let footer = &self.footer;
+        let bounds = footer.index_offset..footer.filter_offset;
+        self.check_handle("index page", handle, &bounds, footer.page_count, PAGE_BYTES_MAX)?;
+        let owned;
+        let bytes = if let Some(map) = &self.map {
+            let bytes = self.mapped_slice(map, handle.offset, handle.bytes)?;
+            if !self.checked_pages.get(handle.number) {
+                Page::check_crc(bytes, self.seed, handle.offset)
+                    .map_err(|error| self.damaged(handle.offset, &error))?;
+                self.checked_pages.set(handle.number);
+            }
+            bytes
+        } else {
+            owned = self.cached_page(handle)?;
+            &*owned
+        };
+        let result = Page::decode(bytes).and_then(|page| {
+            if usize::from(page.level()) == level { look(&page).map(Some) } else { Ok(None) }
+        });
+        match result {
+            Ok(Some(result)) => Ok(result),
+            Ok(None) => {
+                let expected = format!("level {level}");
+                let structure = "index page: level";
+                Err(Error::corrupt(&self.path, handle.offset, structure, expected, "another"))
+            }
+            Err(error) => Err(self.damaged(handle.offset, &error)),
+        }
+    }
+
+    fn cached_page(&self, handle: Handle) -> Result<Bytes> {
+        if let Some(bytes) = self.cache.find(self.number, handle.offset) {
+            return Ok(bytes);
+        }
+        let bytes = Bytes::from(self.read(handle.offset, handle.bytes as usize)?);
+        Page::check_crc(&bytes, self.seed, handle.offset)
+            .map_err(|error| self.damaged(handle.offset, &error))?;
+        self.cache.insert(self.number, handle.offset, &bytes);
+        Ok(bytes)
+    }
+
+    /// Places that a page speaks of must lie where such things lie.
+    pub(super) fn check_handle(
+        &self,
+        structure: &'static str,
+        handle: Handle,
+        bounds: &std::ops::Range<u64>,
+        count: u32,
+        bytes_max: u64,
+    ) -> Result<()> {
+        let end = handle.offset.checked_add(u64::from(handle.bytes));
+        let inside = handle.offset >= bounds.start && end.is_some_and(|end| end <= bounds.end);
+        if inside && handle.number < count && u64::from(handle.bytes) <= bytes_max {
+            return Ok(());
+        }
+        let expected = format!("number below {count} within {bounds:?}");
+        let found = format!("{handle:?}");
+        Err(Error::corrupt(&self.path, handle.offset, structure, expected, found))
+    }
+}
+
+pub(super) fn read(file: &dyn File, path: &Path, offset: u64, bytes: usize) -> Result<Vec<u8>> {
+    file.read_vec_at(bytes, offset).map_err(|error| Error::io("read a segment", path, error))
+}
