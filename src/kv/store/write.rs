@@ -275,7 +275,11 @@ mod tests {
             between(evaluations);
             answer
         });
-        (evaluations, done.map(|(answer, _)| answer))
+        let answer = done.and_then(|(answer, done)| {
+            done.wait()?;
+            Ok(answer)
+        });
+        (evaluations, answer)
     }
 
     #[test]
