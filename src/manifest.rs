@@ -304,9 +304,7 @@ mod tests {
 
     fn manifest() -> Manifest {
         let wal = vec![WalFile { number: 1, file_bytes: 65536, end: None }];
-        let options = vec![("wal_bytes".to_owned(), 65536)];
-        let times = vec![(1, -5), (7, 100)];
-        Manifest { wal, options, times, ..Manifest::new(StoreId([4; 16])) }
+        Manifest { wal, ..Manifest::new(StoreId([4; 16])) }
     }
 
     fn store(vfs: Arc<dyn Vfs>) -> ManifestStore {

@@ -76,8 +76,6 @@ pub enum Problem {
     },
     /// A varint that is over-long, too large for its field, or unfinished.
     Varint,
-    /// Text that is not UTF-8.
-    Text,
     /// Items that are not in their order, or a duplicate.
     Order,
     /// Bytes left over after the end of the structure.
@@ -118,7 +116,6 @@ impl fmt::Display for Problem {
             Self::NotZero => f.write_str("bytes that must be zero are not"),
             Self::TooLong { max, found } => write!(f, "{found} is over the limit of {max}"),
             Self::Varint => f.write_str("malformed varint"),
-            Self::Text => f.write_str("text is not UTF-8"),
             Self::Order => f.write_str("out of order"),
             Self::Trailing { bytes } => write!(f, "{bytes} bytes left over"),
         }
@@ -138,7 +135,6 @@ impl Problem {
             Self::NotZero => "zero bytes".to_owned(),
             Self::TooLong { max, .. } => format!("at most {max}"),
             Self::Varint => "a canonical varint".to_owned(),
-            Self::Text => "UTF-8 text".to_owned(),
             Self::Order => "ascending order".to_owned(),
             Self::Trailing { .. } => "the end of the structure".to_owned(),
         }
@@ -154,7 +150,7 @@ impl Problem {
             Self::Invalid { found }
             | Self::Mismatch { found, .. }
             | Self::TooLong { found, .. } => found.to_string(),
-            Self::NotZero | Self::Text => "other bytes".to_owned(),
+            Self::NotZero => "other bytes".to_owned(),
             Self::Varint => "a malformed one".to_owned(),
             Self::Order => "an item out of order".to_owned(),
             Self::Trailing { bytes } => format!("{bytes} more bytes"),

@@ -41,6 +41,7 @@ pub mod place;
 pub mod seal;
 pub mod sector;
 pub mod segment;
+pub mod space;
 pub mod varint;
 pub mod wal_file;
 

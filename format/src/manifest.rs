@@ -46,10 +46,6 @@ const RECORD: &str = "manifest record";
 const KIND_STATE: u8 = 1;
 const KIND_WAL: u8 = 2;
 const KIND_FILE: u8 = 3;
-const KIND_TIMES: u8 = 4;
-const KIND_OPTION: u8 = 5;
-/// Longest name of a persisted option.
-const OPTION_NAME_BYTES_MAX: u64 = 256;
 
 /// Which files make up the store, and how far it has come.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,10 +75,6 @@ pub struct Manifest {
     pub wal: Vec<WalFile>,
     /// The segment files.
     pub files: Vec<FileMeta>,
-    /// A sparse table of (revision, time), ascending; it outlives EVENTS.
-    pub times: Vec<(u64, i64)>,
-    /// Options that shape the files, by name.
-    pub options: Vec<(String, u64)>,
 }
 
 /// A WAL file the manifest lists.
@@ -113,8 +105,6 @@ impl Manifest {
             closed: false,
             wal: Vec::new(),
             files: Vec::new(),
-            times: Vec::new(),
-            options: Vec::new(),
         }
     }
 
@@ -127,15 +117,6 @@ impl Manifest {
         }
         for file in &self.files {
             records.push(KIND_FILE, |out| file.encode(out));
-        }
-        if !self.times.is_empty() {
-            records.push(KIND_TIMES, |out| encode_times(&self.times, out));
-        }
-        for (name, value) in &self.options {
-            records.push(KIND_OPTION, |out| {
-                out.put_prefixed(name.as_bytes());
-                out.put_varint(*value);
-            });
         }
         let total = (HEADER_BYTES + records.bytes.len() + CRC_BYTES) as u64;
         let mut out = Vec::with_capacity(HEADER_BYTES + records.bytes.len() + CRC_BYTES);
@@ -197,8 +178,8 @@ impl Manifest {
         for _ in 0..count {
             let kind_at = records.position();
             let kind = records.u8("kind")?;
-            // Kinds ascend, and only those that describe one file or option repeat.
-            let repeats = matches!(kind, KIND_WAL | KIND_FILE | KIND_OPTION);
+            // Kinds ascend, and only those that describe one file repeat.
+            let repeats = matches!(kind, KIND_WAL | KIND_FILE);
             if kind < previous_kind || (kind == previous_kind && !repeats) {
                 return Err(records.error_at("kind", kind_at, Problem::Order));
             }
@@ -248,14 +229,6 @@ impl Manifest {
             KIND_STATE => self.decode_state(content)?,
             KIND_WAL => self.wal.push(WalFile::decode(content)?),
             KIND_FILE => self.files.push(FileMeta::decode(content)?),
-            KIND_TIMES => self.times = decode_times(content)?,
-            KIND_OPTION => {
-                let name_at = content.position();
-                let name = content.prefixed("name", OPTION_NAME_BYTES_MAX)?;
-                let name = str::from_utf8(name)
-                    .map_err(|_| content.error_at("name", name_at, Problem::Text))?;
-                self.options.push((name.to_owned(), content.varint("value")?));
-            }
             _ => {
                 let found = u64::from(kind);
                 return Err(content.error_at("kind", 0, Problem::Invalid { found }));
@@ -333,36 +306,6 @@ impl Records {
         self.bytes.put_prefixed(&self.content);
         self.count += 1;
     }
-}
-
-/// Pairs as differences from the pair before; the first from (0, 0).
-fn encode_times(times: &[(u64, i64)], out: &mut Vec<u8>) {
-    out.put_varint(times.len() as u64);
-    let mut previous = (0_u64, 0_i64);
-    for &(revision, time) in times {
-        out.put_varint(revision.wrapping_sub(previous.0));
-        out.put_varint(time.wrapping_sub(previous.1).cast_unsigned());
-        previous = (revision, time);
-    }
-}
-
-fn decode_times(content: &mut Reader<'_>) -> Result<Vec<(u64, i64)>> {
-    // Each pair takes two bytes at least, so the bytes left bound the count.
-    let count = content.length("count", MANIFEST_BYTES_MAX)?;
-    let mut times = Vec::with_capacity(count.min(content.remaining() / 2));
-    let mut previous = (0_u64, 0_i64);
-    for _ in 0..count {
-        let at = content.position();
-        let revision = previous.0.wrapping_add(content.varint("revision")?);
-        let time = previous.1.wrapping_add(content.varint("time")?.cast_signed());
-        let ascends = revision > previous.0 && (times.is_empty() || time >= previous.1);
-        if !ascends || revision > NUMBER_MAX {
-            return Err(content.error_at("revision", at, Problem::Order));
-        }
-        previous = (revision, time);
-        times.push(previous);
-    }
-    Ok(times)
 }
 
 fn decode_flag(content: &mut Reader<'_>, field: &'static str) -> Result<bool> {

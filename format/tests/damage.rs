@@ -13,6 +13,7 @@ use annals_format::page::Handle;
 use annals_format::seal::Seal;
 use annals_format::sector::{SECTOR_BYTES, Sector};
 use annals_format::segment::{Footer, Header};
+use annals_format::space::{self, Key};
 use annals_format::wal_file::WalFileHeader;
 use annals_format::{DecodeError, FileKind, Frame, Manifest, Place, Problem};
 use harness::{NEVER, damage_everywhere};
@@ -58,6 +59,42 @@ fn manifest_file() {
         in_length && matches!(error.problem, Problem::Mismatch { .. })
     };
     damage_everywhere(&bytes, true, &|bytes| Manifest::decode(bytes).map(drop), &length);
+}
+
+/// Internal keys have no checksum of their own. Damaged, they are another key or none: never the
+/// same one, and never one that would be written differently.
+#[test]
+fn internal_keys() {
+    for key in samples::keys() {
+        let bytes = key.encode();
+        let flipped = (0..bytes.len() * 8).map(|bit| {
+            let mut damaged = bytes.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            damaged
+        });
+        for damaged in flipped {
+            match Key::decode(&damaged) {
+                Ok(other) => assert!(other != key && other.encode() == damaged, "{other:?}"),
+                Err(error) => assert!(error.offset <= bytes.len() as u64, "{error}"),
+            }
+        }
+        for cut in 0..bytes.len() {
+            match Key::decode(&bytes[..cut]) {
+                Ok(other) => assert_eq!(other.encode(), bytes[..cut], "only a shorter user's key"),
+                Err(error) => {
+                    let truncated = matches!(error.problem, Problem::Truncated { needed, have } if needed > have);
+                    assert!(truncated, "cut at {cut}: {error}");
+                }
+            }
+        }
+    }
+    let ttl = space::encode_ttl(60);
+    for cut in 0..ttl.len() {
+        let problem = space::decode_ttl(&ttl[..cut]).unwrap_err().problem;
+        assert!(matches!(problem, Problem::Truncated { .. }));
+    }
+    let longer = [&ttl[..], &[0]].concat();
+    assert_eq!(space::decode_ttl(&longer).unwrap_err().problem, Problem::Trailing { bytes: 1 });
 }
 
 #[test]

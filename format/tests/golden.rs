@@ -9,8 +9,12 @@ mod harness;
 mod samples;
 
 use annals_format::frame::{Binding, FIXED_BYTES, OPERATION_BYTES};
+use annals_format::layout::Layout;
+use annals_format::space::Key;
 use annals_format::wal_file::WalFileHeader;
-use annals_format::{Frame, Manifest, batch, current, frame, manifest, seal, sector, wal_file};
+use annals_format::{
+    Frame, Manifest, batch, current, frame, manifest, seal, sector, space, wal_file,
+};
 use harness::{Dump, golden};
 
 #[test]
@@ -43,6 +47,39 @@ fn seals() {
         let bytes = golden(name, &dump.finish());
         assert_eq!(seal::Seal::decode(&bytes, &samples::PLACE), Ok(sample));
     }
+}
+
+#[test]
+fn internal_keys() {
+    let [user, lease, attachment, compacted] = samples::keys().map(|key| key.encode());
+    let ttl = space::encode_ttl(60);
+    let encoded = [&user[..], &lease, &ttl, &attachment, &compacted].concat();
+    let mut dump = Dump::new("a user's key, and every record of the store's own", &encoded);
+    dump.bytes(1, "space");
+    dump.bytes(7, "key");
+    let fields = |dump: &mut Dump<'_>, layout: &Layout| {
+        dump.comment(layout.structure);
+        for field in layout.fields {
+            dump.bytes(field.bytes, field.name);
+        }
+    };
+    fields(&mut dump, &space::LEASE_LAYOUT);
+    fields(&mut dump, &space::LEASE_VALUE_LAYOUT);
+    fields(&mut dump, &space::ATTACHMENT_LAYOUT);
+    dump.bytes(7, "key");
+    fields(&mut dump, &space::COMPACTED_LAYOUT);
+    let mut bytes = &golden("internal-keys-v1.hex", &dump.finish())[..];
+    for (key, length) in samples::keys().iter().zip([8, 10, 17, 2]) {
+        let (this, rest) = bytes.split_at(length);
+        assert_eq!(Key::decode(this).as_ref(), Ok(key));
+        bytes = rest;
+        if let Key::Lease { .. } = key {
+            let (this, rest) = bytes.split_at(8);
+            assert_eq!(space::decode_ttl(this), Ok(60));
+            bytes = rest;
+        }
+    }
+    assert!(bytes.is_empty());
 }
 
 #[test]
@@ -109,7 +146,7 @@ fn manifest_file() {
     dump.layout(&manifest::LAYOUT);
     while dump.reader.remaining() > 4 {
         let kind = dump.bytes(1, "kind")[0];
-        dump.comment(["state", "wal", "segment", "times", "option"][usize::from(kind) - 1]);
+        dump.comment(["state", "wal", "segment"][usize::from(kind) - 1]);
         dump.varint("length");
         match kind {
             1 => {
@@ -133,7 +170,7 @@ fn manifest_file() {
                     dump.varint("end");
                 }
             }
-            3 => {
+            _ => {
                 dump.varint("number");
                 dump.bytes(1, "kind");
                 dump.varint("class");
@@ -146,16 +183,6 @@ fn manifest_file() {
                 for name in ["min_revision", "max_revision", "death_after", "death_upto"] {
                     dump.varint(name);
                 }
-            }
-            4 => {
-                for _ in 0..dump.varint("count") {
-                    dump.varint("revision, difference");
-                    dump.varint("time, difference");
-                }
-            }
-            _ => {
-                dump.prefixed("name");
-                dump.varint("value");
             }
         }
     }

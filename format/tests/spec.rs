@@ -9,13 +9,18 @@ use annals_format::block::{self, BlockHeader};
 use annals_format::layout::Layout;
 use annals_format::segment::{self, Footer, Header};
 use annals_format::{
-    batch, current, dictionary, filter, frame, limits, manifest, page, seal, sector, wal_file,
+    batch, current, dictionary, filter, frame, limits, manifest, page, seal, sector, space,
+    wal_file,
 };
 
 /// A row of a byte table: offset, size, field.
 type Row = (usize, usize, String);
 
-const LAYOUTS: [Layout; 6] = [
+const LAYOUTS: [Layout; 10] = [
+    space::LEASE_LAYOUT,
+    space::LEASE_VALUE_LAYOUT,
+    space::ATTACHMENT_LAYOUT,
+    space::COMPACTED_LAYOUT,
     wal_file::LAYOUT,
     batch::LAYOUT,
     frame::LAYOUT,
@@ -72,7 +77,7 @@ fn segment_specification() -> String {
 
 #[test]
 fn every_layout_is_specified_and_every_table_is_a_layout() {
-    let files = [(specification(), &LAYOUTS), (segment_specification(), &SEGMENT_LAYOUTS)];
+    let files = [(specification(), &LAYOUTS[..]), (segment_specification(), &SEGMENT_LAYOUTS)];
     for (text, layouts) in files {
         let coded: BTreeMap<_, _> =
             layouts.iter().map(|layout| (layout.structure.to_owned(), rows(layout))).collect();
@@ -96,6 +101,13 @@ fn the_specification_names_magic_numbers_versions_and_sizes() {
             let next = text[at..].lines().nth(1).unwrap();
             assert_eq!(next, format!("| 4 | 4 | format_version | {version} |"));
         }
+    }
+    let (system, user) = (space::SYSTEM, space::USER);
+    assert!(text.contains(&format!("space: {system} is the store's own, {user} the user's")));
+    for record in [space::RECORD_LEASE, space::RECORD_ATTACHMENT, space::RECORD_COMPACTED] {
+        let rows =
+            format!("| 0 | 1 | space | {system} |\n| 1 | 1 | record | `{}` |", char::from(record));
+        assert_eq!(text.matches(&rows).count(), 1, "{rows}");
     }
     assert!(text.contains(&format!("| 0 | {} | data | |", sector::DATA_BYTES)));
     assert!(text.contains(&format!("sequence of {}-byte sectors", sector::SECTOR_BYTES)));

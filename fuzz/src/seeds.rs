@@ -19,7 +19,7 @@ use annals_format::sector::{PAGE_BYTES, SectorBuffer};
 use annals_format::segment::{Footer, HEADER_BYTES, Header};
 use annals_format::wal_file::WalFileHeader;
 use annals_format::{
-    ContentHash, FileKind, FileMeta, Manifest, WalFile, dictionary, filter, frame::SPACE_USER,
+    ContentHash, FileKind, FileMeta, Manifest, WalFile, dictionary, filter, space,
 };
 
 use crate::decoders::{FILE, KINDS, OFFSET};
@@ -297,16 +297,14 @@ fn manifest() -> Manifest {
             hash: ContentHash::of(&[u8::try_from(number).expect("small")]),
             entries: 40,
             value_bytes: 1600,
-            first_key: [&[SPACE_USER][..], b"a"].concat(),
-            last_key: [&[SPACE_USER][..], b"z"].concat(),
+            first_key: space::Key::User(b"a").encode(),
+            last_key: space::Key::User(b"z").encode(),
             min_revision: 2,
             max_revision: 70,
             death_after: if history { 2 } else { 0 },
             death_upto: if history { 70 } else { 0 },
         });
     }
-    manifest.times = vec![(2, 1_000_000), (50, 1_500_000)];
-    manifest.options = vec![("segment_bytes".into(), 8192), ("wal_bytes".into(), file_bytes)];
     manifest
 }
 

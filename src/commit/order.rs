@@ -2,8 +2,8 @@
 
 use std::ptr;
 
-use annals_format::frame::{FrameSize, Op, PAYLOAD_BYTES_MAX, SPACE_USER};
-use annals_format::limits;
+use annals_format::frame::{FrameSize, Op, PAYLOAD_BYTES_MAX};
+use annals_format::{limits, space};
 use bytes::Bytes;
 
 use super::chain::{Chain, Snapshot};
@@ -286,7 +286,7 @@ impl<'a, 'g> Attempt<'a, 'g> {
         for ((key, version), write) in self.keys.iter().zip(node.versions()).zip(&self.plan.writes)
         {
             let Some(head) = key.head() else { return Err(Invalid::Behind) };
-            let is_user = key.key().first() == Some(&SPACE_USER);
+            let is_user = space::is_user(key.key());
             let (newest, at) = if is_user {
                 (before.revision, position.revision)
             } else {

@@ -1,6 +1,7 @@
 //! Recovery: frames read back from the log take the places they had.
 
-use annals_format::frame::{Frame, FrameSize, Op, SPACE_USER};
+use annals_format::frame::{Frame, FrameSize, Op};
+use annals_format::space;
 
 use super::chain::Chain;
 use crate::error::Error;
@@ -82,7 +83,7 @@ impl Chain {
         let keys = keys.collect::<Result<Vec<&KeyNode>, Full>>()?;
         let node = generation.prepare(&self.binding, transaction, &keys)?;
         for ((key, version), op) in keys.iter().zip(node.versions()).zip(frame.ops()) {
-            let is_user = key.key().first() == Some(&SPACE_USER);
+            let is_user = space::is_user(key.key());
             let bound = Bound {
                 older: key.head().map_or(std::ptr::null(), |head: &Version| head),
                 at: if is_user { frame.revision } else { frame.seq },

@@ -32,9 +32,6 @@ use super::tables::{FileSet, SealedFile, Tables};
 /// How many times the L0 files that start a fold there may be before flushes wait for it.
 const UNFOLDED_TIMES: usize = 3;
 
-/// How sparse the table of revisions and times is: at most this many entries are kept.
-const TIMES_MAX: usize = 4096;
-
 impl Core {
     /// Does the most urgent piece of background work. Answers whether there was one.
     ///
@@ -177,11 +174,6 @@ impl Core {
         if dead.is_empty() {
             return Ok(false);
         }
-        for file in &dead {
-            // So that who holds the old tables can still read it. If it cannot be opened now, that
-            // is no reason to keep it.
-            let _ = file.open();
-        }
         let removed = dead.iter().map(|file| file.meta().number).collect();
         self.counters.dropped_files.fetch_add(dead.len() as u64, Ordering::Relaxed);
         self.replace(Replacement { removed, added: Vec::new() })?;
@@ -224,6 +216,12 @@ impl Core {
     /// Puts new files in the place of old ones: steps 1 (its end) to 4 of the module.
     fn replace(&self, replacement: Replacement) -> Result<()> {
         let Replacement { removed, added } = replacement;
+        let tables = self.shared.tables();
+        for file in tables.files.all().filter(|file| removed.contains(&file.meta().number)) {
+            // So that who holds the old tables can still read it. If it cannot be opened now, that
+            // is no reason to keep it.
+            let _ = file.hold();
+        }
         if !added.is_empty() {
             self.context.sync_dir()?;
         }
@@ -318,18 +316,6 @@ impl State {
         manifest.flushed_seq = last.seq;
         manifest.flushed_revision = last.revision;
         manifest.flushed_time = last.time;
-        let times = &mut manifest.times;
-        if times.last().is_none_or(|(revision, _)| *revision < last.revision) {
-            times.push((last.revision, last.time));
-        }
-        if times.len() > TIMES_MAX {
-            // Every second of the older half goes: the past gets coarser.
-            let mut at = 0;
-            times.retain(|_| {
-                at += 1;
-                at > TIMES_MAX / 2 || at % 2 == 0
-            });
-        }
     }
 }
 

@@ -5,13 +5,12 @@
 
 use std::collections::VecDeque;
 
-use annals_format::Frame;
 use annals_format::events::{self, EventKind};
+use annals_format::{Frame, space};
 use bytes::Bytes;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::index::{FrameCursor, FrameRef};
-use crate::reclaim::fold::{SPACE_USER, is_system};
 use crate::segment::Cursor;
 use crate::sync::Arc;
 
@@ -139,7 +138,7 @@ pub(super) fn transaction_of_events(cursor: &Cursor) -> Result<Option<Transactio
     for event in decoded.events() {
         let event = event.map_err(damaged)?;
         transaction.events.push(Event {
-            key: Bytes::from([&[SPACE_USER], event.key].concat()),
+            key: space::Key::User(event.key).encode().into(),
             delete: event.kind == EventKind::Delete,
             sub: event.sub,
             create_revision: event.create_revision,
@@ -153,7 +152,7 @@ pub(super) fn transaction_of_events(cursor: &Cursor) -> Result<Option<Transactio
 fn transaction_of_frame(frame: &FrameRef<'_>) -> Result<Transaction> {
     let position = frame.position();
     let metadata = metadata_of(frame)?;
-    let changes = frame.changes().filter(|change| !is_system(change.key.key()));
+    let changes = frame.changes().filter(|change| space::is_user(change.key.key()));
     let events = changes.map(|change| Event {
         key: Bytes::copy_from_slice(change.key.key()),
         delete: change.version.is_tombstone(),

@@ -90,9 +90,9 @@ fn try_read_only(
     manifest: Manifest,
 ) -> Result<(Arc<Core>, OpenReport)> {
     let (core, wal) = build(path, options, store.clone(), manifest, None, true);
-    // Open files stay readable when the writer unlinks them.
+    // So that they stay readable when the writer removes them.
     for file in core.shared.tables().files.all() {
-        file.open()?;
+        file.hold()?;
     }
     let manifest = lock(&core.state).manifest.clone();
     let recovered =

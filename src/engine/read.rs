@@ -11,11 +11,11 @@
 //! a key whose versions are all in L0 or the generations, and those are later than R; or a key whose
 //! tombstone was dropped, and that was before any revision which can still be asked for.
 
+use annals_format::space::is_system;
 use bytes::Bytes;
 
 use crate::error::Result;
 use crate::index::{Lookup, Newest, Stub};
-use crate::reclaim::fold::is_system;
 use crate::segment;
 
 use super::record::{HistoryRecord, Record};

@@ -12,11 +12,11 @@
 //! Both ends may be taken from in turn: each end has sources of its own, opened when it is first
 //! used, and the range shrinks with every key given out. Memory is bounded whatever the range.
 
+use annals_format::space::{self, is_system};
 use bytes::Bytes;
 
 use crate::error::{Error, Result};
 use crate::index::Position;
-use crate::reclaim::fold::is_system;
 use crate::sync::Arc;
 
 use super::pins::Pin;
@@ -256,7 +256,7 @@ impl Merge {
 
 /// The first key after every key of the space of `key`.
 pub(super) fn end_of_space(key: &[u8]) -> Vec<u8> {
-    let space = key.first().copied().unwrap_or(crate::reclaim::fold::SPACE_USER);
+    let space = key.first().copied().unwrap_or(space::USER);
     vec![space.saturating_add(1)]
 }
 

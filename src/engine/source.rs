@@ -4,11 +4,11 @@
 //! on a key, says what it knows of the key as of a revision; how many versions of the key it holds
 //! is its own affair.
 
+use annals_format::space::is_system;
 use bytes::Bytes;
 
 use crate::error::Result;
 use crate::index::{Generation, KeyCursor, Lookup};
-use crate::reclaim::fold::is_system;
 use crate::segment::Cursor;
 use crate::sync::Arc;
 

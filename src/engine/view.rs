@@ -1,8 +1,9 @@
 //! A reader's fixed revision.
 
+use annals_format::space::is_system;
+
 use crate::error::{ErrorKind, Result};
 use crate::index::Position;
-use crate::reclaim::fold::is_system;
 use crate::sync::{Arc, epoch};
 
 use super::core::Core;

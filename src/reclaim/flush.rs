@@ -2,14 +2,13 @@
 
 use annals_format::entry::EntryRef;
 use annals_format::events::{EventKind, EventRef, TransactionBuilder};
-use annals_format::{FileKind, FileMeta, Frame};
+use annals_format::{FileKind, FileMeta, Frame, space};
 
 use crate::error::{Error, Result};
 use crate::index::{FrameRef, Generation, Version};
 use crate::segment::SegmentContext;
 use crate::sync::Arc;
 
-use super::fold::is_system;
 use super::output::{Host, Output};
 
 /// Writes a frozen generation, whose every transaction is durable. Answers the files, of which there
@@ -29,7 +28,7 @@ pub(crate) fn flush(
     keys.seek_first();
     while let Some(node) = keys.node() {
         // Of a system key only the newest version is ever read.
-        let count = if is_system(node.key()) { 1 } else { usize::MAX };
+        let count = if space::is_system(node.key()) { 1 } else { usize::MAX };
         for version in node.versions().take(count) {
             versions.add(&entry_of(node.key(), version))?;
         }
@@ -83,10 +82,7 @@ fn encode_events(
     let (decoded, _) = Frame::view(frame.bytes())
         .map_err(|error| Error::invalid(format!("a frame in memory is damaged: {error}")))?;
     for change in frame.changes() {
-        let Some((space, key)) = change.key.key().split_first() else { continue };
-        if is_system(&[*space]) {
-            continue;
-        }
+        let Some((&space::USER, key)) = change.key.key().split_first() else { continue };
         let version = change.version;
         let kind = if version.is_tombstone() { EventKind::Delete } else { EventKind::Put };
         builder.push(&EventRef {

@@ -24,16 +24,7 @@
 //! 3. Of the system space only the newest version is kept, and no tombstone: it is read as of now.
 
 use annals_format::entry::EntryRef;
-
-/// The key space whose entries are ordered by seq and read as of now only.
-pub(crate) const SPACE_SYSTEM: u8 = 0;
-/// The key space of the user's keys.
-pub(crate) const SPACE_USER: u8 = 1;
-
-/// Whether an internal key belongs to the system space.
-pub(crate) fn is_system(key: &[u8]) -> bool {
-    key.first() == Some(&SPACE_SYSTEM)
-}
+use annals_format::space::is_system;
 
 /// Where a version goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,7 +15,7 @@
 //! [`patch_header`] fills in, as often as the place changes. So the log, replay, watch and EVENTS
 //! need no lookup to know everything about a change.
 //!
-//! Keys are internal keys: the byte of the key space, then the key.
+//! Keys are internal keys (see [`space`](crate::space)).
 
 mod decode;
 mod encode;
@@ -42,11 +42,6 @@ pub const BYTES_MIN: usize = header_bytes(0);
 /// Largest payload. The bytes of a transaction, wherever they are counted, are those of its payload:
 /// the metadata, and every operation with its key, its value and the few bytes around them.
 pub const PAYLOAD_BYTES_MAX: u64 = TRANSACTION_BYTES_MAX;
-
-/// The key space of leases and other things the store keeps for itself.
-pub const SPACE_SYSTEM: u8 = 0;
-/// The key space of the user's keys; only writes to it take a revision.
-pub const SPACE_USER: u8 = 1;
 
 /// Flag: the transaction writes user keys and so takes a revision of its own.
 pub const FLAG_REVISION: u32 = 1;
@@ -237,7 +232,8 @@ mod tests {
         assert_eq!(refused((4, 9), &[PUT, compact(9)], &[(9, 1), (0, 0)]), Ok(()));
         assert_eq!(refused((NUMBER_MAX, NUMBER_MAX), &[PUT], &[(NUMBER_MAX, 1)]), Ok(()));
         let long =
-            [&[SPACE_USER][..], &vec![7; usize::try_from(KEY_BYTES_MAX).unwrap() + 1]].concat();
+            [&[crate::space::USER][..], &vec![7; usize::try_from(KEY_BYTES_MAX).unwrap() + 1]]
+                .concat();
         let attached = Op::Put { key: b"\x00L12345678", value: b"", lease: 3 };
         for (place, ops, results, field) in [
             ((0, 9), &[PUT][..], &[(9, 1)][..], "seq"),

@@ -2,11 +2,10 @@
 
 use std::ops::Range;
 
-use super::{SPACE_SYSTEM, SPACE_USER};
 use crate::cursor::{Reader, SliceWriter, Writer};
 use crate::error::{Problem, Result};
 use crate::limits::{INTERNAL_KEY_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
-use crate::varint;
+use crate::{space, varint};
 
 const KIND_PUT: u8 = 1;
 const KIND_DELETE: u8 = 2;
@@ -47,7 +46,7 @@ impl<'a> Op<'a> {
 
     /// Whether the operation writes a user key, and so makes its transaction take a revision.
     pub fn is_user(&self) -> bool {
-        self.key().is_some_and(|key| key.first() == Some(&SPACE_USER))
+        self.key().is_some_and(space::is_user)
     }
 
     /// How many bytes the operation takes in the payload.
@@ -96,7 +95,7 @@ pub(super) fn read_op<'a>(reader: &mut Reader<'a>) -> Result<Op<'a>> {
             let lease = reader.varint("lease")?.cast_signed();
             let key = read_key(reader)?;
             // The store's own keys are never attached to a lease.
-            if lease != 0 && key.first() == Some(&SPACE_SYSTEM) {
+            if lease != 0 && key.first() == Some(&space::SYSTEM) {
                 let found = lease.cast_unsigned();
                 return Err(reader.error_at("lease", kind_at + 1, Problem::Invalid { found }));
             }
@@ -115,19 +114,19 @@ pub(super) fn read_op<'a>(reader: &mut Reader<'a>) -> Result<Op<'a>> {
 fn read_key<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8]> {
     let at = reader.position();
     let key = reader.prefixed("key", INTERNAL_KEY_BYTES_MAX)?;
-    let Some((space, rest)) = key.split_first() else {
+    let Some((first, rest)) = key.split_first() else {
         return Err(reader.error_at("key", at, Problem::Truncated { needed: 1, have: 0 }));
     };
     let found = rest.len() as u64;
-    match *space {
+    match *first {
         // A space alone is where it begins, not a key.
-        SPACE_SYSTEM | SPACE_USER if rest.is_empty() => {
+        space::SYSTEM | space::USER if rest.is_empty() => {
             Err(reader.error_at("key", at, Problem::Truncated { needed: 2, have: 1 }))
         }
-        SPACE_USER if found > KEY_BYTES_MAX => {
+        space::USER if found > KEY_BYTES_MAX => {
             Err(reader.error_at("key", at, Problem::TooLong { max: KEY_BYTES_MAX, found }))
         }
-        SPACE_SYSTEM | SPACE_USER => Ok(key),
-        space => Err(reader.error_at("key", at, Problem::Invalid { found: u64::from(space) })),
+        space::SYSTEM | space::USER => Ok(key),
+        other => Err(reader.error_at("key", at, Problem::Invalid { found: u64::from(other) })),
     }
 }

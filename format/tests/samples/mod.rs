@@ -6,6 +6,7 @@ use annals_format::current::Current;
 use annals_format::frame::{Binding, FrameSize, Op, encode, patch_header};
 use annals_format::seal::{ManifestStamp, Seal, SealKind};
 use annals_format::sector::SectorBuffer;
+use annals_format::space::Key;
 use annals_format::wal_file::WalFileHeader;
 use annals_format::{FileKind, FileMeta, Manifest, Place, StoreId, WalFile};
 
@@ -13,6 +14,16 @@ use annals_format::{FileKind, FileMeta, Manifest, Place, StoreId, WalFile};
 pub(crate) const STORE: StoreId = StoreId(*b"annals of a test");
 /// Where the sample batch stands.
 pub(crate) const PLACE: Place = Place { store: STORE, kind: FileKind::Wal, file: 7, offset: 4096 };
+
+/// A key of every kind.
+pub(crate) fn keys() -> [Key<'static>; 4] {
+    [
+        Key::User(b"/pods/a"),
+        Key::Lease { id: 0x0102_0304_0506_0708 },
+        Key::Attachment { id: -2, key: b"/pods/b" },
+        Key::Compacted,
+    ]
+}
 
 /// The header of file 7.
 pub(crate) fn wal_file_header() -> WalFileHeader {
@@ -106,8 +117,6 @@ pub(crate) fn manifest() -> Manifest {
             death_after: 1,
             death_upto: 1000,
         }],
-        times: vec![(2, 1_600_000_000_000_000), (900, 1_699_000_000_000_000)],
-        options: vec![("wal_bytes".to_owned(), 65536)],
         ..Manifest::new(STORE)
     }
 }

@@ -36,7 +36,7 @@ fn refusal(plan: &Plan) -> ErrorKind {
 fn beyond_each_limit_of_the_format_is_refused() {
     let key = |bytes: u64| {
         let mut key = vec![b'k'; usize::try_from(bytes).unwrap()];
-        key[0] = SPACE_USER;
+        key[0] = space::USER;
         Bytes::from(key)
     };
     let long = plan([put_of(key(INTERNAL_KEY_BYTES_MAX + 1), Bytes::new())]);

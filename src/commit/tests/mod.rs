@@ -21,7 +21,8 @@ mod sync;
 use std::collections::BTreeMap;
 
 use annals_format::StoreId;
-use annals_format::frame::{Binding, Frame, Op, SPACE_USER};
+use annals_format::frame::{Binding, Frame, Op};
+use annals_format::space;
 use bytes::Bytes;
 
 use super::{BatchInfo, Below, Chain, Footprint, Log, OrderError, Plan, World, Write, WriteKind};
@@ -135,7 +136,7 @@ pub(super) struct Seen {
 }
 
 pub(super) fn user(key: impl AsRef<[u8]>) -> Bytes {
-    [&[SPACE_USER], key.as_ref()].concat().into()
+    space::Key::User(key.as_ref()).encode().into()
 }
 
 pub(super) fn put(key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Write {
@@ -277,7 +278,7 @@ impl Fixture {
                     Op::Delete { key } => (key, None),
                     Op::Compact { .. } => continue,
                 };
-                let is_user = key.first() == Some(&SPACE_USER);
+                let is_user = space::is_user(key);
                 let at = if is_user { frame.revision } else { frame.seq };
                 let history = keys.entry(key.to_vec()).or_default();
                 let file = lock(&self.world.files).get(key).copied();

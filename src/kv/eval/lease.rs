@@ -5,6 +5,7 @@
 //! look detaches the key without removing the attachment). So revoking and listing look at the
 //! keys themselves.
 
+use annals_format::space::{decode_ttl, encode_ttl};
 use bytes::Bytes;
 
 use crate::error::{ErrorKind, Result};
@@ -53,7 +54,7 @@ impl Evaluation<'_> {
             return Err(ErrorKind::LeaseExists { lease: id }.into());
         }
         let ttl = request.ttl.max(request.ttl_min);
-        self.system_put(space::lease(id), Bytes::copy_from_slice(&ttl.to_le_bytes()));
+        self.system_put(space::lease(id), Bytes::copy_from_slice(&encode_ttl(ttl)));
         Ok(Lease { id, ttl, keys: Vec::new(), revision: self.base })
     }
 
@@ -158,6 +159,6 @@ pub(in crate::kv) fn info(reads: &dyn Reads, id: i64, keys: bool) -> Result<Opti
 }
 
 fn lease(reads: &dyn Reads, id: i64, value: &[u8]) -> Lease {
-    let ttl = value.try_into().map(i64::from_le_bytes).unwrap_or_default();
+    let ttl = decode_ttl(value).unwrap_or_default();
     Lease { id, ttl, keys: Vec::new(), revision: reads.revision() }
 }

@@ -97,7 +97,11 @@ fn transaction(request: &TxnRequest) -> (TxnResponse, Option<Plan>) {
 fn writes(plan: Option<&Plan>) -> String {
     let told = plan.iter().flat_map(|plan| &plan.writes).map(|write| {
         let sign = if matches!(write.kind, WriteKind::Delete) { '-' } else { '+' };
-        let key = if write.key[0] == space::USER { &write.key[1..] } else { &write.key[1..2] };
+        let key = if annals_format::space::is_user(&write.key) {
+            &write.key[1..]
+        } else {
+            &write.key[1..2]
+        };
         format!("{sign}{}", String::from_utf8_lossy(key))
     });
     told.collect::<Vec<_>>().join(" ")

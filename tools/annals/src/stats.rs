@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use annals_format::FileKind;
 use clap::Args;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::args::Global;
 use crate::at::rfc3339;
@@ -55,8 +55,6 @@ pub(crate) fn stats(global: &Global, _args: &StatsArgs, out: &mut Output) -> Out
                     "entries": sum.entries, "value_bytes": sum.value_bytes })
         })
         .collect();
-    let options: Map<String, Value> =
-        manifest.options.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
     out.object(&json!({
         "store": manifest.store.to_string(),
         "revision": view.revision(),
@@ -67,7 +65,6 @@ pub(crate) fn stats(global: &Global, _args: &StatsArgs, out: &mut Output) -> Out
         "in_files_up_to_revision": manifest.flushed_revision,
         "closed": manifest.closed,
         "incarnation": manifest.incarnation,
-        "options": options,
         "files": kinds,
     }))
 }

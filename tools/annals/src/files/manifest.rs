@@ -73,17 +73,10 @@ fn segment(meta: &FileMeta) -> Value {
 /// The whole manifest.
 pub(super) fn whole(manifest: &Manifest) -> Value {
     let mut object = facts(manifest);
-    let options: Map<String, Value> =
-        manifest.options.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
-    object.insert("options".into(), Value::Object(options));
     let wal = manifest.wal.iter().map(
         |file| json!({ "number": file.number, "file_bytes": file.file_bytes, "end": file.end }),
     );
     object.insert("wal".into(), wal.collect());
     object.insert("files".into(), segments(manifest));
-    let times = manifest.times.iter();
-    let times =
-        times.map(|(revision, time)| json!({ "revision": revision, "time": rfc3339(*time) }));
-    object.insert("times".into(), times.collect());
     Value::Object(object)
 }

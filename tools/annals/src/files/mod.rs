@@ -13,6 +13,7 @@ use std::path::Path;
 use annals::inspect::StoreFiles;
 use annals::{Error, Result as EngineResult};
 use annals_format::name::FileName;
+use annals_format::space::Key;
 use annals_format::{FileKind, FileMeta};
 
 use crate::args::Global;
@@ -76,33 +77,32 @@ fn key_json(kind: FileKind, key: &[u8]) -> serde_json::Value {
         let revision = key.first_chunk().map(|bytes| u64::from_be_bytes(*bytes));
         return serde_json::json!({ "revision": revision });
     }
-    match key {
-        [annals_format::frame::SPACE_USER, user @ ..] => crate::bytes::json(user),
+    match Key::decode(key) {
+        Ok(Key::User(user)) => crate::bytes::json(user),
         _ => serde_json::json!({ "system": system_key(key) }),
     }
 }
 
 /// A key of the system's space in words.
 fn system_key(key: &[u8]) -> String {
-    let lease = |bytes: &[u8]| bytes.first_chunk().map(|bytes| i64::from_be_bytes(*bytes));
-    match key {
-        [0, b'L', rest @ ..] if rest.len() == 8 => format!("lease {}", lease(rest).unwrap_or(0)),
-        [0, b'A', rest @ ..] if rest.len() > 8 => {
-            let (id, key) = rest.split_at(8);
-            format!("lease {} holds {}", lease(id).unwrap_or(0), crate::bytes::show(key, 200))
+    match Key::decode(key) {
+        Ok(Key::Lease { id }) => format!("lease {id}"),
+        Ok(Key::Attachment { id, key }) => {
+            format!("lease {id} holds {}", crate::bytes::show(key, 200))
         }
+        Ok(Key::Compacted) => "compacted to 0".to_owned(),
         _ => crate::bytes::show(key, 200),
     }
 }
 
 /// An internal key in a cell.
 fn key_cell(kind: FileKind, key: &[u8], max: usize) -> String {
-    match key {
-        _ if kind == FileKind::Events => {
-            let revision = key.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
-            format!("revision {revision}")
-        }
-        [annals_format::frame::SPACE_USER, user @ ..] => crate::bytes::show(user, max),
+    if kind == FileKind::Events {
+        let revision = key.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
+        return format!("revision {revision}");
+    }
+    match Key::decode(key) {
+        Ok(Key::User(user)) => crate::bytes::show(user, max),
         _ => format!("({})", system_key(key)),
     }
 }
