@@ -63,7 +63,11 @@ impl StoreFiles {
             wal_bytes: options.wal_bytes,
         };
         let context = SegmentContext::new(directory, manifest.store, options);
-        let open = |meta| Segment::open(&context, meta).map(Arc::new);
+        let open = |meta| {
+            let segment = Segment::open(&context, meta)?;
+            segment.hold()?;
+            Ok(Arc::new(segment))
+        };
         let segments = manifest.files.iter().map(open).collect();
         let names = names(&wal)?;
         let mut logs = BTreeMap::new();

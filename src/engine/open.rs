@@ -21,7 +21,7 @@ use std::sync::Weak;
 use annals_format::name::{CURRENT, FileName, LOCK, SEGMENT_DIR, WAL_DIR};
 use annals_format::{FileMeta, Manifest, StoreId};
 
-use crate::commit::{BatchInfo, Chain, Log};
+use crate::commit::{Chain, Log};
 use crate::error::{Error, ErrorKind, Result};
 use crate::index::{Generation, Position};
 use crate::manifest::ManifestStore;
@@ -31,7 +31,7 @@ use crate::segment::SegmentContext;
 use crate::sync::plain::{AtomicU64, Condvar, Mutex, OnceLock, lock};
 use crate::sync::{Arc, AtomicBool, Ordering};
 use crate::vfs::{HeldVfs, LockGuard, LockHeld};
-use crate::wal::{self, Mode, Recovered, WalContext, WalFiles, WalWriter};
+use crate::wal::{self, BatchInfo, Mode, Recovered, WalContext, WalFiles, WalWriter};
 
 use super::core::{Core, SharedLog, State};
 use super::jobs::{Busy, Depth, frozen_end};
@@ -100,9 +100,9 @@ fn try_read_only(
     manifest: Manifest,
 ) -> Result<(Arc<Core>, OpenReport)> {
     let (core, wal) = build(path, options, store.clone(), manifest, None, true);
-    // Open files stay readable when the writer unlinks them.
+    // So that they stay readable when the writer removes them.
     for file in core.shared.tables().files.all() {
-        file.open()?;
+        file.hold()?;
     }
     let manifest = lock(&core.state).manifest.clone();
     let recovered =
@@ -401,8 +401,6 @@ struct ChainLog {
 
 impl Log for ChainLog {
     fn append(&mut self, frames: &mut dyn Iterator<Item = &[u8]>, batch: BatchInfo) -> Result<()> {
-        let BatchInfo { first_seq, last_seq, last_revision, durable_upto } = batch;
-        let info = wal::BatchInfo { first_seq, last_seq, last_revision, durable_upto };
         let mut bytes = 0;
         let mut frames = frames.inspect(|frame| bytes += frame.len() as u64);
         match lock(&self.log).as_mut() {
@@ -411,7 +409,7 @@ impl Log for ChainLog {
                     let held = guard.check();
                     held.map_err(|error| Error::io("lock", &self.path, error))?;
                 }
-                writer.append(&mut frames, info)?;
+                writer.append(&mut frames, batch)?;
                 if writer.files().spare_is_wanted() {
                     // The next file is made ahead of need.
                     self.shared.ring();
@@ -421,7 +419,7 @@ impl Log for ChainLog {
         }
         let Counters { batches, batch_frames, batch_bytes, .. } = &*self.counters;
         batches.fetch_add(1, Ordering::Relaxed);
-        batch_frames.fetch_add(last_seq + 1 - first_seq, Ordering::Relaxed);
+        batch_frames.fetch_add(batch.last_seq + 1 - batch.first_seq, Ordering::Relaxed);
         batch_bytes.fetch_add(bytes, Ordering::Relaxed);
         Ok(())
     }

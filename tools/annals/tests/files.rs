@@ -162,7 +162,12 @@ fn stats_know_the_store() {
     let tool = with_every_kind();
     let stats = tool.json(&["stats"]);
     assert_eq!(stats["revision"], 6001);
-    assert_eq!(stats["compacted"], 0);
+    assert_eq!(stats["compacted_revision"], 0);
+    assert_eq!(
+        stats["disk_bytes"],
+        tool.snapshot().iter().map(|(_, c)| c.len() as u64).sum::<u64>()
+    );
+    assert!(stats["history"]["entries"].as_u64().unwrap() > 0);
     let alive = tool.json(&["range", "--count-only"])["count"].clone();
     assert_eq!(stats["keys"], alive);
     assert!(tool.ok(&["stats"]).contains("revision"));
