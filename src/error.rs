@@ -64,7 +64,7 @@ pub enum ErrorKind {
         /// Longest value allowed.
         max: u64,
     },
-    /// The encoded transaction is larger than `Options::transaction_bytes_max`.
+    /// The encoded transaction, metadata included, is larger than `Options::transaction_bytes_max`.
     TransactionTooLarge {
         /// Encoded size of the transaction.
         bytes: u64,

@@ -110,6 +110,10 @@ impl ManifestStore {
             let what = format!("a manifest of {} bytes is too long", stamp.bytes);
             return Err(Error::invalid(what));
         }
+        // What cannot be read back must not come in force.
+        if let Err(error) = Manifest::decode(&bytes) {
+            return Err(Error::invalid(format!("the manifest cannot be written: {error}")));
+        }
         let name = FileName::new(FileKind::Manifest, manifest.number);
         self.replace(&name.to_string(), &bytes)?;
         let current = Current { store: manifest.store, manifest: stamp };

@@ -3,6 +3,8 @@
 //! The same world serves the plain tests, the loom models and the shuttle schedules. Its locks are
 //! invisible to the model checkers, so nothing of the chain may be touched under one of them.
 
+#[cfg(not(any(feature = "loom", feature = "shuttle")))]
+mod limits;
 #[cfg(feature = "loom")]
 mod loom;
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
