@@ -179,13 +179,6 @@ impl Segment {
         Cursor::new(Arc::clone(self), Caching::Bypass)
     }
 
-    /// The dictionary of the file's blocks, for use in the next file of its kind.
-    #[cfg(test)]
-    pub(crate) fn dictionary(&self) -> Result<Option<Vec<u8>>> {
-        let dictionary = self.opened()?.dictionary()?;
-        Ok(dictionary.map(|dictionary| dictionary.content().to_vec()))
-    }
-
     /// What the footer says.
     pub(crate) fn footer(&self) -> Result<&Footer> {
         Ok(self.opened()?.footer())
