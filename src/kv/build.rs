@@ -240,7 +240,8 @@ impl<'s> TxnBuilder<'s> {
         self
     }
 
-    /// Sets the transaction's time, in microseconds since the Unix epoch.
+    /// Sets the transaction's time, in microseconds since the Unix epoch: see
+    /// [`CommitOptions::time`].
     pub fn time(mut self, micros: i64) -> Self {
         self.options.time = Some(micros);
         self

@@ -13,7 +13,10 @@ use bytes::Bytes;
 
 use super::reads::Reads;
 use crate::error::{Error, ErrorKind, Result};
-use crate::kv::request::{Compare, DeleteRangeRequest, Op, PutRequest, RangeRequest, TxnRequest};
+use crate::kv::request::{
+    COMMIT_TIME_MAX, COMMIT_TIME_MIN, CommitOptions, Compare, DeleteRangeRequest, Op, PutRequest,
+    RangeRequest, TxnRequest,
+};
 use crate::options::Options;
 
 /// Transactions nest at most this deep, which bounds every recursion over a request. (etcd's limit
@@ -43,12 +46,18 @@ impl Limits {
         }
     }
 
-    pub(in crate::kv) fn metadata(&self, metadata: &[u8]) -> Result<()> {
+    fn metadata(&self, metadata: &[u8]) -> Result<()> {
         let (bytes, max) = (metadata.len() as u64, self.metadata_bytes);
         if bytes > max {
             return Err(ErrorKind::MetadataTooLong { bytes, max }.into());
         }
         Ok(())
+    }
+
+    /// Refuses what a store could not hold with a commit.
+    pub(in crate::kv) fn commit(&self, options: &CommitOptions) -> Result<()> {
+        self.metadata(&options.metadata)?;
+        options.time.map_or(Ok(()), time)
     }
 
     pub(in crate::kv) fn transaction(&self, request: &TxnRequest) -> Result<()> {
@@ -100,6 +109,19 @@ impl Limits {
         }
         Ok(())
     }
+}
+
+/// Refuses a time outside the years 1 to 9999.
+///
+/// No commit is dated before the one before it, so a time far in the future would be that of every
+/// commit to come.
+fn time(micros: i64) -> Result<()> {
+    if (COMMIT_TIME_MIN..=COMMIT_TIME_MAX).contains(&micros) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "the time of a commit, {micros} us since the epoch, is not in the years 1 to 9999"
+    )))
 }
 
 pub(in crate::kv) fn range(request: &RangeRequest) -> Result<()> {

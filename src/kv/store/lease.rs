@@ -28,9 +28,10 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// As [`Store::lease_grant`].
+    /// As [`Store::lease_grant`]; [`InvalidArgument`](crate::ErrorKind::InvalidArgument) when both
+    /// times are less than a second.
     pub fn lease_grant_with(&self, request: LeaseGrantRequest) -> Result<Lease> {
-        lease_table::check_ttl(&request)?;
+        lease_table::granted_ttl(&request)?;
         self.shared.leases.store(1, Ordering::SeqCst);
         if request.id != 0 {
             return self.grant(request.id, &request);
