@@ -15,6 +15,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use annals_format::{DecodeError, Problem};
 use bytes::Bytes;
 
 /// The result of every fallible call of this crate.
@@ -63,7 +64,7 @@ pub enum ErrorKind {
         /// Longest value allowed.
         max: u64,
     },
-    /// The encoded transaction is larger than `Options::transaction_bytes_max`.
+    /// The encoded transaction, metadata included, is larger than `Options::transaction_bytes_max`.
     TransactionTooLarge {
         /// Encoded size of the transaction.
         bytes: u64,
@@ -293,6 +294,17 @@ impl Error {
             revision: None,
         }
         .into()
+    }
+
+    /// Bytes of a file that do not decode; `offset` is where they begin in the file.
+    pub(crate) fn undecodable(path: &Path, offset: u64, error: &DecodeError) -> Self {
+        if let Problem::Version { supported, found } = error.problem {
+            let file = path.to_path_buf();
+            return ErrorKind::UnsupportedVersion { file, found, supported }.into();
+        }
+        let structure = format!("{} {}", error.structure, error.field);
+        let (expected, found) = (error.problem.expected(), error.problem.found());
+        Self::corrupt(path, offset.saturating_add(error.offset), structure, expected, found)
     }
 
     /// A request that contradicts itself.

@@ -79,7 +79,7 @@
 //! | --- | --- | --- |
 //! | length of a key | 64 KiB | [`KeyTooLong`](ErrorKind::KeyTooLong) |
 //! | length of a value | 16 MiB | [`ValueTooLong`](ErrorKind::ValueTooLong) |
-//! | bytes of a transaction | 64 MiB | [`TransactionTooLarge`](ErrorKind::TransactionTooLarge) |
+//! | bytes of a transaction, as it is encoded in the log | 64 MiB | [`TransactionTooLarge`](ErrorKind::TransactionTooLarge) |
 //! | operations of a transaction, and keys it changes | 1,000,000 | [`TooManyOperations`](ErrorKind::TooManyOperations) |
 //! | metadata of a transaction | 64 KiB | [`MetadataTooLong`](ErrorKind::MetadataTooLong) |
 //! | nesting of transactions | 128 | [`InvalidArgument`](ErrorKind::InvalidArgument) |

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use annals_format::current::{BYTES as CURRENT_BYTES, Current};
 use annals_format::limits::MANIFEST_BYTES_MAX;
 use annals_format::name::{CURRENT, FileName, LOCK, SEGMENT_DIR, UNFINISHED, WAL_DIR};
-use annals_format::{DecodeError, FileKind, Manifest, Problem};
+use annals_format::{FileKind, Manifest};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::vfs::{Access, Vfs};
@@ -110,6 +110,10 @@ impl ManifestStore {
             let what = format!("a manifest of {} bytes is too long", stamp.bytes);
             return Err(Error::invalid(what));
         }
+        // What cannot be read back must not come in force.
+        if let Err(error) = Manifest::decode(&bytes) {
+            return Err(Error::invalid(format!("the manifest cannot be written: {error}")));
+        }
         let name = FileName::new(FileKind::Manifest, manifest.number);
         self.replace(&name.to_string(), &bytes)?;
         let current = Current { store: manifest.store, manifest: stamp };
@@ -126,12 +130,8 @@ impl ManifestStore {
             let unfinished = name.strip_suffix(UNFINISHED).and_then(FileName::parse).is_some();
             if other || unfinished {
                 let path = self.dir.join(&name);
-                match self.vfs.remove(&path) {
-                    Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                        return Err(Error::io("remove", &path, error));
-                    }
-                    _ => {}
-                }
+                let removed = self.vfs.remove_if_there(&path);
+                removed.map_err(|error| Error::io("remove", &path, error))?;
             }
         }
         Ok(())
@@ -140,12 +140,8 @@ impl ManifestStore {
     /// Writes a file whole under another name, syncs it, renames it, and syncs the name.
     fn replace(&self, name: &str, bytes: &[u8]) -> Result<()> {
         let unfinished = self.dir.join(format!("{name}{UNFINISHED}"));
-        match self.vfs.remove(&unfinished) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(Error::io("remove", &unfinished, error));
-            }
-            _ => {}
-        }
+        let removed = self.vfs.remove_if_there(&unfinished);
+        removed.map_err(|error| Error::io("remove", &unfinished, error))?;
         let created = self.vfs.create(&unfinished);
         let file = created.map_err(|error| Error::io("create", &unfinished, error))?;
         file.write_all_at(bytes, 0).map_err(|error| Error::io("write", &unfinished, error))?;
@@ -161,7 +157,7 @@ impl ManifestStore {
         // One byte more than it may have, so that a longer file shows.
         let Some(bytes) = self.read(&path, CURRENT_BYTES as u64 + 1)? else { return Ok(None) };
         let decoded = Current::decode(&bytes);
-        decoded.map(Some).map_err(|error| undecodable(&path, &error))
+        decoded.map(Some).map_err(|error| Error::undecodable(&path, 0, &error))
     }
 
     fn read_manifest(&self, current: &Current) -> Result<Manifest> {
@@ -170,7 +166,8 @@ impl ManifestStore {
         let Some(bytes) = self.read(&path, MANIFEST_BYTES_MAX)? else {
             return Err(Error::corrupt(path, 0, "manifest", "the file CURRENT names", "none"));
         };
-        let manifest = Manifest::decode(&bytes).map_err(|error| undecodable(&path, &error))?;
+        let manifest =
+            Manifest::decode(&bytes).map_err(|error| Error::undecodable(&path, 0, &error))?;
         let found = manifest.stamp();
         if found != stamp || manifest.store != current.store {
             let expected =
@@ -228,7 +225,8 @@ impl ManifestStore {
     /// Whether a manifest is the first of a store that never got further.
     fn is_unused(&self, path: &Path, number: u64) -> Result<bool> {
         let Some(bytes) = self.read(path, MANIFEST_BYTES_MAX)? else { return Ok(true) };
-        let manifest = Manifest::decode(&bytes).map_err(|error| undecodable(path, &error))?;
+        let manifest =
+            Manifest::decode(&bytes).map_err(|error| Error::undecodable(path, 0, &error))?;
         let unused = Manifest::new(manifest.store);
         Ok(number == 1
             && manifest.files.is_empty()
@@ -280,14 +278,6 @@ impl ManifestStore {
 
 fn is_absent(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound
-}
-
-fn undecodable(path: &Path, error: &DecodeError) -> Error {
-    if let Problem::Version { supported, found } = error.problem {
-        return ErrorKind::UnsupportedVersion { file: path.to_path_buf(), found, supported }.into();
-    }
-    let structure = format!("{} {}", error.structure, error.field);
-    Error::corrupt(path, error.offset, structure, error.problem.expected(), error.problem.found())
 }
 
 #[cfg(test)]

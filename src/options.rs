@@ -9,6 +9,8 @@
 
 use std::sync::Arc;
 
+use annals_format::limits;
+
 use crate::clock::{Clock, SystemClock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::vfs::{OsVfs, Vfs};
@@ -33,10 +35,13 @@ pub enum Durability {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[expect(clippy::exhaustive_enums, reason = "there are these two ways and no others")]
 pub enum ReadMode {
-    /// Files are mapped into memory and read in place.
+    /// Files are mapped into memory and the newest versions are read in place. However many files
+    /// there are, at most 128 of them have a descriptor at a time.
     #[default]
     Mmap,
-    /// Blocks are read with `pread` into the block cache; nothing is mapped.
+    /// Blocks are read with `pread` into the block cache; nothing is mapped. A store opened for
+    /// reading only takes a descriptor for each of its files; another one, 128 at most and one for
+    /// each file that was removed and is still being read.
     Pread,
 }
 
@@ -57,7 +62,7 @@ pub struct Options {
     /// Size of one memtable generation. 16 KiB to 4 GiB; default 32 MiB. A single larger
     /// transaction stretches its generation.
     pub(crate) memtable_bytes: u64,
-    /// Size a WAL file grows to. 8 KiB to 4 GiB; default 64 MiB. A single larger transaction
+    /// Size a WAL file grows to. 64 KiB to 4 GiB; default 64 MiB. A single larger transaction
     /// stretches its file.
     pub(crate) wal_bytes: u64,
     /// Size at which a segment file is cut. 4 KiB to 4 GiB; default 32 MiB.
@@ -79,13 +84,16 @@ pub struct Options {
     pub(crate) read_mode: ReadMode,
     /// Longest key. 1 B to 1 MiB; default 64 KiB.
     pub(crate) key_bytes_max: u64,
-    /// Longest value. 0 B to 1 GiB; default 16 MiB.
+    /// Longest value. 0 B to 512 MiB; default 16 MiB.
     pub(crate) value_bytes_max: u64,
-    /// Largest encoded transaction. 4 KiB to 2 GiB; default 64 MiB.
+    /// Largest transaction, as it is encoded in the log: its metadata, the keys and values it
+    /// writes, the lease table's included, and a few bytes for each. 4 KiB to 1 GiB; default
+    /// 64 MiB.
     pub(crate) transaction_bytes_max: u64,
-    /// Most operations in a transaction. 1 to 16,777,216; default 1,000,000.
+    /// Most operations in a transaction, and most keys it changes. 1 to 16,000,000; default
+    /// 1,000,000.
     pub(crate) transaction_operations_max: u64,
-    /// Longest metadata of a transaction. 0 B to 1 MiB; default 64 KiB.
+    /// Longest metadata of a transaction. 0 B to 64 KiB; default 64 KiB.
     pub(crate) metadata_bytes_max: u64,
     /// Whether the store has a worker thread for flush, fold and reclaim. Default: true. Without
     /// it the caller runs that work with `Store::run_background`.
@@ -139,7 +147,7 @@ pub const KNOBS: &[Knob] = &[
     word("read_mode", "mmap or pread: how the newest versions are read (default mmap)"),
     word("background", "true or false: have a worker thread (default true)"),
     number("memtable_bytes", "size of one memtable generation", 16 * KIB, 4 * GIB, 32 * MIB),
-    number("wal_bytes", "size a WAL file grows to", 8 * KIB, 4 * GIB, 64 * MIB),
+    number("wal_bytes", "size a WAL file grows to", limits::WAL_BYTES_MIN, 4 * GIB, 64 * MIB),
     number("segment_bytes", "size at which a segment file is cut", 4 * KIB, 4 * GIB, 32 * MIB),
     number("block_bytes", "size of a block of newest versions", 512, 256 * KIB, 8 * KIB),
     number("history_block_bytes", "raw size of a block of history", 512, 256 * KIB, 16 * KIB),
@@ -147,11 +155,36 @@ pub const KNOBS: &[Knob] = &[
     number("l0_files_max", "L0 files that start a fold", 1, 64, 4),
     number("history_windows_max", "history windows that start a merge", 2, 1024, 12),
     number("cache_bytes", "memory for decoded blocks", 0, 1 << 40, 64 * MIB),
-    number("key_bytes_max", "longest key", 1, MIB, 64 * KIB),
-    number("value_bytes_max", "longest value", 0, GIB, 16 * MIB),
-    number("transaction_bytes_max", "largest encoded transaction", 4 * KIB, 2 * GIB, 64 * MIB),
-    number("transaction_operations_max", "most operations in a transaction", 1, 1 << 24, 1_000_000),
-    number("metadata_bytes_max", "longest metadata of a transaction", 0, MIB, 64 * KIB),
+    // What is written must be readable: these end where the format does.
+    number("key_bytes_max", "longest key", 1, limits::KEY_BYTES_MAX, limits::KEY_BYTES_DEFAULT),
+    number(
+        "value_bytes_max",
+        "longest value",
+        0,
+        limits::VALUE_BYTES_MAX,
+        limits::VALUE_BYTES_DEFAULT,
+    ),
+    number(
+        "transaction_bytes_max",
+        "largest encoded transaction",
+        4 * KIB,
+        limits::TRANSACTION_BYTES_MAX,
+        limits::TRANSACTION_BYTES_DEFAULT,
+    ),
+    number(
+        "transaction_operations_max",
+        "most operations in a transaction",
+        1,
+        limits::TRANSACTION_OPERATIONS_MAX,
+        limits::TRANSACTION_OPERATIONS_DEFAULT,
+    ),
+    number(
+        "metadata_bytes_max",
+        "longest metadata of a transaction",
+        0,
+        limits::METADATA_BYTES_MAX,
+        limits::METADATA_BYTES_MAX,
+    ),
 ];
 
 impl Default for Options {
@@ -190,11 +223,11 @@ impl Options {
             history_windows_max: 12,
             cache_bytes: 64 * MIB,
             read_mode: ReadMode::Mmap,
-            key_bytes_max: 64 * KIB,
-            value_bytes_max: 16 * MIB,
-            transaction_bytes_max: 64 * MIB,
-            transaction_operations_max: 1_000_000,
-            metadata_bytes_max: 64 * KIB,
+            key_bytes_max: limits::KEY_BYTES_DEFAULT,
+            value_bytes_max: limits::VALUE_BYTES_DEFAULT,
+            transaction_bytes_max: limits::TRANSACTION_BYTES_DEFAULT,
+            transaction_operations_max: limits::TRANSACTION_OPERATIONS_DEFAULT,
+            metadata_bytes_max: limits::METADATA_BYTES_MAX,
             background: true,
             vfs: Arc::new(OsVfs::new()),
             clock: Arc::new(SystemClock::new()),
@@ -210,7 +243,8 @@ impl Options {
         /// Sets the size of one memtable generation. 16 KiB to 4 GiB; default 32 MiB. Two or more
         /// generations can be in memory at a time.
         memtable_bytes: u64,
-        /// Sets the size a WAL file grows to. 8 KiB to 4 GiB; default 64 MiB.
+        /// Sets the size a WAL file grows to. 64 KiB to 4 GiB; default 64 MiB. The first file of a
+        /// session is smaller.
         wal_bytes: u64,
         /// Sets the size at which a segment file is cut. 4 KiB to 4 GiB; default 32 MiB.
         segment_bytes: u64,
@@ -231,13 +265,16 @@ impl Options {
         read_mode: ReadMode,
         /// Sets the longest key. 1 B to 1 MiB; default 64 KiB.
         key_bytes_max: u64,
-        /// Sets the longest value. 0 B to 1 GiB; default 16 MiB.
+        /// Sets the longest value. 0 B to 512 MiB; default 16 MiB.
         value_bytes_max: u64,
-        /// Sets the largest encoded transaction. 4 KiB to 2 GiB; default 64 MiB.
+        /// Sets the largest transaction, as it is encoded in the log: its metadata, the keys and
+        /// values it writes, the lease table's included, and a few bytes for each. 4 KiB to 1 GiB;
+        /// default 64 MiB.
         transaction_bytes_max: u64,
-        /// Sets the most operations in a transaction. 1 to 16,777,216; default 1,000,000.
+        /// Sets the most operations in a transaction, and the most keys it changes. 1 to
+        /// 16,000,000; default 1,000,000.
         transaction_operations_max: u64,
-        /// Sets the longest metadata of a transaction. 0 B to 1 MiB; default 64 KiB.
+        /// Sets the longest metadata of a transaction. 0 B to 64 KiB; default 64 KiB.
         metadata_bytes_max: u64,
         /// Sets whether the store has a worker thread. Default: true. Without it the caller runs
         /// the background work, which makes a single-threaded program deterministic.
@@ -418,6 +455,25 @@ mod tests {
             }
             assert_eq!(value(&mut options), before, "{}: changed by an error", knob.name);
         }
+    }
+
+    #[test]
+    fn what_the_options_allow_the_format_holds() {
+        let bounds = |name: &str| {
+            let knob = KNOBS.iter().find(|knob| knob.name == name);
+            knob.and_then(|knob| knob.range).map(|range| (range.min, range.max))
+        };
+        for (name, held) in [
+            ("key_bytes_max", limits::KEY_BYTES_MAX),
+            ("value_bytes_max", limits::VALUE_BYTES_MAX),
+            ("transaction_bytes_max", annals_format::frame::PAYLOAD_BYTES_MAX),
+            ("transaction_operations_max", limits::TRANSACTION_OPERATIONS_MAX),
+            ("metadata_bytes_max", limits::METADATA_BYTES_MAX),
+        ] {
+            assert_eq!(bounds(name).map(|(_, max)| max), Some(held), "{name}");
+        }
+        let (min, max) = bounds("wal_bytes").unwrap();
+        assert!(min == limits::WAL_BYTES_MIN && max <= limits::WAL_BYTES_MAX);
     }
 
     #[test]

@@ -14,7 +14,7 @@
 pub(crate) mod plain {
     pub(crate) use std::hint::spin_loop;
     pub(crate) use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
-    pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+    pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
     /// Locks, ignoring that another thread may have panicked while it held the lock: the data
     /// behind these locks is consistent between any two statements.

@@ -100,7 +100,7 @@ fn run(seed: u64, verbose: bool) -> Result<u64, String> {
 fn shaped(options: Options, random: &mut Random) -> Options {
     options
         .memtable_bytes(*random.pick(&[16 << 10, 16 << 10, 64 << 10]))
-        .wal_bytes(*random.pick(&[8 << 10, 16 << 10, 100_000]))
+        .wal_bytes(*random.pick(&[64 << 10, 80 << 10, 100_000]))
         .segment_bytes(*random.pick(&[4 << 10, 16 << 10, 1 << 20]))
         .block_bytes(*random.pick(&[512, 4096]))
         .history_block_bytes(*random.pick(&[512, 4096]))

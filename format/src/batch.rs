@@ -116,13 +116,13 @@ impl BatchHeader {
             }
         };
         reader.zeros("zero", 3)?;
-        let batch_seq = reader.u64("batch_seq")?;
+        let batch_seq = reader.number("batch_seq", 1)?;
         let previous_crc = reader.u32("previous_crc")?;
         let frame_count_at = reader.position();
         let frame_count = reader.u32("frame_count")?;
         let body_bytes_at = reader.position();
         let body_bytes = reader.u64("body_bytes")?;
-        let first_seq = reader.u64("first_seq")?;
+        let first_seq = reader.next_number("first_seq")?;
         let durable_at = reader.position();
         let durable_upto = reader.u64("durable_upto")?;
         let frames_crc = reader.u32("frames_crc")?;

@@ -4,6 +4,7 @@
 //! structure is wrong and where. [`Writer`] is implemented by `Vec<u8>` and by [`SliceWriter`].
 
 use crate::error::{DecodeError, Problem, Result};
+use crate::limits::NUMBER_MAX;
 use crate::varint;
 
 /// Reads the fields of one structure from a slice, front to back.
@@ -107,6 +108,43 @@ impl<'a> Reader<'a> {
     /// Eight bytes.
     pub fn u64(&mut self, field: &'static str) -> Result<u64> {
         self.array(field).map(u64::from_le_bytes)
+    }
+
+    /// Eight bytes: a number of something that is counted, from `least` to [`NUMBER_MAX`].
+    pub fn number(&mut self, field: &'static str, least: u64) -> Result<u64> {
+        let start = self.position;
+        let found = self.u64(field)?;
+        self.counted(field, start, least, found)
+    }
+
+    /// Eight bytes: the number that comes next, so one more than a number can be.
+    pub fn next_number(&mut self, field: &'static str) -> Result<u64> {
+        let mut before = self.clone();
+        let found = self.u64(field)?;
+        if found == NUMBER_MAX + 1 { Ok(found) } else { before.number(field, 1) }
+    }
+
+    /// A canonical varint: a number of something that is counted, from `least` to [`NUMBER_MAX`].
+    pub fn varint_number(&mut self, field: &'static str, least: u64) -> Result<u64> {
+        let start = self.position;
+        let found = self.varint(field)?;
+        self.counted(field, start, least, found)
+    }
+
+    const fn counted(
+        &self,
+        field: &'static str,
+        start: usize,
+        least: u64,
+        found: u64,
+    ) -> Result<u64> {
+        if found < least {
+            return Err(self.error_at(field, start, Problem::Invalid { found }));
+        }
+        if found > NUMBER_MAX {
+            return Err(self.error_at(field, start, Problem::TooLong { max: NUMBER_MAX, found }));
+        }
+        Ok(found)
     }
 
     /// Eight bytes, two's complement.
@@ -337,6 +375,31 @@ mod tests {
         assert_eq!(error.problem, Problem::TooLong { max: 100, found: 200 });
         let error = Reader::new("test", &[0, 0, 1]).zeros("pad", 3).unwrap_err();
         assert_eq!(error.to_string(), "test: pad at byte 0: bytes that must be zero are not");
+    }
+
+    #[test]
+    fn what_is_counted_can_be_counted_on() {
+        for (number, least, good) in [
+            (0, 0, true),
+            (0, 1, false),
+            (1, 1, true),
+            (NUMBER_MAX, 1, true),
+            (NUMBER_MAX + 1, 1, false),
+            (u64::MAX, 0, false),
+        ] {
+            let mut out = Vec::new();
+            out.put_u64(number);
+            out.put_varint(number);
+            let mut reader = Reader::new("test", &out);
+            assert_eq!(reader.number("a", least).is_ok(), good, "{number}");
+            reader = Reader::new("test", &out);
+            reader.u64("a").unwrap();
+            let read = reader.varint_number("b", least);
+            assert_eq!(
+                read.as_ref().map_err(|error| error.offset),
+                if good { Ok(&number) } else { Err(8) }
+            );
+        }
     }
 
     #[test]

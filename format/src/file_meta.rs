@@ -58,7 +58,7 @@ impl FileMeta {
 
     /// Reads what [`encode`](Self::encode) wrote.
     pub fn decode(reader: &mut Reader<'_>) -> Result<Self> {
-        let number = reader.varint("number")?;
+        let number = reader.varint_number("number", 1)?;
         let kind_at = reader.position();
         let kind_number = reader.u8("kind")?;
         let kind = FileKind::from_number(kind_number).filter(|kind| kind.is_segment()).ok_or_else(
@@ -67,7 +67,7 @@ impl FileMeta {
                 reader.error_at("kind", kind_at, Problem::Invalid { found })
             },
         )?;
-        Ok(Self {
+        let meta = Self {
             number,
             kind,
             class: reader.varint_u32("class")?,
@@ -77,11 +77,23 @@ impl FileMeta {
             value_bytes: reader.varint("value_bytes")?,
             first_key: reader.prefixed("first_key", INTERNAL_KEY_BYTES_MAX)?.to_vec(),
             last_key: reader.prefixed("last_key", INTERNAL_KEY_BYTES_MAX)?.to_vec(),
-            min_revision: reader.varint("min_revision")?,
-            max_revision: reader.varint("max_revision")?,
-            death_after: reader.varint("death_after")?,
-            death_upto: reader.varint("death_upto")?,
-        })
+            min_revision: reader.varint_number("min_revision", 0)?,
+            max_revision: reader.varint_number("max_revision", 0)?,
+            death_after: reader.varint_number("death_after", 0)?,
+            death_upto: reader.varint_number("death_upto", 0)?,
+        };
+        for (field, low, high) in [
+            ("max_revision", meta.min_revision, meta.max_revision),
+            ("death_upto", meta.death_after, meta.death_upto),
+        ] {
+            if low > high {
+                return Err(reader.error(field, Problem::Invalid { found: high }));
+            }
+        }
+        if meta.first_key > meta.last_key {
+            return Err(reader.error("last_key", Problem::Order));
+        }
+        Ok(meta)
     }
 }
 

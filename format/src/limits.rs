@@ -3,6 +3,11 @@
 //! `_DEFAULT` is what a store enforces unless its options say otherwise; `_MAX` is what the format
 //! can hold at all, and what a decoder bounds a length by before it believes it.
 
+/// Largest number of what is counted: seqs, revisions, files, manifests, incarnations, and the bytes
+/// and entries of all segments together. A reader takes no larger one, so that nobody who counts on
+/// from what was read has to look out for an overflow; a writer stops before it comes there.
+pub const NUMBER_MAX: u64 = 1 << 62;
+
 /// Longest key a store takes by default.
 pub const KEY_BYTES_DEFAULT: u64 = 64 << 10;
 /// Longest key the format holds.
@@ -16,9 +21,9 @@ pub const VALUE_BYTES_DEFAULT: u64 = 16 << 20;
 /// Longest value the format holds.
 pub const VALUE_BYTES_MAX: u64 = 512 << 20;
 
-/// Largest transaction a store takes by default, in encoded bytes.
+/// Largest transaction a store takes by default, in bytes of its frame's payload.
 pub const TRANSACTION_BYTES_DEFAULT: u64 = 64 << 20;
-/// Largest transaction the format holds, in encoded bytes.
+/// Largest transaction the format holds, in bytes of its frame's payload.
 pub const TRANSACTION_BYTES_MAX: u64 = 1 << 30;
 /// Most keys a transaction may write by default.
 pub const TRANSACTION_OPERATIONS_DEFAULT: u64 = 1_000_000;
@@ -27,7 +32,7 @@ pub const TRANSACTION_OPERATIONS_MAX: u64 = 16_000_000;
 /// Longest opaque metadata of a transaction.
 pub const METADATA_BYTES_MAX: u64 = 64 << 10;
 
-/// Smallest and largest size of a WAL file.
+/// Smallest size a store can be told to let its WAL files grow to.
 pub const WAL_BYTES_MIN: u64 = 64 << 10;
 /// Largest WAL file: one that was stretched for a batch of this many bytes.
 pub const WAL_BYTES_MAX: u64 = 64 << 30;
@@ -54,8 +59,9 @@ const _: () = {
     assert!(VALUE_BYTES_MAX + KEY_BYTES_MAX + METADATA_BYTES_MAX < TRANSACTION_BYTES_MAX);
     assert!(TRANSACTION_BYTES_MAX < BATCH_BODY_BYTES_MAX);
     assert!(BATCH_BODY_BYTES_MAX < WAL_BYTES_MAX / 2);
-    // Lengths inside a frame and a block are 32 bits.
-    assert!(TRANSACTION_BYTES_MAX + 32 * TRANSACTION_OPERATIONS_MAX < u32::MAX as u64);
+    // Lengths inside a frame and a block are 32 bits; beside its payload a frame has 16 bytes for
+    // each operation and less than a hundred of its own.
+    assert!(TRANSACTION_BYTES_MAX + 16 * TRANSACTION_OPERATIONS_MAX + 100 < u32::MAX as u64);
     assert!(BLOCK_RAW_BYTES_MAX < u32::MAX as u64);
     // An entry takes at most 64 bytes beside key and value, an event 48 beside its key.
     assert!(VALUE_BYTES_MAX + INTERNAL_KEY_BYTES_MAX + 64 < BLOCK_RAW_BYTES_MAX);

@@ -14,9 +14,10 @@ use crate::cursor::{Reader, Writer};
 use crate::error::{DecodeError, Problem, Result};
 use crate::file_meta::FileMeta;
 use crate::layout::{Layout, field};
-use crate::limits::MANIFEST_BYTES_MAX;
+use crate::limits::{MANIFEST_BYTES_MAX, NUMBER_MAX};
 use crate::place::{FileKind, Place, StoreId};
 use crate::seal::ManifestStamp;
+use crate::wal_file::is_file_bytes;
 
 /// `"anmf"`: a manifest starts here.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"anmf");
@@ -145,6 +146,7 @@ impl Manifest {
         let mut version = reader.clone();
         reader.bytes("format_version", 4)?;
         let store = StoreId(reader.array("store")?);
+        let mut numbers = reader.clone();
         let number = reader.u64("number")?;
         let bytes_at = reader.position();
         let found = reader.u64("manifest_bytes")?;
@@ -157,6 +159,7 @@ impl Manifest {
         end.bytes("records", end.remaining().saturating_sub(CRC_BYTES))?;
         end.checksum("crc", crc(&place(store, number), &[end.consumed()]))?;
         version.version(FORMAT_VERSION)?;
+        numbers.number("number", 0)?;
         let record_count = reader.u32("record_count")?;
         reader.zeros("zero", 4)?;
 
@@ -194,7 +197,31 @@ impl Manifest {
         if previous_kind == 0 {
             return Err(records.error("kind", Problem::Truncated { needed: 1, have: 0 }));
         }
+        self.check_files(records)?;
         records.finish()
+    }
+
+    /// What the records say together: so that a number is given once, and sizes can be added up.
+    fn check_files(&self, records: &Reader<'_>) -> Result<()> {
+        let gap = self.wal.windows(2).any(|pair| pair[0].number + 1 != pair[1].number);
+        let mut numbers: Vec<u64> = self.files.iter().map(|file| file.number).collect();
+        numbers.sort_unstable();
+        if gap || numbers.windows(2).any(|pair| pair[0] == pair[1]) {
+            return Err(records.error("number", Problem::Order));
+        }
+        if let Some(&found) = numbers.last().filter(|last| **last >= self.next_file) {
+            return Err(records.error("next_file", Problem::Invalid { found }));
+        }
+        // As much as anybody reckons for a file.
+        let weights = self.files.iter().map(|file| {
+            let of_entries = file.entries.saturating_mul(32).saturating_add(file.value_bytes);
+            file.bytes.saturating_add(of_entries)
+        });
+        let found = weights.fold(0, u64::saturating_add);
+        if found > NUMBER_MAX {
+            return Err(records.error("bytes", Problem::TooLong { max: NUMBER_MAX, found }));
+        }
+        Ok(())
     }
 
     fn decode_record(&mut self, kind: u8, content: &mut Reader<'_>) -> Result<()> {
@@ -222,12 +249,12 @@ impl Manifest {
     }
 
     fn decode_state(&mut self, content: &mut Reader<'_>) -> Result<()> {
-        self.incarnation = content.varint("incarnation")?;
-        self.next_file = content.varint("next_file")?;
-        self.compacted = content.varint("compacted")?;
-        self.revision_floor = content.varint("revision_floor")?;
-        self.flushed_seq = content.varint("flushed_seq")?;
-        self.flushed_revision = content.varint("flushed_revision")?;
+        self.incarnation = content.varint_number("incarnation", 1)?;
+        self.next_file = content.varint_number("next_file", 1)?;
+        self.compacted = content.varint_number("compacted", 0)?;
+        self.revision_floor = content.varint_number("revision_floor", 1)?;
+        self.flushed_seq = content.varint_number("flushed_seq", 0)?;
+        self.flushed_revision = content.varint_number("flushed_revision", 1)?;
         self.flushed_time = content.i64("flushed_time")?;
         self.closed = decode_flag(content, "closed")?;
         Ok(())
@@ -245,10 +272,20 @@ impl WalFile {
     }
 
     fn decode(content: &mut Reader<'_>) -> Result<Self> {
-        let number = content.varint("number")?;
+        let number = content.varint_number("number", 1)?;
+        let file_bytes_at = content.position();
         let file_bytes = content.varint("file_bytes")?;
-        let end =
-            if decode_flag(content, "has_end")? { Some(content.varint("end")?) } else { None };
+        if !is_file_bytes(file_bytes) {
+            let problem = Problem::Invalid { found: file_bytes };
+            return Err(content.error_at("file_bytes", file_bytes_at, problem));
+        }
+        let has_end = decode_flag(content, "has_end")?;
+        let end_at = content.position();
+        let end = if has_end { Some(content.varint("end")?) } else { None };
+        if let Some(found) = end.filter(|end| *end > file_bytes) {
+            let problem = Problem::TooLong { max: file_bytes, found };
+            return Err(content.error_at("end", end_at, problem));
+        }
         Ok(Self { number, file_bytes, end })
     }
 }

@@ -4,11 +4,13 @@
 //! DIR/LOCK  CURRENT  MANIFEST-NNNNNNNN  wal/NNNNNNNN.wal  seg/NNNNNNNN.{l0,head,hist,events}
 //! ```
 //!
-//! Numbers are decimal, padded to eight digits, and simply grow longer above that. A file that is
+//! Numbers are decimal, padded to eight digits, and simply grow longer above that, up to
+//! [`NUMBER_MAX`]: a larger one is not a name. A file that is
 //! still being made carries the suffix `.tmp`, whatever it will be.
 
 use std::fmt;
 
+use crate::limits::NUMBER_MAX;
 use crate::place::FileKind;
 
 /// The file that names the manifest in force.
@@ -75,7 +77,7 @@ impl FileName {
     /// name.
     pub fn parse(path: &str) -> Option<Self> {
         let name = Self::parse_loosely(path)?;
-        (name.to_string() == path).then_some(name)
+        (name.number <= NUMBER_MAX && name.to_string() == path).then_some(name)
     }
 
     fn parse_loosely(path: &str) -> Option<Self> {
@@ -119,7 +121,7 @@ mod tests {
     #[test]
     fn names_round_trip() {
         for kind in FileKind::ALL {
-            for number in [0, 1, 99_999_999, 100_000_000, u64::MAX] {
+            for number in [0, 1, 99_999_999, 100_000_000, NUMBER_MAX] {
                 let number = if kind == FileKind::Current { 0 } else { number };
                 let name = FileName::new(kind, number);
                 assert_eq!(FileName::parse(&name.to_string()), Some(name));
@@ -149,6 +151,9 @@ mod tests {
             "00000001.wal",
             "wal/00000001.wal.tmp",
             "wal/99999999999999999999999.wal",
+            "wal/18446744073709551615.wal",
+            "seg/18446744073709551615.l0",
+            "MANIFEST-4611686018427387905",
             "seg//00000001.l0",
         ] {
             assert_eq!(FileName::parse(other), None, "{other:?}");

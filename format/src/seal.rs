@@ -9,6 +9,7 @@ use crate::cursor::{Reader, SliceWriter, Writer};
 use crate::error::{Problem, Result};
 use crate::layout::{Layout, field};
 use crate::place::Place;
+use crate::wal_file::is_file_bytes;
 
 /// Bytes of a seal.
 pub const BYTES: usize = 64;
@@ -106,15 +107,20 @@ impl Seal {
         let mut reader = Reader::new(LAYOUT.structure, bytes);
         let kind = reader.u8("kind")?;
         reader.zeros("zero", 7)?;
-        let next_file = reader.u64("next_file")?;
+        let next_file = reader.number("next_file", 0)?;
+        let next_file_bytes_at = reader.position();
         let next_file_bytes = reader.u64("next_file_bytes")?;
-        let last_seq = reader.u64("last_seq")?;
-        let last_revision = reader.u64("last_revision")?;
+        let last_seq = reader.number("last_seq", 0)?;
+        let last_revision = reader.number("last_revision", 1)?;
         let manifest = ManifestStamp {
-            number: reader.u64("manifest_number")?,
+            number: reader.number("manifest_number", 0)?,
             bytes: reader.u64("manifest_bytes")?,
             crc: reader.u32("manifest_crc")?,
         };
+        if next_file_bytes != 0 && !is_file_bytes(next_file_bytes) {
+            let problem = Problem::Invalid { found: next_file_bytes };
+            return Err(reader.error_at("next_file_bytes", next_file_bytes_at, problem));
+        }
         let rolled = next_file != 0 && next_file_bytes != 0;
         let closed = manifest.number != 0 && manifest.bytes != 0;
         let nothing_else = match kind {

@@ -48,6 +48,12 @@ pub struct WalFileHeader {
     pub first_seq: u64,
 }
 
+/// Whether a file may be this long: whole pages, the header's and at least one more.
+pub const fn is_file_bytes(bytes: u64) -> bool {
+    let page = PAGE_BYTES as u64;
+    bytes.is_multiple_of(page) && bytes >= 2 * page && bytes <= WAL_BYTES_MAX
+}
+
 impl WalFileHeader {
     /// The bytes of the header.
     pub fn encode(&self) -> [u8; BYTES] {
@@ -79,8 +85,10 @@ impl WalFileHeader {
         reader.magic(MAGIC)?;
         let mut version = reader.clone();
         reader.bytes("format_version", 4)?;
+        let store = StoreId(reader.array("store")?);
+        let mut numbers = reader.clone();
         let mut header = Self {
-            store: StoreId(reader.array("store")?),
+            store,
             number: reader.u64("number")?,
             file_bytes: 0,
             previous_file: 0,
@@ -95,11 +103,18 @@ impl WalFileHeader {
         reader.checksum("crc", crc(&header.place(), &[reader.consumed()]))?;
         version.version(FORMAT_VERSION)?;
         zero.zeros("zero", 4)?;
-        let found = header.file_bytes;
-        let whole_pages = found.is_multiple_of(PAGE_BYTES as u64);
-        if !whole_pages || found > WAL_BYTES_MAX || found < 2 * PAGE_BYTES as u64 {
-            return Err(reader.error_at("file_bytes", file_bytes_at, Problem::Invalid { found }));
+        if !is_file_bytes(header.file_bytes) {
+            let problem = Problem::Invalid { found: header.file_bytes };
+            return Err(numbers.error_at("file_bytes", file_bytes_at, problem));
         }
+        numbers.number("number", 1)?;
+        numbers.u64("file_bytes")?;
+        let previous_at = numbers.position();
+        if numbers.number("previous_file", 0)? >= header.number {
+            let problem = Problem::Invalid { found: header.previous_file };
+            return Err(numbers.error_at("previous_file", previous_at, problem));
+        }
+        numbers.next_number("first_seq")?;
         Ok(header)
     }
 

@@ -90,7 +90,7 @@ pub(crate) fn options(disk: &MemoryVfs) -> Options {
         .vfs(Arc::new(disk.clone()))
         .background(false)
         .memtable_bytes(16 << 10)
-        .wal_bytes(8 << 10)
+        .wal_bytes(64 << 10)
         .segment_bytes(8 << 10)
         .block_bytes(512)
         .history_block_bytes(1024)

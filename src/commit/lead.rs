@@ -5,11 +5,12 @@ use std::ptr;
 use super::chain::Chain;
 use super::group::Leader;
 use super::waiter::{Waiter, Woken};
-use super::world::{BatchInfo, Log};
+use super::world::Log;
 use crate::error::{Error, ErrorKind};
 use crate::index::{Node, Position};
 use crate::sync::epoch::{self, Guard};
 use crate::sync::{Arc, yield_now};
+use crate::wal::BatchInfo;
 
 impl Chain {
     /// Gives the chain its log: from now on waiting makes durable. Called once, before any wait.

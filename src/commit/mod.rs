@@ -98,4 +98,4 @@ mod world;
 pub(crate) use chain::Chain;
 pub(crate) use plan::{Footprint, OrderError, Plan, Write, WriteKind};
 pub(crate) use ticket::Ticket;
-pub(crate) use world::{BatchInfo, Below, Log, World};
+pub(crate) use world::{Below, Log, World};

@@ -2,8 +2,8 @@
 
 use std::ptr;
 
-use annals_format::frame::{FrameSize, Op};
-use annals_format::space;
+use annals_format::frame::{FrameSize, Op, PAYLOAD_BYTES_MAX};
+use annals_format::{limits, space};
 use bytes::Bytes;
 
 use super::chain::{Chain, Snapshot};
@@ -16,6 +16,10 @@ use crate::index::{
 };
 use crate::sync::Arc;
 use crate::sync::epoch::{self, Guard};
+
+/// Numbers left below the highest that can be read back when commits are refused: far more than
+/// there are threads, each of which goes one further than its snapshot and those of the others.
+const NUMBERS_RESERVED: u64 = 1 << 32;
 
 /// How an attempt in one generation ended, if not with a place.
 enum Stop {
@@ -63,12 +67,14 @@ impl Chain {
     ) -> Result<Ordered, OrderError> {
         self.check_poison()?;
         let guard = snapshot.guard;
-        let size = FrameSize::of(&plan.metadata, operations(plan));
-        if !size.fits() {
-            let bytes = size.payload_bytes as u64;
-            let max = annals_format::limits::TRANSACTION_BYTES_MAX;
-            return Err(Error::from(ErrorKind::TransactionTooLarge { bytes, max }).into());
+        let Position { seq, revision, .. } = snapshot.position();
+        if seq.max(revision) > limits::NUMBER_MAX - NUMBERS_RESERVED {
+            return Err(
+                Error::invalid("the store has no numbers left for further revisions").into()
+            );
         }
+        let size = FrameSize::of(&plan.metadata, operations(plan));
+        check_limits(plan, &size)?;
         let time = plan.time.unwrap_or_else(|| self.world.now_micros());
         // Nodes up to here are known not to touch the ranges read.
         let mut checked = snapshot.node;
@@ -234,7 +240,11 @@ impl<'a, 'g> Attempt<'a, 'g> {
         if reads.exact && last.position().seq != self.snapshot.position().seq {
             return Err(Invalid::Conflict);
         }
-        // Everything up to `last` is applied, so the watermark knows of every compaction up to it.
+        // Everything up to `last` is applied, so the watermark knows of every compaction up to it. It
+        // may know of one behind it, too: that one goes before this plan then.
+        if reads.oldest_read.is_some_and(|revision| revision < chain.compacted()) {
+            return Err(Invalid::Conflict);
+        }
         if self.plan.compact.is_some_and(|revision| revision <= chain.compacted()) {
             return Err(Invalid::Conflict);
         }
@@ -334,12 +344,41 @@ impl From<Invalid> for Stop {
     }
 }
 
+/// Refuses what the log could not be read back with. A store's own limits are narrower, so this is
+/// for what they do not see: what the store adds for leases, and a defect above.
+pub(super) fn check_limits(plan: &Plan, size: &FrameSize) -> Result<(), Error> {
+    let longest = |lengths: &mut dyn Iterator<Item = usize>| lengths.max().unwrap_or(0) as u64;
+    let bytes = longest(&mut plan.writes.iter().map(|write| write.key.len()));
+    if bytes > limits::INTERNAL_KEY_BYTES_MAX {
+        let max = limits::INTERNAL_KEY_BYTES_MAX;
+        return Err(ErrorKind::KeyTooLong { bytes, max }.into());
+    }
+    let bytes = longest(&mut plan.writes.iter().map(|write| match &write.kind {
+        WriteKind::Put { value, .. } => value.len(),
+        WriteKind::Delete => 0,
+    }));
+    if bytes > limits::VALUE_BYTES_MAX {
+        return Err(ErrorKind::ValueTooLong { bytes, max: limits::VALUE_BYTES_MAX }.into());
+    }
+    let bytes = plan.metadata.len() as u64;
+    if bytes > limits::METADATA_BYTES_MAX {
+        return Err(ErrorKind::MetadataTooLong { bytes, max: limits::METADATA_BYTES_MAX }.into());
+    }
+    let count = size.op_count as u64;
+    if count > limits::TRANSACTION_OPERATIONS_MAX {
+        let max = limits::TRANSACTION_OPERATIONS_MAX;
+        return Err(ErrorKind::TooManyOperations { count, max }.into());
+    }
+    let bytes = size.payload_bytes as u64;
+    if bytes > PAYLOAD_BYTES_MAX {
+        return Err(ErrorKind::TransactionTooLarge { bytes, max: PAYLOAD_BYTES_MAX }.into());
+    }
+    Ok(())
+}
+
 /// The operations of a plan as they are encoded: the writes, then the watermark.
 fn operations(plan: &Plan) -> impl Iterator<Item = Op<'_>> + Clone {
-    let writes = plan.writes.iter().map(|Write { key, kind }| match kind {
-        WriteKind::Put { value, lease } => Op::Put { key, value, lease: *lease },
-        WriteKind::Delete => Op::Delete { key },
-    });
+    let writes = plan.writes.iter().map(Write::op);
     writes.chain(plan.compact.map(|revision| Op::Compact { revision }))
 }
 

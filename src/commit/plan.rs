@@ -1,5 +1,6 @@
 //! What a transaction wants: its writes, and what it read to decide on them.
 
+use annals_format::frame::Op;
 use bytes::Bytes;
 
 use crate::error::Error;
@@ -33,6 +34,17 @@ pub(crate) struct Write {
     pub(crate) kind: WriteKind,
 }
 
+impl Write {
+    /// The change as it is encoded.
+    pub(crate) fn op(&self) -> Op<'_> {
+        let key = &self.key;
+        match &self.kind {
+            WriteKind::Put { value, lease } => Op::Put { key, value, lease: *lease },
+            WriteKind::Delete => Op::Delete { key },
+        }
+    }
+}
+
 /// What happens to a key.
 #[derive(Clone, Debug)]
 pub(crate) enum WriteKind {
@@ -56,6 +68,9 @@ pub(crate) struct Footprint {
     /// Ranges of internal keys, half-open, in which nothing may have changed since the snapshot. An
     /// empty end is the end of the space.
     pub(crate) ranges: Vec<(Bytes, Bytes)>,
+    /// The oldest of the past revisions that were read. The past does not change, but nothing above
+    /// this revision may have been compacted.
+    pub(crate) oldest_read: Option<u64>,
     /// Whether no transaction at all may lie between the snapshot and the plan.
     pub(crate) exact: bool,
 }

@@ -21,7 +21,7 @@ impl Chain {
     /// One thread replays, and nobody commits meanwhile; any number may read.
     ///
     /// # Errors
-    /// When the frame does not follow the last one, or holds what a commit never writes.
+    /// When the frame does not follow the last one. What it holds was checked when it was decoded.
     pub(crate) fn replay(&self, frame: &Frame<'_>) -> Result<(), Error> {
         let guard = epoch::pin();
         let mut last = self.catch_up(self.applied_node(&guard), &guard);
@@ -36,24 +36,13 @@ impl Chain {
         {
             return refused(&format!("{position:?} does not follow {before:?}"));
         }
-        let mut ops = frame.ops().map(|op| op.op);
-        let compact = match ops.position(|op| matches!(op, Op::Compact { .. })) {
-            None => 0,
-            Some(at) if at + 1 < frame.op_count() => {
-                return refused("a compaction is not its last operation");
-            }
-            Some(_) => match frame.ops().last().map(|op| op.op) {
-                Some(Op::Compact { revision }) => revision,
-                _ => 0,
-            },
-        };
         let ops = frame.ops().map(|op| op.op);
         let size = FrameSize::of(frame.metadata, ops.clone());
         let transaction = Transaction {
             size,
             buffered: frame.is_buffered(),
             metadata: frame.metadata,
-            compact,
+            compact: frame.compact().unwrap_or(0),
             ops,
         };
         let node = loop {

@@ -6,6 +6,7 @@ use std::fmt::Debug;
 use crate::error::Result;
 use crate::index::{Generation, GenerationSize, Stub};
 use crate::sync::Arc;
+use crate::wal::BatchInfo;
 
 /// Looks up the past of a key in older structures: frozen generations and files.
 pub(crate) trait Below: Sync {
@@ -22,19 +23,6 @@ pub(crate) trait Log: Send + Debug {
     /// Writes the frames as one batch and returns when they are durable. After an error nothing
     /// is known about them, and the log is not called again.
     fn append(&mut self, frames: &mut dyn Iterator<Item = &[u8]>, batch: BatchInfo) -> Result<()>;
-}
-
-/// What a batch holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct BatchInfo {
-    /// Seq of the first frame.
-    pub(crate) first_seq: u64,
-    /// Seq of the last frame; the batch holds all between.
-    pub(crate) last_seq: u64,
-    /// The store's revision after the last frame.
-    pub(crate) last_revision: u64,
-    /// Everything up to this seq was durable before this batch.
-    pub(crate) durable_upto: u64,
 }
 
 /// Everything else. Every method may be called by any thread at any time; none may wait for another

@@ -152,6 +152,7 @@ impl<'a> Check<'a> {
         match verified {
             Ok(Some(found)) => {
                 self.report.revision = found.last_revision.max(self.manifest.flushed_revision);
+                self.floor();
                 self.report.torn = found.torn.map(|tail| TornTail {
                     file: self.path(FileKind::Wal, tail.file),
                     offset: tail.end,
@@ -163,6 +164,22 @@ impl<'a> Check<'a> {
         }
         let bytes = self.manifest.wal.iter().map(|file| file.end.unwrap_or(file.file_bytes)).sum();
         self.advance(self.manifest.wal.len() as u64, bytes);
+    }
+
+    /// What was once durable, or compacted, is there.
+    fn floor(&mut self) {
+        let (manifest, found) = (self.manifest, self.report.revision);
+        for (what, least) in
+            [("revision_floor", manifest.revision_floor), ("compacted", manifest.compacted)]
+        {
+            if found < least {
+                let file = self.path(FileKind::Manifest, manifest.number);
+                let expected = format!("a log up to revision {least} or later");
+                let found = format!("revision {found}");
+                let structure = format!("manifest: {what}");
+                self.report.note(Error::corrupt(file, 0, structure, expected, found));
+            }
+        }
     }
 
     fn segment(&mut self, meta: &FileMeta) -> Result<()> {

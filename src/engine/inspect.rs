@@ -63,7 +63,11 @@ impl StoreFiles {
             wal_bytes: options.wal_bytes,
         };
         let context = SegmentContext::new(directory, manifest.store, options);
-        let open = |meta| Segment::open(&context, meta).map(Arc::new);
+        let open = |meta| {
+            let segment = Segment::open(&context, meta)?;
+            segment.hold()?;
+            Ok(Arc::new(segment))
+        };
         let segments = manifest.files.iter().map(open).collect();
         let names = names(&wal)?;
         let mut logs = BTreeMap::new();
@@ -107,7 +111,8 @@ impl StoreFiles {
     /// recovery has dropped.
     ///
     /// # Errors
-    /// The file cannot be read, or what `each` answers. Damage is a piece, not an error.
+    /// The file cannot be read, or what `each` answers. Damage is a piece, not an error, but for a
+    /// file that the manifest lists and that is not there.
     pub fn wal(
         &self,
         number: u64,
@@ -117,7 +122,12 @@ impl StoreFiles {
         let log = self.logs.get(&number).cloned().transpose()?.flatten();
         let (Some(log), Some(bytes)) = (log, self.file_bytes(name)) else {
             let path = self.wal.dir.join(name.to_string());
-            return Err(Error::io("open", path, io::ErrorKind::NotFound.into()));
+            let listed = self.manifest.wal.iter().any(|file| file.number == number);
+            return Err(if listed {
+                Error::corrupt(path, 0, "wal file", "a file", "none")
+            } else {
+                Error::io("open", path, io::ErrorKind::NotFound.into())
+            });
         };
         crate::wal::inspect::walk(&self.wal, log, number, bytes, each)
     }

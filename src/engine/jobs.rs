@@ -174,11 +174,6 @@ impl Core {
         if dead.is_empty() {
             return Ok(false);
         }
-        for file in &dead {
-            // So that who holds the old tables can still read it. If it cannot be opened now, that
-            // is no reason to keep it.
-            let _ = file.open();
-        }
         let removed = dead.iter().map(|file| file.meta().number).collect();
         self.counters.dropped_files.fetch_add(dead.len() as u64, Ordering::Relaxed);
         self.replace(Replacement { removed, added: Vec::new() })?;
@@ -221,6 +216,12 @@ impl Core {
     /// Puts new files in the place of old ones: steps 1 (its end) to 4 of the module.
     fn replace(&self, replacement: Replacement) -> Result<()> {
         let Replacement { removed, added } = replacement;
+        let tables = self.shared.tables();
+        for file in tables.files.all().filter(|file| removed.contains(&file.meta().number)) {
+            // So that who holds the old tables can still read it. If it cannot be opened now, that
+            // is no reason to keep it.
+            let _ = file.hold();
+        }
         if !added.is_empty() {
             self.context.sync_dir()?;
         }

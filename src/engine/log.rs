@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use annals_format::events::{self, EventKind};
-use annals_format::{Frame, space};
+use annals_format::{DecodeError, Frame, space};
 use bytes::Bytes;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -122,11 +122,9 @@ impl std::iter::FusedIterator for Log {}
 /// The transaction an EVENTS cursor stands on.
 pub(super) fn transaction_of_events(cursor: &Cursor) -> Result<Option<Transaction>> {
     let Some(entry) = cursor.entry() else { return Ok(None) };
-    let damaged = |error: annals_format::DecodeError| {
-        let segment = cursor.segment();
-        let structure = format!("{}: {}", error.structure, error.field);
-        let (expected, found) = (error.problem.expected(), error.problem.found());
-        Error::corrupt(segment.path(), 0, structure, expected, found)
+    // Where the value lies in the file is not known here.
+    let damaged = |error: DecodeError| {
+        Error::undecodable(cursor.segment().path(), 0, &DecodeError { offset: 0, ..error })
     };
     let decoded = events::Transaction::decode(entry.value).map_err(damaged)?;
     let mut transaction = Transaction {

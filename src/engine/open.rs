@@ -18,9 +18,9 @@ use std::io;
 use std::path::Path;
 
 use annals_format::name::{CURRENT, FileName, LOCK, SEGMENT_DIR, WAL_DIR};
-use annals_format::{FileMeta, Manifest, StoreId};
+use annals_format::{FileKind, FileMeta, Frame, Manifest, StoreId};
 
-use crate::commit::{BatchInfo, Chain, Log};
+use crate::commit::{Chain, Log};
 use crate::error::{Error, ErrorKind, Result};
 use crate::index::{Generation, Position};
 use crate::manifest::ManifestStore;
@@ -30,7 +30,7 @@ use crate::segment::SegmentContext;
 use crate::sync::plain::{AtomicU64, Condvar, Mutex, OnceLock, lock};
 use crate::sync::{Arc, AtomicBool, Ordering};
 use crate::vfs::LockGuard;
-use crate::wal::{self, Mode, Recovered, WalContext, WalFiles, WalWriter};
+use crate::wal::{self, BatchInfo, Location, Mode, Recovered, WalContext, WalFiles, WalWriter};
 
 use super::core::{Core, SharedLog, State};
 use super::jobs::{Busy, Depth, frozen_end};
@@ -43,6 +43,10 @@ use super::tables::{FileSet, SealedFile, Tables};
 /// Files of the log that are replayed on an open before it flushes them all: sessions that write
 /// little would otherwise leave ever more.
 const WAL_FILES_MAX: usize = 16;
+
+/// How far above the manifest's next number an unlisted file can be for its number to be avoided.
+/// What a crash leaves is a few numbers above.
+const NUMBERS_AVOIDED: u64 = 1 << 32;
 
 /// Opens a store for writing, or makes one.
 pub(super) fn open(path: &Path, options: &Options) -> Result<(Arc<Core>, OpenReport)> {
@@ -86,13 +90,13 @@ fn try_read_only(
     manifest: Manifest,
 ) -> Result<(Arc<Core>, OpenReport)> {
     let (core, wal) = build(path, options, store.clone(), manifest, None, true);
-    // Open files stay readable when the writer unlinks them.
+    // So that they stay readable when the writer removes them.
     for file in core.shared.tables().files.all() {
-        file.open()?;
+        file.hold()?;
     }
     let manifest = lock(&core.state).manifest.clone();
     let recovered =
-        wal::recover(&wal, &manifest, Mode::ReadOnly, &mut |frame, _| core.chain.replay(frame))?;
+        wal::recover(&wal, &manifest, Mode::ReadOnly, &mut |frame, at| core.replay(frame, at))?;
     check_floor(&core, &manifest, &recovered)?;
     let report = report(&core, &manifest, &recovered);
     Ok((core, report))
@@ -146,8 +150,8 @@ fn open_existing(
     let (core, wal) = build(path, options, store, manifest.clone(), Some(guard), false);
     let orphans = core.orphans(&manifest)?;
     let mut spilled = Spilled::default();
-    let recovered = wal::recover(&wal, &manifest, Mode::Writer, &mut |frame, _| {
-        core.chain.replay(frame)?;
+    let recovered = wal::recover(&wal, &manifest, Mode::Writer, &mut |frame, at| {
+        core.replay(frame, at)?;
         spilled.spill(&core)
     })?;
     check_floor(&core, &manifest, &recovered)?;
@@ -252,6 +256,14 @@ fn build(
 }
 
 impl Core {
+    /// Takes a frame of the log into memory.
+    fn replay(&self, frame: &Frame<'_>, at: Location) -> Result<()> {
+        self.chain.replay(frame).map_err(|error| {
+            let file = self.path.join(FileName::new(FileKind::Wal, at.file).to_string());
+            Error::corrupt(file, at.offset, "frame", "one that follows the last", error.to_string())
+        })
+    }
+
     /// Goes on with the log in a new file, puts what was found in force, and removes what is not
     /// needed any more.
     fn go_on(&self, wal: &WalContext, recovered: &Recovered) -> Result<()> {
@@ -290,7 +302,11 @@ impl Core {
             let Some(name) = FileName::parse(&format!("{SEGMENT_DIR}/{}", entry.name)) else {
                 continue;
             };
-            self.next_file.fetch_max(name.number + 1, Ordering::AcqRel);
+            // Numbers that are never reached before the file is removed are not avoided: a name
+            // alone must not use them up.
+            if name.number - manifest.next_file.min(name.number) < NUMBERS_AVOIDED {
+                self.next_file.fetch_max(name.number + 1, Ordering::AcqRel);
+            }
             if !manifest.files.iter().any(|f| f.number == name.number && f.kind == name.kind) {
                 orphans.push(name);
             }
@@ -310,7 +326,7 @@ fn check_floor(core: &Core, manifest: &Manifest, recovered: &Recovered) -> Resul
     }
     let file = match recovered.files.last() {
         Some(log) => {
-            let name = FileName::new(annals_format::FileKind::Wal, log.file.number);
+            let name = FileName::new(FileKind::Wal, log.file.number);
             core.path.join(name.to_string())
         }
         None => core.path.join(CURRENT),
@@ -329,9 +345,7 @@ fn report(core: &Core, manifest: &Manifest, recovered: &Recovered) -> OpenReport
         revision: recovered.last_revision,
         frames_replayed: recovered.last_seq.saturating_sub(manifest.flushed_seq),
         dropped: recovered.torn.map(|tail| DroppedTail {
-            file: core
-                .path
-                .join(FileName::new(annals_format::FileKind::Wal, tail.file).to_string()),
+            file: core.path.join(FileName::new(FileKind::Wal, tail.file).to_string()),
             offset: tail.end,
             bytes: tail.dropped_bytes,
             missing: tail.missing,
@@ -387,13 +401,11 @@ struct ChainLog {
 
 impl Log for ChainLog {
     fn append(&mut self, frames: &mut dyn Iterator<Item = &[u8]>, batch: BatchInfo) -> Result<()> {
-        let BatchInfo { first_seq, last_seq, last_revision, durable_upto } = batch;
-        let info = wal::BatchInfo { first_seq, last_seq, last_revision, durable_upto };
         let mut bytes = 0;
         let mut frames = frames.inspect(|frame| bytes += frame.len() as u64);
         match lock(&self.log).as_mut() {
             Some(writer) => {
-                writer.append(&mut frames, info)?;
+                writer.append(&mut frames, batch)?;
                 if writer.files().spare_is_wanted() {
                     // The next file is made ahead of need.
                     self.shared.ring();
@@ -403,7 +415,7 @@ impl Log for ChainLog {
         }
         let Counters { batches, batch_frames, batch_bytes, .. } = &*self.counters;
         batches.fetch_add(1, Ordering::Relaxed);
-        batch_frames.fetch_add(last_seq + 1 - first_seq, Ordering::Relaxed);
+        batch_frames.fetch_add(batch.last_seq + 1 - batch.first_seq, Ordering::Relaxed);
         batch_bytes.fetch_add(bytes, Ordering::Relaxed);
         Ok(())
     }

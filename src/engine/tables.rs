@@ -8,12 +8,11 @@
 //! 3. A reader learns its revision before it loads the tables. What it must see was then already in
 //!    them: a generation is published before the first version in it becomes visible.
 
-use std::sync::OnceLock;
-
 use crate::error::Result;
 use crate::index::Generation;
 use crate::segment::{Segment, SegmentContext};
 use crate::sync::Arc;
+use crate::sync::plain::OnceLock;
 use annals_format::{FileKind, FileMeta};
 
 /// The generations and files of one moment.
@@ -152,16 +151,27 @@ impl SealedFile {
     }
 
     /// The opened file.
+    ///
+    /// Two threads may open it at once. Either result is as good, the later one is dropped, and neither
+    /// waits for the other longer than it takes to move a pointer.
     pub(super) fn open(&self) -> Result<&Arc<Segment>> {
         if let Some(segment) = self.opened.get() {
             return Ok(segment);
         }
         match Segment::open(&self.context, &self.meta) {
-            Ok(segment) => Ok(self.opened.get_or_init(|| Arc::new(segment))),
-            // Whoever unlinks a file opens it first: if it has gone since this thread looked, it is
+            Ok(segment) => {
+                let segment = Arc::new(segment);
+                Ok(self.opened.get_or_init(|| segment))
+            }
+            // Whoever removes a file holds it first: if it has gone since this thread looked, it is
             // open by now.
             Err(error) => self.opened.get().ok_or(error),
         }
+    }
+
+    /// Opens the file so that it stays readable when its name is removed.
+    pub(super) fn hold(&self) -> Result<()> {
+        self.open()?.hold()
     }
 
     /// Whether the file's key range has the key.

@@ -86,6 +86,14 @@ impl Snapshot<'_> {
         Ok(read::newest(self.tables, key, at)?.map_or(0, |stub| stub.revision))
     }
 
+    /// The lease of a key, 0 if it has none or does not live. Of a key in memory the value is not
+    /// looked at.
+    pub(crate) fn lease(&self, key: &[u8]) -> Result<i64> {
+        let at = at_for(key, self.position);
+        let newest = read::newest(self.tables, key, at)?;
+        Ok(newest.filter(|stub| !stub.tombstone).map_or(0, |stub| stub.lease))
+    }
+
     /// The living keys of a range of internal keys; an empty `end` is the end of the space.
     pub(crate) fn scan(&self, start: &[u8], end: &[u8], keys_only: bool) -> Scan {
         let at = at_for(start, self.position);

@@ -27,6 +27,10 @@ impl Reads for Snapshot<'_> {
         self.seen(key)
     }
 
+    fn lease(&self, key: &[u8]) -> Result<i64> {
+        self.lease(key)
+    }
+
     fn scan(&self, start: &[u8], end: &[u8], keys_only: bool) -> Records<'_> {
         Box::new(self.scan(start, end, keys_only))
     }

@@ -33,23 +33,23 @@ impl Opened {
     ) -> Result<Block<'_>> {
         let bounds = HEADER_BYTES as u64..self.footer.index_offset;
         self.check_handle("block", handle, &bounds, self.footer.block_count, u64::from(u32::MAX))?;
-        let in_place = matches!(self.kind, FileKind::L0 | FileKind::Head);
-        match &self.map {
-            Some(map) if in_place && caching == Caching::Keep => {
-                let bytes = self.mapped_slice(map, handle.offset, handle.bytes)?;
-                if !self.checked_blocks.get(handle.number) {
-                    self.check_block(handle, bytes)?;
-                    self.checked_blocks.set(handle.number);
-                }
-                let (header, stored) = self.decode_header(handle, bytes)?;
-                if header.encoding == Encoding::Raw {
-                    return Ok(Block::Mapped { handle, body: stored });
-                }
-                let body = self.decode_body(handle, &header, stored, caching, base)?;
-                Ok(Block::Owned { handle, body })
-            }
-            _ => Ok(Block::Owned { handle, body: self.read_block(handle, caching, base)? }),
+        let in_place =
+            matches!(self.kind, FileKind::L0 | FileKind::Head) && caching == Caching::Keep;
+        let bytes = handle.bytes as usize;
+        let mapped = if in_place { self.source.slice(handle.offset, bytes)? } else { None };
+        let Some(bytes) = mapped else {
+            return Ok(Block::Owned { handle, body: self.read_block(handle, caching, base)? });
+        };
+        if !self.checked_blocks.get(handle.number) {
+            self.check_block(handle, bytes)?;
+            self.checked_blocks.set(handle.number);
         }
+        let (header, stored) = self.decode_header(handle, bytes)?;
+        if header.encoding == Encoding::Raw {
+            return Ok(Block::Mapped { handle, body: stored });
+        }
+        let body = self.decode_body(handle, &header, stored, caching, base)?;
+        Ok(Block::Owned { handle, body })
     }
 
     fn read_block(&self, handle: Handle, caching: Caching, base: &mut LastBase) -> Result<Bytes> {

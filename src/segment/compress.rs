@@ -82,26 +82,18 @@ impl fmt::Debug for Compressor {
     }
 }
 
-/// A dictionary made ready for decoding, with the bytes it was made from.
-pub(super) struct Dictionary {
-    ready: Option<DDict<'static>>,
-    content: Vec<u8>,
-}
+/// A dictionary made ready for decoding.
+pub(super) struct Dictionary(Option<DDict<'static>>);
 
 impl Dictionary {
     pub(super) fn new(content: &[u8]) -> Self {
-        Self { ready: DDict::try_create(content), content: content.to_vec() }
-    }
-
-    #[cfg(test)]
-    pub(super) fn content(&self) -> &[u8] {
-        &self.content
+        Self(DDict::try_create(content))
     }
 }
 
 impl fmt::Debug for Dictionary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Dictionary").field("bytes", &self.content.len()).finish_non_exhaustive()
+        f.debug_struct("Dictionary").finish_non_exhaustive()
     }
 }
 
@@ -132,7 +124,7 @@ pub(super) fn decompress(stored: &[u8], raw_bytes: usize, over: Over<'_>) -> Opt
         let written = match over {
             Over::Nothing => context.decompress(&mut out, stored),
             Over::Dictionary(dictionary) => {
-                context.decompress_using_ddict(&mut out, stored, dictionary.ready.as_ref()?)
+                context.decompress_using_ddict(&mut out, stored, dictionary.0.as_ref()?)
             }
             // A body begins with a zero byte (the first key shares nothing), so zstd never takes it
             // for a dictionary with tables.

@@ -5,18 +5,21 @@ use std::sync::Arc;
 
 use annals_format::{DecodeError, FileKind, Place, Problem, StoreId};
 
+use super::handles::Handles;
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::{Options, ReadMode};
 use crate::segment::BlockCache;
 use crate::vfs::Vfs;
 
-/// The store that segments belong to. Cloning is cheap and shares the cache.
+/// The store that segments belong to. Cloning is cheap and shares the cache and the
+/// descriptors.
 #[derive(Clone, Debug)]
 pub(crate) struct SegmentContext {
     pub(super) vfs: Arc<dyn Vfs>,
     pub(super) dir: PathBuf,
     pub(super) store: StoreId,
     pub(super) cache: BlockCache,
+    pub(super) handles: Handles,
     pub(super) read_mode: ReadMode,
     /// Raw size at which a block of L0 and HEAD is ended.
     pub(super) block_bytes: usize,
@@ -36,6 +39,7 @@ impl SegmentContext {
             dir: dir.to_path_buf(),
             store,
             cache: BlockCache::new(options.cache_bytes),
+            handles: Handles::new(),
             read_mode: options.read_mode,
             block_bytes: size(options.block_bytes),
             history_block_bytes: size(options.history_block_bytes),

@@ -1,6 +1,5 @@
 //! A segment whose ends have been read: its filter, its dictionary and the pages of its index.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use annals_format::checksum::FileSeed;
@@ -16,16 +15,14 @@ use super::bits::Bits;
 use super::cache::BlockCache;
 use super::compress::Dictionary;
 use super::context::damaged;
+use super::source::Source;
 use crate::error::{Error, Result};
 use crate::sync::plain::OnceLock;
-use crate::vfs::{File, Map};
 
 /// A segment whose ends have been read.
 #[derive(Debug)]
 pub(super) struct Opened {
-    pub(super) path: PathBuf,
-    pub(super) file: Arc<dyn File>,
-    pub(super) map: Option<Map>,
+    pub(super) source: Arc<Source>,
     pub(super) cache: BlockCache,
     pub(super) seed: FileSeed,
     pub(super) kind: FileKind,
@@ -52,17 +49,17 @@ impl Opened {
     }
 
     pub(super) fn damaged(&self, offset: u64, error: &DecodeError) -> Error {
-        damaged(&self.path, offset, error)
+        damaged(self.source.path(), offset, error)
     }
 
     /// The error for a body that does not decode. A compressed body has no offsets in the file, so
     /// the block's own offset stands for it.
     pub(super) fn damaged_body(&self, handle: Handle, error: &DecodeError) -> Error {
-        damaged(&self.path, handle.offset, &DecodeError { offset: 0, ..error.clone() })
+        damaged(self.source.path(), handle.offset, &DecodeError { offset: 0, ..error.clone() })
     }
 
     pub(super) fn read(&self, offset: u64, bytes: usize) -> Result<Vec<u8>> {
-        read(&*self.file, &self.path, offset, bytes)
+        self.source.read(offset, bytes)
     }
 
     /// Whether the filter lets `key` pass. Reads and checks the filter the first time.
@@ -124,7 +121,7 @@ impl Opened {
         expected: &str,
         found: &str,
     ) -> Error {
-        Error::corrupt(&self.path, offset, structure, expected, found)
+        Error::corrupt(self.source.path(), offset, structure, expected, found)
     }
 
     /// A part of the file whose length the footer has vouched for: it lies within the file.
@@ -132,28 +129,10 @@ impl Opened {
         let Ok(bytes) = usize::try_from(bytes) else {
             return Err(Error::invalid("a segment is too large for this machine"));
         };
-        match &self.map {
-            Some(map) => self.mapped_bytes(map, offset, bytes),
+        match self.source.bytes(offset, bytes)? {
+            Some(bytes) => Ok(bytes),
             None => Ok(Bytes::from(self.read(offset, bytes)?)),
         }
-    }
-
-    fn mapped_bytes(&self, map: &Map, offset: u64, bytes: usize) -> Result<Bytes> {
-        // A mapped file fits the address space, so do its offsets.
-        let start = usize::try_from(offset).unwrap_or(usize::MAX);
-        map.bytes(start..start.saturating_add(bytes))
-            .map_err(|error| Error::io("read a mapped segment", &self.path, error))
-    }
-
-    pub(super) fn mapped_slice<'m>(
-        &self,
-        map: &'m Map,
-        offset: u64,
-        bytes: u32,
-    ) -> Result<&'m [u8]> {
-        let start = usize::try_from(offset).unwrap_or(usize::MAX);
-        map.slice(start..start.saturating_add(bytes as usize))
-            .map_err(|error| Error::io("read a mapped segment", &self.path, error))
     }
 
     /// The block that holds the newest version of `key` at `at`, if any block does.
@@ -177,8 +156,8 @@ impl Opened {
         let bounds = footer.index_offset..footer.filter_offset;
         self.check_handle("index page", handle, &bounds, footer.page_count, PAGE_BYTES_MAX)?;
         let owned;
-        let bytes = if let Some(map) = &self.map {
-            let bytes = self.mapped_slice(map, handle.offset, handle.bytes)?;
+        let mapped = self.source.slice(handle.offset, handle.bytes as usize)?;
+        let bytes = if let Some(bytes) = mapped {
             if !self.checked_pages.get(handle.number) {
                 Page::check_crc(bytes, self.seed, handle.offset)
                     .map_err(|error| self.damaged(handle.offset, &error))?;
@@ -197,7 +176,13 @@ impl Opened {
             Ok(None) => {
                 let expected = format!("level {level}");
                 let structure = "index page: level";
-                Err(Error::corrupt(&self.path, handle.offset, structure, expected, "another"))
+                Err(Error::corrupt(
+                    self.source.path(),
+                    handle.offset,
+                    structure,
+                    expected,
+                    "another",
+                ))
             }
             Err(error) => Err(self.damaged(handle.offset, &error)),
         }
@@ -230,10 +215,6 @@ impl Opened {
         }
         let expected = format!("number below {count} within {bounds:?}");
         let found = format!("{handle:?}");
-        Err(Error::corrupt(&self.path, handle.offset, structure, expected, found))
+        Err(Error::corrupt(self.source.path(), handle.offset, structure, expected, found))
     }
-}
-
-pub(super) fn read(file: &dyn File, path: &Path, offset: u64, bytes: usize) -> Result<Vec<u8>> {
-    file.read_vec_at(bytes, offset).map_err(|error| Error::io("read a segment", path, error))
 }

@@ -1,6 +1,6 @@
 //! An open segment: point reads and cursors.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use annals_format::checksum::FileSeed;
@@ -14,11 +14,10 @@ use super::blocks::Caching;
 use super::cache::BlockCache;
 use super::context::{SegmentContext, damaged};
 use super::cursor::Cursor;
-use super::opened::{self, Opened};
+use super::opened::Opened;
+use super::source::Source;
 use crate::error::{Error, Result};
-use crate::options::ReadMode;
 use crate::sync::plain::OnceLock;
-use crate::vfs::{Access, File};
 
 /// One version of one key, owning what it refers to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -87,17 +86,14 @@ impl Entry {
 
 /// A sealed segment file that the manifest lists.
 ///
-/// Opening takes the file and compares its length; header and footer are read, and the file is
-/// mapped, when something is first asked of it. So opening a store costs the same per file however
-/// large the files are, and a file that is unlinked later stays readable.
+/// Opening compares the length of the file and maps it; header and footer are read when something is
+/// first asked of it. So opening a store costs the same per file however large the files are.
 #[derive(Debug)]
 pub(crate) struct Segment {
     meta: FileMeta,
-    path: PathBuf,
-    file: Arc<dyn File>,
+    source: Arc<Source>,
     place: Place,
     cache: BlockCache,
-    read_mode: ReadMode,
     opened: OnceLock<Opened>,
 }
 
@@ -107,30 +103,19 @@ impl Segment {
     /// # Errors
     /// Corruption if the file is missing or has another length than the manifest says.
     pub(crate) fn open(context: &SegmentContext, meta: &FileMeta) -> Result<Self> {
-        let path = context.path(meta.kind, meta.number);
-        let io = |error| Error::io("open a segment", &path, error);
-        let file = match context.vfs.open(&path, Access::Read) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                let expected = format!("the file, of {} bytes", meta.bytes);
-                return Err(Error::corrupt(&path, 0, "segment", expected, "no file"));
-            }
-            opened => opened.map_err(io)?,
-        };
-        let bytes = file.len().map_err(io)?;
-        if bytes != meta.bytes {
-            let expected = format!("{} bytes", meta.bytes);
-            let found = format!("{bytes} bytes");
-            return Err(Error::corrupt(&path, bytes.min(meta.bytes), "segment", expected, found));
-        }
         Ok(Self {
             meta: meta.clone(),
-            path,
-            file,
+            source: Arc::new(Source::open(context, meta)?),
             place: context.place(meta.kind, meta.number),
             cache: context.cache.clone(),
-            read_mode: context.read_mode,
             opened: OnceLock::new(),
         })
+    }
+
+    /// Keeps the file readable when its name is removed. Whoever is about to do that, or reads beside
+    /// a writer who may, calls this before. It takes a descriptor only of a file that is not mapped.
+    pub(crate) fn hold(&self) -> Result<()> {
+        self.source.hold()
     }
 
     /// What the manifest says of it.
@@ -140,7 +125,7 @@ impl Segment {
 
     /// The path of the file.
     pub(crate) fn path(&self) -> &Path {
-        &self.path
+        self.source.path()
     }
 
     /// False if the segment certainly has no version of `key`.
@@ -194,13 +179,6 @@ impl Segment {
         Cursor::new(Arc::clone(self), Caching::Bypass)
     }
 
-    /// The dictionary of the file's blocks, for use in the next file of its kind.
-    #[cfg(test)]
-    pub(crate) fn dictionary(&self) -> Result<Option<Vec<u8>>> {
-        let dictionary = self.opened()?.dictionary()?;
-        Ok(dictionary.map(|dictionary| dictionary.content().to_vec()))
-    }
-
     /// What the footer says.
     pub(crate) fn footer(&self) -> Result<&Footer> {
         Ok(self.opened()?.footer())
@@ -210,26 +188,27 @@ impl Segment {
         if let Some(opened) = self.opened.get() {
             return Ok(opened);
         }
-        // Two threads may do this at once; either result is as good.
+        // Two threads may do this at once; either result is as good, and neither waits for the other
+        // longer than it takes to move one.
         let opened = self.read_ends()?;
         Ok(self.opened.get_or_init(|| opened))
     }
 
-    /// Reads and checks header and footer, and maps the file.
+    /// Reads and checks header and footer.
     fn read_ends(&self) -> Result<Opened> {
         let footer_bytes = FOOTER_BYTES as u64;
         let Some(footer_offset) =
             self.meta.bytes.checked_sub(footer_bytes).filter(|at| *at >= HEADER_BYTES as u64)
         else {
             let found = format!("{} bytes", self.meta.bytes);
-            return Err(Error::corrupt(&self.path, 0, "segment", "header and footer", found));
+            return Err(Error::corrupt(self.path(), 0, "segment", "header and footer", found));
         };
         let header = self.read(0, HEADER_BYTES)?;
-        let header =
-            Header::decode(&header, &self.place).map_err(|error| damaged(&self.path, 0, &error))?;
+        let header = Header::decode(&header, &self.place)
+            .map_err(|error| damaged(self.path(), 0, &error))?;
         let footer = self.read(footer_offset, FOOTER_BYTES)?;
         let footer = Footer::decode(&footer, &self.place.at(footer_offset))
-            .map_err(|error| damaged(&self.path, footer_offset, &error))?;
+            .map_err(|error| damaged(self.path(), footer_offset, &error))?;
         self.compare("class", header.class.into(), self.meta.class.into(), 12)?;
         let at = footer_offset;
         self.compare("class", footer.class.into(), self.meta.class.into(), at)?;
@@ -238,17 +217,8 @@ impl Segment {
         self.compare("max_revision", footer.max_revision, self.meta.max_revision, at)?;
         self.compare("death_after", footer.death_after, self.meta.death_after, at)?;
         self.compare("death_upto", footer.death_upto, self.meta.death_upto, at)?;
-        let map = match self.read_mode {
-            ReadMode::Mmap => {
-                let map = self.file.map(self.meta.bytes);
-                Some(map.map_err(|error| Error::io("map a segment", &self.path, error))?)
-            }
-            ReadMode::Pread => None,
-        };
         Ok(Opened {
-            path: self.path.clone(),
-            file: Arc::clone(&self.file),
-            map,
+            source: Arc::clone(&self.source),
             cache: self.cache.clone(),
             seed: FileSeed::new(&self.place),
             kind: self.meta.kind,
@@ -268,10 +238,10 @@ impl Segment {
         }
         let structure = format!("segment: {field}, against the manifest");
         let (expected, found) = (expected.to_string(), found.to_string());
-        Err(Error::corrupt(&self.path, offset, structure, expected, found))
+        Err(Error::corrupt(self.path(), offset, structure, expected, found))
     }
 
     pub(super) fn read(&self, offset: u64, bytes: usize) -> Result<Vec<u8>> {
-        opened::read(&*self.file, &self.path, offset, bytes)
+        self.source.read(offset, bytes)
     }
 }

@@ -28,17 +28,14 @@ pub(crate) struct NewSegment {
     pub(crate) kind: FileKind,
     /// Retention class.
     pub(crate) class: u32,
-    /// HISTORY: a dictionary to use instead of training one, from
-    /// [`Segment::dictionary`](super::Segment::dictionary) of an earlier window.
-    pub(crate) dictionary: Option<Vec<u8>>,
     /// HISTORY: the window (after, upto] of deaths. `None` = what the entries say.
     pub(crate) window: Option<(u64, u64)>,
 }
 
 impl NewSegment {
-    /// A segment of the default class, without a dictionary or a window given.
+    /// A segment of the default class, without a window given.
     pub(crate) const fn new(kind: FileKind, number: u64) -> Self {
-        Self { number, kind, class: 0, dictionary: None, window: None }
+        Self { number, kind, class: 0, window: None }
     }
 }
 
@@ -75,6 +72,8 @@ pub(crate) struct SegmentWriter {
     waiting: Vec<Waiting>,
     waiting_bytes: usize,
     compressor: Option<Compressor>,
+    /// HISTORY: what was trained, if it pays.
+    dictionary: Option<Vec<u8>>,
     /// HISTORY: what the next blocks of the same key may be stored over.
     base: Option<Base>,
 
@@ -147,10 +146,8 @@ impl SegmentWriter {
             .map_err(|error| Error::io("create a segment", &path, error))?;
         let place = context.place(new.kind, new.number);
         let compressor = match new.kind {
-            FileKind::L0 | FileKind::Head => None,
-            FileKind::History => {
-                new.dictionary.as_deref().map(|bytes| Compressor::new(context.level, Some(bytes)))
-            }
+            // HISTORY decides about its dictionary first.
+            FileKind::L0 | FileKind::Head | FileKind::History => None,
             _ => Some(Compressor::new(context.level, None)),
         };
         let mapped = matches!(new.kind, FileKind::L0 | FileKind::Head);
@@ -171,6 +168,7 @@ impl SegmentWriter {
             waiting: Vec::new(),
             waiting_bytes: 0,
             compressor,
+            dictionary: None,
             base: None,
             buffer,
             written: 0,
@@ -240,7 +238,7 @@ impl SegmentWriter {
             self.append(&section)?;
         }
         let dictionary_offset = self.offset();
-        if let Some(content) = self.new.dictionary.take() {
+        if let Some(content) = self.dictionary.take() {
             let mut section = Vec::new();
             dictionary::encode(&mut section, &content, self.seed, dictionary_offset);
             self.append(&section)?;
@@ -383,8 +381,8 @@ impl SegmentWriter {
         if self.new.kind != FileKind::History || self.compressor.is_some() {
             return Ok(());
         }
-        self.new.dictionary = train::train(&self.waiting, self.level, complete);
-        self.compressor = Some(Compressor::new(self.level, self.new.dictionary.as_deref()));
+        self.dictionary = train::train(&self.waiting, self.level, complete);
+        self.compressor = Some(Compressor::new(self.level, self.dictionary.as_deref()));
         self.waiting_bytes = 0;
         let waiting = std::mem::take(&mut self.waiting);
         waiting.into_iter().try_for_each(|block| self.store(block))

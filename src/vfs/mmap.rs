@@ -3,7 +3,8 @@
 //! Touching a mapped page that the system cannot provide (the file was cut, the device failed)
 //! kills the process with SIGBUS. So the first time a range is asked for, its pages are populated
 //! through a call that answers with an error instead (`MADV_POPULATE_READ`, Linux 5.14); where that
-//! is missing, the pages are read with `pread`, which fails in the same cases.
+//! is missing, the pages are read with `pread`, which fails in the same cases. Only there a map keeps
+//! the descriptor of its file; elsewhere it needs none.
 //!
 //! Invariants:
 //! 1. No page is handed out before it has been populated once.
@@ -23,6 +24,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use memmap2::Mmap;
 
+#[cfg(target_os = "linux")]
+use crate::sync::plain::OnceLock;
 use crate::sync::plain::{AtomicU64, Ordering};
 
 /// Granularity of the guard. Larger pages of the system are populated in several calls, which is
@@ -40,7 +43,8 @@ pub struct Map {
 #[derive(Debug)]
 struct Mapping {
     map: Mmap,
-    file: Arc<fs::File>,
+    /// For [`Mapping::read_through`], where the system cannot populate pages.
+    file: Option<Arc<fs::File>>,
     /// One bit a page: whether it has been populated.
     populated: Box<[AtomicU64]>,
 }
@@ -61,6 +65,10 @@ impl Map {
     }
 
     pub(super) fn of_file(file: &Arc<fs::File>, bytes: u64) -> io::Result<Self> {
+        Self::with(file, bytes, !can_populate())
+    }
+
+    fn with(file: &Arc<fs::File>, bytes: u64, keep_file: bool) -> io::Result<Self> {
         if file.metadata()?.len() < bytes {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
@@ -76,7 +84,8 @@ impl Map {
         let map = unsafe { memmap2::MmapOptions::new().len(count).map(&**file)? };
         let words = count.div_ceil(PAGE_BYTES).div_ceil(64);
         let populated = (0..words).map(|_| AtomicU64::new(0)).collect();
-        let mapping = Arc::new(Mapping { map, file: Arc::clone(file), populated });
+        let file = keep_file.then(|| Arc::clone(file));
+        let mapping = Arc::new(Mapping { map, file, populated });
         Ok(Self { whole: Bytes::from_owner(Owner(Arc::clone(&mapping))), guard: Some(mapping) })
     }
 
@@ -172,11 +181,15 @@ impl Mapping {
 
     /// Reads the pages with `pread`, so that an error comes as an error.
     fn read_through(&self, start: usize, end: usize) -> io::Result<()> {
+        let Some(file) = &self.file else {
+            let what = "this file system cannot populate pages: read without maps";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, what));
+        };
         let mut scratch = [0; PAGE_BYTES];
         let mut at = start;
         while at < end {
             let wanted = PAGE_BYTES.min(end - at);
-            match self.file.read_at(&mut scratch[..wanted], at as u64) {
+            match file.read_at(&mut scratch[..wanted], at as u64) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(count) => at += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -185,6 +198,20 @@ impl Mapping {
         }
         Ok(())
     }
+}
+
+/// Whether the system can populate pages, which it either can for all files or for none.
+fn can_populate() -> bool {
+    #[cfg(target_os = "linux")]
+    {
+        static CAN: OnceLock<bool> = OnceLock::new();
+        *CAN.get_or_init(|| {
+            let page = memmap2::MmapMut::map_anon(PAGE_BYTES);
+            page.is_ok_and(|page| page.advise(memmap2::Advice::PopulateRead).is_ok())
+        })
+    }
+    #[cfg(not(target_os = "linux"))]
+    false
 }
 
 /// The bits of the pages that word number `word` holds.
@@ -273,7 +300,10 @@ mod tests {
 
     #[test]
     fn reading_through_finds_the_cut_too() {
-        let (named, map) = mapped(&pattern(3 * PAGE_BYTES));
+        let named = tempfile::NamedTempFile::new().unwrap();
+        fs::write(named.path(), pattern(3 * PAGE_BYTES)).unwrap();
+        let file = Arc::new(fs::File::open(named.path()).unwrap());
+        let map = Map::with(&file, 3 * PAGE_BYTES as u64, true).unwrap();
         let mapping = map.guard.as_ref().unwrap();
         mapping.read_through(0, 3 * PAGE_BYTES).unwrap();
         fs::OpenOptions::new().write(true).open(named.path()).unwrap().set_len(4096).unwrap();

@@ -97,6 +97,16 @@ pub trait Vfs: Send + Sync + Debug {
     fn lock(&self, path: &Path) -> io::Result<LockGuard>;
 }
 
+impl dyn Vfs + '_ {
+    /// Removes the name of a file that may be gone already.
+    pub fn remove_if_there(&self, path: &Path) -> io::Result<()> {
+        match self.remove(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            removed => removed,
+        }
+    }
+}
+
 /// A held lock; dropping it releases the lock.
 pub type LockGuard = Box<dyn LockHeld>;
 

@@ -240,12 +240,7 @@ pub(super) fn sync_dir(context: &WalContext) -> Result<()> {
 
 /// Removes a file that may be gone already.
 pub(super) fn remove_if_there(context: &WalContext, path: &Path) -> Result<()> {
-    match context.vfs.remove(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(Error::io("remove", path, error))
-        }
-        _ => Ok(()),
-    }
+    context.vfs.remove_if_there(path).map_err(|error| Error::io("remove", path, error))
 }
 
 /// What lies in the log's directory.

@@ -40,7 +40,7 @@ mod tests;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use annals_format::{DecodeError, FileKind, Problem, StoreId, name::FileName};
+use annals_format::{DecodeError, FileKind, StoreId, name::FileName};
 
 use crate::error::{Corruption, Error, ErrorKind};
 use crate::vfs::Vfs;
@@ -95,17 +95,8 @@ pub struct Location {
 
 /// An error about bytes of `path` that did not decode; `offset` is where they start in the file.
 fn undecodable(path: &Path, offset: u64, error: &DecodeError, revision: Option<u64>) -> Error {
-    if let Problem::Version { supported, found } = error.problem {
-        let file = path.to_path_buf();
-        return ErrorKind::UnsupportedVersion { file, found, supported }.into();
+    match Error::undecodable(path, offset, error).into_kind() {
+        ErrorKind::Corrupt(damage) => Corruption { revision, ..*damage }.into(),
+        other => other.into(),
     }
-    Corruption {
-        file: path.to_path_buf(),
-        offset: offset.saturating_add(error.offset),
-        structure: format!("{} {}", error.structure, error.field),
-        expected: error.problem.expected(),
-        found: error.problem.found(),
-        revision,
-    }
-    .into()
 }

@@ -248,6 +248,12 @@ impl WalScan {
                     let expected = format!("file {number} of store {store}");
                     return Err(self.damage(0, "wal file header", expected, found));
                 }
+                let first_seq = self.last_seq.map_or(header.first_seq, |last| last + 1);
+                if header.first_seq != first_seq {
+                    let (expected, found) = (first_seq.to_string(), header.first_seq.to_string());
+                    return Err(self.damage(48, "wal file header first_seq", expected, found));
+                }
+                self.last_seq = Some(first_seq - 1);
                 self.previous_crc = header.crc();
                 self.header = Some(header);
             }

@@ -8,6 +8,7 @@ use std::io;
 use std::path::Path;
 
 use annals_format::cursor::is_zero;
+use annals_format::limits::NUMBER_MAX;
 use annals_format::seal::{Seal, SealKind};
 use annals_format::sector::{PAGE_BYTES, SECTOR_BYTES};
 use annals_format::{Frame, Manifest, WalFile};
@@ -83,6 +84,9 @@ pub(crate) fn recover(
     }
     recovery.check_end()?;
     let next_number = recovery.files.last().map_or(1, |last| last.file.number + 1);
+    if mode == Mode::Writer && next_number > NUMBER_MAX {
+        return Err(Error::invalid("the log has no file numbers left"));
+    }
     for (number, damage) in unnamed {
         if number >= next_number {
             return Err(damage);
@@ -144,6 +148,9 @@ struct Recovery<'a> {
     last_revision: u64,
     /// What the next frame has to continue; unknown before the first one of the log.
     before: Option<(u64, u64)>,
+    /// The time of the last frame read, and the last watermark set.
+    last_time: i64,
+    last_compact: u64,
     files: Vec<LogFile>,
     /// The last complete batch: file, start, end.
     last_batch: Option<(u64, u64, u64)>,
@@ -167,6 +174,8 @@ impl<'a> Recovery<'a> {
             last_seq: manifest.flushed_seq,
             last_revision: manifest.flushed_revision,
             before: None,
+            last_time: i64::MIN,
+            last_compact: 0,
             files: Vec::new(),
             last_batch: None,
             torn: None,
@@ -208,14 +217,41 @@ impl<'a> Recovery<'a> {
 
     /// One batch; its frames go to the caller unless they are in segments already.
     fn step(&mut self, scan: &mut WalScan) -> Result<Found> {
-        let flushed_seq = self.manifest.flushed_seq;
+        let manifest = self.manifest;
+        let flushed_seq = manifest.flushed_seq;
         let path = scan.path().to_path_buf();
-        let Self { on_frame, before, last_seq, last_revision, .. } = self;
+        let Self { on_frame, before, last_time, last_compact, last_seq, last_revision, .. } = self;
         scan.next(&mut |frame, location| {
+            let refused = |expected: String, found: String| {
+                Err(Error::corrupt(&path, location.offset, "frame", expected, found))
+            };
             if before.is_none() && frame.seq > flushed_seq + 1 {
                 let expected = format!("seq {} or lower", flushed_seq + 1);
-                let found = format!("seq {}", frame.seq);
-                return Err(Error::corrupt(&path, location.offset, "frame", expected, found));
+                return refused(expected, format!("seq {}", frame.seq));
+            }
+            // Where the log passes from segments to memory it has to continue them.
+            let step = match frame.seq.checked_sub(flushed_seq) {
+                Some(0) => Some(0),
+                Some(1) => Some(u64::from(frame.takes_revision())),
+                _ => None,
+            };
+            let revision = step.map_or(frame.revision, |step| manifest.flushed_revision + step);
+            if frame.revision != revision {
+                return refused(format!("revision {revision}"), frame.revision.to_string());
+            }
+            let flushed_time =
+                if frame.seq < flushed_seq { i64::MIN } else { manifest.flushed_time };
+            let earliest = flushed_time.max(*last_time);
+            if frame.time < earliest {
+                return refused(format!("time {earliest} or later"), frame.time.to_string());
+            }
+            *last_time = frame.time;
+            if let Some(compact) = frame.compact() {
+                if compact <= *last_compact {
+                    let expected = format!("a compaction above {last_compact}");
+                    return refused(expected, compact.to_string());
+                }
+                *last_compact = compact;
             }
             *before = Some((frame.seq, frame.revision));
             if frame.seq <= flushed_seq {

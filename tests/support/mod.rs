@@ -33,7 +33,7 @@ pub const DIRECTORY: &str = "store";
 pub fn tiny(vfs: Arc<dyn Vfs>, clock: Arc<ManualClock>) -> Options {
     Options::new()
         .memtable_bytes(16 << 10)
-        .wal_bytes(8 << 10)
+        .wal_bytes(64 << 10)
         .segment_bytes(4 << 10)
         .block_bytes(512)
         .history_block_bytes(512)

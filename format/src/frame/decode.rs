@@ -24,6 +24,7 @@ pub struct Frame<'a> {
     pub metadata: &'a [u8],
     flags: u32,
     op_count: usize,
+    compact: Option<u64>,
     results: &'a [u8],
     ops: &'a [u8],
 }
@@ -84,6 +85,11 @@ impl<'a> Frame<'a> {
         self.flags & FLAG_BUFFERED != 0
     }
 
+    /// The watermark it sets, if it sets one.
+    pub const fn compact(&self) -> Option<u64> {
+        self.compact
+    }
+
     /// How many operations it has.
     pub const fn op_count(&self) -> usize {
         self.op_count
@@ -109,18 +115,23 @@ impl<'a> Frame<'a> {
             |error: DecodeError| DecodeError { offset: error.offset + payload_at as u64, ..error };
         let mut payload = Reader::new(PAYLOAD, payload);
         let metadata = payload.bytes("metadata", header.metadata_bytes).map_err(within)?;
-        let frame = Self {
+        let mut frame = Self {
             seq: header.seq,
             revision: header.revision,
             time: header.time,
             metadata,
             flags: header.flags,
             op_count: header.op_count,
+            compact: None,
             results: header.results,
             ops: payload.rest(),
         };
         let metadata_bytes = metadata.len() as u64;
-        frame.check_ops().map_err(|error| {
+        let checked = frame.check_ops().and_then(|()| match binding {
+            Some(_) => frame.check_keys(),
+            None => Ok(()),
+        });
+        checked.map_err(|error| {
             let error = within(error);
             DecodeError { offset: error.offset + metadata_bytes, ..error }
         })?;
@@ -128,10 +139,10 @@ impl<'a> Frame<'a> {
     }
 
     /// Walks the operations once, so that [`ops`](Self::ops) cannot fail later.
-    fn check_ops(&self) -> Result<()> {
+    fn check_ops(&mut self) -> Result<()> {
         let mut ops = self.ops();
         let mut user = false;
-        for _ in 0..self.op_count {
+        for index in 0..self.op_count {
             let at = ops.reader.position();
             let FrameOp { op, create_revision, version, .. } = ops.step()?;
             user |= op.is_user();
@@ -144,8 +155,25 @@ impl<'a> Frame<'a> {
             if create_revision < lowest || create_revision > highest {
                 return invalid("create_revision", create_revision);
             }
-            if (version == 0) != (lowest == 0) {
+            // The first version of a lifetime is the one that begins it, and each further one
+            // takes a revision of its own.
+            let possible = match self.revision.checked_sub(create_revision) {
+                _ if lowest == 0 => version == 0,
+                Some(0) => version == 1,
+                Some(later) => version >= 2 && version - 1 <= later,
+                None => false,
+            };
+            if !possible {
                 return invalid("version", version);
+            }
+            if let Op::Compact { revision } = op {
+                self.compact = Some(revision);
+                if revision == 0 || revision > self.revision {
+                    return invalid("revision", revision);
+                }
+                if index + 1 != self.op_count {
+                    return Err(ops.reader.error_at("kind", at, Problem::Order));
+                }
             }
         }
         if user != self.takes_revision() {
@@ -153,6 +181,21 @@ impl<'a> Frame<'a> {
             return Err(ops.reader.error("flags", Problem::Invalid { found }));
         }
         ops.reader.finish()
+    }
+
+    /// No key is written twice.
+    fn check_keys(&self) -> Result<()> {
+        let keys = || self.ops().filter_map(|op| op.op.key());
+        if keys().is_sorted_by(|one, next| one < next) {
+            return Ok(());
+        }
+        // As many as the results of the header have room for.
+        let mut keys: Vec<&[u8]> = keys().collect();
+        keys.sort_unstable();
+        if keys.windows(2).any(|pair| pair[0] == pair[1]) {
+            return Err(self.ops().reader.error("key", Problem::Order));
+        }
+        Ok(())
     }
 }
 
@@ -225,8 +268,8 @@ impl<'a> Header<'a> {
         reader.bytes("magic", 8)?;
         let payload_bytes = bounded(&mut reader, "payload_bytes", PAYLOAD_BYTES_MAX)?;
         let payload_crc = reader.u32("payload_crc")?;
-        let seq = at_least_one(&mut reader, "seq")?;
-        let revision = at_least_one(&mut reader, "revision")?;
+        let seq = reader.number("seq", 1)?;
+        let revision = reader.number("revision", 1)?;
         let time = reader.i64("time")?;
         let op_count_at = reader.position();
         let op_count = bounded(&mut reader, "op_count", TRANSACTION_OPERATIONS_MAX)?;
@@ -267,13 +310,4 @@ fn bounded(reader: &mut Reader<'_>, field: &'static str, max: u64) -> Result<usi
         .ok()
         .filter(|_| found <= max)
         .ok_or_else(|| reader.error_at(field, at, Problem::TooLong { max, found }))
-}
-
-fn at_least_one(reader: &mut Reader<'_>, field: &'static str) -> Result<u64> {
-    let at = reader.position();
-    let found = reader.u64(field)?;
-    if found == 0 {
-        return Err(reader.error_at(field, at, Problem::Invalid { found }));
-    }
-    Ok(found)
 }

@@ -4,11 +4,9 @@ use std::ops::Range;
 
 use super::op::put_op;
 use super::{
-    Binding, CRC_BYTES, FIXED_BYTES, FLAG_BUFFERED, FLAG_REVISION, Frame, MAGIC, Op,
-    PAYLOAD_BYTES_MAX, header_bytes,
+    Binding, CRC_BYTES, FIXED_BYTES, FLAG_BUFFERED, FLAG_REVISION, Frame, MAGIC, Op, header_bytes,
 };
 use crate::cursor::{SliceWriter, Writer};
-use crate::limits::TRANSACTION_OPERATIONS_MAX;
 
 /// Where the fields start that depend on the place in the order.
 const SEQ_AT: usize = 16;
@@ -45,12 +43,6 @@ impl FrameSize {
     /// Whether the transaction writes user keys and so takes a revision.
     pub const fn takes_revision(&self) -> bool {
         self.user
-    }
-
-    /// Whether the format can hold such a frame. Stores set limits well below.
-    pub const fn fits(&self) -> bool {
-        self.payload_bytes as u64 <= PAYLOAD_BYTES_MAX
-            && self.op_count as u64 <= TRANSACTION_OPERATIONS_MAX
     }
 }
 

@@ -24,7 +24,7 @@ mod op;
 use crc32fast::Hasher;
 
 use crate::layout::{Layout, field};
-use crate::limits::{TRANSACTION_BYTES_MAX, TRANSACTION_OPERATIONS_MAX};
+use crate::limits::TRANSACTION_BYTES_MAX;
 use crate::place::StoreId;
 
 pub use decode::{Frame, FrameOp, Ops};
@@ -39,8 +39,9 @@ pub const FIXED_BYTES: usize = 64;
 pub const OPERATION_BYTES: usize = 16;
 /// Bytes of the smallest frame.
 pub const BYTES_MIN: usize = header_bytes(0);
-/// Largest payload: a largest transaction, and the few bytes around each operation.
-pub const PAYLOAD_BYTES_MAX: u64 = TRANSACTION_BYTES_MAX + 32 * TRANSACTION_OPERATIONS_MAX;
+/// Largest payload. The bytes of a transaction, wherever they are counted, are those of its payload:
+/// the metadata, and every operation with its key, its value and the few bytes around them.
+pub const PAYLOAD_BYTES_MAX: u64 = TRANSACTION_BYTES_MAX;
 
 /// Flag: the transaction writes user keys and so takes a revision of its own.
 pub const FLAG_REVISION: u32 = 1;
@@ -65,7 +66,6 @@ pub const LAYOUT: Layout = Layout {
     ],
 };
 const _: () = assert!(LAYOUT.bytes() == FIXED_BYTES);
-const _: () = assert!(PAYLOAD_BYTES_MAX < u32::MAX as u64);
 
 const STRUCTURE: &str = "frame header";
 const CRC_BYTES: usize = 4;
@@ -112,6 +112,7 @@ fn continue_crc(seed: u32, bytes: &[u8]) -> u32 {
 mod tests {
     use super::*;
     use crate::error::Problem;
+    use crate::limits::{KEY_BYTES_MAX, NUMBER_MAX};
 
     const STORE: StoreId = StoreId([1; 16]);
 
@@ -119,9 +120,9 @@ mod tests {
         vec![
             Op::Put { key: b"\x01/pods/a", value: b"v1", lease: 7 },
             Op::Delete { key: b"\x01/pods/b" },
-            Op::Put { key: b"\x00A", value: b"", lease: -1 },
-            Op::Put { key: b"\x01z", value: &[9; 300], lease: 0 },
-            Op::Compact { revision: 300 },
+            Op::Put { key: b"\x00A", value: b"", lease: 0 },
+            Op::Put { key: b"\x01z", value: &[9; 300], lease: -1 },
+            Op::Compact { revision: 8 },
         ]
     }
 
@@ -185,7 +186,7 @@ mod tests {
     #[test]
     fn only_writes_of_user_keys_take_a_revision() {
         let binding = Binding::new(&STORE);
-        let ops = [Op::Compact { revision: 3 }, Op::Delete { key: b"\x00L" }];
+        let ops = [Op::Delete { key: b"\x00L" }, Op::Compact { revision: 1 }];
         let size = FrameSize::of(&[], ops);
         assert!(!size.takes_revision());
         let mut bytes = vec![0; size.bytes()];
@@ -198,5 +199,81 @@ mod tests {
         let bytes = &mut sample();
         patch_header(bytes, &binding, 5, 9, 0, [(0, 0), (0, 0), (0, 0), (2, 4), (0, 0)]);
         assert_eq!(Frame::decode(bytes, &binding).unwrap_err().field, "create_revision");
+    }
+
+    /// A frame with right checksums, whatever it says.
+    fn forged(
+        (seq, revision): (u64, u64),
+        ops: &[Op<'_>],
+        results: impl IntoIterator<Item = (u64, u64)>,
+    ) -> Vec<u8> {
+        let binding = Binding::new(&STORE);
+        let size = FrameSize::of(&[], ops.iter().copied());
+        let mut bytes = vec![0; size.bytes()];
+        encode(&mut bytes, &binding, &size, false, &[], ops.iter().copied(), |_| ());
+        patch_header(&mut bytes, &binding, seq, revision, 0, results);
+        bytes
+    }
+
+    #[test]
+    fn what_a_commit_never_writes_is_refused_though_the_checksums_are_right() {
+        const PUT: Op<'_> = Op::Put { key: b"\x01a", value: b"", lease: 0 };
+        const DELETE: Op<'_> = Op::Delete { key: b"\x01a" };
+        const fn key(key: &[u8]) -> Op<'_> {
+            Op::Put { key, value: b"", lease: 0 }
+        }
+        const fn compact(revision: u64) -> Op<'static> {
+            Op::Compact { revision }
+        }
+        let refused = |place, ops: &[Op<'_>], results: &[(u64, u64)]| {
+            let bytes = forged(place, ops, results.iter().copied());
+            Frame::decode(&bytes, &Binding::new(&STORE)).map(|_| ()).map_err(|error| error.field)
+        };
+        assert_eq!(refused((4, 9), &[PUT, compact(9)], &[(9, 1), (0, 0)]), Ok(()));
+        assert_eq!(refused((NUMBER_MAX, NUMBER_MAX), &[PUT], &[(NUMBER_MAX, 1)]), Ok(()));
+        let long =
+            [&[crate::space::USER][..], &vec![7; usize::try_from(KEY_BYTES_MAX).unwrap() + 1]]
+                .concat();
+        let attached = Op::Put { key: b"\x00L12345678", value: b"", lease: 3 };
+        for (place, ops, results, field) in [
+            ((0, 9), &[PUT][..], &[(9, 1)][..], "seq"),
+            ((NUMBER_MAX + 1, 9), &[PUT], &[(9, 1)], "seq"),
+            ((u64::MAX, 9), &[PUT], &[(9, 1)], "seq"),
+            ((4, 0), &[], &[], "revision"),
+            ((4, NUMBER_MAX + 1), &[PUT], &[(9, 9)], "revision"),
+            ((4, u64::MAX), &[PUT], &[(u64::MAX, 1)], "revision"),
+            // Compactions: to nothing, to what is not there yet, before the end, twice.
+            ((4, 9), &[compact(0)], &[(0, 0)], "revision"),
+            ((4, 9), &[compact(10)], &[(0, 0)], "revision"),
+            ((4, 9), &[compact(u64::MAX)], &[(0, 0)], "revision"),
+            ((4, 9), &[compact(3), PUT], &[(0, 0), (9, 1)], "kind"),
+            ((4, 9), &[compact(3), compact(4)], &[(0, 0), (0, 0)], "kind"),
+            ((4, 9), &[compact(3)], &[(3, 1)], "create_revision"),
+            // Versions that no history leads to.
+            ((4, 9), &[PUT], &[(10, 1)], "create_revision"),
+            ((4, 9), &[PUT], &[(0, 1)], "create_revision"),
+            ((4, 9), &[PUT], &[(9, 0)], "version"),
+            ((4, 9), &[PUT], &[(9, 2)], "version"),
+            ((4, 9), &[PUT], &[(8, 1)], "version"),
+            ((4, 9), &[PUT], &[(8, 3)], "version"),
+            ((4, 9), &[PUT], &[(1, u64::MAX)], "version"),
+            ((4, 9), &[DELETE], &[(9, 1)], "create_revision"),
+            ((4, 9), &[DELETE], &[(0, 1)], "version"),
+            // Keys.
+            ((4, 9), &[key(b"")], &[(9, 1)], "key"),
+            ((4, 9), &[key(b"\x01")], &[(9, 1)], "key"),
+            ((4, 9), &[key(b"\x00")], &[(0, 0)], "key"),
+            ((4, 9), &[key(b"\x02a")], &[(0, 0)], "key"),
+            ((4, 9), &[key(&long)], &[(9, 1)], "key"),
+            ((4, 9), &[Op::Delete { key: b"\x01" }], &[(0, 0)], "key"),
+            ((4, 9), &[PUT, PUT], &[(9, 1), (9, 1)], "key"),
+            ((4, 9), &[key(b"\x01b"), PUT, DELETE], &[(9, 1), (9, 1), (0, 0)], "key"),
+            // The store's own keys have no lease and no lifetime.
+            ((4, 9), &[attached], &[(0, 0)], "lease"),
+            ((4, 9), &[key(b"\x00C")], &[(9, 1)], "create_revision"),
+            ((4, 9), &[key(b"\x00C")], &[(0, 1)], "version"),
+        ] {
+            assert_eq!(refused(place, ops, results), Err(field), "{place:?} {ops:?} {results:?}");
+        }
     }
 }

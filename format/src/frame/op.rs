@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::cursor::{Reader, SliceWriter, Writer};
 use crate::error::{Problem, Result};
-use crate::limits::{INTERNAL_KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::limits::{INTERNAL_KEY_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::{space, varint};
 
 const KIND_PUT: u8 = 1;
@@ -94,6 +94,11 @@ pub(super) fn read_op<'a>(reader: &mut Reader<'a>) -> Result<Op<'a>> {
         KIND_PUT => {
             let lease = reader.varint("lease")?.cast_signed();
             let key = read_key(reader)?;
+            // The store's own keys are never attached to a lease.
+            if lease != 0 && key.first() == Some(&space::SYSTEM) {
+                let found = lease.cast_unsigned();
+                return Err(reader.error_at("lease", kind_at + 1, Problem::Invalid { found }));
+            }
             let value = reader.prefixed("value", VALUE_BYTES_MAX)?;
             Ok(Op::Put { key, value, lease })
         }
@@ -109,11 +114,19 @@ pub(super) fn read_op<'a>(reader: &mut Reader<'a>) -> Result<Op<'a>> {
 fn read_key<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8]> {
     let at = reader.position();
     let key = reader.prefixed("key", INTERNAL_KEY_BYTES_MAX)?;
-    match key.first() {
-        Some(&(space::SYSTEM | space::USER)) => Ok(key),
-        Some(&space) => {
-            Err(reader.error_at("key", at, Problem::Invalid { found: u64::from(space) }))
+    let Some((first, rest)) = key.split_first() else {
+        return Err(reader.error_at("key", at, Problem::Truncated { needed: 1, have: 0 }));
+    };
+    let found = rest.len() as u64;
+    match *first {
+        // A space alone is where it begins, not a key.
+        space::SYSTEM | space::USER if rest.is_empty() => {
+            Err(reader.error_at("key", at, Problem::Truncated { needed: 2, have: 1 }))
         }
-        None => Err(reader.error_at("key", at, Problem::Truncated { needed: 1, have: 0 })),
+        space::USER if found > KEY_BYTES_MAX => {
+            Err(reader.error_at("key", at, Problem::TooLong { max: KEY_BYTES_MAX, found }))
+        }
+        space::SYSTEM | space::USER => Ok(key),
+        other => Err(reader.error_at("key", at, Problem::Invalid { found: u64::from(other) })),
     }
 }

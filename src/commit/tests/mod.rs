@@ -3,6 +3,8 @@
 //! The same world serves the plain tests, the loom models and the shuttle schedules. Its locks are
 //! invisible to the model checkers, so nothing of the chain may be touched under one of them.
 
+#[cfg(not(any(feature = "loom", feature = "shuttle")))]
+mod limits;
 #[cfg(feature = "loom")]
 mod loom;
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
@@ -23,13 +25,14 @@ use annals_format::frame::{Binding, Frame, Op};
 use annals_format::space;
 use bytes::Bytes;
 
-use super::{BatchInfo, Below, Chain, Footprint, Log, OrderError, Plan, World, Write, WriteKind};
+use super::{Below, Chain, Footprint, Log, OrderError, Plan, World, Write, WriteKind};
 use crate::commit::chain::Snapshot;
 use crate::commit::plan::Ordered;
 use crate::error::{Error, Result};
 use crate::index::{Generation, GenerationSize, KeyNode, Lookup, Newest, Position, Stub, Version};
 use crate::sync::plain::{AtomicI64, AtomicU64, Mutex, Ordering, lock};
 use crate::sync::{Arc, epoch};
+use crate::wal::BatchInfo;
 
 pub(super) const STORE: StoreId = StoreId([7; 16]);
 pub(super) const START: Position = Position { seq: 0, revision: 1, time: 0 };

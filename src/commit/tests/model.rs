@@ -98,6 +98,30 @@ fn a_change_in_a_range_conflicts() {
 }
 
 #[test]
+fn a_plan_that_read_the_past_conflicts_with_a_compaction_above_it_only() {
+    let store = Fixture::small();
+    for n in 0..8 {
+        store.order(&plan([put("a", n.to_string())]));
+    }
+    let past = |key| {
+        let mut plan = plan([put(key, "1")]);
+        plan.reads.oldest_read = Some(4);
+        plan
+    };
+    let compact = |revision| Plan { compact: Some(revision), ..Plan::default() };
+    let guard = epoch::pin();
+    let before = store.chain.begin(&guard);
+    let order = |plan: &Plan| store.chain.order(&before, plan, &*store.world);
+    store.order(&plan([put("a", "again"), put("other", "")]));
+    order(&past("b")).expect("commits do not change the past");
+    store.order(&compact(4));
+    order(&past("c")).expect("what is compacted to stays");
+    store.order(&compact(5));
+    assert!(is_conflict(order(&past("d"))));
+    store.verify_all();
+}
+
+#[test]
 fn an_exact_plan_follows_its_snapshot_directly() {
     let store = Fixture::small();
     let exact = |key| {
@@ -147,7 +171,7 @@ fn time_is_monotone() {
 #[test]
 fn a_cold_key_continues_from_the_files() {
     let store = Fixture::small();
-    let stub = Stub { revision: 1, create_revision: 1, version: 4, lease: 9, tombstone: false };
+    let stub = Stub { revision: 1, create_revision: 1, version: 1, lease: 9, tombstone: false };
     lock(&store.world.files).insert(user("old").to_vec(), stub);
     let dead = Stub { create_revision: 0, version: 0, lease: 0, tombstone: true, ..stub };
     lock(&store.world.files).insert(user("dead").to_vec(), dead);
@@ -155,7 +179,7 @@ fn a_cold_key_continues_from_the_files() {
     assert!(is_conflict(store.try_order(&plan([delete("dead")]))));
     store.order(&cas([put("old", "x"), put("dead", "y")], &[("old", 1), ("dead", 1)]));
     let old = store.read("old", 2).unwrap();
-    assert_eq!((old.create_revision, old.version), (1, 5));
+    assert_eq!((old.create_revision, old.version), (1, 2));
     let dead = store.read("dead", 2).unwrap();
     assert_eq!((dead.create_revision, dead.version), (2, 1));
     let generation = lock(&store.world.generations)[0].clone();

@@ -28,9 +28,10 @@ const NESTING_MAX: u32 = 128;
 pub(in crate::kv) struct Limits {
     key_bytes: u64,
     value_bytes: u64,
-    /// Of the transaction's keys, values and metadata together.
+    /// Of the transaction as it is encoded: its metadata, and every write with its key and value,
+    /// the lease table's included.
     pub(in crate::kv) transaction_bytes: u64,
-    /// Of each list of a transaction, and of the keys it changes.
+    /// Of each list of a transaction, and of the users' keys it changes.
     pub(in crate::kv) operations: u64,
     metadata_bytes: u64,
 }

@@ -14,8 +14,8 @@ use crate::kv::seam::{Write, WriteKind};
 use crate::kv::space;
 use crate::kv::types::Lease;
 
-use super::Evaluation;
 use super::reads::Reads;
+use super::{Evaluation, encoded_bytes};
 
 impl Evaluation<'_> {
     /// Moves a key from one lease to another in the lease table; 0 is none. Returns the place of
@@ -101,11 +101,16 @@ impl Evaluation<'_> {
     }
 
     fn system_put(&mut self, key: Bytes, value: Bytes) {
-        self.system.push(Some(Write { key, kind: WriteKind::Put { value, lease: 0 } }));
+        self.system_write(Write { key, kind: WriteKind::Put { value, lease: 0 } });
     }
 
     fn system_delete(&mut self, key: Bytes) {
-        self.system.push(Some(Write { key, kind: WriteKind::Delete }));
+        self.system_write(Write { key, kind: WriteKind::Delete });
+    }
+
+    fn system_write(&mut self, write: Write) {
+        self.bytes += encoded_bytes(&write);
+        self.system.push(Some(write));
     }
 }
 

@@ -58,7 +58,10 @@ pub(super) struct Evaluation<'a> {
     writes: Vec<Option<Write>>,
     /// The lease table's keys; they follow the users' so as not to take a sub revision.
     system: Vec<Option<Write>>,
-    write_bytes: u64,
+    /// Bytes of the transaction as encoded so far.
+    bytes: u64,
+    /// Users' keys written so far.
+    changes: u64,
     /// What this transaction did to a key, for the operations after it. Empty in an evaluation of
     /// a single operation.
     overlay: BTreeMap<Bytes, Overlaid>,
@@ -91,12 +94,18 @@ impl<'a> Evaluation<'a> {
             changed: false,
             writes: Vec::new(),
             system: Vec::new(),
-            write_bytes: 0,
+            bytes: 0,
+            changes: 0,
             overlay: BTreeMap::new(),
             has_followers: false,
             compact: None,
             footprint: Footprint::default(),
         }
+    }
+
+    /// Counts the metadata the transaction will carry.
+    pub(super) fn carries(&mut self, metadata: &[u8]) {
+        self.bytes += metadata.len() as u64;
     }
 
     /// The revision the evaluation started from.
@@ -234,19 +243,17 @@ impl<'a> Evaluation<'a> {
 
     fn put(&mut self, request: &PutRequest) -> Result<PutResponse> {
         let looks_back = request.prev_kv || request.ignore_value || request.ignore_lease;
-        let old = if looks_back || request.lease != 0 {
-            self.current_key(&request.key)?
-        } else if self.leases {
+        let (old, old_lease) = if looks_back || request.lease != 0 {
+            let old = self.current_key(&request.key)?;
+            let lease = old.as_ref().map_or(0, |old| old.lease);
+            (old, lease)
+        } else if self.leases && !self.overlay.contains_key(&request.key) {
             // Only to take the key off its old lease. A stale answer leaves an attachment too
             // many, which does no harm: the key's own lease decides.
-            match self.overlay.get(&request.key) {
-                Some(_) => None,
-                None => self.reads.get(&space::user(&request.key))?.map(key_value),
-            }
+            (None, self.reads.lease(&space::user(&request.key))?)
         } else {
-            None
+            (None, 0)
         };
-        let old_lease = old.as_ref().map_or(0, |old| old.lease);
         let lease = if request.ignore_lease { old_lease } else { request.lease };
         let value = match &old {
             Some(old) if request.ignore_value => old.value.clone(),
@@ -313,10 +320,10 @@ impl<'a> Evaluation<'a> {
     fn take_back(&mut self, key: &Bytes) -> Result<()> {
         let put = self.overlay.insert(key.clone(), Overlaid::Deleted);
         let Some(Overlaid::Put { write, attachment, lease, .. }) = put else { return Ok(()) };
-        self.writes[write] = None;
-        if let Some(attachment) = attachment {
-            self.system[attachment] = None;
-        }
+        let taken_back =
+            [self.writes[write].take(), attachment.and_then(|at| self.system[at].take())];
+        self.bytes -= taken_back.iter().flatten().map(encoded_bytes).sum::<u64>();
+        self.changes -= 1;
         if let Some(old) = self.base_key(key)? {
             if old.lease == lease {
                 // The put had left the key where it was attached.
@@ -330,8 +337,8 @@ impl<'a> Evaluation<'a> {
     fn range(&mut self, request: &RangeRequest) -> Result<RangeResponse> {
         let revision = self.seen_revision();
         if let Some(at) = request.revision {
-            // The past does not change, but a compaction could come in between.
-            self.footprint.exact = true;
+            let oldest = self.footprint.oldest_read.map_or(at, |oldest| oldest.min(at));
+            self.footprint.oldest_read = Some(oldest);
             return select::past(self.reads, at, request, revision);
         }
         if request.is_filtered() && !self.overlay.is_empty() {
@@ -416,28 +423,31 @@ impl<'a> Evaluation<'a> {
     }
 
     fn write(&mut self, key: &Bytes, kind: WriteKind) -> Result<()> {
-        let value_bytes = match &kind {
-            WriteKind::Put { value, .. } => value.len() as u64,
-            WriteKind::Delete => 0,
-        };
-        self.write_bytes += key.len() as u64 + value_bytes;
+        let write = Write { key: space::user(key), kind };
+        self.bytes += encoded_bytes(&write);
+        self.changes += 1;
         self.changed = true;
-        self.writes.push(Some(Write { key: space::user(key), kind }));
-        self.fits(self.writes.len() as u64)
+        self.writes.push(Some(write));
+        self.fits()
     }
 
-    /// One limit, checked on writing, so that whatever is accepted can be read back.
-    fn fits(&self, count: u64) -> Result<()> {
-        let max = self.limits.operations;
+    /// Whether what is written so far keeps the limits. Checked on writing, so that whatever is
+    /// accepted can be read back; and once more at the end, for what follows the last user's key.
+    pub(super) fn fits(&self) -> Result<()> {
+        let (count, max) = (self.changes, self.limits.operations);
         if count > max {
             return Err(ErrorKind::TooManyOperations { count, max }.into());
         }
-        let (bytes, max) = (self.write_bytes, self.limits.transaction_bytes);
+        let (bytes, max) = (self.bytes, self.limits.transaction_bytes);
         if bytes > max {
             return Err(ErrorKind::TransactionTooLarge { bytes, max }.into());
         }
         Ok(())
     }
+}
+
+fn encoded_bytes(write: &Write) -> u64 {
+    write.op().encoded_bytes() as u64
 }
 
 fn branch(request: &TxnRequest, succeeded: bool) -> &[Op] {

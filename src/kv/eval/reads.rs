@@ -22,6 +22,11 @@ pub(in crate::kv) trait Reads {
     /// The revision of the newest version of a key, a tombstone's too; 0 if it never existed.
     fn seen(&self, key: &[u8]) -> Result<u64>;
 
+    /// The lease of a key, 0 if it has none or is not alive.
+    fn lease(&self, key: &[u8]) -> Result<i64> {
+        Ok(self.get(key)?.map_or(0, |record| record.lease))
+    }
+
     /// The keys alive from `start` up to `end` (empty: to the end of the space).
     fn scan(&self, start: &[u8], end: &[u8], keys_only: bool) -> Records<'_>;
 

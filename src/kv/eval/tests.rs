@@ -201,9 +201,15 @@ fn a_filter_that_meets_own_writes_fixes_the_revision() {
     assert_eq!(answer.responses[1].kvs()[0].mod_revision, 6);
     let (_, plan) = transaction(&txn().then([filtered().into(), put("k", "")]));
     assert!(!plan.expect("a plan").reads.exact);
-    let past = RangeRequest::prefix("").at(4);
-    let (_, plan) = transaction(&txn().then([past.into(), put("k", "")]));
-    assert!(plan.expect("a plan").reads.exact);
+}
+
+#[test]
+fn the_past_depends_on_not_being_compacted_and_on_nothing_else() {
+    let past = |at| Op::from(RangeRequest::prefix("").at(at));
+    let (_, plan) = transaction(&txn().then([past(4), put("k", ""), past(3), past(5)]));
+    let reads = plan.expect("a plan").reads;
+    assert_eq!(reads.oldest_read, Some(3));
+    assert!(!reads.exact && reads.ranges.is_empty() && reads.points.is_empty());
 }
 
 #[test]

@@ -214,7 +214,11 @@ impl Store {
         let mut decided = None;
         let outcome = self.engine.transact(options.durability, &mut |snapshot| {
             let mut evaluation = Evaluation::new(snapshot, limits, leases);
-            let answer = evaluate(&mut evaluation);
+            evaluation.carries(&options.metadata);
+            let answer = evaluate(&mut evaluation).and_then(|answer| {
+                evaluation.fits()?;
+                Ok(answer)
+            });
             let refused = answer.is_err();
             decided = Some((answer, evaluation.base()));
             Ok(match evaluation.into_plan() {
@@ -234,5 +238,82 @@ impl Store {
             }
             None => Err(crate::error::ErrorKind::Closed.into()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use crate::Store;
+    use crate::error::{ErrorKind, Result};
+    use crate::kv::request::CommitOptions;
+    use crate::kv::{Op, RangeRequest, TxnResponse, put, txn};
+    use crate::options::Options;
+    use crate::vfs::MemoryVfs;
+
+    /// Three revisions of `a`: 2, 3 and 4.
+    fn store() -> Store {
+        let options = Options::new().vfs(Arc::new(MemoryVfs::new())).background(false);
+        let store = options.open("store").unwrap();
+        for value in ["one", "two", "three"] {
+            store.put("a", value).unwrap();
+        }
+        store
+    }
+
+    /// Reads `a` at revision 3 and writes `b`, with `between` happening after each evaluation.
+    /// Answers how many evaluations it took.
+    fn read_the_past(
+        store: &Store,
+        mut between: impl FnMut(usize),
+    ) -> (usize, Result<TxnResponse>) {
+        let request = txn().then([Op::from(RangeRequest::new("a").at(3)), put("b", "")]);
+        let mut evaluations = 0;
+        let done = store.write(&CommitOptions::default(), |evaluation| {
+            evaluations += 1;
+            let answer = evaluation.transaction(&request);
+            between(evaluations);
+            answer
+        });
+        let answer = done.and_then(|(answer, done)| {
+            done.wait()?;
+            Ok(answer)
+        });
+        (evaluations, answer)
+    }
+
+    #[test]
+    fn a_read_of_the_past_is_not_evaluated_again_because_others_commit() {
+        let store = store();
+        let (evaluations, answer) = read_the_past(&store, |evaluation| {
+            // Somebody else is faster every time, also with the key that was read.
+            for n in 0..4 {
+                store.put(format!("{evaluation} {n}"), "").unwrap();
+            }
+            store.put("a", "later").unwrap();
+        });
+        assert_eq!(evaluations, 1);
+        assert_eq!(answer.unwrap().responses[0].kvs()[0].value, "two");
+        assert_eq!(store.get("b").unwrap().unwrap().mod_revision, 10);
+    }
+
+    #[test]
+    fn a_read_of_the_past_sees_a_compaction_in_between() {
+        let compact = |to: u64| {
+            let store = store();
+            let (evaluations, answer) = read_the_past(&store, |evaluation| {
+                if evaluation == 1 {
+                    store.compact(to).unwrap();
+                }
+            });
+            (evaluations, answer, store.get("b").unwrap().is_some())
+        };
+        let (evaluations, answer, written) = compact(3);
+        assert!(evaluations == 1 && answer.is_ok() && written);
+        let (evaluations, answer, written) = compact(4);
+        let refused = answer.unwrap_err().into_kind();
+        assert!(matches!(refused, ErrorKind::Compacted { requested: 3, compacted: 4 }));
+        assert!(evaluations == 2 && !written);
     }
 }

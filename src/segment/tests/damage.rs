@@ -5,15 +5,11 @@ use annals_format::FileKind;
 use super::*;
 use crate::segment::BlockCache;
 
-/// A segment of this kind with several blocks and, in HISTORY, a dictionary.
+/// A segment of this kind with several blocks.
 fn small(context: &SegmentContext, kind: FileKind) -> (FileMeta, Vec<Entry>) {
     let keys = if matches!(kind, FileKind::Head | FileKind::Events) { 40 } else { 8 };
     let entries = sample(kind, keys, 20);
-    let mut new = NewSegment::new(kind, 3);
-    if kind == FileKind::History {
-        new.dictionary = Some(b"{\"pod\":1,\"phase\":\"Running\",\"nth\":2,\"x\":123}".repeat(4));
-    }
-    (write(context, new, &entries), entries)
+    (write(context, NewSegment::new(kind, 3), &entries), entries)
 }
 
 /// A segment whose index has several levels: long keys that differ only at their end.
@@ -130,6 +126,16 @@ fn flipped_bits_are_found_in_blocks_over_a_base() {
     open(&context, &meta).blocks(count).unwrap();
     assert_eq!(based, 2);
     flip(&disk, &context, &meta, &entries, 1);
+}
+
+#[test]
+fn flipped_bits_are_found_in_blocks_over_a_dictionary() {
+    let (disk, context) = context(ReadMode::Mmap);
+    let entries = sample(FileKind::History, 200, 100);
+    let meta = write(&context, NewSegment::new(FileKind::History, 3), &entries);
+    let footer = *open(&context, &meta).footer().unwrap();
+    assert!(footer.dictionary_bytes > 0);
+    flip(&disk, &context, &meta, &entries, 499);
 }
 
 #[test]

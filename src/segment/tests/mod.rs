@@ -2,6 +2,7 @@
 
 mod damage;
 mod model;
+mod removed;
 mod rules;
 
 use std::path::Path;

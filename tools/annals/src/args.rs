@@ -61,7 +61,12 @@ impl Global {
         Ok(Store::open_read_only_with(self.data()?, &self.engine_options()?)?)
     }
 
-    /// Opens the store for reading and writing.
+    /// Opens a store that is there for reading and writing.
+    pub(crate) fn write_existing(&self) -> Outcome<Store> {
+        Ok(Store::open_with(self.data()?, &self.engine_options()?.create(false))?)
+    }
+
+    /// Opens the store for reading and writing; makes it if there is none.
     pub(crate) fn write(&self) -> Outcome<Store> {
         Ok(Store::open_with(self.data()?, &self.engine_options()?)?)
     }

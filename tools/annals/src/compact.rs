@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use crate::args::Global;
-use crate::exit::{Failure, Outcome};
+use crate::exit::{Failure, Outcome, say};
 use crate::output::Output;
 
 /// Arguments of `compact`.
@@ -31,7 +31,7 @@ pub(crate) fn compact(global: &Global, args: &CompactArgs, out: &mut Output) -> 
         let plan = plan(global, args.rev)?;
         out.object(&plan)?;
         out.flush()?;
-        eprintln!("annals: nothing was changed; --confirm does it");
+        say("nothing was changed; --confirm does it");
         return Err(Failure::Unconfirmed);
     }
     let before = bytes(&crate::files::open(global)?);

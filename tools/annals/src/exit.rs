@@ -3,10 +3,12 @@
 //! The codes are a contract that scripts rely on; they are in `--help` (see [`CODES`]).
 
 use std::fmt;
-use std::io;
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use annals::{Error, ErrorKind};
+
+use crate::at::rfc3339;
 
 /// The exit codes, for `--help`.
 pub(crate) const CODES: &str = "\
@@ -78,10 +80,16 @@ impl Failure {
     pub(crate) fn report(&self) -> ExitCode {
         let text = self.to_string();
         if !text.is_empty() {
-            eprintln!("annals: {text}");
+            say(text);
         }
         ExitCode::from(self.code())
     }
+}
+
+/// Tells the user something on standard error. Where that cannot be written, the exit code and the
+/// data still tell what they have to.
+pub(crate) fn say(text: impl fmt::Display) {
+    let _ = writeln!(io::stderr(), "annals: {text}");
 }
 
 /// The exit code of an engine's error.
@@ -137,12 +145,28 @@ impl From<serde_json::Error> for Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Engine { about: Some(about), error } => write!(f, "{about}: {error}"),
-            Self::Engine { about: None, error } => write!(f, "{error}"),
+            Self::Engine { about, error } => {
+                if let Some(about) = about {
+                    write!(f, "{about}: ")?;
+                }
+                write_engine(f, error)
+            }
             Self::Io { about, error } => write!(f, "{about}: {error}"),
             Self::Usage(text) | Self::NotFound(text) | Self::Other(text) => f.write_str(text),
             Self::Damaged | Self::Unconfirmed | Self::Pipe => Ok(()),
         }
+    }
+}
+
+/// The engine's text; where it counts microseconds, times as they are written here.
+fn write_engine(f: &mut fmt::Formatter<'_>, error: &Error) -> fmt::Result {
+    let ErrorKind::NoRevisionAtTime { requested, oldest } = error.kind() else {
+        return write!(f, "{error}");
+    };
+    write!(f, "no retained revision is as old as {}", rfc3339(*requested))?;
+    match oldest {
+        Some(oldest) => write!(f, ": the oldest is of {}", rfc3339(*oldest)),
+        None => Ok(()),
     }
 }
 

@@ -6,9 +6,9 @@
 //! line for most stores, none where nothing was alive). Leases are not exported: they belong to
 //! the running store.
 
-use std::fs::OpenOptions;
-use std::io::{BufWriter, Write};
-use std::path::PathBuf;
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
 
 use annals::{ChangeKind, KeyValue, Store, Transaction};
 use bytes::Bytes;
@@ -32,6 +32,7 @@ const STATE_KEYS_MAX: usize = 100_000;
 A compacted store begins with its state at the compacted revision. Leases are left out.")]
 pub(crate) struct ExportArgs {
     /// Write to this new file, compressed where it is named .zst, rather than to standard output.
+    /// Until it is whole it is named FILE.part.
     file: Option<PathBuf>,
 }
 
@@ -40,22 +41,47 @@ pub(crate) fn export(global: &Global, args: &ExportArgs, out: &mut Output) -> Ou
     let store = global.read()?;
     match &args.file {
         None => write(&store, &mut |line| out.bytes(line)),
-        Some(path) => {
-            let name = path.display().to_string();
-            let failed = |error| Failure::io(&name, error);
-            let file = OpenOptions::new().write(true).create_new(true).open(path);
-            let mut file = BufWriter::with_capacity(1 << 17, file.map_err(failed)?);
-            if path.extension().is_some_and(|extension| extension == "zst") {
-                let mut encoder = zstd::Encoder::new(&mut file, 3).map_err(failed)?;
-                write(&store, &mut |line| encoder.write_all(line).map_err(failed))?;
-                encoder.finish().map_err(failed)?;
-            } else {
-                write(&store, &mut |line| file.write_all(line).map_err(failed))?;
-            }
-            let file = file.into_inner().map_err(|error| failed(error.into_error()))?;
-            file.sync_all().map_err(failed)
-        }
+        Some(path) => write_file(&store, path),
     }
+}
+
+/// Writes a new file. It has its name only once it is whole, so that no part of a history is taken
+/// for all of it.
+fn write_file(store: &Store, path: &Path) -> Outcome {
+    let name = path.display().to_string();
+    let failed = |error| Failure::io(&name, error);
+    if path.symlink_metadata().is_ok() {
+        return Err(Failure::Other(format!("{name}: there is such a file already")));
+    }
+    let mut part = path.as_os_str().to_owned();
+    part.push(".part");
+    let part = Path::new(&part);
+    let file = File::create(part).map_err(failed)?;
+    let is_zst = path.extension().is_some_and(|extension| extension == "zst");
+    let written = write_to(store, file, is_zst, &failed)
+        .and_then(|()| fs::rename(part, path).map_err(failed));
+    if written.is_err() {
+        let _ = fs::remove_file(part);
+    }
+    written
+}
+
+fn write_to(
+    store: &Store,
+    file: File,
+    compressed: bool,
+    failed: &dyn Fn(io::Error) -> Failure,
+) -> Outcome {
+    let mut file = BufWriter::with_capacity(1 << 17, file);
+    if compressed {
+        let mut encoder = zstd::Encoder::new(&mut file, 3).map_err(failed)?;
+        write(store, &mut |line| encoder.write_all(line).map_err(failed))?;
+        encoder.finish().map_err(failed)?;
+    } else {
+        write(store, &mut |line| file.write_all(line).map_err(failed))?;
+    }
+    let file = file.into_inner().map_err(|error| failed(error.into_error()))?;
+    file.sync_all().map_err(failed)
 }
 
 fn write(store: &Store, line: &mut dyn FnMut(&[u8]) -> Outcome) -> Outcome {

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use annals::{FileStats, Stats};
 use annals_format::FileKind;
 use clap::Args;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::args::Global;
 use crate::at::rfc3339;
@@ -15,20 +16,10 @@ use crate::output::Output;
 #[derive(Debug, Args)]
 pub(crate) struct StatsArgs {}
 
-/// What the files of one kind amount to.
-#[derive(Clone, Copy, Debug, Default)]
-struct Sum {
-    files: u64,
-    bytes: u64,
-    entries: u64,
-    value_bytes: u64,
-}
-
-/// `stats`: figures of the store on disk.
+/// `stats`: what `Store::stats` says, by the same names, and what lies on disk.
 pub(crate) fn stats(global: &Global, _args: &StatsArgs, out: &mut Output) -> Outcome {
     let store = global.read()?;
     let view = store.latest()?;
-    let keys = view.count(..)?;
     let newest = store.log(view.revision()..=view.revision()).next();
     let time = match newest {
         Some(Ok(transaction)) => json!(rfc3339(transaction.time)),
@@ -36,35 +27,91 @@ pub(crate) fn stats(global: &Global, _args: &StatsArgs, out: &mut Output) -> Out
     };
     let files = crate::files::open(global)?;
     let manifest = files.manifest();
-    let mut sums: BTreeMap<FileKind, Sum> = BTreeMap::new();
+    let mut kinds: BTreeMap<FileKind, (u64, u64)> = BTreeMap::new();
     for name in files.names() {
-        let sum = sums.entry(name.kind).or_default();
-        sum.files += 1;
-        sum.bytes += files.file_bytes(name).unwrap_or(0);
+        let (count, bytes) = kinds.entry(name.kind).or_default();
+        *count += 1;
+        *bytes += files.file_bytes(name).unwrap_or(0);
     }
-    for meta in &manifest.files {
-        let sum = sums.entry(meta.kind).or_default();
-        sum.entries += meta.entries;
-        sum.value_bytes += meta.value_bytes;
+    let mut object = Map::new();
+    object.insert("store".into(), json!(manifest.store.to_string()));
+    object.insert("keys".into(), json!(view.count(..)?));
+    object.insert("time".into(), time);
+    object.insert("flushed_revision".into(), json!(manifest.flushed_revision));
+    object.insert("closed".into(), json!(manifest.closed));
+    object.extend(figures(&store.stats()));
+    let bytes: u64 = kinds.values().map(|(_, bytes)| bytes).sum();
+    object.insert("disk_bytes".into(), json!(bytes));
+    let on_disk = kinds.iter().map(
+        |(kind, (count, bytes))| json!({ "kind": kind.label(), "files": count, "bytes": bytes }),
+    );
+    object.insert("on_disk".into(), on_disk.collect());
+    out.object(&Value::Object(object))
+}
+
+/// The figures of an open store, in the order and by the names of [`Stats`].
+fn figures(stats: &Stats) -> Map<String, Value> {
+    let files = |kind: &FileStats| {
+        json!({ "files": kind.files, "bytes": kind.bytes, "entries": kind.entries,
+                "value_bytes": kind.value_bytes })
+    };
+    let mut figures = Map::new();
+    for (name, value) in [
+        ("revision", json!(stats.revision)),
+        ("durable_revision", json!(stats.durable_revision)),
+        ("compacted_revision", json!(stats.compacted_revision)),
+        ("incarnation", json!(stats.incarnation)),
+        ("pinned", json!(stats.pinned)),
+        ("oldest_pinned", json!(stats.oldest_pinned)),
+        ("generations", json!(stats.generations)),
+        ("memtable_bytes", json!(stats.memtable_bytes)),
+        ("l0", files(&stats.l0)),
+        ("head", files(&stats.head)),
+        ("history", files(&stats.history)),
+        ("history_windows", json!(stats.history_windows)),
+        ("events", files(&stats.events)),
+        ("wal_files", json!(stats.wal_files)),
+        ("wal_bytes", json!(stats.wal_bytes)),
+        ("cache_bytes", json!(stats.cache_bytes)),
+        ("cache_bytes_max", json!(stats.cache_bytes_max)),
+        ("batches", json!(stats.batches)),
+        ("batch_transactions", json!(stats.batch_transactions)),
+        ("batch_bytes", json!(stats.batch_bytes)),
+        ("conflicts", json!(stats.conflicts)),
+        ("waits", json!(stats.waits)),
+        ("flushes", json!(stats.flushes)),
+        ("folds", json!(stats.folds)),
+        ("merges", json!(stats.merges)),
+        ("dropped_files", json!(stats.dropped_files)),
+        ("manifests", json!(stats.manifests)),
+        ("background_bytes", json!(stats.background_bytes)),
+        ("failure", json!(stats.failure)),
+    ] {
+        figures.insert(name.into(), value);
     }
-    let total: u64 = sums.values().map(|sum| sum.bytes).sum();
-    let kinds: Vec<Value> = sums
-        .iter()
-        .map(|(kind, sum)| {
-            json!({ "kind": kind.label(), "files": sum.files, "bytes": sum.bytes,
-                    "entries": sum.entries, "value_bytes": sum.value_bytes })
-        })
-        .collect();
-    out.object(&json!({
-        "store": manifest.store.to_string(),
-        "revision": view.revision(),
-        "compacted": store.compacted_revision(),
-        "time": time,
-        "keys": keys,
-        "bytes": total,
-        "in_files_up_to_revision": manifest.flushed_revision,
-        "closed": manifest.closed,
-        "incarnation": manifest.incarnation,
-        "files": kinds,
-    }))
+    figures
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_figure_is_shown_by_its_name() {
+        let stats = Stats::default();
+        let debug = format!("{stats:#?}");
+        // The members of the outer structure: lines that are indented once.
+        let members = debug.lines().filter(|line| line.starts_with("    ") && line.contains(": "));
+        let names = members.filter_map(|line| line.strip_prefix("    ")?.split_once(": "));
+        let names: Vec<&str> =
+            names.map(|(name, _)| name).filter(|name| !name.starts_with(' ')).collect();
+        let shown = figures(&stats);
+        assert!(shown.keys().eq(names.iter()), "{names:?}");
+        for kind in ["l0", "head", "history", "events"] {
+            let debug = format!("{:#?}", stats.l0);
+            let members = shown[kind].as_object().unwrap();
+            assert!(members.keys().all(|name| debug.contains(&format!("    {name}: "))));
+            assert_eq!(members.len(), debug.lines().count() - 2);
+        }
+    }
 }

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::args::Global;
 use crate::bytes::human;
-use crate::exit::{Failure, Outcome};
+use crate::exit::{Failure, Outcome, say};
 use crate::output::{Output, Row};
 use crate::progress::Progress;
 
@@ -82,28 +82,28 @@ pub(crate) fn verify(global: &Global, _args: &VerifyArgs, out: &mut Output) -> O
     ])?;
     out.flush()?;
     if let Some(torn) = &report.torn {
-        eprintln!(
-            "annals: {}: ends at offset {} with a batch that was being written when the machine \
+        say(format_args!(
+            "{}: ends at offset {} with a batch that was being written when the machine \
              stopped; it was never acknowledged, and the next open for writing drops it",
             torn.file.display(),
             torn.offset
-        );
+        ));
     }
     for error in &report.unchecked {
-        eprintln!("annals: not checked: {error}");
+        say(format_args!("not checked: {error}"));
     }
     let (files, bytes) = (report.files, human(report.bytes));
     match (report.damage.len(), report.unchecked.len()) {
         (0, 0) => {
             let (revision, compacted) = (report.revision, report.compacted);
-            eprintln!(
-                "annals: no damage in {files} files, {bytes}; revision {revision}, compacted {compacted}"
-            );
+            say(format_args!(
+                "no damage in {files} files, {bytes}; revision {revision}, compacted {compacted}"
+            ));
             Ok(())
         }
         (0, _) => Err(Failure::Other("something could not be checked".into())),
         (count, _) => {
-            eprintln!("annals: {count} damaged places in {files} files, {bytes}");
+            say(format_args!("{count} damaged places in {files} files, {bytes}"));
             Err(Failure::Damaged)
         }
     }

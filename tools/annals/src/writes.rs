@@ -124,7 +124,8 @@ pub(crate) fn del(global: &Global, args: &DelArgs, out: &mut Output) -> Outcome 
     request.prev_kv = args.prev_kv;
     let key = request.key.clone();
     let conditions = parse_conditions(&key, &args.conditions)?;
-    let store = global.write()?;
+    // A mistyped directory has nothing to delete.
+    let store = global.write_existing()?;
     let response = run(&store, &key, conditions, request.into(), &args.commit)?;
     let mut answer = json!({ "revision": response.revision });
     if let Some(OpResponse::DeleteRange(deleted)) = response.responses.first() {

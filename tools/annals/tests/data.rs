@@ -33,7 +33,8 @@ fn a_key_from_first_to_last() {
 fn exit_codes() {
     let tool = Tool::new();
     tool.run(&["get", "k"]).code(1).says("no store");
-    assert!(!tool.store().exists(), "a read made something");
+    tool.run(&["del", "k"]).code(1).says("no store");
+    assert!(!tool.store().exists(), "a read or a delete made something");
     tool.ok(&["put", "k", "v"]);
     for line in [
         &["get"][..],
@@ -52,7 +53,9 @@ fn exit_codes() {
         tool.run(line).code(2).silent();
     }
     tool.run(&["get", "k", "--at", "3"]).code(6).says("does not exist yet");
-    tool.run(&["get", "k", "--at", "1970-01-01T00:00:00Z"]).code(6);
+    tool.run(&["get", "k", "--at", "1970-01-01T00:00:00Z"])
+        .code(6)
+        .says("as old as 1970-01-01T00:00:00Z: the oldest is of 20");
     tool.run(&["put", "k", "v", "--lease", "99"]).code(5);
     let without =
         std::process::Command::new(env!("CARGO_BIN_EXE_annals")).args(["get", "k"]).output();
@@ -60,6 +63,21 @@ fn exit_codes() {
     let help = tool.ok(&["--help"]);
     for code in ["3  a file of the store is damaged", "7  refused without --confirm"] {
         assert!(help.contains(code), "{help}");
+    }
+}
+
+/// As where standard error is a log file on a full disk.
+#[test]
+#[cfg(target_os = "linux")]
+fn the_exit_code_is_right_though_nothing_can_be_said() {
+    let tool = Tool::new();
+    tool.ok(&["put", "k", "v"]);
+    for (line, code) in
+        [(&["verify"][..], 0), (&["get", "nope"], 5), (&["compact", "--rev", "2"], 7)]
+    {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let status = tool.command(line).stderr(full).status().unwrap();
+        assert_eq!(status.code(), Some(code), "{line:?}");
     }
 }
 

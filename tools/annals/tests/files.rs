@@ -127,6 +127,41 @@ fn damage_is_found_and_only_found() {
 }
 
 #[test]
+fn a_missing_log_file_is_damage() {
+    let tool = Tool::new();
+    tool.ok(&["put", "k", "v"]);
+    let log = names(&tool).into_iter().find(|name| name.contains(".wal")).unwrap();
+    std::fs::remove_file(tool.store().join(&log)).unwrap();
+    for line in [&["verify"][..], &["get", "k"], &["put", "k", "v"], &["dump", "--wal"]] {
+        tool.run(line).code(3);
+    }
+    let wal = &tool.json(&["inspect"])["wal"][0];
+    assert_eq!((&wal["file"], &wal["bytes"]), (&json!(log), &Value::Null));
+}
+
+#[test]
+fn a_part_of_an_export_is_not_left_behind() {
+    let tool = with_every_kind();
+    let whole = tool.path("whole.jsonl");
+    tool.ok(&["export", whole.to_str().unwrap()]);
+    assert_eq!(std::fs::read_to_string(&whole).unwrap(), tool.ok(&["export"]));
+    tool.run(&["export", whole.to_str().unwrap()]).code(1).says("already");
+    for name in names(&tool).into_iter().filter(|name| name.ends_with(".events")) {
+        let path = tool.store().join(name);
+        let mut bytes = std::fs::read(&path).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 0x10;
+        std::fs::write(&path, &bytes).unwrap();
+    }
+    for name in ["cut.jsonl", "cut.jsonl.zst"] {
+        tool.run(&["export", tool.path(name).to_str().unwrap()]).code(3);
+        let left = std::fs::read_dir(tool.path("")).unwrap();
+        let left = left.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        assert!(!left.into_iter().any(|left| left.starts_with("cut")));
+    }
+}
+
+#[test]
 fn what_cannot_be_checked_is_not_damage() {
     let tool = Tool::new();
     tool.run(&["verify"]).code(1).says("no store");
@@ -162,7 +197,12 @@ fn stats_know_the_store() {
     let tool = with_every_kind();
     let stats = tool.json(&["stats"]);
     assert_eq!(stats["revision"], 6001);
-    assert_eq!(stats["compacted"], 0);
+    assert_eq!(stats["compacted_revision"], 0);
+    assert_eq!(
+        stats["disk_bytes"],
+        tool.snapshot().iter().map(|(_, c)| c.len() as u64).sum::<u64>()
+    );
+    assert!(stats["history"]["entries"].as_u64().unwrap() > 0);
     let alive = tool.json(&["range", "--count-only"])["count"].clone();
     assert_eq!(stats["keys"], alive);
     assert!(tool.ok(&["stats"]).contains("revision"));

@@ -39,6 +39,7 @@ fn refusals_name_the_line_and_apply_nothing_of_it() {
         ("{\"time\":3,\"puts\":{\"x\":\"1\"},\"deletes\":[\"x\"]}", "twice"),
         ("{\"time\":3,\"puts\":{},\"deletes\":[]}", "no effect"),
         ("{\"time\":3,\"puts\":{},\"deletes\":[\"absent\"]}", "no effect"),
+        ("\u{feff}{\"time\":3,\"puts\":{\"x\":\"1\"}}", "byte order mark"),
         ("", "malformed"),
     ] {
         let tool = Tool::new();

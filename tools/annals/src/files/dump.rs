@@ -7,7 +7,7 @@ use clap::{ArgGroup, Args};
 use serde_json::json;
 
 use super::inspect::in_force;
-use super::{entries, find, frames, manifest, meta, open};
+use super::{entries, find, frames, logs, manifest, meta, open};
 use crate::args::Global;
 use crate::exit::Outcome;
 use crate::output::Output;
@@ -41,8 +41,7 @@ pub(crate) fn dump(global: &Global, args: &DumpArgs, out: &mut Output) -> Outcom
         return out.object(&manifest::whole(files.manifest()));
     }
     if args.wal {
-        let names: Vec<_> = files.names().filter(|name| name.kind == FileKind::Wal).collect();
-        return frames::dump(&files, &names, args.values, out);
+        return frames::dump(&files, &logs(&files), args.values, out);
     }
     let Some(named) = &args.file else {
         let metas = files.manifest().files.iter();

@@ -28,10 +28,10 @@ pub(super) fn facts(manifest: &Manifest) -> Map<String, Value> {
     facts
 }
 
-/// The WAL files as the manifest lists them, with the lengths they have.
+/// The WAL files as the manifest lists them, with the lengths they have: none where one is missing.
 pub(super) fn wal(files: &StoreFiles) -> Value {
     let mut list = Vec::new();
-    for name in files.names().filter(|name| name.kind == FileKind::Wal) {
+    for name in super::logs(files) {
         let listed = files.manifest().wal.iter().find(|file| file.number == name.number);
         list.push(json!({
             "file": name.to_string(),

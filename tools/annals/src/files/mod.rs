@@ -7,6 +7,7 @@ mod frames;
 mod inspect;
 mod manifest;
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::Path;
 
@@ -37,6 +38,14 @@ fn find(files: &StoreFiles, data: &Path, named: &OsStr) -> Outcome<FileName> {
     found.ok_or_else(|| {
         Failure::NotFound(format!("{}: the store has no such file", named.display()))
     })
+}
+
+/// The WAL files that are there, and those that should be.
+fn logs(files: &StoreFiles) -> Vec<FileName> {
+    let there = files.names().filter(|name| name.kind == FileKind::Wal);
+    let listed = files.manifest().wal.iter().map(|file| FileName::new(FileKind::Wal, file.number));
+    let names: BTreeSet<FileName> = there.chain(listed).collect();
+    names.into_iter().collect()
 }
 
 /// What the manifest says of a segment file.

@@ -16,7 +16,7 @@ use super::line::Line;
 use super::marker::{Marker, Metadata};
 use super::{HistoryArgs, Record};
 use crate::args::Global;
-use crate::exit::{Failure, Outcome};
+use crate::exit::{Failure, Outcome, say};
 use crate::output::Output;
 use crate::progress::Progress;
 
@@ -45,7 +45,7 @@ pub(super) fn import(global: &Global, args: &HistoryArgs, out: &mut Output) -> O
         }
     };
     if already > 0 {
-        eprintln!("annals: going on after record {already}");
+        say(format_args!("going on after record {already}"));
     }
     let read = Arc::clone(&lines.read);
     let mut progress = match lines.file_bytes {
@@ -117,21 +117,9 @@ impl Lines {
         self.line.clear();
         let number = self.number + 1;
         let failed = |error| Failure::io(format!("{}: line {number}", self.name), error);
-        // By hand: `read_until` doubles the buffer, and a line can have 20 MB.
-        loop {
-            let buffer = self.input.fill_buf().map_err(failed)?;
-            let end =
-                buffer.iter().position(|byte| *byte == b'\n').map_or(buffer.len(), |at| at + 1);
-            let done = end == 0 || buffer.get(end - 1) == Some(&b'\n');
-            if self.line.capacity() - self.line.len() < end {
-                self.line.reserve_exact((self.line.len() / 8).max(64 << 10).max(end));
-            }
-            self.line.extend_from_slice(buffer.get(..end).unwrap_or_default());
-            self.input.consume(end);
-            if done || self.line.len() as u64 > LINE_BYTES_MAX {
-                break;
-            }
-        }
+        // One byte more than a line may have, so that a longer one shows.
+        let mut input = (&mut self.input).take(LINE_BYTES_MAX + 1);
+        input.read_until(b'\n', &mut self.line).map_err(failed)?;
         if self.line.is_empty() {
             return Ok(false);
         }
@@ -194,10 +182,12 @@ impl Lines {
 
 /// Decompresses what begins with zstd's magic number; anything else is read as it is.
 fn decompressed(input: impl Read + Send + 'static) -> io::Result<Box<dyn BufRead + Send>> {
-    let mut input = BufReader::with_capacity(1 << 17, input);
-    let head = input.fill_buf()?;
-    let zstd = head.starts_with(&[0x28, 0xb5, 0x2f, 0xfd])
-        || matches!(head, [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..]);
+    // A pipe may give the magic number in pieces.
+    let mut input = input;
+    let mut head = Vec::new();
+    (&mut input).take(4).read_to_end(&mut head)?;
+    let zstd = matches!(head[..], [0x28, 0xb5, 0x2f, 0xfd] | [0x50..=0x5f, 0x2a, 0x4d, 0x18]);
+    let input = BufReader::with_capacity(1 << 17, io::Cursor::new(head).chain(input));
     if !zstd {
         return Ok(Box::new(input));
     }
@@ -253,6 +243,36 @@ mod tests {
         frames.extend(zstd::encode_all(second.as_bytes(), 3).unwrap());
         assert_eq!(markers(file(&frames).path()), plain);
         assert_eq!(markers(file(TEXT.trim_end().as_bytes()).path()), plain);
+    }
+
+    /// Is interrupted before every byte.
+    struct Interrupted<'a>(&'a [u8], bool);
+
+    impl Read for Interrupted<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            self.1 = !self.1;
+            if self.1 {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            let length = buffer.len().min(1);
+            self.0.read(&mut buffer[..length])
+        }
+    }
+
+    #[test]
+    fn a_signal_interrupts_nothing() {
+        let expected = markers(file(TEXT.as_bytes()).path());
+        for bytes in [TEXT.as_bytes().to_vec(), zstd::encode_all(TEXT.as_bytes(), 3).unwrap()] {
+            let mut lines = Lines::open(file(b"").path()).unwrap();
+            let bytes: &'static [u8] = bytes.leak();
+            lines.input = decompressed(Interrupted(bytes, false)).unwrap();
+            for marker in &expected {
+                let record = lines.next_record().unwrap().unwrap();
+                let metadata = Metadata::parse(&record.metadata).unwrap();
+                assert_eq!(metadata.import.as_ref(), Some(marker));
+            }
+            assert!(lines.next_record().unwrap().is_none());
+        }
     }
 
     #[test]

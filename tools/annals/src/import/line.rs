@@ -46,6 +46,9 @@ impl Line {
     /// # Errors
     /// What is wrong with it, in words; the caller knows the line number.
     pub(crate) fn parse(text: &[u8]) -> Result<Self, String> {
+        if text.starts_with(b"\xef\xbb\xbf") {
+            return Err("malformed: it begins with a byte order mark".into());
+        }
         // Text takes no more than its JSON spelling does, nor do bytes as base64.
         let mut bytes = Vec::with_capacity(text.len());
         let mut deserializer = serde_json::Deserializer::from_slice(text);
