@@ -253,7 +253,7 @@ impl<'s> TxnBuilder<'s> {
         self
     }
 
-    /// Sets the durability of this commit.
+    /// Sets the durability of this commit: see [`CommitOptions::durability`].
     pub fn durability(mut self, durability: Durability) -> Self {
         self.options.durability = Some(durability);
         self

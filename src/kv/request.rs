@@ -341,7 +341,9 @@ pub struct CommitOptions {
     pub time: Option<i64>,
     /// Opaque bytes kept with the transaction: an author, a message, a commit id.
     pub metadata: Bytes,
-    /// The durability of this commit; `None` for the store's.
+    /// The durability of this commit; `None` for the store's. What
+    /// [`Buffered`](Durability::Buffered) means in a `Sync` store is told there: its answer, also
+    /// that of a failed comparison, may depend on what a crash takes back.
     pub durability: Option<Durability>,
 }
 

@@ -142,7 +142,8 @@ impl Store {
     ) -> Result<TxnResponse> {
         self.limits().transaction(&request)?;
         self.limits().commit(&options)?;
-        if request.is_read_only() {
+        // What only reads waits for nothing, unless what is visible here may not be durable.
+        if request.is_read_only() && options.durability != Some(Durability::Sync) {
             let newest = Newest::of(&self.engine)?;
             return Evaluation::new(&newest, self.limits(), false).transaction(&request);
         }
