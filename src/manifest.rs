@@ -239,7 +239,14 @@ impl ManifestStore {
     fn first_with_data(&self, dir: &Path) -> Result<Option<String>> {
         let entries = self.vfs.list(dir).map_err(|error| Error::io("list", dir, error))?;
         for entry in entries {
-            if entry.is_dir || entry.name.ends_with(UNFINISHED) {
+            let finished = entry.name.strip_suffix(UNFINISHED);
+            let directory = dir.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            let parsed = |name: &str| FileName::parse(&format!("{directory}/{name}"));
+            if entry.is_dir || parsed(finished.unwrap_or(&entry.name)).is_none() {
+                let detail = format!("it holds {directory}/{}", entry.name);
+                return Err(ErrorKind::NotAStore { path: self.dir.clone(), detail }.into());
+            }
+            if finished.is_some() {
                 continue;
             }
             if !self.is_zero(&dir.join(&entry.name), entry.bytes)? {

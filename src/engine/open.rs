@@ -15,7 +15,8 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Weak;
 
 use annals_format::name::{CURRENT, FileName, LOCK, SEGMENT_DIR, WAL_DIR};
 use annals_format::{FileKind, FileMeta, Frame, Manifest, StoreId};
@@ -29,7 +30,7 @@ use crate::reclaim::flush::flush;
 use crate::segment::SegmentContext;
 use crate::sync::plain::{AtomicU64, Condvar, Mutex, OnceLock, lock};
 use crate::sync::{Arc, AtomicBool, Ordering};
-use crate::vfs::LockGuard;
+use crate::vfs::{HeldVfs, LockGuard, LockHeld};
 use crate::wal::{self, BatchInfo, Location, Mode, Recovered, WalContext, WalFiles, WalWriter};
 
 use super::core::{Core, SharedLog, State};
@@ -52,7 +53,6 @@ const NUMBERS_AVOIDED: u64 = 1 << 32;
 pub(super) fn open(path: &Path, options: &Options) -> Result<(Arc<Core>, OpenReport)> {
     options.validate()?;
     let vfs = &options.vfs;
-    let store = ManifestStore::new(Arc::clone(vfs), path);
     let exists = vfs.exists(path).map_err(|error| Error::io("look for", path, error))?;
     if !exists && !options.create {
         return Err(ErrorKind::NoStore { path: path.to_path_buf() }.into());
@@ -62,12 +62,21 @@ pub(super) fn open(path: &Path, options: &Options) -> Result<(Arc<Core>, OpenRep
         let current = path.join(CURRENT);
         let is_store =
             vfs.exists(&current).map_err(|error| Error::io("look for", &current, error))?;
-        if !is_store && store.load()?.is_none() && !options.create {
+        if !is_store
+            && ManifestStore::new(Arc::clone(vfs), path).load()?.is_none()
+            && !options.create
+        {
             return Err(ErrorKind::NoStore { path: path.to_path_buf() }.into());
         }
     }
     make_dir(options, path)?;
+    let canonical = vfs.canonical(path);
+    let path = &*canonical.map_err(|error| Error::io("find the path of", path, error))?;
     let guard = take_lock(options, path)?;
+    // What a killed process named last may be in memory only; from here on it is relied on.
+    vfs.sync_dir(path).map_err(|error| Error::io("sync directory", path, error))?;
+    let options = &options.clone().vfs(Arc::new(HeldVfs::new(Arc::clone(vfs), &guard)));
+    let store = ManifestStore::new(Arc::clone(&options.vfs), path);
     match store.load()? {
         Some(manifest) => open_existing(path, options, store, manifest, guard),
         None if options.create => make_new(path, options, store, guard),
@@ -78,6 +87,11 @@ pub(super) fn open(path: &Path, options: &Options) -> Result<(Arc<Core>, OpenRep
 /// Opens a store for reading, beside a writer that may be alive. Nothing is written.
 pub(super) fn open_read_only(path: &Path, options: &Options) -> Result<(Arc<Core>, OpenReport)> {
     options.validate()?;
+    let canonical = match options.vfs.canonical(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => path.to_path_buf(),
+        found => found.map_err(|error| Error::io("find the path of", path, error))?,
+    };
+    let path = &*canonical;
     let store = ManifestStore::new(Arc::clone(&options.vfs), path);
     let read = |manifest: &Manifest| try_read_only(path, options, &store, manifest.clone());
     store.read_store(read, Result::is_ok)?
@@ -121,20 +135,15 @@ fn make_new(
         closed: true,
     };
     let (core, wal) = build(path, options, store, manifest.clone(), Some(guard), false);
-    // What a crash left of an earlier start: files of zeros at most.
-    for name in wal_leftovers(options, path)? {
-        let file = path.join(WAL_DIR).join(name);
-        options.vfs.remove(&file).map_err(|error| Error::io("remove", &file, error))?;
+    // The directory itself may be new, and its name never synced if a crash came before this.
+    if let Some(parent) = path.parent() {
+        let synced = options.vfs.sync_dir(parent);
+        synced.map_err(|error| Error::io("sync directory", parent, error))?;
     }
+    wal::remove_leftovers(&wal)?;
     core.go_on(&wal, &recovered)?;
     let report = OpenReport { created: true, ..report(&core, &manifest, &recovered) };
     Ok((core, report))
-}
-
-fn wal_leftovers(options: &Options, path: &Path) -> Result<Vec<String>> {
-    let dir = path.join(WAL_DIR);
-    let entries = options.vfs.list(&dir).map_err(|error| Error::io("list", &dir, error))?;
-    Ok(entries.into_iter().filter(|entry| !entry.is_dir).map(|entry| entry.name).collect())
 }
 
 fn open_existing(
@@ -288,7 +297,9 @@ impl Core {
         drop(state);
         let counters = Arc::clone(&self.counters);
         let shared = Arc::clone(&self.shared);
-        self.chain.open_log(Box::new(ChainLog { log, counters, shared }));
+        let guard = lock(&self.lock).as_ref().map(Arc::downgrade);
+        let path = self.path.join(LOCK);
+        self.chain.open_log(Box::new(ChainLog { log, guard, path, counters, shared }));
         Ok(())
     }
 
@@ -395,6 +406,9 @@ fn new_store_id(options: &Options) -> StoreId {
 #[derive(Debug)]
 struct ChainLog {
     log: SharedLog,
+    /// Nothing is written for a store that is not locked any more.
+    guard: Option<Weak<dyn LockHeld>>,
+    path: PathBuf,
     counters: Arc<Counters>,
     shared: Arc<Shared>,
 }
@@ -405,6 +419,10 @@ impl Log for ChainLog {
         let mut frames = frames.inspect(|frame| bytes += frame.len() as u64);
         match lock(&self.log).as_mut() {
             Some(writer) => {
+                if let Some(guard) = self.guard.as_ref().and_then(Weak::upgrade) {
+                    let held = guard.check();
+                    held.map_err(|error| Error::io("lock", &self.path, error))?;
+                }
                 writer.append(&mut frames, batch)?;
                 if writer.files().spare_is_wanted() {
                     // The next file is made ahead of need.

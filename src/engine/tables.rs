@@ -18,8 +18,8 @@ use annals_format::{FileKind, FileMeta};
 /// The generations and files of one moment.
 #[derive(Clone, Debug)]
 pub(super) struct Tables {
-    /// Newest first; the first takes the writes (none in a store open for reading only, where
-    /// recovery fills one that is never switched).
+    /// Newest first; the first takes the writes, the others are frozen. In a store open for reading
+    /// only, recovery has filled as many as the log needs, and they stay.
     pub(super) generations: Arc<[Arc<Generation>]>,
     /// The sealed files.
     pub(super) files: Arc<FileSet>,
@@ -45,7 +45,8 @@ pub(super) struct Window {
     pub(super) after: u64,
     /// The last death of the window is at or before this.
     pub(super) upto: u64,
-    /// By key; a key's versions of this window can lie in two neighbours.
+    /// By key; a key's versions of this window can lie in several neighbours, the newer in the
+    /// earlier.
     pub(super) files: Vec<Arc<SealedFile>>,
 }
 

@@ -2,6 +2,8 @@
 
 use std::thread::{self, JoinHandle};
 
+use annals_format::name::LOCK;
+
 use crate::error::{Error, Result};
 use crate::sync::plain::lock;
 use crate::sync::{Arc, AtomicBool, Ordering};
@@ -113,6 +115,12 @@ impl Core {
             drop(self.chain.close_log());
             drop(lock(&state.log).take());
             return Err(Self::poisoned(cause));
+        }
+        if let Some(Err(error)) = lock(&self.lock).as_ref().map(|guard| guard.check()) {
+            // The files may be another writer's by now.
+            drop(self.chain.close_log());
+            drop(lock(&state.log).take());
+            return Err(Error::io("lock", self.path.join(LOCK), error));
         }
         drop(self.chain.close_log()?);
         let Some(writer) = lock(&state.log).take() else { return Ok(()) };

@@ -105,7 +105,7 @@ pub(crate) fn merge_windows(
     let mut history = Output::new(context, host, FileKind::History, Some(window), segment_bytes);
     let mut sources: Vec<Box<dyn EntryCursor>> = Vec::new();
     for files in windows.iter().rev() {
-        let mut cursor = ConcatCursor::cold(files.clone().into());
+        let mut cursor = ConcatCursor::new(files.clone().into());
         cursor.seek_first()?;
         sources.push(Box::new(cursor));
     }
@@ -181,7 +181,7 @@ fn merge_from(start: &[u8], l0: &[Arc<Segment>], head: &[Arc<Segment>]) -> Resul
         cursor.seek(start, u64::MAX)?;
         sources.push(Box::new(cursor));
     }
-    let mut cursor = ConcatCursor::cold(head.into());
+    let mut cursor = ConcatCursor::new(head.into());
     cursor.seek_first()?;
     sources.push(Box::new(cursor));
     Ok(MergeCursor::new(sources))

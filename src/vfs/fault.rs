@@ -6,7 +6,7 @@
 //! a crash image of the disk below.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::{Access, DirEntry, File, LockGuard, Map, Vfs};
@@ -251,6 +251,10 @@ impl Vfs for FaultVfs {
     fn remove(&self, path: &Path) -> io::Result<()> {
         self.check(Operation::Remove)?;
         self.inner.remove(path)
+    }
+
+    fn canonical(&self, path: &Path) -> io::Result<PathBuf> {
+        self.inner.canonical(path)
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<DirEntry>> {

@@ -296,7 +296,7 @@ impl Vfs for MemoryVfs {
         if !disk.locks.insert(key.clone()) {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        Ok(Box::new(MemoryLock { vfs: self.clone(), key }))
+        Ok(Arc::new(MemoryLock { vfs: self.clone(), key }))
     }
 }
 

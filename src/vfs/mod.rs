@@ -20,16 +20,18 @@
 #![expect(clippy::missing_errors_doc, reason = "the errors are the system's, whatever they are")]
 
 mod fault;
+mod held;
 mod memory;
 mod mmap;
 mod os;
 
 use std::fmt::Debug;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use fault::{Fault, FaultVfs, Operation};
+pub(crate) use held::HeldVfs;
 pub use memory::{CrashMode, MemoryVfs};
 pub use mmap::Map;
 pub use os::OsVfs;
@@ -63,6 +65,12 @@ pub struct DirEntry {
 ///
 /// Implementations must be usable from many threads at once.
 pub trait Vfs: Send + Sync + Debug {
+    /// The one path that leads to an existing directory whatever becomes of the working directory
+    /// and of symbolic links. A file system without either leaves the path as it is.
+    fn canonical(&self, path: &Path) -> io::Result<PathBuf> {
+        Ok(path.to_path_buf())
+    }
+
     /// Makes a directory and its parents, only for the owner to read. What it makes is durable on
     /// return. An existing directory is left as it is.
     fn create_dir_all(&self, path: &Path) -> io::Result<()>;
@@ -107,11 +115,17 @@ impl dyn Vfs + '_ {
     }
 }
 
-/// A held lock; dropping it releases the lock.
-pub type LockGuard = Box<dyn LockHeld>;
+/// A held lock; dropping the last clone releases the lock.
+pub type LockGuard = Arc<dyn LockHeld>;
 
 /// What a [`LockGuard`] holds.
-pub trait LockHeld: Send + Sync + Debug {}
+pub trait LockHeld: Send + Sync + Debug {
+    /// Fails once the lock keeps nobody out any more: its file was removed, or its directory moved
+    /// or replaced, or this process is a fork of the one that took it. Costs about a microsecond.
+    fn check(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
 
 /// An open file.
 ///

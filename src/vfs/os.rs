@@ -39,6 +39,10 @@ impl OsVfs {
 }
 
 impl Vfs for OsVfs {
+    fn canonical(&self, path: &Path) -> io::Result<PathBuf> {
+        fs::canonicalize(path)
+    }
+
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
         if path.as_os_str().is_empty() || fs::metadata(path).is_ok_and(|meta| meta.is_dir()) {
             return Ok(());
@@ -121,7 +125,8 @@ impl Vfs for OsVfs {
         }
         file.try_lock().map_err(io::Error::from)?;
         held.insert(identity);
-        Ok(Box::new(OsLock { file, identity }))
+        let (path, process) = (path.to_path_buf(), std::process::id());
+        Ok(Arc::new(OsLock { file, identity, path, process }))
     }
 }
 
@@ -132,12 +137,32 @@ static LOCKS: Mutex<BTreeSet<(u64, u64)>> = Mutex::new(BTreeSet::new());
 struct OsLock {
     file: fs::File,
     identity: (u64, u64),
+    path: PathBuf,
+    process: u32,
 }
 
-impl LockHeld for OsLock {}
+impl LockHeld for OsLock {
+    fn check(&self) -> io::Result<()> {
+        if self.process != std::process::id() {
+            return Err(io::Error::other("the store was opened by the process this is a fork of"));
+        }
+        match fs::symlink_metadata(&self.path) {
+            Ok(meta) if (meta.dev(), meta.ino()) == self.identity => Ok(()),
+            Ok(_) => Err(io::Error::other("the store's LOCK is not the file that was locked")),
+            Err(error) => Err(io::Error::new(
+                error.kind(),
+                "the store's LOCK is gone: it was removed, or the directory was moved",
+            )),
+        }
+    }
+}
 
 impl Drop for OsLock {
     fn drop(&mut self) {
+        if self.process != std::process::id() {
+            // The lock belongs to the process that took it.
+            return;
+        }
         let mut held = lock(&LOCKS);
         // Closing the file would release it too, but only once every copy of the descriptor is
         // closed, and a forked child may hold one.

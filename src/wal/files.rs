@@ -12,7 +12,7 @@ use annals_format::{FileKind, WalFile};
 use super::WalContext;
 use crate::error::{Error, Result};
 use crate::sync::plain::{Condvar, Mutex, MutexGuard, PoisonError, lock};
-use crate::vfs::File;
+use crate::vfs::{DirEntry, File};
 
 /// A file of the log, and how far it goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -243,6 +243,27 @@ pub(super) fn remove_if_there(context: &WalContext, path: &Path) -> Result<()> {
     context.vfs.remove_if_there(path).map_err(|error| Error::io("remove", path, error))
 }
 
+/// For a store that is being made: removes what a crash left of an earlier start, files of zeros
+/// at most.
+///
+/// # Errors
+/// The system refuses to list or remove.
+pub(crate) fn remove_leftovers(context: &WalContext) -> Result<()> {
+    let Listing { files, unfinished } = list(context)?;
+    let numbered = files.iter().map(|(number, _)| context.path(*number));
+    let unfinished = unfinished.iter().map(|name| context.wal_dir().join(name));
+    for path in numbered.chain(unfinished) {
+        remove_if_there(context, &path)?;
+    }
+    Ok(())
+}
+
+fn is_unfinished(entry: &DirEntry) -> bool {
+    let finished = entry.name.strip_suffix(UNFINISHED);
+    let name = finished.and_then(|name| FileName::parse(&format!("{WAL_DIR}/{name}")));
+    name.is_some_and(|name| name.kind == FileKind::Wal) && !entry.is_dir
+}
+
 /// What lies in the log's directory.
 #[derive(Debug, Default)]
 pub(super) struct Listing {
@@ -266,8 +287,8 @@ pub(super) fn list(context: &WalContext) -> Result<Listing> {
             Some(name) if name.kind == FileKind::Wal && !entry.is_dir => {
                 listing.files.push((name.number, entry.bytes));
             }
-            _ if entry.name.ends_with(UNFINISHED) => listing.unfinished.push(entry.name),
-            // Not a name this store would give.
+            _ if is_unfinished(&entry) => listing.unfinished.push(entry.name),
+            // Not a name this store would give: not ours to touch.
             _ => {}
         }
     }

@@ -45,7 +45,7 @@ use annals_format::{DecodeError, FileKind, StoreId, name::FileName};
 use crate::error::{Corruption, Error, ErrorKind};
 use crate::vfs::Vfs;
 
-pub(crate) use files::WalFiles;
+pub(crate) use files::{WalFiles, remove_leftovers};
 pub use inspect::WalPart;
 pub(crate) use recovery::{Mode, Recovered, recover, settle};
 pub(crate) use writer::{BatchInfo, WalWriter};

@@ -416,7 +416,22 @@ impl<'a> Recovery<'a> {
     /// The last batch was accepted because it can be read; whether it was ever synced is unknown,
     /// and its pages may be clean without having been written. So it is written once more.
     fn write_last_batch_again(&self) -> Result<()> {
-        let Some((number, start, end)) = self.last_batch else { return Ok(()) };
+        let batch_file = self.last_batch.map(|(number, ..)| number);
+        if let Some((number, start, end)) = self.last_batch {
+            self.write_again(number, start, end)?;
+        }
+        // A file can have its header before its first batch; its end is recorded, too.
+        match self.files.last() {
+            Some(LogFile { file: WalFile { number, end: Some(end), .. }, .. })
+                if Some(*number) != batch_file =>
+            {
+                self.write_again(*number, 0, *end)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn write_again(&self, number: u64, start: u64, end: u64) -> Result<()> {
         let path = self.context.path(number);
         let file = self.context.vfs.open(&path, Access::Write);
         let file = file.map_err(|error| Error::io("open", &path, error))?;
