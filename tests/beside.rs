@@ -134,8 +134,10 @@ fn take_turns_in(base: &MemoryVfs, last: u64, look: Look) {
     let cases = number_from_env("ANNALS_CASES", 300);
     for seed in 0..cases {
         let mut random = Random::new(seed);
-        let first = random.below(of_writer);
-        let second = random.below(of_reader);
+        // While a store is being made there is more to look at.
+        let beginning = last == 0 && random.one_in(2);
+        let first = random.below(if beginning { 60 } else { of_writer });
+        let second = random.below(if beginning { 8 } else { of_reader });
         let steps = *random.pick(&[1, 2, 3, 5, 10, 30, 1000]);
         let case = format!("first {first}, second {second}, steps {steps} (seed {seed})");
         watchdog.begin(&case);

@@ -216,6 +216,8 @@ fn the_forger_can_write_a_store_that_is_well() {
 fn frames_that_say_the_impossible_are_refused() {
     let compact = |revision| Op::Compact { revision };
     let leased = Op::Put { key: b"\x00C", value: b"", lease: 5 };
+    let lease = Op::Put { key: b"\x00L12345678", value: b"", lease: 0 };
+    let unknown = Op::Put { key: b"\x00Q", value: b"", lease: 0 };
     let empty = Op::Put { key: b"\x01", value: b"", lease: 0 };
     let mut version = Forged::new(1, 2, [PUT]);
     version.results = vec![(2, 2)];
@@ -229,6 +231,8 @@ fn frames_that_say_the_impossible_are_refused() {
         ("an empty key", Forged::new(1, 2, [empty])),
         ("a key twice", Forged::new(1, 2, [PUT, PUT])),
         ("a system key with a lease", Forged::new(1, 1, [leased])),
+        ("a lease without a time to live", Forged::new(1, 1, [lease])),
+        ("a record of no known kind", Forged::new(1, 1, [unknown])),
         ("a second version that begins a lifetime", version),
         ("the largest version", number),
         ("no seq", Forged::new(0, 2, [PUT])),

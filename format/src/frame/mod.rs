@@ -120,7 +120,7 @@ mod tests {
         vec![
             Op::Put { key: b"\x01/pods/a", value: b"v1", lease: 7 },
             Op::Delete { key: b"\x01/pods/b" },
-            Op::Put { key: b"\x00A", value: b"", lease: 0 },
+            Op::Put { key: b"\x00C", value: b"", lease: 0 },
             Op::Put { key: b"\x01z", value: &[9; 300], lease: -1 },
             Op::Compact { revision: 8 },
         ]
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn only_writes_of_user_keys_take_a_revision() {
         let binding = Binding::new(&STORE);
-        let ops = [Op::Delete { key: b"\x00L" }, Op::Compact { revision: 1 }];
+        let ops = [Op::Delete { key: b"\x00L12345678" }, Op::Compact { revision: 1 }];
         let size = FrameSize::of(&[], ops);
         assert!(!size.takes_revision());
         let mut bytes = vec![0; size.bytes()];
@@ -234,7 +234,9 @@ mod tests {
         let long =
             [&[crate::space::USER][..], &vec![7; usize::try_from(KEY_BYTES_MAX).unwrap() + 1]]
                 .concat();
-        let attached = Op::Put { key: b"\x00L12345678", value: b"", lease: 3 };
+        let attached = Op::Put { key: b"\x00L12345678", value: &[1; 8], lease: 3 };
+        let lease = |value| Op::Put { key: b"\x00L12345678", value, lease: 0 };
+        let record = |key| Op::Put { key, value: b"more", lease: 0 };
         for (place, ops, results, field) in [
             ((0, 9), &[PUT][..], &[(9, 1)][..], "seq"),
             ((NUMBER_MAX + 1, 9), &[PUT], &[(9, 1)], "seq"),
@@ -270,6 +272,14 @@ mod tests {
             ((4, 9), &[key(b"\x01b"), PUT, DELETE], &[(9, 1), (9, 1), (0, 0)], "key"),
             // The store's own keys have no lease and no lifetime.
             ((4, 9), &[attached], &[(0, 0)], "lease"),
+            ((4, 9), &[lease(b"")], &[(0, 0)], "value"),
+            ((4, 9), &[lease(&[1; 9])], &[(0, 0)], "value"),
+            ((4, 9), &[record(b"\x00C")], &[(0, 0)], "value"),
+            ((4, 9), &[record(b"\x00A12345678key")], &[(0, 0)], "value"),
+            ((4, 9), &[key(b"\x00A12345678")], &[(0, 0)], "key"),
+            ((4, 9), &[key(b"\x00L1234567")], &[(0, 0)], "key"),
+            ((4, 9), &[key(b"\x00Q")], &[(0, 0)], "key"),
+            ((4, 9), &[Op::Delete { key: b"\x00L123456789" }], &[(0, 0)], "key"),
             ((4, 9), &[key(b"\x00C")], &[(9, 1)], "create_revision"),
             ((4, 9), &[key(b"\x00C")], &[(0, 1)], "version"),
         ] {

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::cursor::{Reader, SliceWriter, Writer};
 use crate::error::{Problem, Result};
-use crate::limits::{INTERNAL_KEY_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::limits::{INTERNAL_KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::{space, varint};
 
 const KIND_PUT: u8 = 1;
@@ -94,12 +94,17 @@ pub(super) fn read_op<'a>(reader: &mut Reader<'a>) -> Result<Op<'a>> {
         KIND_PUT => {
             let lease = reader.varint("lease")?.cast_signed();
             let key = read_key(reader)?;
-            // The store's own keys are never attached to a lease.
-            if lease != 0 && key.first() == Some(&space::SYSTEM) {
-                let found = lease.cast_unsigned();
-                return Err(reader.error_at("lease", kind_at + 1, Problem::Invalid { found }));
-            }
+            let value_at = reader.position();
             let value = reader.prefixed("value", VALUE_BYTES_MAX)?;
+            if key.first() == Some(&space::SYSTEM) {
+                // The store's own records are never attached to a lease.
+                if lease != 0 {
+                    let found = lease.cast_unsigned();
+                    return Err(reader.error_at("lease", kind_at + 1, Problem::Invalid { found }));
+                }
+                check_record(key, value)
+                    .map_err(|problem| reader.error_at("value", value_at, problem))?;
+            }
             Ok(Op::Put { key, value, lease })
         }
         KIND_DELETE => Ok(Op::Delete { key: read_key(reader)? }),
@@ -114,19 +119,17 @@ pub(super) fn read_op<'a>(reader: &mut Reader<'a>) -> Result<Op<'a>> {
 fn read_key<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8]> {
     let at = reader.position();
     let key = reader.prefixed("key", INTERNAL_KEY_BYTES_MAX)?;
-    let Some((first, rest)) = key.split_first() else {
-        return Err(reader.error_at("key", at, Problem::Truncated { needed: 1, have: 0 }));
-    };
-    let found = rest.len() as u64;
-    match *first {
-        // A space alone is where it begins, not a key.
-        space::SYSTEM | space::USER if rest.is_empty() => {
-            Err(reader.error_at("key", at, Problem::Truncated { needed: 2, have: 1 }))
-        }
-        space::USER if found > KEY_BYTES_MAX => {
-            Err(reader.error_at("key", at, Problem::TooLong { max: KEY_BYTES_MAX, found }))
-        }
-        space::SYSTEM | space::USER => Ok(key),
-        other => Err(reader.error_at("key", at, Problem::Invalid { found: u64::from(other) })),
+    match space::Key::decode(key) {
+        Ok(_) => Ok(key),
+        Err(error) => Err(reader.error_at("key", at, error.problem)),
     }
+}
+
+/// Whether a record of the store's own has the value it can have.
+fn check_record(key: &[u8], value: &[u8]) -> Result<(), Problem> {
+    let checked = match space::Key::decode(key) {
+        Ok(space::Key::Lease { .. }) => space::decode_ttl(value).map(|_| ()),
+        _ => Reader::new("record", value).finish(),
+    };
+    checked.map_err(|error| error.problem)
 }

@@ -33,21 +33,21 @@ fn revisions_are_dense_and_versions_count() {
 #[test]
 fn a_system_write_takes_a_seq_but_no_revision() {
     let store = Fixture::small();
-    let key: Bytes = b"\0L1".as_slice().into();
+    let key: Bytes = b"\0Llease-01".as_slice().into();
     let write = |value: &'static [u8]| Write {
         key: key.clone(),
         kind: WriteKind::Put { value: value.into(), lease: 0 },
     };
     store.order(&plan([put("a", "1")]));
-    let ordered = store.order(&plan([write(b"x")]));
+    let ordered = store.order(&plan([write(b"ttl is x")]));
     assert_eq!((ordered.position.seq, ordered.position.revision), (2, 2));
     assert!(!ordered.changed);
-    let both = store.order(&plan([write(b"y"), put("a", "2")]));
+    let both = store.order(&plan([write(b"ttl is y"), put("a", "2")]));
     assert_eq!((both.position.seq, both.position.revision), (3, 3));
     let newest = store.read_internal(&key, u64::MAX).unwrap();
-    assert_eq!((newest.at, newest.value.as_slice()), (3, b"y".as_slice()));
+    assert_eq!((newest.at, newest.value.as_slice()), (3, b"ttl is y".as_slice()));
     // It is compared by its seq.
-    let mut stale = plan([write(b"z")]);
+    let mut stale = plan([write(b"ttl is z")]);
     stale.reads.points.push((key.clone(), 2));
     assert!(is_conflict(store.try_order(&stale)));
     stale.reads.points[0].1 = 3;

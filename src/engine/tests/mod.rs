@@ -4,6 +4,7 @@ mod closing;
 mod crash;
 mod model;
 mod random;
+mod reclaim;
 mod threads;
 mod watermark;
 
@@ -187,7 +188,7 @@ fn the_system_space_is_read_as_of_now_and_takes_no_revision() {
     let options = tiny(&vfs);
     let mut engine = open(&options).unwrap();
     for round in 0..400_u64 {
-        let key = system(format!("L{}", round % 7));
+        let key = system(format!("Llease-{:02}", round % 7));
         let write = if round % 13 == 5 {
             // A key that does not live cannot be deleted.
             let lives = engine.latest().unwrap().get(&key).unwrap().is_some();

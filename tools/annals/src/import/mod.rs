@@ -63,7 +63,8 @@ pub(crate) enum ImportCommand {
 #[derive(Debug, Args)]
 #[command(after_help = "A line is
   {\"commit\": \"id\", \"time\": 1700000000, \"puts\": {\"KEY\": \"VALUE\"}, \"deletes\": [\"KEY\"]}
-Values (and deleted keys) that are not UTF-8 are {\"b64\": \"...\"}. Times are unix seconds and kept.
+Values (and deleted keys) that are not UTF-8 are {\"b64\": \"...\"}. Times are unix seconds and kept,
+but time does not go back: one that is earlier than that of the line before becomes that one.
 Record n of a fresh store becomes revision n + 1. A malformed line, or one without effect, is
 refused with its number; the lines before it are kept. An import that was interrupted goes on
 where it stopped when it is started again.")]
