@@ -9,6 +9,8 @@
 
 mod lease;
 mod read;
+#[cfg(test)]
+mod tests;
 mod write;
 
 use std::path::Path;
