@@ -206,8 +206,8 @@ pub enum ErrorKind {
         /// The system's answer.
         source: Arc<io::Error>,
     },
-    /// An earlier write or sync failed, so the store refuses further writes until it is reopened.
-    /// This call changed nothing.
+    /// A write or sync failed, so the store refuses further writes until it is reopened, and
+    /// answers nothing that depends on what was not durable by then. This call changed nothing.
     Poisoned {
         /// The first failure.
         cause: Arc<str>,

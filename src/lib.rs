@@ -121,12 +121,13 @@ pub use crate::engine::{CheckReport, DroppedTail, FileStats, OpenReport, Stats, 
 pub use crate::error::{Corruption, Effect, Error, ErrorKind, Result};
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
 pub use crate::kv::{
-    AsKeyRange, Change, ChangeKind, Commit, CommitOptions, Compare, CompareResult, CompareTarget,
-    Comparing, ComparingValue, DeleteRangeRequest, DeleteRangeResponse, Deleted, Diff, DiffIter,
-    History, KeyRange, KeyValue, LEASE_TTL_MAX, LEASE_TTL_MIN, Lease, LeaseGrantRequest,
-    LeaseRevokeResponse, Log, Op, OpResponse, Origin, Outcome, PutRequest, PutResponse, RangeIter,
-    RangeRequest, RangeResponse, SortOrder, SortTarget, Store, Ticket, Transaction, TxnBuilder,
-    TxnRequest, TxnResponse, Version, View, create_revision, delete, delete_prefix, get, lease,
-    mod_revision, prefix_range_end, put, range, txn, value, version,
+    AsKeyRange, COMMIT_TIME_MAX, COMMIT_TIME_MIN, Change, ChangeKind, Commit, CommitOptions,
+    Compare, CompareResult, CompareTarget, Comparing, ComparingValue, DeleteRangeRequest,
+    DeleteRangeResponse, Deleted, Diff, DiffIter, History, KeyRange, KeyValue, LEASE_TTL_MAX,
+    LEASE_TTL_MIN, Lease, LeaseGrantRequest, LeaseRevokeResponse, Log, Op, OpResponse, Origin,
+    Outcome, PutRequest, PutResponse, RangeIter, RangeRequest, RangeResponse, SortOrder,
+    SortTarget, Store, Ticket, Transaction, TxnBuilder, TxnRequest, TxnResponse, Version, View,
+    create_revision, delete, delete_prefix, get, lease, mod_revision, prefix_range_end, put, range,
+    txn, value, version,
 };
 pub use crate::options::{Durability, KNOBS, Knob, KnobRange, Options, ReadMode};

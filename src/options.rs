@@ -28,6 +28,18 @@ pub enum Durability {
     Sync,
     /// Acknowledged once it is ordered and applied: it survives the process only after the next
     /// write-out, a fraction of a second later, or after `flush()`.
+    ///
+    /// One commit of a `Sync` store may ask for this level, too. It is acknowledged when it is
+    /// ordered, and readers see it once it is durable. The acknowledgement is the one answer of such
+    /// a store that may depend on what a crash takes back: a transaction is decided on everything
+    /// ordered before it, durable or not. So even one that turns out to write nothing (a comparison
+    /// fails, there is nothing to delete) may tell of values that `get` does not show yet, and that
+    /// are not there after a crash. A transaction that holds nothing but reads is answered like
+    /// `get`.
+    ///
+    /// Once a write or sync has failed, what was not durable is lost: readers see it no more, and
+    /// what was decided on it is answered with [`Poisoned`](ErrorKind::Poisoned). What was answered
+    /// before the failure was noticed, and views taken before it, may still show it.
     Buffered,
 }
 

@@ -5,12 +5,13 @@
 
 use std::sync::Arc;
 
+use annals::clock::ManualClock;
 use annals::vfs::MemoryVfs;
 use annals::{
-    Commit, DeleteRangeRequest, Diff, Durability, ErrorKind, KeyRange, KeyValue, LeaseGrantRequest,
-    Op, OpResponse, Options, Outcome, PutRequest, RangeRequest, Result, SortOrder, SortTarget,
-    Store, TxnRequest, Version, create_revision, delete, delete_prefix, get, lease, mod_revision,
-    put, range, txn, value, version,
+    COMMIT_TIME_MAX, COMMIT_TIME_MIN, Commit, DeleteRangeRequest, Diff, Durability, ErrorKind,
+    KeyRange, KeyValue, LeaseGrantRequest, Op, OpResponse, Options, Outcome, PutRequest,
+    RangeRequest, Result, SortOrder, SortTarget, Store, TxnRequest, Version, create_revision,
+    delete, delete_prefix, get, lease, mod_revision, put, range, txn, value, version,
 };
 
 fn options() -> Options {
@@ -583,6 +584,26 @@ fn an_acknowledgement_names_its_durability_and_time() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn the_time_of_a_commit_is_in_the_years_1_to_9999() -> Result<()> {
+    let store = fresh();
+    let at = |time: i64| store.txn().then([put("a", "")]).time(time);
+    for time in [i64::MIN, COMMIT_TIME_MIN - 1, COMMIT_TIME_MAX + 1, i64::MAX] {
+        refused!(at(time).commit(), ErrorKind::InvalidArgument { .. });
+        refused!(at(time).submit(), ErrorKind::InvalidArgument { .. });
+    }
+    // The history of a library may begin before the epoch.
+    let times = [COMMIT_TIME_MIN, -1, 0, 1_000, COMMIT_TIME_MAX];
+    let clock = Arc::new(ManualClock::new(i64::MIN));
+    let store = options().clock(clock.clone()).open("store")?;
+    for time in times {
+        store.txn().then([put("a", "")]).time(time).commit()?;
+    }
+    let log = store.log(..).collect::<Result<Vec<_>>>()?;
+    assert_eq!(log.iter().map(|done| done.time).collect::<Vec<_>>(), times);
+    Ok(())
+}
+
 // ---- Compaction ----
 
 #[test]
@@ -662,6 +683,15 @@ fn granting_leases() -> Result<()> {
     assert_eq!(store.lease_grant_with(short)?.ttl, 1);
     assert_eq!(store.lease_grant(9, 9_000_000_000)?.ttl, 9_000_000_000);
     refused!(store.lease_grant(10, 9_000_000_001), ErrorKind::LeaseTtlTooLarge { .. });
+    let with_least = |ttl, ttl_min| {
+        store.lease_grant_with(LeaseGrantRequest { ttl_min, ..LeaseGrantRequest::new(10, ttl) })
+    };
+    let ttl = i64::MAX;
+    refused!(with_least(5, ttl), ErrorKind::LeaseTtlTooLarge { ttl: i64::MAX, .. });
+    refused!(with_least(9_000_000_001, 5), ErrorKind::LeaseTtlTooLarge { .. });
+    for ttl in [i64::MIN, -1, 0] {
+        refused!(with_least(ttl, ttl), ErrorKind::InvalidArgument { .. });
+    }
     let leases = store.lease_list()?;
     assert_eq!(leases.len(), 6);
     assert!(leases.iter().all(|lease| lease.id > 0));

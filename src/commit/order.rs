@@ -180,7 +180,6 @@ impl Chain {
         loop {
             last = self.catch_up(last, guard);
             if last.generation().id() != id {
-                self.world.unused(new);
                 return;
             }
             let root = new.root();

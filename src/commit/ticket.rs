@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use super::chain::Chain;
 use super::waiter::Waiter;
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::index::Position;
 use crate::sync::Arc;
 
@@ -18,6 +18,8 @@ use crate::sync::Arc;
 pub(crate) struct Ticket {
     chain: Arc<Chain>,
     position: Position,
+    /// Whether it is of an answer that only read: then whatever happens, nothing was changed.
+    read_only: bool,
     /// The waiter on the group's stack, while this is awaited.
     waiter: Option<Arc<Waiter>>,
 }
@@ -29,10 +31,15 @@ impl std::fmt::Debug for Ticket {
 }
 
 impl Chain {
-    /// A ticket for `position`, which must have been ordered: that of a commit, or the `as_of` of an
-    /// answer that must not leave before what it saw is durable.
+    /// A ticket for a commit, which has been ordered at `position`.
     pub(crate) fn ticket(self: &Arc<Self>, position: Position) -> Ticket {
-        Ticket { chain: Arc::clone(self), position, waiter: None }
+        Ticket { chain: Arc::clone(self), position, read_only: false, waiter: None }
+    }
+
+    /// A ticket for an answer that only read, as of `position`, and must not leave before what it
+    /// saw is durable.
+    pub(crate) fn ticket_of_read(self: &Arc<Self>, position: Position) -> Ticket {
+        Ticket { read_only: true, ..self.ticket(position) }
     }
 }
 
@@ -40,9 +47,49 @@ impl Ticket {
     /// Blocks until the position is durable, leading the write-out if nobody else does.
     ///
     /// # Errors
-    /// `OutcomeUnknown` when a write or sync failed first.
+    /// When a write or sync failed first: `OutcomeUnknown`, or `Poisoned` of what only read.
     pub(crate) fn wait(&self) -> Result<()> {
-        self.chain.wait_durable(self.position)
+        self.told(self.chain.wait_durable(self.position))
+    }
+
+    /// What is lost of an answer that only read are the commits of others: it changed nothing.
+    fn told(&self, outcome: Result<()>) -> Result<()> {
+        outcome.map_err(|error| match error.kind() {
+            ErrorKind::OutcomeUnknown { cause, .. } if self.read_only => {
+                ErrorKind::Poisoned { cause: Arc::clone(cause) }.into()
+            }
+            _ => error,
+        })
+    }
+
+    fn poll_outcome(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
+        let group = &self.chain.group;
+        if let Some(outcome) = group.outcome(self.position) {
+            return Poll::Ready(outcome);
+        }
+        if let Some(waiter) = &self.waiter {
+            if waiter.is_served() {
+                return Poll::Ready(self.chain.outcome_after(self.position));
+            }
+            if waiter.wakes(context.waker()) {
+                // On the stack, or in the hands of the holder of the role: it will be woken.
+                return Poll::Pending;
+            }
+        }
+        let waiter = Waiter::task(self.position.seq, context.waker().clone());
+        group.waiters.push(&waiter);
+        // If somebody has the role now, they see the push when they give it up, and serve us or ask
+        // the background thread. If nobody has, somebody must be made to.
+        if group.is_idle() && !self.chain.world.request_sync() && group.try_take() {
+            self.chain.lead();
+        }
+        let served = waiter.is_served();
+        self.waiter = Some(waiter);
+        match group.outcome(self.position) {
+            Some(outcome) => Poll::Ready(outcome),
+            None if served => Poll::Ready(self.chain.outcome_after(self.position)),
+            None => Poll::Pending,
+        }
     }
 }
 
@@ -51,33 +98,6 @@ impl Future for Ticket {
 
     /// Leads the write-out in the polling thread only if the store has no background thread.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
-        let this = &mut *self;
-        let group = &this.chain.group;
-        if let Some(outcome) = group.outcome(this.position) {
-            return Poll::Ready(outcome);
-        }
-        if let Some(waiter) = &this.waiter {
-            if waiter.is_served() {
-                return Poll::Ready(this.chain.outcome_after(this.position));
-            }
-            if waiter.wakes(context.waker()) {
-                // On the stack, or in the hands of the holder of the role: it will be woken.
-                return Poll::Pending;
-            }
-        }
-        let waiter = Waiter::task(this.position.seq, context.waker().clone());
-        group.waiters.push(&waiter);
-        // If somebody has the role now, they see the push when they give it up, and serve us or ask
-        // the background thread. If nobody has, somebody must be made to.
-        if group.is_idle() && !this.chain.world.request_sync() && group.try_take() {
-            this.chain.lead();
-        }
-        let served = waiter.is_served();
-        this.waiter = Some(waiter);
-        match group.outcome(this.position) {
-            Some(outcome) => Poll::Ready(outcome),
-            None if served => Poll::Ready(this.chain.outcome_after(this.position)),
-            None => Poll::Pending,
-        }
+        self.poll_outcome(context).map(|outcome| self.told(outcome))
     }
 }

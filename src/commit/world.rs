@@ -31,12 +31,9 @@ pub(crate) trait World: Send + Sync + Debug {
     /// Wall time in microseconds since the Unix epoch.
     fn now_micros(&self) -> i64;
 
-    /// An empty generation of at least this size, numbered `id`: a spare, or a new one. Several
-    /// threads may ask for the same `id` at once; only one of their generations is used.
+    /// An empty generation of at least this size, numbered `id`. Several threads may ask for the
+    /// same `id` at once; only one of their generations is used, the others are dropped.
     fn new_generation(&self, id: u64, least: GenerationSize) -> Arc<Generation>;
-
-    /// Takes back a generation that another thread's went ahead of. Nothing was done with it.
-    fn unused(&self, _generation: Arc<Generation>) {}
 
     /// The chain goes on in `current`. Called before anything in it becomes visible, and maybe
     /// several times, also late, by several threads: everyone who applies the switch calls it.

@@ -21,13 +21,14 @@ use crate::index::{Generation, Position};
 use crate::reclaim::flush::flush;
 use crate::reclaim::merge::{Replacement, Work, fold, join_events, merge_windows};
 use crate::reclaim::output::Host;
-use crate::reclaim::plan::{Limits, events_to_join, windows_to_merge};
+use crate::reclaim::plan::{Limits, TRIM_USUAL, events_to_join, trims, windows_to_merge};
 use crate::segment::Segment;
 use crate::sync::plain::lock;
 use crate::sync::{Arc, Ordering, epoch};
 
 use super::core::{Core, State};
-use super::tables::{FileSet, SealedFile, Tables};
+use super::published::Published;
+use super::tables::{FileSet, SealedFile, Tables, Window};
 
 /// How many times the L0 files that start a fold there may be before flushes wait for it.
 const UNFOLDED_TIMES: usize = 3;
@@ -64,6 +65,7 @@ impl Core {
         let files = self.shared.tables().files;
         let keep = self.keep();
         Ok(self.drop_dead(&files, keep)?
+            || self.trim_window(&files, keep, TRIM_USUAL)?
             || self.merge_some_windows(&files, keep)?
             || self.join_some_events(&files, keep)?
             || self.chain.lead_once()?)
@@ -180,6 +182,20 @@ impl Core {
         Ok(true)
     }
 
+    /// Writes the window that the watermark runs through again, without what is below, if at least
+    /// one in `share` of its revisions is.
+    pub(super) fn trim_window(&self, files: &FileSet, keep: u64, share: u64) -> Result<bool> {
+        let is_due = |window: &&Window| trims((window.after, window.upto), keep, share);
+        let Some(window) = files.windows.iter().find(is_due) else { return Ok(false) };
+        let segments = open_all(&window.files)?;
+        let host = Busy { core: self, depth: Depth::Merging };
+        let span = (keep - 1, window.upto);
+        let replacement = merge_windows(&self.work(&host, keep), &[segments], span)?;
+        self.counters.merges.fetch_add(1, Ordering::Relaxed);
+        self.replace(replacement)?;
+        Ok(true)
+    }
+
     fn merge_some_windows(&self, files: &FileSet, keep: u64) -> Result<bool> {
         let bytes: Vec<u64> =
             files.windows.iter().map(|w| w.files.iter().map(|f| f.meta().bytes).sum()).collect();
@@ -247,6 +263,8 @@ impl Core {
         for (kind, number) in old {
             self.context.remove(kind, number)?;
         }
+        drop(tables);
+        Published::<Tables>::tidy();
         Ok(())
     }
 

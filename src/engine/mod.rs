@@ -132,6 +132,14 @@ impl Engine {
         View::latest(&self.0.core)
     }
 
+    /// The newest visible state, of the users' and the system's keys at one moment.
+    ///
+    /// # Errors
+    /// `Closed`.
+    pub(crate) fn latest_of_both_spaces(&self) -> Result<View> {
+        View::latest_of_both_spaces(&self.0.core)
+    }
+
     /// The state as of a revision.
     ///
     /// # Errors

@@ -94,26 +94,35 @@ pub(super) fn open_read_only(path: &Path, options: &Options) -> Result<(Arc<Core
     let path = &*canonical;
     let store = ManifestStore::new(Arc::clone(&options.vfs), path);
     let read = |manifest: &Manifest| try_read_only(path, options, &store, manifest.clone());
-    store.read_store(read, Result::is_ok)?
+    // A file that is missing or cut because a live writer has gone on is no damage: so look again.
+    // If it is damage, the rest of the store can be read, and what needs the file names it.
+    let whole = |opened: &Result<(_, _, bool)>| matches!(opened, Ok((_, _, true)));
+    let (core, report, _) = store.read_store(read, whole)??;
+    Ok((core, report))
 }
 
+/// Also answers whether every segment file is there.
 fn try_read_only(
     path: &Path,
     options: &Options,
     store: &ManifestStore,
     manifest: Manifest,
-) -> Result<(Arc<Core>, OpenReport)> {
+) -> Result<(Arc<Core>, OpenReport, bool)> {
     let (core, wal) = build(path, options, store.clone(), manifest, None, true);
-    // So that they stay readable when the writer removes them.
+    let mut whole = true;
     for file in core.shared.tables().files.all() {
-        file.hold()?;
+        // So that they stay readable when the writer removes them.
+        match file.hold() {
+            Err(error) if error.corruption().is_some() => whole = false,
+            held => held?,
+        }
     }
     let manifest = lock(&core.state).manifest.clone();
     let recovered =
         wal::recover(&wal, &manifest, Mode::ReadOnly, &mut |frame, at| core.replay(frame, at))?;
     check_floor(&core, &manifest, &recovered)?;
     let report = report(&core, &manifest, &recovered);
-    Ok((core, report))
+    Ok((core, report, whole))
 }
 
 fn make_new(
@@ -243,13 +252,14 @@ fn build(
         store: manifest.store,
         wal_bytes: options.wal_bytes,
     };
+    let pins = Arc::new(Pins::new(Some(Arc::clone(&shared))));
     let core = Core {
         path: path.to_path_buf(),
         options: options.clone(),
         context,
         shared,
         chain: Arc::new(chain),
-        pins: Arc::new(Pins::new()),
+        pins,
         next_file: AtomicU64::new(manifest.next_file),
         busy: Mutex::new(()),
         state: Mutex::new(State { store, manifest, wal: None, log: SharedLog::default() }),

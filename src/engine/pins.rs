@@ -20,7 +20,9 @@
 //!    only to the largest number of pins ever held at once.
 
 use crate::sync::plain::OnceLock;
-use crate::sync::{Arc, AtomicU64, Ordering, fence};
+use crate::sync::{Arc, AtomicBool, AtomicU64, Ordering, fence};
+
+use super::shared::Shared;
 
 /// Slots that are added at a time.
 const CHUNK_SLOTS: usize = 64;
@@ -29,6 +31,10 @@ const CHUNK_SLOTS: usize = 64;
 #[derive(Debug)]
 pub(super) struct Pins {
     first: Chunk,
+    /// Whether a pin kept reclaim from something when it looked last: then whoever unpins wakes the
+    /// worker.
+    holding: AtomicBool,
+    bell: Option<Arc<Shared>>,
 }
 
 #[derive(Debug)]
@@ -48,9 +54,9 @@ pub(super) struct Pin {
 }
 
 impl Pins {
-    /// No pins.
-    pub(super) fn new() -> Self {
-        Self { first: Chunk::new() }
+    /// No pins. The worker behind `bell` learns when one is gone that was in its way.
+    pub(super) fn new(bell: Option<Arc<Shared>>) -> Self {
+        Self { first: Chunk::new(), holding: AtomicBool::new(false), bell }
     }
 
     /// Pins a revision unless `compacted` says, after the pin can be seen, that it is gone: then
@@ -77,8 +83,14 @@ impl Pins {
     /// The oldest revision that must stay readable when everything before `compacted()` may go.
     pub(super) fn keep(&self, compacted: impl FnOnce() -> u64) -> u64 {
         let compacted = compacted();
+        // Before looking, so that a pin that goes meanwhile is noticed.
+        self.holding.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        self.pinned().fold(compacted, u64::min)
+        let keep = self.pinned().fold(compacted, u64::min);
+        if keep == compacted {
+            self.holding.store(false, Ordering::Relaxed);
+        }
+        keep
     }
 
     /// The revisions pinned now, in no order.
@@ -132,14 +144,20 @@ impl Chunk {
     }
 }
 
-impl Pin {}
-
 impl Drop for Pin {
     fn drop(&mut self) {
         if let Some(slot) =
             self.pins.chunks().nth(self.chunk).and_then(|chunk| chunk.slots.get(self.slot))
         {
             slot.store(0, Ordering::Release);
+        }
+        // Ordered against `keep`: either that sees the slot free, or this sees that it was in the
+        // way.
+        fence(Ordering::SeqCst);
+        if self.pins.holding.load(Ordering::Relaxed)
+            && let Some(bell) = &self.pins.bell
+        {
+            bell.ring();
         }
     }
 }
@@ -163,7 +181,7 @@ mod tests {
 
     #[test]
     fn the_oldest_pin_is_kept_until_it_is_dropped() {
-        let pins = Arc::new(Pins::new());
+        let pins = Arc::new(Pins::new(None));
         let five = pins.pin(5, || 0).expect("not compacted");
         let nine = pins.pin(9, || 5).expect("not compacted");
         assert_eq!(pins.keep(|| 20), 5);
@@ -176,14 +194,14 @@ mod tests {
 
     #[test]
     fn a_compacted_revision_cannot_be_pinned() {
-        let pins = Arc::new(Pins::new());
+        let pins = Arc::new(Pins::new(None));
         assert_eq!(pins.pin(4, || 5).expect_err("compacted"), 5);
         assert_eq!(pins.pinned().count(), 0);
     }
 
     #[test]
     fn the_table_grows_and_slots_are_used_again() {
-        let pins = Arc::new(Pins::new());
+        let pins = Arc::new(Pins::new(None));
         for _ in 0..2 {
             let held: Vec<Pin> =
                 (1..=200).map(|revision| pins.pin(revision, || 0).expect("pinned")).collect();
@@ -198,7 +216,7 @@ mod tests {
 
     #[test]
     fn reader_and_reclaim_never_miss_each_other() {
-        let pins = Arc::new(Pins::new());
+        let pins = Arc::new(Pins::new(None));
         let compacted = AtomicU64::new(0);
         let kept = AtomicU64::new(0);
         std::thread::scope(|scope| {

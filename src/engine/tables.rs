@@ -59,6 +59,11 @@ pub(super) struct SealedFile {
 }
 
 impl Tables {
+    /// Whether these are the tables of the same moment as others.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.generations, &other.generations) && Arc::ptr_eq(&self.files, &other.files)
+    }
+
     /// The same generations with other files.
     pub(super) fn with_files(&self, files: Arc<FileSet>) -> Self {
         Self { generations: Arc::clone(&self.generations), files }

@@ -1,6 +1,8 @@
 //! Writing: evaluate against a snapshot, order, and again if something came between.
 
-use crate::commit::{Below, OrderError, Plan, Ticket};
+use std::ptr;
+
+use crate::commit::{Below, OrderError, Ordered, Plan, Ticket};
 use crate::error::{Error, ErrorKind, Result};
 use crate::index::{Position, Stub};
 use crate::options::Durability;
@@ -44,7 +46,7 @@ impl Outcome {
     /// Waits as long as the durability asked for demands: not at all in `Buffered`.
     ///
     /// # Errors
-    /// `OutcomeUnknown` when the write or sync failed.
+    /// When the write or sync failed: `OutcomeUnknown`, or `Poisoned` if the transaction only read.
     pub(crate) fn wait(&self) -> Result<()> {
         match self.durability {
             Durability::Sync => self.ticket.wait(),
@@ -138,10 +140,14 @@ impl Core {
             self.wait_for_room()?;
             let guard = epoch::pin();
             self.check_open()?;
+            let tables = self.shared.tables.load(&guard);
             let snapshot = self.chain.begin(&guard);
             let position = snapshot.position();
-            // After the position: so the tables have everything up to it.
-            let tables = self.shared.tables.load(&guard);
+            // In force before and after: so the tables have everything up to the position, and their
+            // files nothing behind it, which they may hold in place of older system keys.
+            if !ptr::eq(tables, self.shared.tables.load(&guard)) {
+                continue;
+            }
             // The last before reading: so nothing the snapshot can ask for was gone in `tables`.
             let compacted = self.chain.compacted();
             if compacted > position.revision {
@@ -155,20 +161,24 @@ impl Core {
             let step = evaluate(&Snapshot { core: self, tables, position, compacted })?;
             let mut plan = match step {
                 Step::Read => {
-                    self.check_kept(position, durability)?;
-                    return Ok(self.outcome(position, false, durability));
+                    let ticket = self.chain.ticket_of_read(position);
+                    let outcome = Outcome { position, changed: false, durability, ticket };
+                    self.check_kept(&outcome)?;
+                    return Ok(outcome);
                 }
                 Step::Write(plan) => plan,
             };
             self.check_writable()?;
             plan.buffered = durability == Durability::Buffered;
             match self.chain.order(&snapshot, &plan, &Older { core: self }) {
-                Ok(ordered) => {
-                    self.check_kept(ordered.position, durability)?;
+                Ok(Ordered { position, changed }) => {
+                    let ticket = self.chain.ticket(position);
+                    let outcome = Outcome { position, changed, durability, ticket };
+                    self.check_kept(&outcome)?;
                     if plan.buffered || plan.compact.is_some() {
                         self.shared.ring();
                     }
-                    return Ok(self.outcome(ordered.position, ordered.changed, durability));
+                    return Ok(outcome);
                 }
                 Err(OrderError::Conflict) => {
                     self.counters.conflicts.fetch_add(1, Ordering::Relaxed);
@@ -178,25 +188,23 @@ impl Core {
         }
     }
 
-    /// Fails if the store has been closed without `position`, for an answer that waits for nothing.
+    /// Fails if what an answer depends on is known to be lost, for an answer that waits for nothing.
     ///
-    /// A commit that came past the checks before the store was closed may find its place after
-    /// close has written out the last one, which cannot see it. So it looks itself: either close
-    /// finds what was applied before this, or this finds the store closed.
-    fn check_kept(&self, position: Position, durability: Durability) -> Result<()> {
-        if durability == Durability::Sync {
+    /// *Closed.* A commit that came past the checks before the store was closed may find its place
+    /// after close has written out the last one, which cannot see it. So it looks itself: either
+    /// close finds what was applied before this, or this finds the store closed.
+    ///
+    /// *Poisoned.* Once a write or sync has failed, what was applied and is not durable is shown no
+    /// more, and so is not answered from either. A failure after this look finds the answer gone.
+    fn check_kept(&self, outcome: &Outcome) -> Result<()> {
+        if outcome.durability == Durability::Sync {
             return Ok(());
         }
         fence(Ordering::SeqCst);
-        // `Closed` if the log is gone: then nobody writes it any more, and nobody will see it.
-        if self.closed.load(Ordering::Acquire) && !self.read_only {
-            self.chain.wait_durable(position)?;
-        }
-        Ok(())
-    }
-
-    fn outcome(&self, position: Position, changed: bool, durability: Durability) -> Outcome {
-        Outcome { position, changed, durability, ticket: self.chain.ticket(position) }
+        let closed = self.closed.load(Ordering::Acquire) && !self.read_only;
+        // In a closed store `Closed` if the log is gone: then nobody writes it any more, and nobody
+        // will see it. In a poisoned one it does not wait.
+        if closed || self.chain.is_poisoned() { outcome.ticket.wait() } else { Ok(()) }
     }
 
     /// Waits while more generations than allowed wait for their flush: the one place where a commit

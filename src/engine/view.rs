@@ -4,7 +4,8 @@ use annals_format::space::is_system;
 
 use crate::error::{ErrorKind, Result};
 use crate::index::Position;
-use crate::sync::{Arc, epoch};
+use crate::sync::Arc;
+use crate::sync::epoch::{self, Guard};
 
 use super::core::Core;
 use super::diff::Diff;
@@ -13,16 +14,22 @@ use super::pins::Pin;
 use super::read;
 use super::record::Record;
 use super::scan::{Scan, end_of_space};
+use super::tables::Tables;
 
 /// The store as of one revision. It stays readable whatever is written or compacted meanwhile, and
 /// keeps nobody waiting; all it costs is that reclaim leaves what it can see. After the store is
 /// closed it answers `Closed`.
+///
+/// Each read of the system space is as of now, unless the view was taken
+/// [of both spaces](Self::latest_of_both_spaces).
 #[derive(Clone, Debug)]
 pub(crate) struct View {
     core: Arc<Core>,
     pin: Arc<Pin>,
     position: Position,
     compacted: u64,
+    /// Where the system space is found as of the position; without it, it is read as of now.
+    system: Option<Arc<Tables>>,
 }
 
 impl View {
@@ -35,6 +42,22 @@ impl View {
                 Ok(pin) => return Ok(Self::new(core, pin, position)),
                 // Only if very much happened since: then the newest is another one by now.
                 Err(compacted) => core.check_watermark(compacted)?,
+            }
+        }
+    }
+
+    /// The newest visible state, the system space included: what is read there belongs to the
+    /// revision of the view, however many reads it takes.
+    ///
+    /// It keeps the tables of its moment, since those of later ones may know only newer versions.
+    pub(super) fn latest_of_both_spaces(core: &Arc<Core>) -> Result<Self> {
+        loop {
+            let tables = core.shared.tables();
+            let view = Self::latest(core)?;
+            // These are the tables of the moment at which the view was taken, if they are still in
+            // force: they know everything up to its position, and their files nothing after it.
+            if core.shared.tables.load(&epoch::pin()).is_same(&tables) {
+                return Ok(Self { system: Some(Arc::new(tables)), ..view });
             }
         }
     }
@@ -62,7 +85,7 @@ impl View {
 
     fn new(core: &Arc<Core>, pin: Pin, position: Position) -> Self {
         let compacted = core.compacted().min(position.revision);
-        Self { core: Arc::clone(core), pin: Arc::new(pin), position, compacted }
+        Self { core: Arc::clone(core), pin: Arc::new(pin), position, compacted, system: None }
     }
 
     /// The revision it shows.
@@ -81,25 +104,26 @@ impl View {
         self.compacted
     }
 
-    /// The value of an internal key; of the system space as of now.
+    /// The value of an internal key.
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Record>> {
         self.core.check_open()?;
         let guard = epoch::pin();
-        read::get(self.core.shared.tables.load(&guard), key, self.at_for(key))
+        read::get(self.tables_for(key, &guard), key, self.at_for(key))
     }
 
     /// The revision of the newest version of a key, tombstones included; 0 if there is none.
     pub(crate) fn seen(&self, key: &[u8]) -> Result<u64> {
         self.core.check_open()?;
         let guard = epoch::pin();
-        let tables = self.core.shared.tables.load(&guard);
+        let tables = self.tables_for(key, &guard);
         Ok(read::newest(tables, key, self.at_for(key))?.map_or(0, |stub| stub.revision))
     }
 
     /// The living keys of a range of internal keys; an empty `end` is the end of the space.
     pub(crate) fn scan(&self, start: &[u8], end: &[u8], keys_only: bool) -> Scan {
         let (at, pin) = (self.at_for(start), Some(Arc::clone(&self.pin)));
-        let mut scan = Scan::new(self.core.shared.tables(), at, (start, end), keys_only, pin);
+        let tables = self.tables_for(start, &epoch::pin()).clone();
+        let mut scan = Scan::new(tables, at, (start, end), keys_only, pin);
         scan.refused = self.core.check_open().err();
         scan
     }
@@ -141,7 +165,18 @@ impl View {
     }
 
     fn at_for(&self, key: &[u8]) -> u64 {
-        // The system space is read as of now, as far as it is visible.
-        if is_system(key) { self.core.visible().seq } else { self.revision() }
+        if !is_system(key) {
+            return self.revision();
+        }
+        // Without the tables of its moment the system space is read as of now, as far as it is
+        // visible.
+        self.system.as_ref().map_or_else(|| self.core.visible().seq, |_| self.position.seq)
+    }
+
+    fn tables_for<'a>(&'a self, key: &[u8], guard: &'a Guard) -> &'a Tables {
+        match &self.system {
+            Some(tables) if is_system(key) => tables,
+            _ => self.core.shared.tables.load(guard),
+        }
     }
 }

@@ -5,6 +5,7 @@ use std::thread::{self, JoinHandle};
 use annals_format::name::LOCK;
 
 use crate::error::{Error, Result};
+use crate::reclaim::plan::TRIM_EAGER;
 use crate::sync::plain::lock;
 use crate::sync::{Arc, AtomicBool, Ordering};
 
@@ -93,6 +94,10 @@ impl Core {
             self.note_failure(&folded);
             folded?;
         }
+        let (files, keep) = (self.shared.tables().files, self.keep());
+        let trimmed = self.trim_window(&files, keep, TRIM_EAGER);
+        self.note_failure(&trimmed);
+        trimmed?;
         drop(busy);
         while self.run_unit()? {}
         Ok(())

@@ -240,7 +240,8 @@ impl<'s> TxnBuilder<'s> {
         self
     }
 
-    /// Sets the transaction's time, in microseconds since the Unix epoch.
+    /// Sets the transaction's time, in microseconds since the Unix epoch: see
+    /// [`CommitOptions::time`].
     pub fn time(mut self, micros: i64) -> Self {
         self.options.time = Some(micros);
         self
@@ -252,7 +253,7 @@ impl<'s> TxnBuilder<'s> {
         self
     }
 
-    /// Sets the durability of this commit.
+    /// Sets the durability of this commit: see [`CommitOptions::durability`].
     pub fn durability(mut self, durability: Durability) -> Self {
         self.options.durability = Some(durability);
         self

@@ -35,9 +35,9 @@ pub use build::{
 };
 pub use range::{AsKeyRange, KeyRange, prefix_range_end};
 pub use request::{
-    CommitOptions, Compare, CompareResult, CompareTarget, DeleteRangeRequest, LEASE_TTL_MAX,
-    LEASE_TTL_MIN, LeaseGrantRequest, Op, PutRequest, RangeRequest, SortOrder, SortTarget,
-    TxnRequest,
+    COMMIT_TIME_MAX, COMMIT_TIME_MIN, CommitOptions, Compare, CompareResult, CompareTarget,
+    DeleteRangeRequest, LEASE_TTL_MAX, LEASE_TTL_MIN, LeaseGrantRequest, Op, PutRequest,
+    RangeRequest, SortOrder, SortTarget, TxnRequest,
 };
 pub use response::{
     DeleteRangeResponse, LeaseRevokeResponse, OpResponse, PutResponse, RangeResponse, TxnResponse,

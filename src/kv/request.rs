@@ -324,15 +324,26 @@ impl TxnRequest {
     }
 }
 
+/// The earliest time a commit can be given: the beginning of the year 1, in microseconds since the
+/// Unix epoch.
+pub const COMMIT_TIME_MIN: i64 = -62_135_596_800_000_000;
+
+/// The latest time a commit can be given: the last microsecond of the year 9999.
+pub const COMMIT_TIME_MAX: i64 = 253_402_300_799_999_999;
+
 /// What goes with a transaction besides its operations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CommitOptions {
     /// The transaction's time in microseconds since the Unix epoch; `None` for now. It is raised
-    /// to the time of the transaction before it when it is less.
+    /// to the time of the transaction before it when it is less, so a time in the future is also
+    /// that of the commits after it, until that time has come. A time before [`COMMIT_TIME_MIN`] or
+    /// after [`COMMIT_TIME_MAX`] is refused.
     pub time: Option<i64>,
     /// Opaque bytes kept with the transaction: an author, a message, a commit id.
     pub metadata: Bytes,
-    /// The durability of this commit; `None` for the store's.
+    /// The durability of this commit; `None` for the store's. What
+    /// [`Buffered`](Durability::Buffered) means in a `Sync` store is told there: its answer, also
+    /// that of a failed comparison, may depend on what a crash takes back.
     pub durability: Option<Durability>,
 }
 
@@ -347,9 +358,10 @@ pub const LEASE_TTL_MAX: i64 = 9_000_000_000;
 pub struct LeaseGrantRequest {
     /// The id; 0 lets the store pick one.
     pub id: i64,
-    /// The wished time to live, in seconds. More than [`LEASE_TTL_MAX`] is refused.
+    /// The wished time to live, in seconds.
     pub ttl: i64,
-    /// A smaller `ttl` is raised to this. etcd derives 2 s from its election timeout.
+    /// A smaller `ttl` is raised to this. etcd derives 2 s from its election timeout. The greater of
+    /// the two must be from 1 to [`LEASE_TTL_MAX`].
     pub ttl_min: i64,
 }
 

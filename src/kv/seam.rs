@@ -60,6 +60,11 @@ impl<'e> Newest<'e> {
     pub(super) fn of(engine: &'e Engine) -> Result<Self> {
         Ok(Self { engine, view: engine.latest()? })
     }
+
+    /// With the lease table of the same moment.
+    pub(super) fn with_leases(engine: &'e Engine) -> Result<Self> {
+        Ok(Self { engine, view: engine.latest_of_both_spaces()? })
+    }
 }
 
 impl Reads for Newest<'_> {

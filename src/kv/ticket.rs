@@ -54,7 +54,9 @@ impl Ticket {
     ///
     /// # Errors
     ///
-    /// [`OutcomeUnknown`](crate::ErrorKind::OutcomeUnknown) when the sync failed.
+    /// When the sync failed, [`OutcomeUnknown`](crate::ErrorKind::OutcomeUnknown); or
+    /// [`Poisoned`](crate::ErrorKind::Poisoned) of a transaction that wrote nothing, and so has
+    /// certainly had no effect.
     pub fn wait(self) -> Result<TxnResponse> {
         if let Some(ticket) = &self.pending {
             ticket.wait()?;

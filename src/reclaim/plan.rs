@@ -32,6 +32,23 @@ pub(crate) fn windows_to_merge(bytes: &[u64], limits: &Limits) -> Option<Range<u
     cheapest_run(bytes)
 }
 
+/// A window is written again without its dead versions when they are half of it: so what compaction
+/// leaves behind is at most as much as what is still needed, and every version is written again at
+/// most once on average.
+pub(crate) const TRIM_USUAL: u64 = 2;
+
+/// The same, when space is wanted back and the writing is not minded.
+pub(crate) const TRIM_EAGER: u64 = 16;
+
+/// Whether at least one in `share` of the revisions of a window (`after`, `upto`], which `keep` runs
+/// through, is below `keep`. Deaths are taken to be spread evenly over the revisions.
+///
+/// The window that is left begins at `keep`, so it is not trimmed for the same revisions again.
+pub(crate) fn trims((after, upto): (u64, u64), keep: u64, share: u64) -> bool {
+    let dead = keep.saturating_sub(1).saturating_sub(after);
+    dead > 0 && keep <= upto && dead.saturating_mul(share) >= upto - after
+}
+
 /// The EVENTS files to join, as a range of neighbours; `None` while there are few small ones.
 ///
 /// Files near the size of a segment are left as they are, so that compaction can drop them whole.
@@ -136,6 +153,18 @@ mod tests {
         }
         assert_eq!(windows.iter().sum::<u64>(), 2_000);
         assert!(written < 4 * 2_000, "each window is rewritten {} times", written / 2_000);
+    }
+
+    #[test]
+    fn a_window_is_trimmed_once_for_the_same_watermark() {
+        let (window, keep) = ((100, 200), 160);
+        assert!(trims(window, keep, TRIM_USUAL));
+        assert!(!trims((keep - 1, 200), keep, TRIM_EAGER), "nothing dead is left");
+        assert!(!trims(window, 150, TRIM_USUAL) && trims(window, 150, TRIM_EAGER));
+        assert!(!trims(window, 101, u64::MAX), "a death at the watermark is kept");
+        assert!(!trims(window, 90, u64::MAX) && !trims(window, 0, u64::MAX));
+        assert!(!trims(window, 201, TRIM_USUAL), "such a window is dropped whole");
+        assert!(trims((0, u64::MAX), u64::MAX, u64::MAX), "no overflow");
     }
 
     #[test]

@@ -4,6 +4,7 @@ mod closing;
 mod crash;
 mod model;
 mod random;
+mod reclaim;
 mod threads;
 mod watermark;
 

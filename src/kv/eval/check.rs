@@ -7,13 +7,16 @@
 //! reach a key that a nested transaction before it has put. Whether it does depends on the branches
 //! taken, so that case is left to the execution.)
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use bytes::Bytes;
 
 use super::reads::Reads;
 use crate::error::{Error, ErrorKind, Result};
-use crate::kv::request::{Compare, DeleteRangeRequest, Op, PutRequest, RangeRequest, TxnRequest};
+use crate::kv::request::{
+    COMMIT_TIME_MAX, COMMIT_TIME_MIN, CommitOptions, Compare, DeleteRangeRequest, Op, PutRequest,
+    RangeRequest, TxnRequest,
+};
 use crate::options::Options;
 
 /// Transactions nest at most this deep, which bounds every recursion over a request. (etcd's limit
@@ -44,12 +47,18 @@ impl Limits {
         }
     }
 
-    pub(in crate::kv) fn metadata(&self, metadata: &[u8]) -> Result<()> {
+    fn metadata(&self, metadata: &[u8]) -> Result<()> {
         let (bytes, max) = (metadata.len() as u64, self.metadata_bytes);
         if bytes > max {
             return Err(ErrorKind::MetadataTooLong { bytes, max }.into());
         }
         Ok(())
+    }
+
+    /// Refuses what a store could not hold with a commit.
+    pub(in crate::kv) fn commit(&self, options: &CommitOptions) -> Result<()> {
+        self.metadata(&options.metadata)?;
+        options.time.map_or(Ok(()), time)
     }
 
     pub(in crate::kv) fn transaction(&self, request: &TxnRequest) -> Result<()> {
@@ -101,6 +110,19 @@ impl Limits {
         }
         Ok(())
     }
+}
+
+/// Refuses a time outside the years 1 to 9999.
+///
+/// No commit is dated before the one before it, so a time far in the future would be that of every
+/// commit to come.
+fn time(micros: i64) -> Result<()> {
+    if (COMMIT_TIME_MIN..=COMMIT_TIME_MAX).contains(&micros) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "the time of a commit, {micros} us since the epoch, is not in the years 1 to 9999"
+    )))
 }
 
 pub(in crate::kv) fn range(request: &RangeRequest) -> Result<()> {
@@ -205,7 +227,9 @@ impl Written<'_> {
 #[derive(Default)]
 struct Deletes<'r> {
     keys: HashSet<&'r Bytes>,
-    ranges: Vec<&'r DeleteRangeRequest>,
+    /// Half-open intervals by their start, neither touching nor overlapping, none of them empty; the
+    /// end is `None` where there is none. So one of them at most can cover a key.
+    ranges: BTreeMap<&'r Bytes, Option<&'r Bytes>>,
 }
 
 impl<'r> Deletes<'r> {
@@ -213,24 +237,99 @@ impl<'r> Deletes<'r> {
         if request.range_end.is_empty() {
             self.keys.insert(&request.key);
         } else {
-            self.ranges.push(request);
+            let end = Some(&request.range_end).filter(|end| end.as_ref() != b"\0");
+            self.add_range(&request.key, end);
         }
     }
 
     fn absorb(&mut self, other: Self) {
         self.keys.extend(other.keys);
-        self.ranges.extend(other.ranges);
+        for (start, end) in other.ranges {
+            self.add_range(start, end);
+        }
+    }
+
+    fn add_range(&mut self, mut start: &'r Bytes, mut end: Option<&'r Bytes>) {
+        if end.is_some_and(|end| end <= start) {
+            return;
+        }
+        // Whatever begins within the new interval or at its end, and the one that reaches into it,
+        // becomes part of it. Each interval is taken away once.
+        while let Some((&other, &others_end)) = match end {
+            Some(end) => self.ranges.range::<Bytes, _>(..=end).next_back(),
+            None => self.ranges.last_key_value(),
+        } {
+            if others_end.is_some_and(|others_end| others_end < start) {
+                break;
+            }
+            self.ranges.remove(other);
+            start = start.min(other);
+            end = end.zip(others_end).map(|(end, others_end)| end.max(others_end));
+        }
+        self.ranges.insert(start, end);
     }
 
     fn covers(&self, key: &Bytes) -> bool {
-        self.keys.contains(key)
-            || self.ranges.iter().any(|request| {
-                key >= &request.key
-                    && (request.range_end.as_ref() == b"\0" || key < &request.range_end)
-            })
+        let before = || self.ranges.range::<Bytes, _>(..=key).next_back();
+        self.keys.contains(key) || before().is_some_and(|(_, end)| end.is_none_or(|end| key < end))
     }
 }
 
 fn twice(key: &Bytes) -> Error {
     ErrorKind::DuplicateKey { key: key.clone() }.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn delete(start: &str, end: &str) -> DeleteRangeRequest {
+        DeleteRangeRequest::new(start).range_end(end)
+    }
+
+    #[test]
+    fn intervals_that_touch_become_one() {
+        let chain: Vec<DeleteRangeRequest> =
+            (0..1_000).map(|n| delete(&format!("{n:04}"), &format!("{:04}", n + 1))).collect();
+        // In an order that leaves gaps for long, and closes them one by one.
+        let mut deletes = Deletes::default();
+        for n in 0..1_000 {
+            deletes.add(&chain[n * 387 % 1_000]);
+        }
+        assert_eq!(deletes.ranges.len(), 1);
+        assert!(deletes.covers(&"0000".into()) && deletes.covers(&"0999x".into()));
+        assert!(!deletes.covers(&"1000".into()) && !deletes.covers(&"/".into()));
+    }
+
+    #[test]
+    fn a_key_is_covered_if_one_of_the_intervals_holds_it() {
+        let names = ["a", "b", "c", "d", "e", "f", "g", "h", "\0"];
+        let mut seed = 1_usize;
+        let mut below = |n: usize| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695);
+            (seed >> 33) % n
+        };
+        for _ in 0..2_000 {
+            let requests: Vec<DeleteRangeRequest> = (0..below(6))
+                .map(|_| match below(5) {
+                    0 => DeleteRangeRequest::new(names[below(8)]),
+                    _ => delete(names[below(8)], names[below(9)]),
+                })
+                .collect();
+            let (mut deletes, mut nested) = (Deletes::default(), Deletes::default());
+            for request in &requests {
+                if below(2) == 0 { deletes.add(request) } else { nested.add(request) }
+            }
+            deletes.absorb(nested);
+            for key in ["a", "ax", "b", "c", "cx", "d", "e", "f", "fx", "g", "h", "hx"] {
+                let key = Bytes::from(key);
+                let covered = requests.iter().any(|request| match &request.range_end[..] {
+                    b"" => key == request.key,
+                    b"\0" => key >= request.key,
+                    end => key >= request.key && &key[..] < end,
+                });
+                assert_eq!(deletes.covers(&key), covered, "{key:?} in {requests:?}");
+            }
+        }
+    }
 }

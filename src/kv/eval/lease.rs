@@ -8,7 +8,7 @@
 use annals_format::space::{decode_ttl, encode_ttl};
 use bytes::Bytes;
 
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::kv::request::{LEASE_TTL_MAX, LeaseGrantRequest};
 use crate::kv::seam::{Write, WriteKind};
 use crate::kv::space;
@@ -53,7 +53,7 @@ impl Evaluation<'_> {
         if self.system_key(space::lease(id))?.is_some() {
             return Err(ErrorKind::LeaseExists { lease: id }.into());
         }
-        let ttl = request.ttl.max(request.ttl_min);
+        let ttl = granted_ttl(request)?;
         self.system_put(space::lease(id), Bytes::copy_from_slice(&encode_ttl(ttl)));
         Ok(Lease { id, ttl, keys: Vec::new(), revision: self.base })
     }
@@ -114,13 +114,17 @@ impl Evaluation<'_> {
     }
 }
 
-/// Refuses a time to live that no lease can have.
-pub(in crate::kv) fn check_ttl(request: &LeaseGrantRequest) -> Result<()> {
-    let (ttl, max) = (request.ttl, LEASE_TTL_MAX);
+/// The time to live that a request is granted; none that no lease can have.
+pub(in crate::kv) fn granted_ttl(request: &LeaseGrantRequest) -> Result<i64> {
+    let (ttl, max) = (request.ttl.max(request.ttl_min), LEASE_TTL_MAX);
     if ttl > max {
         return Err(ErrorKind::LeaseTtlTooLarge { ttl, max }.into());
     }
-    Ok(())
+    if ttl < 1 {
+        let what = format!("a lease lives for at least one second, not {ttl}");
+        return Err(Error::invalid(what));
+    }
+    Ok(ttl)
 }
 
 /// Whether there are leases at all.

@@ -28,9 +28,10 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// As [`Store::lease_grant`].
+    /// As [`Store::lease_grant`]; [`InvalidArgument`](crate::ErrorKind::InvalidArgument) when both
+    /// times are less than a second.
     pub fn lease_grant_with(&self, request: LeaseGrantRequest) -> Result<Lease> {
-        lease_table::check_ttl(&request)?;
+        lease_table::granted_ttl(&request)?;
         self.shared.leases.store(1, Ordering::SeqCst);
         if request.id != 0 {
             return self.grant(request.id, &request);
@@ -91,7 +92,7 @@ impl Store {
     ///
     /// As [`Store::get`].
     pub fn lease_list(&self) -> Result<Vec<Lease>> {
-        lease_table::list(&Newest::of(&self.engine)?)
+        lease_table::list(&self.lease_table()?)
     }
 
     /// The lease `id`, or `None` when there is none; with its keys if `keys`.
@@ -100,6 +101,82 @@ impl Store {
     ///
     /// As [`Store::get`].
     pub fn lease_info(&self, id: i64, keys: bool) -> Result<Option<Lease>> {
-        lease_table::info(&Newest::of(&self.engine)?, id, keys)
+        lease_table::info(&self.lease_table()?, id, keys)
+    }
+
+    /// The leases and the keys of one moment: an answer takes many reads, and is of one revision.
+    fn lease_table(&self) -> Result<Newest<'_>> {
+        Newest::with_leases(&self.engine)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::kv::eval::reads::{Reads, Records};
+    use crate::kv::seam::Record;
+    use crate::kv::{PutRequest, txn};
+    use crate::options::Options;
+    use crate::vfs::MemoryVfs;
+
+    /// Lets something happen before the first scan.
+    struct Interrupted<'a> {
+        inner: Newest<'a>,
+        interrupt: &'a dyn Fn(),
+    }
+
+    impl Reads for Interrupted<'_> {
+        fn revision(&self) -> u64 {
+            self.inner.revision()
+        }
+
+        fn compacted(&self) -> u64 {
+            self.inner.compacted()
+        }
+
+        fn get(&self, key: &[u8]) -> Result<Option<Record>> {
+            self.inner.get(key)
+        }
+
+        fn seen(&self, key: &[u8]) -> Result<u64> {
+            self.inner.seen(key)
+        }
+
+        fn scan(&self, start: &[u8], end: &[u8], keys_only: bool) -> Records<'_> {
+            (self.interrupt)();
+            self.inner.scan(start, end, keys_only)
+        }
+
+        fn get_at(&self, key: &[u8], revision: u64) -> Result<Option<Record>> {
+            self.inner.get_at(key, revision)
+        }
+
+        fn scan_at(&self, start: &[u8], end: &[u8], only: bool, at: u64) -> Result<Records<'_>> {
+            self.inner.scan_at(start, end, only, at)
+        }
+    }
+
+    #[test]
+    fn what_is_told_of_a_lease_is_of_one_revision() {
+        for flushed in [false, true] {
+            let options = Options::new().vfs(Arc::new(MemoryVfs::new())).background(false);
+            let store = options.open("store").unwrap();
+            store.lease_grant(7, 60).unwrap();
+            let attached = ["a", "b"].map(|key| PutRequest::new(key, "").lease(7));
+            store.transact(txn().then(attached)).unwrap();
+            let interrupt = || {
+                store.lease_revoke(7).unwrap();
+                if flushed {
+                    store.reorganise().unwrap();
+                }
+            };
+            let inner = store.lease_table().unwrap();
+            let reads = Interrupted { inner, interrupt: &interrupt };
+            let lease = lease_table::info(&reads, 7, true).unwrap().expect("it was there");
+            assert_eq!((lease.revision, lease.keys.len()), (2, 2), "flushed: {flushed}");
+            assert_eq!(store.lease_info(7, true).unwrap(), None);
+        }
     }
 }

@@ -9,6 +9,8 @@
 
 mod lease;
 mod read;
+#[cfg(test)]
+mod tests;
 mod write;
 
 use std::path::Path;
@@ -137,8 +139,12 @@ impl Store {
         Ok(Self { engine, shared: Arc::new(shared) })
     }
 
-    /// Forgets what only reads below `revision` could see. Takes constant time; space is given
-    /// back in the background. Reads at `revision` itself stay possible.
+    /// Forgets what only reads below `revision` could see. Takes constant time. Reads at
+    /// `revision` itself stay possible.
+    ///
+    /// Space is given back in the background, once no view needs it: files of which all is
+    /// forgotten are removed, and one of which half is forgotten is written again without that.
+    /// [`Store::reorganise`] does not wait for the half.
     ///
     /// `compact(0)` forgets nothing; as in etcd it succeeds once on a store never compacted.
     ///

@@ -133,15 +133,17 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// As [`Store::transact`].
+    /// As [`Store::transact`]; [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a time
+    /// outside the years 1 to 9999.
     pub fn transact_with(
         &self,
         request: TxnRequest,
         options: CommitOptions,
     ) -> Result<TxnResponse> {
         self.limits().transaction(&request)?;
-        self.limits().metadata(&options.metadata)?;
-        if request.is_read_only() {
+        self.limits().commit(&options)?;
+        // What only reads waits for nothing, unless what is visible here may not be durable.
+        if request.is_read_only() && options.durability != Some(Durability::Sync) {
             let newest = Newest::of(&self.engine)?;
             return Evaluation::new(&newest, self.limits(), false).transaction(&request);
         }
@@ -179,7 +181,7 @@ impl Store {
     /// As [`Store::transact`].
     pub fn submit_with(&self, request: TxnRequest, options: CommitOptions) -> Result<Ticket> {
         self.limits().transaction(&request)?;
-        self.limits().metadata(&options.metadata)?;
+        self.limits().commit(&options)?;
         self.ordered(&request, &options)
     }
 

@@ -1,0 +1,113 @@
+//! What compaction gives back, and when.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::{DIR, Engine, commit, compact, memory, open, put, tiny, user};
+use crate::error::ErrorKind;
+use crate::vfs::Vfs;
+
+/// Writes `count` versions over ten keys, and moves all of it to files.
+fn filled(options: &crate::options::Options, count: u64) -> Engine {
+    let engine = open(options).unwrap();
+    for n in 0..count {
+        commit(&engine, vec![put(user(format!("k{}", n % 10)), noise(n))]).unwrap();
+    }
+    engine.reorganise().unwrap();
+    engine
+}
+
+/// What does not compress.
+fn noise(seed: u64) -> Vec<u8> {
+    let mut numbers = super::Numbers::new(seed);
+    (0..40).flat_map(|_| numbers.next().to_le_bytes()).collect()
+}
+
+fn history_bytes(engine: &Engine) -> u64 {
+    engine.stats().history.bytes
+}
+
+fn work(engine: &Engine) {
+    while engine.run_background().unwrap() {}
+}
+
+#[test]
+fn what_is_dead_in_a_window_is_given_back_when_it_is_half_of_it() {
+    let (_, vfs) = memory();
+    let engine = filled(&tiny(&vfs).history_windows_max(2), 2_000);
+    let before = history_bytes(&engine);
+    assert!(before > 2_000 * 300, "{before}");
+    let newest = engine.revision();
+    compact(&engine, newest).unwrap();
+    work(&engine);
+    // What died at the watermark itself is kept: the value before the event there.
+    assert!(history_bytes(&engine) < before / 50, "{} of {before}", history_bytes(&engine));
+    for key in 0..10 {
+        let found = engine.view(newest).unwrap().get(&user(format!("k{key}"))).unwrap();
+        assert_eq!(found.unwrap().value, noise(1_990 + key));
+    }
+    let error = engine.view(newest - 1).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Compacted { .. }), "{error}");
+}
+
+#[test]
+fn a_small_dead_part_waits_until_it_grows_or_space_is_asked_for() {
+    let (_, vfs) = memory();
+    let options = tiny(&vfs).memtable_bytes(4 << 20).l0_files_max(64);
+    let engine = filled(&options, 2_000);
+    assert_eq!(engine.0.core.shared.tables().files.windows.len(), 1);
+    let before = history_bytes(&engine);
+    compact(&engine, 500).unwrap();
+    work(&engine);
+    assert_eq!(history_bytes(&engine), before, "a quarter is not worth the writing");
+    engine.reorganise().unwrap();
+    let rest = history_bytes(&engine);
+    assert!(rest < before * 4 / 5 && rest > before * 7 / 10, "{rest} of {before}");
+    for revision in [500, 501, 1_000, 1_999] {
+        let n = revision - 2;
+        let found = engine.view(revision).unwrap().get(&user(format!("k{}", n % 10))).unwrap();
+        assert_eq!(found.unwrap().value, noise(n), "at {revision}");
+    }
+}
+
+#[test]
+fn who_lets_go_of_a_revision_wakes_the_worker() {
+    let (_, vfs) = memory();
+    let engine = filled(&tiny(&vfs).background(true), 500);
+    let view = engine.view(2).unwrap();
+    compact(&engine, engine.revision()).unwrap();
+    engine.reorganise().unwrap();
+    let before = history_bytes(&engine);
+    assert!(before > 300 * 300, "{before}");
+    assert_eq!(view.get(&user("k0")).unwrap().unwrap().value, noise(0));
+    drop(view);
+    let patience = Instant::now() + Duration::from_secs(60);
+    while history_bytes(&engine) > before / 10 {
+        assert!(Instant::now() < patience, "{} of {before}", history_bytes(&engine));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_missing_file_is_named_by_what_needs_it_and_the_rest_can_be_read() {
+    let (disk, vfs) = memory();
+    let engine = filled(&tiny(&vfs), 500);
+    let newest = engine.revision();
+    engine.close().unwrap();
+    let history =
+        |path: &String| Path::new(path).extension().is_some_and(|extension| extension == "hist");
+    let lost: Vec<String> = disk.paths().into_iter().filter(history).collect();
+    assert!(!lost.is_empty());
+    for path in &lost {
+        disk.remove(Path::new(path)).unwrap();
+    }
+    let (reader, _) = Engine::open_read_only(Path::new(DIR), &tiny(&vfs)).unwrap();
+    for key in 0..10 {
+        let found = reader.latest().unwrap().get(&user(format!("k{key}"))).unwrap();
+        assert_eq!(found.unwrap().value, noise(490 + key));
+    }
+    assert_eq!(reader.revision(), newest);
+    let error = reader.view(100).unwrap().get(&user("k0")).unwrap_err();
+    let damage = error.corruption().unwrap_or_else(|| panic!("{error}"));
+    assert!(history(&damage.file.to_string_lossy().into_owned()), "{damage}");
+}
