@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use annals::{Durability, Options, ReadMode, Store};
 
@@ -88,10 +89,17 @@ fn a_store_holds_few_of_many_files_open() {
         put_some(&store, 0..20);
         assert!(files(&store) > 200, "{} files", files(&store));
         read_all(&store);
-        let (open, gone) = open_segments(dir.path());
+        let (open, mut gone) = open_segments(dir.path());
         assert!(open <= OPEN_FILES_MAX, "{mode:?}: {open} of {} files are open", files(&store));
         assert!(open > 0, "{mode:?}: files are read");
-        assert_eq!(gone, 0, "{mode:?}: removed files keep their space");
+        // The threads of the other tests may have held on to some until now.
+        let patience = Instant::now() + Duration::from_secs(60);
+        while gone > 0 {
+            assert!(Instant::now() < patience, "{mode:?}: removed files keep their space");
+            store.put("/more", "of the same").unwrap();
+            store.reorganise().unwrap();
+            (_, gone) = open_segments(dir.path());
+        }
     }
 }
 

@@ -27,6 +27,7 @@ use crate::sync::plain::lock;
 use crate::sync::{Arc, Ordering, epoch};
 
 use super::core::{Core, State};
+use super::published::Published;
 use super::tables::{FileSet, SealedFile, Tables, Window};
 
 /// How many times the L0 files that start a fold there may be before flushes wait for it.
@@ -262,6 +263,8 @@ impl Core {
         for (kind, number) in old {
             self.context.remove(kind, number)?;
         }
+        drop(tables);
+        Published::<Tables>::tidy();
         Ok(())
     }
 

@@ -68,12 +68,51 @@ fn every_commit_is_a_revision() {
     std::fs::write(other.join("x"), "x").unwrap();
     assert!(git(&other, &["add", "."]) && git(&other, &["commit", "-q", "--amend", "-m", "x"]));
     tool.run(&["import", "git", other.to_str().unwrap()]).code(1).says("--append");
+    let unrelated = tool.path("unrelated");
+    std::fs::create_dir(&unrelated).unwrap();
+    std::fs::write(unrelated.join("x"), "x").unwrap();
+    assert!(git(&unrelated, &["init", "-q"]) && git(&unrelated, &["add", "."]));
+    assert!(git(&unrelated, &["commit", "-qm", "x"]));
+    let unrelated = ["import", "git", unrelated.to_str().unwrap()];
+    tool.run(&unrelated).code(1).says("--append imports all of this");
     // What was imported can be exported and imported again.
     let again = Tool::new();
     let file = tool.file("e.jsonl", tool.ok(&["export"]));
     again.ok(&["import", "history", &file]);
     assert_eq!(again.ok(&["export"]), tool.ok(&["export"]));
     assert_eq!(again.lines(&["history", "file"])[0]["metadata"]["subject"], "commit 6");
+}
+
+#[test]
+fn no_commit_is_imported_twice_though_others_have_written_since() {
+    let tool = Tool::new();
+    let (path, second) = (tool.path("repository"), tool.path("second"));
+    if !repository(&path, 3) {
+        return;
+    }
+    let (name, second_name) = (path.to_str().unwrap(), second.to_str().unwrap());
+    tool.ok(&["import", "git", name]);
+    tool.ok(&["put", "mine", "x"]);
+    // Nothing new there: nothing to agree to.
+    assert_eq!(tool.json(&["import", "git", name])["records"], 0);
+    grow(&path, 3, 5);
+    tool.run(&["import", "git", name])
+        .code(1)
+        .says("up to record 3 (revision 4), and 1 revision of something else since")
+        .says("--append goes on after record 3");
+    let summary = tool.json(&["import", "git", name, "--append"]);
+    assert_eq!((&summary["already_there"], &summary["records"]), (&json!(3), &json!(2)));
+    assert_eq!(tool.ok(&["get", "file", "-o", "raw"]), "version 4\n");
+    // Two repositories in one store, in turn.
+    std::fs::create_dir(&second).unwrap();
+    std::fs::write(second.join("x"), "x").unwrap();
+    assert!(git(&second, &["init", "-q"]) && git(&second, &["add", "."]));
+    assert!(git(&second, &["commit", "-qm", "x"]));
+    assert_eq!(tool.json(&["import", "git", second_name, "--append"])["records"], 1);
+    grow(&path, 5, 6);
+    assert_eq!(tool.json(&["import", "git", name, "--append"])["records"], 1);
+    assert_eq!(tool.json(&["import", "git", second_name])["records"], 0);
+    assert_eq!(tool.json(&["range", "--count-only"])["revision"], 9);
 }
 
 #[test]

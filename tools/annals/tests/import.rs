@@ -78,7 +78,69 @@ fn a_store_with_something_else_is_refused_without_append() {
     assert_eq!(tool.json(&["import", "history", &one])["already_there"], 50);
     tool.run(&["import", "history", &two]).code(1).says("--append");
     assert_eq!(tool.json(&["import", "history", &two, "--append"])["revision"], 112);
-    tool.run(&["import", "history", &one]).code(1).says("--append");
+    // All of it is there: nothing to do, and nothing to agree to.
+    let again = tool.json(&["import", "history", &one]);
+    assert_eq!((&again["already_there"], &again["records"]), (&json!(50), &json!(0)));
+    assert_eq!(again["revision"], 112);
+}
+
+#[test]
+fn nothing_is_imported_twice_though_others_have_written_since() {
+    let tool = Tool::new();
+    let text = history(90, 5, 10);
+    let lines: Vec<&str> = text.split_inclusive('\n').collect();
+    let file = tool.file("h.jsonl", lines[..50].concat());
+    tool.ok(&["import", "history", &file]);
+    tool.ok(&["put", "mine", "1"]);
+    tool.ok(&["put", "mine", "2"]);
+    let more = tool.file("h.jsonl", &text);
+    tool.run(&["import", "history", &more])
+        .code(1)
+        .says("up to record 50 (revision 51), and 2 revisions of something else since")
+        .says("--append goes on after record 50");
+    let piped = ["import", "history", "-"];
+    tool.run_with(&piped, text.as_bytes()).code(1).says("--append goes on after record 50");
+    let summary = tool.json(&["import", "history", &more, "--append"]);
+    assert_eq!((&summary["already_there"], &summary["records"]), (&json!(50), &json!(40)));
+    assert_eq!(summary["revision"], 93);
+    // Two histories in one store, in turn.
+    let other = |count| tool.file("o.jsonl", history(count, 7, 20));
+    assert_eq!(tool.json(&["import", "history", &other(60), "--append"])["revision"], 153);
+    assert_eq!(tool.json(&["import", "history", &more])["already_there"], 90);
+    let longer = tool.file("h.jsonl", history(95, 5, 10));
+    assert_eq!(tool.json(&["import", "history", &longer, "--append"])["revision"], 158);
+    assert_eq!(tool.json(&["import", "history", &other(61), "--append"])["revision"], 159);
+    // One that parts from what is there is another.
+    let parted = "{\"time\":1,\"puts\":{\"parted\":\"1\"}}\n";
+    let parted = tool.file("p.jsonl", format!("{}{parted}", lines[..70].concat()));
+    tool.run(&["import", "history", &parted]).code(1).says("--append imports all of this");
+}
+
+#[test]
+fn metadata_that_is_json_is_not_taken_for_an_importers() {
+    let tool = Tool::new();
+    let texts = [
+        r#"{"ticket":"OPS-17","user":"ana"}"#,
+        r#"{"commit":"mine"}"#,
+        r#"{ "import": 7 }"#,
+        "{}",
+        "why\tnot",
+    ];
+    for text in texts {
+        tool.ok(&["put", "a", "1", "--metadata", text]);
+    }
+    let newest_first: Vec<&str> = texts.iter().rev().copied().collect();
+    assert_eq!(tool.column("metadata", &["history", "a"]), newest_first);
+    assert_eq!(tool.column("metadata", &["dump", "--wal"]), texts);
+    let table = tool.ok(&["history", "a"]);
+    assert!(table.contains(texts[0]) && table.contains("why\\tnot"), "{table}");
+
+    let other = Tool::new();
+    let exported = tool.ok(&["export"]);
+    other.ok(&["import", "history", &other.file("e.jsonl", &exported)]);
+    assert_eq!(other.column("metadata", &["history", "a"]), newest_first);
+    assert_eq!(other.ok(&["export"]), exported);
+    assert!(other.ok(&["history", "a"]).contains(texts[0]));
 }
 
 #[test]

@@ -127,7 +127,7 @@ fn transaction(value: &[u8]) -> Value {
         .collect();
     json!({
         "time": rfc3339(decoded.time),
-        "metadata": crate::reads::metadata_json(decoded.metadata),
+        "metadata": crate::reads::stored_metadata(decoded.metadata),
         "events": events,
     })
 }

@@ -189,6 +189,6 @@ pub(super) fn frame_facts(frame: &Frame<'_>) -> Value {
         "takes_revision": frame.takes_revision(),
         "buffered": frame.is_buffered(),
         "operations": frame.op_count(),
-        "metadata": crate::reads::metadata_json(frame.metadata),
+        "metadata": crate::reads::stored_metadata(frame.metadata),
     })
 }

@@ -6,6 +6,7 @@
 //! commit that changes the content of a file is a record. Symbolic links are stored as their
 //! target text, submodules are skipped and counted, a change of the mode alone is no change.
 
+use std::collections::HashSet;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -79,22 +80,10 @@ impl Repository {
         text.parse().map_err(|_| format!("git rev-list --count says {text:?}"))
     }
 
-    /// Is `commit` one of the first-parent history of `head`?
-    pub(crate) fn contains(&self, head: &str, commit: &str) -> Result<bool, String> {
-        if !commit.bytes().all(|b| b.is_ascii_hexdigit()) || commit.is_empty() {
-            return Ok(false);
-        }
-        let known = format!("{commit}^{{commit}}");
-        if self.ask(&["rev-parse", "--verify", "--quiet", "--end-of-options", &known]).is_err() {
-            return Ok(false);
-        }
-        let mut child =
-            spawn(self.git().args(["rev-list", "--first-parent", head]).stdin(Stdio::null()))?;
-        let found = lines(&mut child)?.any(|line| line.is_ok_and(|line| line == commit));
-        // rev-list may still have something to say: it is not wanted any more.
-        let _ = child.kill();
-        let _ = child.wait();
-        Ok(found)
+    /// The ids of the first-parent history of `head`.
+    pub(crate) fn first_parents(&self, head: &str) -> Result<HashSet<String>, String> {
+        let text = self.ask(&["rev-list", "--first-parent", head])?;
+        Ok(text.lines().map(str::to_owned).collect())
     }
 
     /// The records after the commit `after` (all of them where it is `None`), oldest first.
@@ -129,10 +118,6 @@ fn spawn(command: &mut Command) -> Result<Child, String> {
 
 fn piped<T>(end: Option<T>) -> Result<T, String> {
     end.ok_or_else(|| "git has no standard output".into())
-}
-
-fn lines(child: &mut Child) -> Result<impl Iterator<Item = io::Result<String>>, String> {
-    Ok(BufReader::new(piped(child.stdout.take())?).lines())
 }
 
 /// The children, ended with us however we end.
@@ -472,8 +457,9 @@ mod tests {
         let after = Metadata::parse(&records[2].metadata).unwrap().commit.unwrap();
         let (rest, head) = {
             let (repository, head) = open(directory.path(), "HEAD").unwrap();
-            assert!(repository.contains(&head, &after).unwrap());
-            assert!(!repository.contains(&head, &"1".repeat(40)).unwrap());
+            let history = repository.first_parents(&head).unwrap();
+            assert!(history.contains(&after) && history.contains(&head));
+            assert_eq!(history.len(), 6);
             let mut records = repository.records(&head, Some(&after), 6).unwrap();
             let first = records.next().unwrap().unwrap();
             assert!(records.next().unwrap().is_none());

@@ -2,10 +2,12 @@
 
 use std::sync::Mutex;
 
+use annals::Store;
 use serde_json::json;
 
 use super::GitArgs;
-use super::git::{self, Records, Skipped};
+use super::git::{self, Records, Repository, Skipped};
+use super::resume::{self, Found};
 use crate::args::Global;
 use crate::exit::{Failure, Outcome};
 use crate::output::Output;
@@ -16,20 +18,11 @@ pub(super) fn import(global: &Global, args: &GitArgs, out: &mut Output) -> Outco
     let (repository, head) = git::open(&args.path, &args.reference).map_err(Failure::Other)?;
     let total = repository.count(&head).map_err(Failure::Other)?;
     let store = super::open(global)?;
-    let marker = super::last_marker(&store)?.and_then(|metadata| metadata.import);
-    let last = marker
-        .as_ref()
-        .and_then(|marker| Some((marker.source.strip_prefix("git:")?.to_owned(), marker.record)));
-    let known = match &last {
-        Some((commit, _)) => repository.contains(&head, commit).map_err(Failure::Other)?,
-        None => false,
-    };
-    let after = last.filter(|_| known);
-    if after.is_none() {
-        super::refuse_other(&store, args.append.append, "something else")?;
-    }
-    let already = after.as_ref().map_or(0, |(_, record)| *record);
-    let records = repository.records(&head, after.as_ref().map(|(id, _)| id.as_str()), already + 1);
+    let found = last_commit(&store, &repository, &head)?;
+    let after = found.as_ref().and_then(|found| found.marker.source.strip_prefix("git:"));
+    let complete = after == Some(head.as_str());
+    let already = resume::agree(&store, found.as_ref(), complete, args.append.append)?;
+    let records = repository.records(&head, after, already + 1);
     let records: Mutex<Records> = Mutex::new(records.map_err(Failure::Other)?);
     let mut progress = Progress::new(Some(total), "commits");
     let next = || match records.lock() {
@@ -48,4 +41,23 @@ pub(super) fn import(global: &Global, args: &GitArgs, out: &mut Output) -> Outco
     summary["commits_without_effect"] = json!(skipped.commits);
     summary["submodule_changes_skipped"] = json!(skipped.submodules);
     out.object(&summary)
+}
+
+/// The last commit in the store that the history of `head` has.
+fn last_commit(store: &Store, repository: &Repository, head: &str) -> Outcome<Option<Found>> {
+    let mut history = None;
+    let mut last = None;
+    resume::backwards(store, &mut |found| {
+        let Some(commit) = found.marker.source.strip_prefix("git:") else { return Ok(true) };
+        let history = match &mut history {
+            Some(history) => history,
+            None => history.insert(repository.first_parents(head).map_err(Failure::Other)?),
+        };
+        if !history.contains(commit) {
+            return Ok(true);
+        }
+        last = Some(found);
+        Ok(false)
+    })?;
+    Ok(last)
 }

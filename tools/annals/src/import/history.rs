@@ -10,13 +10,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use annals::Store;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::line::Line;
 use super::marker::{Marker, Metadata};
+use super::resume::{self, Found};
 use super::{HistoryArgs, Record};
 use crate::args::Global;
-use crate::exit::{Failure, Outcome, say};
+use crate::exit::{Failure, Outcome};
 use crate::output::Output;
 use crate::progress::Progress;
 
@@ -27,6 +29,9 @@ const LINE_BYTES_MAX: u64 = 256 << 20;
 /// Memory kept for lines: a longer line gives its memory back.
 const LINE_BYTES_KEPT: usize = 2 << 20;
 
+/// How many markers are compared with a file: they take 100 MB then.
+const CANDIDATES_MAX: usize = 1_000_000;
+
 /// The largest zstd window: the default limit of the zstd tool, and what the data uses.
 const WINDOW_LOG_MAX: u32 = 27;
 
@@ -34,18 +39,11 @@ const WINDOW_LOG_MAX: u32 = 27;
 pub(super) fn import(global: &Global, args: &HistoryArgs, out: &mut Output) -> Outcome {
     let mut lines = Lines::open(&args.file)?;
     let store = super::open(global)?;
-    let already = match super::last_marker(&store)?.and_then(|metadata| metadata.import) {
-        Some(marker) if lines.skip(&marker)? => marker.record,
-        _ => {
-            super::refuse_other(&store, args.append.append, "something else")?;
-            if lines.number > 0 {
-                lines = Lines::open_again(&args.file)?;
-            }
-            0
-        }
-    };
-    if already > 0 {
-        say(format_args!("going on after record {already}"));
+    let found = go_on(&store, &mut lines, &args.file)?;
+    let complete = found.is_some() && lines.is_at_end()?;
+    let already = resume::agree(&store, found.as_ref(), complete, args.append.append)?;
+    if already == 0 && lines.number > 0 {
+        lines = Lines::open_again(&args.file)?;
     }
     let read = Arc::clone(&lines.read);
     let mut progress = match lines.file_bytes {
@@ -65,6 +63,52 @@ pub(super) fn import(global: &Global, args: &HistoryArgs, out: &mut Output) -> O
         Some(summary) => out.object(&summary),
         None => Ok(()),
     }
+}
+
+/// Finds the last marker of these lines in the store and reads up to it; without one, to anywhere.
+fn go_on(store: &Store, lines: &mut Lines, path: &Path) -> Outcome<Option<Found>> {
+    // A pipe can be read once: then only the newest marker of a file of lines is tried.
+    let once = path.as_os_str() == "-";
+    let (mut candidates, mut newest, mut newer) = (Vec::new(), None, None);
+    resume::backwards(store, &mut |found| {
+        if !found.marker.source.starts_with("xxh3:") {
+            return Ok(true);
+        }
+        // What the next record followed at once is not where a history ended: lines that part
+        // from it there, perhaps by chance after the first, are another one.
+        let record = found.marker.record;
+        if newer.replace(record) == record.checked_add(1) {
+            return Ok(true);
+        }
+        if candidates.is_empty() && lines.number == 0 {
+            // Most often it is this one, and the rest of the log need not be read.
+            if lines.skip(&found.marker)? {
+                newest = Some(found);
+                return Ok(false);
+            }
+        }
+        candidates.push(found);
+        Ok(!once && candidates.len() < CANDIDATES_MAX)
+    })?;
+    if newest.is_some() || once || lines.number == 0 {
+        return Ok(newest);
+    }
+    *lines = Lines::open_again(path)?;
+    candidates.sort_unstable_by_key(|found| (found.marker.record, found.revision));
+    let mut last = None;
+    for found in candidates {
+        if !lines.skip_to(found.marker.record)? {
+            break;
+        }
+        if lines.source() == found.marker.source {
+            last = Some(found);
+        }
+    }
+    if let Some(found) = &last {
+        *lines = Lines::open_again(path)?;
+        lines.skip_to(found.marker.record)?;
+    }
+    Ok(last)
 }
 
 /// The lines of a history, numbered and digested.
@@ -147,12 +191,23 @@ impl Lines {
         if !marker.source.starts_with("xxh3:") {
             return Ok(false);
         }
-        while self.number < marker.record {
+        Ok(self.skip_to(marker.record)? && self.source() == marker.source)
+    }
+
+    /// Reads on to this line; false where there are not as many.
+    fn skip_to(&mut self, number: u64) -> Outcome<bool> {
+        while self.number < number {
             if !self.advance()? {
                 return Ok(false);
             }
         }
-        Ok(self.source() == marker.source)
+        Ok(true)
+    }
+
+    /// Is there no line left?
+    fn is_at_end(&mut self) -> Outcome<bool> {
+        let failed = |error| Failure::io(&self.name, error);
+        Ok(self.input.fill_buf().map_err(failed)?.is_empty())
     }
 
     fn next_record(&mut self) -> Outcome<Option<Record>> {

@@ -5,11 +5,15 @@
 //! rest describes it; `import` is the resume marker. It travels with the transaction it
 //! describes, so that marker and data are durable together or not at all: after a crash the
 //! newest transaction says exactly how far the import got.
+//!
+//! Users give transactions metadata of their own, which may be JSON, too. An importer's always has
+//! the marker and nothing that is not listed here; all else is bytes that mean nothing to the tool.
 
 use serde::{Deserialize, Serialize};
 
 /// The metadata of an imported transaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 #[expect(clippy::struct_field_names, reason = "the names of the JSON form")]
 pub(crate) struct Metadata {
     /// The source's name of the transaction (a git commit id).
@@ -35,6 +39,7 @@ pub(crate) struct Metadata {
 
 /// The resume marker of one record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Marker {
     /// Which source, up to and with this record: for a history file `xxh3:` and the digest of
     /// its lines 1 to `record`; for a git repository `git:` and the commit id, which names all of
@@ -50,7 +55,18 @@ impl Metadata {
         if bytes.first() != Some(&b'{') {
             return None;
         }
-        serde_json::from_slice(bytes).ok()
+        let ours: Self = serde_json::from_slice(bytes).ok()?;
+        ours.import.is_some().then_some(ours)
+    }
+
+    /// What the transaction carried before it was exported and imported, where that is all it
+    /// carries.
+    pub(crate) fn carried(&self) -> Option<&serde_json::Value> {
+        let described = self.commit.is_some()
+            || self.author.is_some()
+            || self.author_time.is_some()
+            || self.subject.is_some();
+        self.metadata.as_ref().filter(|_| !described)
     }
 
     /// The bytes to store.
@@ -82,8 +98,21 @@ mod tests {
 
     #[test]
     fn foreign_metadata_is_not_ours() {
-        for bytes in [&b""[..], b"hello", b"[1]", b"{\"commit\": 5}", b"{"] {
-            assert_eq!(Metadata::parse(bytes), None);
+        for text in [
+            "",
+            "hello",
+            "[1]",
+            "{",
+            "{}",
+            r#"{"commit": 5}"#,
+            r#"{"ticket":"OPS-17","user":"ana"}"#,
+            // What is ours by its names is the user's as long as no import wrote it.
+            r#"{"commit":"c0ffee"}"#,
+            r#"{"metadata":"x"}"#,
+            r#"{"user":"ana","import":{"source":"x","record":1}}"#,
+            r#"{"import":{"source":"x","record":1,"by":"ana"}}"#,
+        ] {
+            assert_eq!(Metadata::parse(text.as_bytes()), None, "{text}");
         }
     }
 }

@@ -4,8 +4,8 @@
 //! records into a queue bounded by bytes, this one submits them in order, one waits for the
 //! newest ticket, so that group commit gathers whatever was submitted meanwhile.
 //!
-//! An import can be interrupted at any time and started again: the newest transaction's metadata
-//! says how far it got (see [`marker`]), and nothing is imported twice. What was refused changed
+//! An import can be interrupted at any time and started again: the last transaction it made says in
+//! its metadata how far it got (see [`marker`] and [`resume`]), and nothing is imported twice. What was refused changed
 //! nothing; what came before it is kept.
 
 mod git;
@@ -14,6 +14,7 @@ mod history;
 mod line;
 mod marker;
 mod queue;
+mod resume;
 
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -67,7 +68,7 @@ Values (and deleted keys) that are not UTF-8 are {\"b64\": \"...\"}. Times are u
 but time does not go back: one that is earlier than that of the line before becomes that one.
 Record n of a fresh store becomes revision n + 1. A malformed line, or one without effect, is
 refused with its number; the lines before it are kept. An import that was interrupted goes on
-where it stopped when it is started again.")]
+where it stopped when it is started again; where others have written since, --append agrees to that.")]
 pub(crate) struct HistoryArgs {
     /// The file; - for standard input.
     file: PathBuf,
@@ -81,7 +82,8 @@ pub(crate) struct HistoryArgs {
     after_help = "Keys are paths in the repository. Symbolic links are stored as their target,
 submodules are left out, commits that change no file's content are skipped. Files and commits
 beyond the engine's limits are refused: raise them with -O value_bytes_max=... and
--O transaction_bytes_max=... . Started again, it imports what was committed since."
+-O transaction_bytes_max=... . Started again, it imports what was committed since; where others
+have written to the store meanwhile, --append agrees to that."
 )]
 pub(crate) struct GitArgs {
     /// A path in the repository.
@@ -96,7 +98,8 @@ pub(crate) struct GitArgs {
 
 #[derive(Clone, Copy, Debug, Args)]
 struct AppendArgs {
-    /// Import into a store that holds something else, after what is there.
+    /// Import into a store that holds something else, too. What is there of this history is not
+    /// imported again.
     #[arg(long)]
     append: bool,
 }
@@ -170,30 +173,6 @@ fn open(global: &Global) -> Outcome<Store> {
         options.set("memtable_bytes", MEMTABLE_BYTES)?;
     }
     Ok(options.open(global.data()?)?)
-}
-
-/// The metadata of the newest transaction, where an import wrote it; `None` in an empty store.
-fn last_marker(store: &Store) -> Outcome<Option<Metadata>> {
-    let revision = store.revision();
-    if revision <= 1 {
-        return Ok(None);
-    }
-    match store.log(revision..=revision).next() {
-        Some(Ok(last)) => Ok(Metadata::parse(&last.metadata)),
-        Some(Err(error)) => Err(error.into()),
-        None => Ok(None),
-    }
-}
-
-/// Refuses a store that holds something else, unless `--append` was given.
-fn refuse_other(store: &Store, append: bool, what: &str) -> Outcome {
-    if append || store.revision() <= 1 {
-        return Ok(());
-    }
-    Err(Failure::Other(format!(
-        "the store holds {what} already (revision {}): --append adds to it",
-        store.revision()
-    )))
 }
 
 /// Submits every record in order and waits until all are durable.

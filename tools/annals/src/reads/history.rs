@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::args::{Global, ReadAt};
 use crate::at;
-use crate::bytes::{self, Spelled, show};
+use crate::bytes::{self, Given, Spelled, show};
 use crate::exit::{Failure, Outcome};
 use crate::import::Metadata;
 use crate::output::{Output, Row};
@@ -31,12 +31,39 @@ pub(crate) struct HistoryArgs {
     at: ReadAt,
 }
 
-/// Metadata as JSON: an importer's as the object it is, anything else as bytes.
-pub(crate) fn metadata_json(metadata: &[u8]) -> Value {
+/// Metadata as it is stored: an importer's as the object it is, anything else as bytes.
+pub(crate) fn stored_metadata(metadata: &[u8]) -> Value {
     match Metadata::parse(metadata) {
         Some(ours) => serde_json::to_value(ours).unwrap_or_default(),
         None if metadata.is_empty() => Value::Null,
         None => bytes::json(metadata),
+    }
+}
+
+/// Metadata as it was given: what came through an export and an import looks as before.
+fn metadata_json(metadata: &[u8]) -> Value {
+    match Metadata::parse(metadata).as_ref().and_then(Metadata::carried) {
+        Some(carried) => carried.clone(),
+        None => stored_metadata(metadata),
+    }
+}
+
+/// Metadata in a cell: commit and subject where there are such, else what there is.
+fn origin_cell(metadata: &[u8]) -> String {
+    const WIDTH: usize = 40;
+    let Some(ours) = Metadata::parse(metadata) else { return show(metadata, WIDTH) };
+    match ours.carried() {
+        Some(Value::String(text)) => show(text.as_bytes(), WIDTH),
+        Some(other) => match serde_json::from_value::<Given>(other.clone()) {
+            Ok(bytes) => show(&bytes.0, WIDTH),
+            Err(_) => show(other.to_string().as_bytes(), WIDTH),
+        },
+        None => {
+            let commit = ours.commit.unwrap_or_default();
+            let subject = ours.subject.unwrap_or_default();
+            let short = commit.get(..12).unwrap_or(&commit);
+            show(format!("{short} {subject}").trim().as_bytes(), WIDTH)
+        }
     }
 }
 
@@ -77,16 +104,10 @@ impl Row for VersionRow<'_> {
 
     fn cells(&self) -> Vec<String> {
         let version = self.version;
-        let ours = version.origin.as_ref().and_then(|origin| Metadata::parse(&origin.metadata));
-        let origin = ours.map(|ours| {
-            let commit = ours.commit.unwrap_or_default();
-            let subject = ours.subject.unwrap_or_default();
-            let short = commit.get(..12).unwrap_or(&commit);
-            show(format!("{short} {subject}").trim().as_bytes(), 40)
-        });
+        let origin = version.origin.as_ref();
         let mut cells = vec![
             version.mod_revision.to_string(),
-            version.origin.as_ref().map(|origin| at::rfc3339(origin.time)).unwrap_or_default(),
+            origin.map(|origin| at::rfc3339(origin.time)).unwrap_or_default(),
         ];
         if version.tombstone {
             cells.push("delete".into());
@@ -99,7 +120,7 @@ impl Row for VersionRow<'_> {
                 if self.with_value { version.value.len().to_string() } else { String::new() };
             cells.push(bytes);
         }
-        cells.push(origin.unwrap_or_default());
+        cells.push(origin.map(|origin| origin_cell(&origin.metadata)).unwrap_or_default());
         cells.push(if self.with_value { show(&version.value, 40) } else { String::new() });
         cells
     }
