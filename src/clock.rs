@@ -50,6 +50,23 @@ impl Clock for SystemClock {
     }
 }
 
+/// Measures how long something takes, by the system's clock whatever clock a store has been given:
+/// for pauses between threads, which are real also where time is simulated.
+#[derive(Debug)]
+pub(crate) struct Stopwatch(Instant);
+
+impl Stopwatch {
+    /// Begins to measure.
+    pub(crate) fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    /// Microseconds since the start.
+    pub(crate) fn micros(&self) -> u64 {
+        u64::try_from(self.0.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+}
+
 /// A clock that stands still until it is told to move; for tests and simulations.
 ///
 /// ```

@@ -77,7 +77,8 @@ pub struct Options {
     /// Size a WAL file grows to. 64 KiB to 4 GiB; default 64 MiB. A single larger transaction
     /// stretches its file.
     pub(crate) wal_bytes: u64,
-    /// Size at which a segment file is cut. 4 KiB to 4 GiB; default 32 MiB.
+    /// Size at which a segment file is cut. 4 KiB to 4 GiB; default 32 MiB. A file whose first and
+    /// last key are long grows to at least 256 times their bytes.
     pub(crate) segment_bytes: u64,
     /// Size of a block of newest versions (HEAD, L0). 512 B to 256 KiB; default 8 KiB.
     pub(crate) block_bytes: u64,
@@ -259,6 +260,10 @@ impl Options {
         /// session is smaller.
         wal_bytes: u64,
         /// Sets the size at which a segment file is cut. 4 KiB to 4 GiB; default 32 MiB.
+        ///
+        /// A file whose first and last key are long is not cut before it holds 256 times their
+        /// bytes: the manifest lists both keys of every file, and so stays a small part of the
+        /// store.
         segment_bytes: u64,
         /// Sets the size of a block of newest versions. 512 B to 256 KiB; default 8 KiB.
         block_bytes: u64,

@@ -26,7 +26,7 @@ pub(crate) mod plain {
 /// Reference counts are not model-checked: they are the standard library's in every build.
 pub(crate) use std::sync::Arc;
 pub(crate) use std::sync::atomic::{Ordering, fence};
-pub(crate) use std::thread::yield_now;
+pub(crate) use std::thread::{sleep, yield_now};
 
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
 mod imp {

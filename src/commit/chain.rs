@@ -6,7 +6,7 @@ use std::ptr;
 use annals_format::StoreId;
 use annals_format::frame::Binding;
 
-use super::courtesy::Courtesy;
+use super::courtesy::{Courtesy, Quiet};
 use super::group::Group;
 use super::world::World;
 use crate::error::{Error, ErrorKind};
@@ -81,7 +81,7 @@ impl Chain {
             applied: AtomicPtr::new(root),
             compacted: AtomicU64::new(compacted),
             group: Group::new(root, start.seq, compacted),
-            courtesy: Courtesy::default(),
+            courtesy: Courtesy::new(),
             binding: Binding::new(store),
             world,
         }
@@ -90,6 +90,12 @@ impl Chain {
     /// The state to evaluate a transaction against.
     pub(crate) fn begin<'g>(&self, guard: &'g Guard) -> Snapshot<'g> {
         Snapshot { node: self.applied_node(guard), guard }
+    }
+
+    /// For a transaction that is about to be evaluated: keeps quiet while another asks for that, and
+    /// asks for it on behalf of this one when it has been evaluated in vain too often.
+    pub(crate) fn quiet(&self) -> Quiet<'_> {
+        self.courtesy.quiet()
     }
 
     /// The last applied transaction: what a Buffered store shows.

@@ -38,7 +38,8 @@
 //!
 //! # A commit, step by step
 //!
-//! 1. The caller pins the epoch, takes a [`Snapshot`] of `applied`, evaluates, and comes with a
+//! 1. The caller keeps quiet for a bounded while if a transaction that conflicts again and again asks
+//!    for it (`courtesy`). Then it pins the epoch, takes a [`Snapshot`] of `applied`, evaluates, and comes with a
 //!    [`Plan`]: what to write, and the [`Footprint`] of what it read.
 //! 2. *Prepare* (`order`): find or make each key's node in the current generation; look up in the
 //!    older structures, once per key and generation, what a cold key's newest version was; check the

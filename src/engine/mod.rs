@@ -60,7 +60,8 @@ pub use stats::{FileStats, Stats};
 pub(crate) use transact::{Outcome, Snapshot, Step};
 pub(crate) use view::View;
 
-/// An open store of internal keys. Clones share it; the last one that goes closes it.
+/// An open store of internal keys. Clones share it; the last one that goes closes it. The readers of
+/// this room hold none: what they have found stays readable, and all else answers `Closed`.
 #[derive(Clone, Debug)]
 pub(crate) struct Engine(Arc<Handle>);
 

@@ -136,6 +136,7 @@ impl Core {
         evaluate: &mut dyn FnMut(&Snapshot<'_>) -> Result<Step>,
     ) -> Result<Outcome> {
         let durability = durability.unwrap_or(self.options.durability);
+        let mut quiet = self.chain.quiet();
         loop {
             self.wait_for_room()?;
             let guard = epoch::pin();
@@ -182,6 +183,7 @@ impl Core {
                 }
                 Err(OrderError::Conflict) => {
                     self.counters.conflicts.fetch_add(1, Ordering::Relaxed);
+                    quiet.conflict();
                 }
                 Err(OrderError::Failed(error)) => return Err(error),
             }

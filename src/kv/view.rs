@@ -1,6 +1,8 @@
 //! Reads as of a fixed revision, and the iterators they return.
 //!
-//! Every iterator here is lazy, bounded in memory, owns what it needs, and ends after an error.
+//! Every iterator here is lazy, bounded in memory, owns what it needs, and ends after an error. Views
+//! and iterators hold the engine, which closes with the last of its owners; only differences, which
+//! need no more than the files and the memory they compare, do not.
 
 use bytes::Bytes;
 
@@ -15,8 +17,9 @@ use super::types::{Change, ChangeKind, Diff, KeyValue, Origin, Transaction, Vers
 /// The store as of one revision.
 ///
 /// A view never blocks and is never blocked; what it can see stays readable as long as it lives,
-/// whatever is compacted meanwhile. It keeps the store open; after a
-/// [`close`](crate::Store::close) it answers [`Closed`](crate::ErrorKind::Closed). Cloning is cheap.
+/// whatever is compacted meanwhile. It keeps the store open, and its directory locked, also when
+/// every [`Store`](crate::Store) has been dropped; after a [`close`](crate::Store::close) it answers
+/// [`Closed`](crate::ErrorKind::Closed). Cloning is cheap.
 #[derive(Clone, Debug)]
 pub struct View {
     engine: Engine,

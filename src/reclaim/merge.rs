@@ -11,7 +11,7 @@ use crate::segment::{ConcatCursor, EntryCursor, MergeCursor, Segment, SegmentCon
 use crate::sync::Arc;
 
 use super::fold::{Fate, Folder, keeps};
-use super::output::{Host, Output};
+use super::output::{Host, Output, cut_bytes};
 use super::plan::head_runs;
 
 /// What every piece of work knows.
@@ -54,8 +54,11 @@ pub(crate) fn fold(
     let mut removed: Vec<u64> = l0.iter().map(|segment| segment.meta().number).collect();
 
     let touched = touched(l0, head)?;
-    let bytes: Vec<u64> = head.iter().map(|segment| segment.meta().bytes).collect();
-    let mut runs = head_runs(&touched, &bytes, segment_bytes);
+    let small = |meta: &FileMeta| {
+        meta.bytes < cut_bytes(segment_bytes, meta.first_key.len(), meta.last_key.len()) / 4
+    };
+    let small: Vec<bool> = head.iter().map(|segment| small(segment.meta())).collect();
+    let mut runs = head_runs(&touched, &small);
     if head.is_empty() {
         runs.push(0..0);
     }

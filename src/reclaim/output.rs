@@ -22,6 +22,16 @@ pub(crate) trait Host {
 /// How much is written between two calls of [`Host::pace`].
 pub(crate) const PACE_BYTES: u64 = 1 << 20;
 
+/// How many times the bytes of its first and last key a file holds at least, whatever the size at
+/// which files are cut: the manifest has both keys of every file, and is rewritten whole.
+const BYTES_PER_BOUND: u64 = 256;
+
+/// The size at which a file with these first and last keys is cut.
+pub(super) fn cut_bytes(segment_bytes: u64, first_key: usize, last_key: usize) -> u64 {
+    let bounds = (first_key as u64).saturating_add(last_key as u64);
+    segment_bytes.max(bounds.saturating_mul(BYTES_PER_BOUND))
+}
+
 /// Writes entries of one kind into files that are cut at a size.
 ///
 /// Dropped without [`Output::finish`], it removes what it wrote.
@@ -34,6 +44,8 @@ pub(crate) struct Output<'a> {
     writer: Option<SegmentWriter>,
     /// Bytes of the file being written that [`Host::pace`] has been told of.
     paced: u64,
+    /// Length of the first key of the file being written.
+    first_key: usize,
     last_key: Vec<u8>,
     finished: Vec<FileMeta>,
 }
@@ -55,6 +67,7 @@ impl<'a> Output<'a> {
             segment_bytes,
             writer: None,
             paced: 0,
+            first_key: 0,
             last_key: Vec::new(),
             finished: Vec::new(),
         }
@@ -65,8 +78,9 @@ impl<'a> Output<'a> {
     pub(crate) fn add(&mut self, entry: &EntryRef<'_>) -> Result<()> {
         if let Some(writer) = &self.writer {
             let bytes = writer.bytes();
-            let full = bytes >= self.segment_bytes;
-            let far_too_full = self.kind == FileKind::History && bytes / 2 >= self.segment_bytes;
+            let enough = cut_bytes(self.segment_bytes, self.first_key, self.last_key.len());
+            let full = bytes >= enough;
+            let far_too_full = self.kind == FileKind::History && bytes / 2 >= enough;
             if full && (self.last_key != entry.key || far_too_full) {
                 self.cut()?;
             }
@@ -78,6 +92,7 @@ impl<'a> Output<'a> {
                     window: self.window,
                     ..NewSegment::new(self.kind, self.host.file_number())
                 };
+                self.first_key = entry.key.len();
                 SegmentWriter::create(self.context, new)?
             }
         };
@@ -147,7 +162,55 @@ mod tests {
     use super::*;
     use crate::error::ErrorKind;
     use crate::options::Options;
+    use crate::sync::plain::{AtomicU64, Ordering};
     use crate::vfs::{MemoryVfs, Vfs};
+
+    /// A store that lets everything go on.
+    #[derive(Default)]
+    struct Patient(AtomicU64);
+
+    impl Host for Patient {
+        fn file_number(&self) -> u64 {
+            self.0.fetch_add(1, Ordering::Relaxed) + 1
+        }
+
+        fn pace(&self, _bytes: u64) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    /// The HEAD files of 1,500 small entries with keys of a length.
+    fn files(key_bytes: usize, segment_bytes: u64) -> Vec<FileMeta> {
+        let options = Options::new().vfs(Arc::new(MemoryVfs::new())).block_bytes(512);
+        let context = SegmentContext::new(Path::new("/store"), StoreId([7; 16]), &options);
+        options.vfs.create_dir_all(Path::new("/store/seg")).unwrap();
+        let host = Patient::default();
+        let mut output = Output::new(&context, &host, FileKind::Head, None, segment_bytes);
+        for number in 0..1_500_u32 {
+            let mut key = format!("\x01{number:08}").into_bytes();
+            key.resize(key_bytes, b'k');
+            let entry =
+                EntryRef { key: &key, revision: 2, create_revision: 2, ..EntryRef::default() };
+            output.add(&EntryRef { version: 1, value: b"value", ..entry }).unwrap();
+        }
+        output.finish().unwrap()
+    }
+
+    #[test]
+    fn a_file_is_not_cut_before_it_is_large_beside_its_bounds() {
+        const CUT: u64 = 8 << 10;
+        let short = files(9, CUT);
+        let (_, cut) = short.split_last().unwrap();
+        assert!(cut.len() > 1, "{short:?}");
+        assert!(cut.iter().all(|meta| (CUT..2 * CUT).contains(&meta.bytes)), "{short:?}");
+        let long = files(200, CUT);
+        let (_, cut) = long.split_last().unwrap();
+        assert!(!cut.is_empty());
+        for meta in cut {
+            let bounds = (meta.first_key.len() + meta.last_key.len()) as u64;
+            assert!((256 * bounds..2 * 256 * bounds).contains(&meta.bytes), "{meta:?}");
+        }
+    }
 
     /// A store that closes as soon as it is asked.
     struct Closing;

@@ -101,10 +101,11 @@ fn cheapest_run(bytes: &[u64]) -> Option<Range<usize>> {
 ///
 /// HEAD files split the key space: file i owns the keys from its first key (the first file: from
 /// the beginning) up to the first key of the next. `touched[i]` says whether the fold has a key
-/// there. A small file beside a touched one is taken along, so that HEAD does not crumble. Returned
-/// are runs of neighbours; each is replaced by new files of the same key range.
-pub(crate) fn head_runs(touched: &[bool], bytes: &[u64], segment_bytes: u64) -> Vec<Range<usize>> {
-    let small = |i: usize| bytes.get(i).is_some_and(|bytes| *bytes < segment_bytes / 4);
+/// there. A small file (less than a quarter of the size at which it would be cut) beside a touched
+/// one is taken along, so that HEAD does not crumble. Returned are runs of neighbours; each is
+/// replaced by new files of the same key range.
+pub(crate) fn head_runs(touched: &[bool], small: &[bool]) -> Vec<Range<usize>> {
+    let small = |i: usize| small.get(i).copied().unwrap_or(false);
     let is_touched = |i: usize| touched.get(i).copied().unwrap_or(false);
     let taken = |i: usize| {
         is_touched(i) || small(i) && (is_touched(i + 1) || i.checked_sub(1).is_some_and(is_touched))
@@ -176,11 +177,11 @@ mod tests {
     #[test]
     #[expect(clippy::single_range_in_vec_init, reason = "a list of one run is meant")]
     fn a_fold_rewrites_what_it_touches_and_small_neighbours() {
-        let big = [1000; 5];
-        assert_eq!(head_runs(&[false; 5], &big, 1000), []);
-        assert_eq!(head_runs(&[false, true, true, false, true], &big, 1000), [1..3, 4..5]);
-        let sizes = [1000, 1000, 10, 10, 1000];
-        assert_eq!(head_runs(&[false, true, false, false, false], &sizes, 1000), [1..3]);
-        assert_eq!(head_runs(&[], &[], 1000), []);
+        let big = [false; 5];
+        assert_eq!(head_runs(&[false; 5], &big), []);
+        assert_eq!(head_runs(&[false, true, true, false, true], &big), [1..3, 4..5]);
+        let small = [false, false, true, true, false];
+        assert_eq!(head_runs(&[false, true, false, false, false], &small), [1..3]);
+        assert_eq!(head_runs(&[], &[]), []);
     }
 }

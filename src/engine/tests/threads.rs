@@ -134,6 +134,54 @@ fn run(durability: Durability) {
 }
 
 #[test]
+fn a_long_evaluation_finds_its_place_among_short_ones() {
+    const EVALUATIONS_MAX: u64 = 60;
+    let (_, vfs) = memory();
+    let options = tiny(&vfs).background(true).durability(Durability::Buffered);
+    let engine = open(&options.memtable_bytes(1 << 20)).unwrap();
+    let stop = AtomicBool::new(false);
+    let passed = AtomicU64::new(0);
+    let mut evaluations = 0;
+    let outcome = std::thread::scope(|scope| {
+        for writer in 0..2_u64 {
+            let (engine, stop, passed) = (&engine, &stop, &passed);
+            scope.spawn(move || {
+                for n in 0.. {
+                    if stop.load(Ordering::Acquire) {
+                        return;
+                    }
+                    let key = user(format!("/range/{writer}/{}", n % 10));
+                    super::commit(engine, vec![put(key, "v")]).unwrap();
+                    passed.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        while passed.load(Ordering::Relaxed) < 100 {
+            std::thread::yield_now();
+        }
+        let outcome = engine.transact(None, &mut |_| {
+            evaluations += 1;
+            if evaluations > EVALUATIONS_MAX {
+                return Ok(Step::Read);
+            }
+            // As long as it takes to read a large range.
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            let ranges = vec![(user("/range/"), user("/range0"))];
+            let reads = Footprint { ranges, ..Footprint::default() };
+            Ok(Step::Write(Plan { writes: vec![put(user("a"), "v")], reads, ..Plan::default() }))
+        });
+        // The others go on as before.
+        let before = passed.load(Ordering::Relaxed);
+        while passed.load(Ordering::Relaxed) < before + 100 {
+            std::thread::yield_now();
+        }
+        stop.store(true, Ordering::Release);
+        outcome
+    });
+    assert!(outcome.unwrap().changed, "no place after {EVALUATIONS_MAX} evaluations");
+}
+
+#[test]
 fn nothing_is_lost_or_created_in_a_sync_store() {
     run(Durability::Sync);
 }

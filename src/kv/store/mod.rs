@@ -30,8 +30,13 @@ use super::types::Commit;
 /// A store, open.
 ///
 /// Cloning is cheap and gives another handle to the same store; every handle can be used from
-/// every thread. The store closes when [`close`](Self::close) is called or the last handle is
-/// dropped.
+/// every thread.
+///
+/// The store closes when [`close`](Self::close) is called, or when the last of what keeps it open is
+/// dropped: every handle does, every [`View`](crate::View), and every iterator over a range, a
+/// history or the log. Until then the directory stays locked, and opening it for writing again
+/// answers [`Locked`](crate::ErrorKind::Locked). A [`DiffIter`](crate::DiffIter), a
+/// [`Ticket`](crate::Ticket) and the bytes of a value do not keep it open.
 ///
 /// ```
 /// # let directory = tempfile::tempdir().expect("a temporary directory");
@@ -251,7 +256,8 @@ impl Store {
         self.engine.path()
     }
 
-    /// Closes the store: makes everything durable and marks it as cleanly closed. Other handles
+    /// Closes the store: makes everything durable, marks it as cleanly closed, and gives up the lock
+    /// of the directory, whoever has handles, views or iterators still. Other handles
     /// and views answer [`Closed`](crate::ErrorKind::Closed) from then on; iterators of which an item
     /// was taken go on. A commit that is on its way answers `Closed` too, or is durable.
     ///
