@@ -1,9 +1,10 @@
 //! The command line: what every command shares. A command's own arguments lie beside its code.
 
+use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use annals::inspect::StoreFiles;
-use annals::{ErrorKind, Options, Store};
+use annals::{ErrorKind, KNOBS, Knob, KnobRange, Options, Store};
 use clap::{Args, Parser, Subcommand};
 
 use crate::at::At;
@@ -17,7 +18,13 @@ use crate::{compact, export, files, import, reads, stats, tour, txn, verify, wri
 /// from 2; reads can name any revision that has not been compacted. Commands that only read never
 /// write anything, not even a lock, and work beside a program that has the store open.
 #[derive(Debug, Parser)]
-#[command(name = "annals", version, after_help = CODES, propagate_version = true)]
+#[command(
+    name = "annals",
+    version,
+    after_help = CODES,
+    after_long_help = format!("{CODES}\n\n{}", engine_options_help()),
+    propagate_version = true
+)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) global: Global,
@@ -34,7 +41,7 @@ pub(crate) struct Global {
     /// How data is written to standard output.
     #[arg(short, long, value_name = "FORMAT", global = true, value_enum, default_value_t)]
     pub(crate) output: Format,
-    /// An engine option, such as `memtable_bytes=64M`. Can be repeated.
+    /// An engine option, such as `memtable_bytes=64M`; `annals --help` lists them. Can be repeated.
     #[arg(short = 'O', value_name = "NAME=VALUE", global = true)]
     pub(crate) options: Vec<String>,
 }
@@ -42,7 +49,13 @@ pub(crate) struct Global {
 impl Global {
     /// The directory of the store.
     pub(crate) fn data(&self) -> Outcome<&PathBuf> {
-        self.data.as_ref().ok_or_else(|| Failure::Usage("which store? Give -C DIR".into()))
+        let data = self.data.as_ref();
+        let data = data.ok_or_else(|| Failure::Usage("which store? Give -C DIR".into()))?;
+        if std::fs::metadata(data).is_ok_and(|metadata| !metadata.is_dir()) {
+            let data = data.display();
+            return Err(Failure::Usage(format!("{data}: not a directory; -C names a store's")));
+        }
+        Ok(data)
     }
 
     /// The engine's options with every `-O` applied.
@@ -82,11 +95,51 @@ impl Global {
     }
 }
 
+/// The engine's options, for `--help`.
+fn engine_options_help() -> String {
+    let mut text = "Engine options (-O NAME=VALUE; K, M and G are powers of 1024):".to_owned();
+    for Knob { name, what, range, .. } in KNOBS {
+        let _ = write!(text, "\n  {name:<26}  {what}");
+        if let Some(KnobRange { min, max, default, .. }) = range {
+            let (min, max, default) = (short(*min), short(*max), short(*default));
+            let _ = write!(text, "; {min} to {max}, default {default}");
+        }
+    }
+    text
+}
+
+/// A number as `-O` takes it, in its largest unit.
+fn short(number: u64) -> String {
+    let units = [("T", 40), ("G", 30), ("M", 20), ("K", 10)];
+    let fits = |shift: u32| number > 0 && number % (1 << shift) == 0;
+    match units.into_iter().find(|(_, shift)| fits(*shift)) {
+        // `-O` knows no T.
+        Some(("T", _)) => format!("{}G", number >> 30),
+        Some((unit, shift)) => format!("{}{unit}", number >> shift),
+        None => number.to_string(),
+    }
+}
+
+/// A limit of rows.
+pub(crate) fn parse_limit(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| "expected how many at most, or 0 for all".into())
+}
+
+/// A revision.
+pub(crate) fn parse_revision(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| "expected a revision, such as 7".into())
+}
+
 /// Where a read looks.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct ReadAt {
     /// Read the store as of `latest`, a revision, or an RFC 3339 time.
-    #[arg(long, value_name = "latest|REV|TIME", default_value = "latest")]
+    #[arg(
+        long,
+        value_name = "latest|REV|TIME",
+        default_value = "latest",
+        allow_negative_numbers = true
+    )]
     pub(crate) at: At,
 }
 
@@ -142,6 +195,25 @@ mod tests {
             let cli = Cli::try_parse_from(line.split(' ')).unwrap();
             assert_eq!(cli.global.output, Format::Ndjson);
             assert_eq!(cli.global.data, Some("d".into()));
+        }
+    }
+
+    #[test]
+    fn the_help_lists_every_engine_option() {
+        let help = engine_options_help();
+        for knob in KNOBS {
+            let line = help.lines().find(|line| line.trim_start().starts_with(knob.name)).unwrap();
+            let Some(range) = knob.range else { continue };
+            // What it says can be given.
+            let (_, numbers) = line.rsplit_once("; ").unwrap();
+            let (range_text, default) = numbers.split_once(", default ").unwrap();
+            let (min, max) = range_text.split_once(" to ").unwrap();
+            for (text, number) in [(min, range.min), (max, range.max), (default, range.default)] {
+                let mut options = Options::new();
+                options.set(knob.name, text).unwrap();
+                let debug = format!("{options:?}");
+                assert!(debug.contains(&format!("{}: {number},", knob.name)), "{line}");
+            }
         }
     }
 

@@ -139,6 +139,11 @@ pub(crate) fn human(bytes: u64) -> String {
     format!("{value:.digits$} {}", UNITS[unit])
 }
 
+/// What is wrong with a JSON text, in words that are not the parser's own.
+pub(crate) fn json_error(error: &serde_json::Error) -> String {
+    error.to_string().replace("expected ident", "expected null, true or false")
+}
+
 /// A number of things: `1 file`, `2 files`.
 pub(crate) fn count(number: u64, thing: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };

@@ -6,7 +6,7 @@ use annals_format::FileKind;
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::args::Global;
+use crate::args::{Global, parse_revision};
 use crate::exit::{Failure, Outcome};
 use crate::output::Output;
 
@@ -19,7 +19,7 @@ the log alone (after flushed_revision) is in neither list. Reads at REV itself s
 )]
 pub(crate) struct CompactArgs {
     /// The oldest revision that shall stay readable.
-    #[arg(long, value_name = "REV")]
+    #[arg(long, value_name = "REV", value_parser = parse_revision, allow_negative_numbers = true)]
     rev: u64,
     /// Do it, and wait until the space has been given back.
     #[arg(long)]

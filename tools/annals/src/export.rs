@@ -29,7 +29,8 @@ const STATE_KEYS_MAX: usize = 100_000;
 /// Arguments of `export`.
 #[derive(Debug, Args)]
 #[command(after_help = "The lines are what `annals import history` reads; -o has no effect.
-A compacted store begins with its state at the compacted revision. Leases are left out.")]
+A compacted store begins with its state at the compacted revision: what is gone stays gone, and an
+import of it counts revisions and versions anew, from 2 and from 1. Leases are left out.")]
 pub(crate) struct ExportArgs {
     /// Write to this new file, compressed where it is named .zst, rather than to standard output.
     /// Until it is whole it is named FILE.part.

@@ -17,6 +17,7 @@ use crate::bytes::{self, show};
 use crate::exit::{Failure, Outcome};
 use crate::output::Output;
 use crate::reads::kv_json;
+use crate::txn::holds_for;
 
 /// What every command that writes takes.
 #[derive(Debug, Args)]
@@ -41,9 +42,10 @@ pub(crate) struct PutArgs {
     key: OsString,
     /// The value: itself, @FILE for a file's content (@@... for a value that begins with @), or -
     /// for standard input, which is also the default.
+    #[arg(allow_negative_numbers = true)]
     value: Option<OsString>,
     /// Attach the key to a lease: decimal, or hexadecimal with 0x.
-    #[arg(long, value_name = "ID", value_parser = parse_lease, default_value_t = 0, hide_default_value = true)]
+    #[arg(long, value_name = "ID", value_parser = parse_lease, default_value_t = 0, hide_default_value = true, allow_negative_numbers = true)]
     lease: i64,
     /// Write only if the key is so now: mod=7, create=0, version!=3, value=text, lease=0; also < and
     /// >. Can be repeated. Exits 5 when a condition does not hold.
@@ -89,6 +91,9 @@ pub(crate) fn parse_lease(text: &str) -> Result<i64, String> {
 /// `put`: one key.
 pub(crate) fn put(global: &Global, args: &PutArgs, out: &mut Output) -> Outcome {
     let key = bytes::of_arg(&args.key);
+    if key.is_empty() {
+        return Err(annals::Error::from(annals::ErrorKind::EmptyKey).into());
+    }
     let value = read_value(args.value.as_deref())?;
     let conditions = parse_conditions(&key, &args.conditions)?;
     let request = PutRequest {
@@ -98,7 +103,14 @@ pub(crate) fn put(global: &Global, args: &PutArgs, out: &mut Output) -> Outcome 
         prev_kv: args.prev_kv,
         ..PutRequest::default()
     };
-    let store = global.write()?;
+    if !conditions.iter().all(|condition| holds_for(condition, None)) && global.is_absent()? {
+        let (key, data) = (show(&key, 200), global.data()?.display());
+        return Err(Failure::NotFound(format!(
+            "{key}: the condition does not hold: {data}: no store here"
+        )));
+    }
+    // Without a store there is no lease either.
+    let store = if args.lease == 0 { global.write()? } else { global.write_existing()? };
     let response = run(&store, &key, conditions, request.into(), &args.commit)?;
     let mut answer = json!({ "revision": response.revision });
     if let (true, Some(OpResponse::Put(put))) = (args.prev_kv, response.responses.first()) {
@@ -197,37 +209,39 @@ fn parse_conditions(key: &Bytes, conditions: &[OsString]) -> Outcome<Vec<Compare
         .iter()
         .map(|condition| {
             let text = bytes::of_arg(condition);
-            parse_condition(key, &text).ok_or_else(|| {
-                Failure::Usage(format!(
-                    "--if {}: expected mod, create, version, value or lease, then =, !=, < or >, then a value",
-                    show(&text, 200)
-                ))
-            })
+            parse_condition(key, &text)
+                .map_err(|why| Failure::Usage(format!("--if {}: {why}", show(&text, 200))))
         })
         .collect()
 }
 
 /// `mod=7` and the like.
-fn parse_condition(key: &Bytes, text: &[u8]) -> Option<Compare> {
-    let at = text.iter().position(|byte| matches!(byte, b'=' | b'!' | b'<' | b'>'))?;
-    let (name, rest) = text.split_at(at);
+fn parse_condition(key: &Bytes, text: &[u8]) -> Result<Compare, String> {
+    let form = || {
+        "expected mod, create, version, value or lease, then =, !=, < or >, then a value".to_owned()
+    };
+    let at = text.iter().position(|byte| matches!(byte, b'=' | b'!' | b'<' | b'>'));
+    let (name, rest) = text.split_at(at.ok_or_else(form)?);
     let (result, value) = match rest {
         [b'!', b'=', value @ ..] => (CompareResult::NotEqual, value),
         [b'=', value @ ..] => (CompareResult::Equal, value),
         [b'<', value @ ..] => (CompareResult::Less, value),
         [b'>', value @ ..] => (CompareResult::Greater, value),
-        _ => return None,
+        _ => return Err(form()),
     };
-    let number = || std::str::from_utf8(value).ok()?.parse().ok();
+    let number = || {
+        let parsed = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
+        parsed.ok_or_else(|| format!("{:?} is no number from 0 on", show(value, 80)))
+    };
     let target = match name {
         b"mod" => CompareTarget::ModRevision(number()?),
         b"create" => CompareTarget::CreateRevision(number()?),
         b"version" => CompareTarget::Version(number()?),
         b"value" => CompareTarget::Value(Bytes::copy_from_slice(value)),
-        b"lease" => CompareTarget::Lease(parse_lease(std::str::from_utf8(value).ok()?).ok()?),
-        _ => return None,
+        b"lease" => CompareTarget::Lease(parse_lease(&String::from_utf8_lossy(value))?),
+        _ => return Err(form()),
     };
-    Some(Compare { key: key.clone(), range_end: Bytes::new(), result, target })
+    Ok(Compare { key: key.clone(), range_end: Bytes::new(), result, target })
 }
 
 #[cfg(test)]
@@ -239,7 +253,8 @@ mod tests {
     fn conditions() {
         let key = Bytes::from_static(b"k");
         let parse = |text: &str| {
-            parse_condition(&key, text.as_bytes()).map(|compare| (compare.result, compare.target))
+            let parsed = parse_condition(&key, text.as_bytes()).ok();
+            parsed.map(|compare| (compare.result, compare.target))
         };
         assert_eq!(parse("mod=7"), Some((Equal, CompareTarget::ModRevision(7))));
         assert_eq!(parse("create!=0"), Some((NotEqual, CompareTarget::CreateRevision(0))));
@@ -249,6 +264,10 @@ mod tests {
         for text in ["", "mod", "mod=", "mod=x", "mod!7", "size=1", "mod=-1"] {
             assert_eq!(parse(text), None, "{text}");
         }
+        let why = |text: &str| parse_condition(&key, text.as_bytes()).unwrap_err();
+        assert_eq!(why("mod=x"), "\"x\" is no number from 0 on");
+        assert!(why("lease=x").contains("a lease id"));
+        assert!(why("size=1").contains("expected mod, create"));
     }
 
     #[test]

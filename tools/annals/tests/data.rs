@@ -60,7 +60,18 @@ fn exit_codes() {
     let without =
         std::process::Command::new(env!("CARGO_BIN_EXE_annals")).args(["get", "k"]).output();
     assert_eq!(without.unwrap().status.code(), Some(2));
+    let not_a_directory = std::process::Command::new(env!("CARGO_BIN_EXE_annals"))
+        .args(["-C", "/dev/null", "put", "k", "v"])
+        .output()
+        .unwrap();
+    assert_eq!(not_a_directory.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&not_a_directory.stderr).into_owned();
+    assert!(said.contains("/dev/null: not a directory"), "{said}");
     let help = tool.ok(&["--help"]);
+    assert!(
+        help.contains("wal_bytes                   size a WAL file grows to; 64K to 4G"),
+        "{help}"
+    );
     for code in ["3  a file of the store is damaged", "7  refused without --confirm"] {
         assert!(help.contains(code), "{help}");
     }
@@ -161,8 +172,16 @@ fn ranges() {
 fn transactions() {
     let tool = Tool::new();
     let text = b"create(\"k\") = \"0\"\n\nput k v1\nput l 'v 2'\n\nget k\n";
-    assert_eq!(tool.run_with(&["txn"], text).code(0).stdout(), "SUCCESS\nOK\nOK\n");
-    assert_eq!(tool.run_with(&["txn", "-"], text).code(0).stdout(), "FAILURE\nk\nv1\n");
+    assert_eq!(tool.run_with(&["txn"], text).code(0).stdout(), "SUCCESS\nOK\nOK\nrevision  2\n");
+    assert_eq!(
+        tool.run_with(&["txn", "-"], text).code(0).stdout(),
+        "FAILURE\nk\nv1\nrevision  2\n"
+    );
+    assert_eq!(tool.run_with(&["txn", "-o", "raw"], text).code(0).stdout(), "FAILURE\nk\nv1\n");
+    for nothing in ["", "\n \n"] {
+        tool.run_with(&["txn"], nothing.as_bytes()).code(2).silent().says("is empty");
+    }
+    tool.run_with(&["txn"], b"{\"success\":\nnope}").code(2).says("null, true or false at line 2");
     tool.run_with(&["txn", "--fail-on-else"], text).code(5);
     let dry = tool.run_with(&["txn", "--dry-run", "-o", "json"], text).code(0).stdout();
     let dry: serde_json::Value = serde_json::from_str(&dry).unwrap();
@@ -211,8 +230,55 @@ fn differences() {
     assert_eq!(tool.ok(&["diff", "3", "--prefix", "b", "-o", "raw"]), "~ b\n");
     assert_eq!(tool.lines(&["diff", "4", "4"]), Vec::<serde_json::Value>::new());
     assert_eq!(tool.lines(&["diff", "1", "6", "--limit", "1"]).len(), 1);
-    tool.run(&["diff", "4", "3"]).code(2);
+    tool.run(&["diff", "4", "3"]).code(2).says("revision 4 is after revision 3");
     tool.run(&["diff", "4", "9"]).code(6);
+}
+
+#[test]
+fn what_puts_nothing_makes_no_store() {
+    let tool = Tool::new();
+    tool.run(&["del", "k"]).code(1).says("no store");
+    tool.run(&["del", "k", "--if", "mod=1"]).code(1).says("no store");
+    tool.run(&["put", "k", "v", "--if", "mod=7"]).code(5).silent().says("does not hold");
+    tool.run(&["put", "k", "v", "--lease", "7"]).code(1).says("no store");
+    tool.run(&["put", "", "v"]).code(2);
+    for txn in [
+        "mod(\"k\") = \"7\"\n\nput k v\n\nget k\n",
+        "\ndel k\n",
+        "{\"success\":[{\"txn\":{\"failure\":[{\"put\":{\"key\":\"k\"}}]}}]}",
+    ] {
+        tool.run_with(&["txn"], txn.as_bytes()).code(1).says("no store");
+    }
+    let file = tool.file("h.jsonl", "neither JSON\n");
+    tool.run(&["import", "history", &file])
+        .code(1)
+        .says("line 1: malformed: expected a JSON object");
+    let file = tool.file("h.jsonl", "{\"time\":1,\"puts\":nothing}\n");
+    tool.run(&["import", "history", &file]).code(1).says("line 1: malformed: expected null, true");
+    assert!(!tool.store().exists());
+    // What puts something does.
+    let put = "create(\"k\") = \"0\"\n\nput k v\n";
+    tool.run_with(&["txn"], put.as_bytes()).code(0);
+    let other = Tool::new();
+    other.ok(&["put", "k", "v", "--if", "create=0", "--if", "lease=0"]);
+}
+
+#[test]
+fn negative_numbers_are_values() {
+    let tool = Tool::new();
+    tool.ok(&["put", "temperature", "-5"]);
+    assert_eq!(tool.ok(&["get", "temperature", "-o", "raw"]), "-5");
+    for (line, why) in [
+        (&["range", "--limit", "-1"][..], "expected how many"),
+        (&["history", "temperature", "--limit", "-1"], "expected how many"),
+        (&["range", "--min-mod-revision", "-1"], "expected a revision"),
+        (&["compact", "--rev", "-1"], "expected a revision"),
+        (&["get", "temperature", "--at", "-1"], "expected latest, a revision or a time"),
+        (&["put", "temperature", "0", "--if", "mod=x"], "\"x\" is no number"),
+    ] {
+        let done = tool.run(line).code(2).silent().says(why);
+        assert!(!done.stderr().contains("tip:"), "{}", done.stderr());
+    }
 }
 
 #[test]

@@ -59,6 +59,22 @@ fn every_file_can_be_inspected_and_dumped() {
     let short =
         names.iter().find(|name| name.contains(".head")).unwrap().split_once('/').unwrap().1;
     assert_eq!(tool.json(&["inspect", short])["kind"], "head");
+    let long = names.iter().find(|name| name.contains(".head")).unwrap();
+    let absolute = tool.store().join(long);
+    let relative = format!("./{long}");
+    for path in [
+        absolute.to_str().unwrap(),
+        &relative,
+        &tool.store().join(".").join(long).display().to_string(),
+    ] {
+        assert_eq!(tool.json(&["inspect", path])["kind"], "head", "{path}");
+    }
+    tool.run(&["inspect", tool.path("h.jsonl").to_str().unwrap()]).code(5);
+    // From the directory the store is in, as a shell completes it.
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_annals"));
+    let path = format!("store/{long}");
+    let command = command.current_dir(tool.path("")).args(["-C", "./store", "inspect", &path]);
+    assert!(command.output().unwrap().status.success());
     tool.run(&["inspect", "seg/99999999.head"]).code(5);
     assert!(!tool.ok(&["dump", "--manifest"]).is_empty());
     assert!(!tool.lines(&["dump", "--keys", "--values"]).is_empty());

@@ -9,7 +9,7 @@ mod manifest;
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 
 use annals::inspect::StoreFiles;
 use annals::{Error, Result as EngineResult};
@@ -32,12 +32,31 @@ pub(crate) fn open(global: &Global) -> Outcome<StoreFiles> {
 /// alone.
 fn find(files: &StoreFiles, data: &Path, named: &OsStr) -> Outcome<FileName> {
     let named = Path::new(named);
-    let inside = named.strip_prefix(data).unwrap_or(named);
+    let inside = within(data, named);
     let inside = inside.to_string_lossy();
     let found = files.names().find(|name| name.to_string() == inside || name.base() == inside);
     found.ok_or_else(|| {
         Failure::NotFound(format!("{}: the store has no such file", named.display()))
     })
+}
+
+/// A path below the store's directory, however it was written.
+fn within(data: &Path, named: &Path) -> PathBuf {
+    let real = |path: &Path| path.canonicalize();
+    // A file that is missing has no real path: then the words have to do.
+    let words = |path: &Path| std::path::absolute(path);
+    for (data, named) in
+        [(real(data), real(named)), (words(data), words(named))].into_iter().filter_map(both)
+    {
+        if let Ok(inside) = named.strip_prefix(&data) {
+            return inside.to_path_buf();
+        }
+    }
+    named.components().filter(|part| *part != Component::CurDir).collect()
+}
+
+fn both<T, E>((one, two): (Result<T, E>, Result<T, E>)) -> Option<(T, T)> {
+    Some((one.ok()?, two.ok()?))
 }
 
 /// The WAL files that are there, and those that should be.

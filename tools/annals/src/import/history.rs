@@ -38,11 +38,13 @@ const WINDOW_LOG_MAX: u32 = 27;
 /// `import history`: a file of records.
 pub(super) fn import(global: &Global, args: &HistoryArgs, out: &mut Output) -> Outcome {
     let mut lines = Lines::open(&args.file)?;
+    // What is no history makes no store.
+    let mut first = if global.is_absent()? { lines.next_record()? } else { None };
     let store = super::open(global)?;
-    let found = go_on(&store, &mut lines, &args.file)?;
+    let found = if first.is_some() { None } else { go_on(&store, &mut lines, &args.file)? };
     let complete = found.is_some() && lines.is_at_end()?;
     let already = resume::agree(&store, found.as_ref(), complete, args.append.append, out)?;
-    if already == 0 && lines.number > 0 {
+    if already == 0 && lines.number > 0 && first.is_none() {
         lines = Lines::open_again(&args.file)?;
     }
     let read = Arc::clone(&lines.read);
@@ -52,7 +54,11 @@ pub(super) fn import(global: &Global, args: &HistoryArgs, out: &mut Output) -> O
     };
     let sized = lines.file_bytes.is_some();
     let position = |number| if sized { read.load(Ordering::Relaxed) } else { number };
-    let done = super::run(&store, || lines.next_record(), &mut progress, position);
+    let next = || match first.take() {
+        Some(record) => Ok(Some(record)),
+        None => lines.next_record(),
+    };
+    let done = super::run(&store, next, &mut progress, position);
     progress.finish();
     // What was imported before a refusal is kept, and the store closed in order.
     let summary = done.as_ref().map(|summary| summary.json(&store, already)).ok();

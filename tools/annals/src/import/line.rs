@@ -49,6 +49,11 @@ impl Line {
         if text.starts_with(b"\xef\xbb\xbf") {
             return Err("malformed: it begins with a byte order mark".into());
         }
+        let first = text.iter().find(|byte| !byte.is_ascii_whitespace());
+        if first.is_some_and(|byte| *byte != b'{') {
+            let found = crate::bytes::show(text, 40);
+            return Err(format!("malformed: expected a JSON object, {{...}}, found {found}"));
+        }
         // Text takes no more than its JSON spelling does, nor do bytes as base64.
         let mut bytes = Vec::with_capacity(text.len());
         let mut deserializer = serde_json::Deserializer::from_slice(text);
@@ -271,7 +276,7 @@ impl<'de> Visitor<'de> for KeysSeed<'_> {
 
 /// serde's message with the column alone: "line 1" would be taken for the line of the file.
 fn describe(error: &serde_json::Error) -> String {
-    let text = error.to_string();
+    let text = crate::bytes::json_error(error);
     match text.rsplit_once(" at line ") {
         Some((message, _)) => format!("malformed: {message} at column {}", error.column()),
         None => format!("malformed: {text}"),
@@ -359,7 +364,9 @@ mod tests {
         for (text, why) in [
             ("", "EOF"),
             ("{", "EOF"),
-            ("[]", "malformed"),
+            ("[]", "malformed: expected a JSON object, {...}, found []"),
+            ("not JSON", "found not JSON"),
+            (r#"{"time":nothing}"#, "expected null, true or false at column"),
             (r#"{"puts":{"a":"1"}}"#, "missing field `time`"),
             (r#"{"time":"x","puts":{"a":"1"}}"#, "unix seconds"),
             (r#"{"time":1e300,"puts":{"a":"1"}}"#, "out of range"),

@@ -66,7 +66,8 @@ pub(crate) enum ImportCommand {
   {\"commit\": \"id\", \"time\": 1700000000, \"puts\": {\"KEY\": \"VALUE\"}, \"deletes\": [\"KEY\"]}
 Values (and deleted keys) that are not UTF-8 are {\"b64\": \"...\"}. Times are unix seconds and kept,
 but time does not go back: one that is earlier than that of the line before becomes that one.
-Record n of a fresh store becomes revision n + 1. A malformed line, or one without effect, is
+Record n becomes revision n + 1 of a fresh store, so what was exported from a compacted one has other
+revisions and versions there than before. A malformed line, or one without effect, is
 refused with its number; the lines before it are kept. An import that was interrupted goes on
 where it stopped when it is started again; where others have written since, --append agrees to that.")]
 pub(crate) struct HistoryArgs {

@@ -10,10 +10,10 @@ use serde::ser::{SerializeMap as _, Serializer};
 use serde_json::json;
 
 use super::rows::KvRow;
-use crate::args::Global;
+use crate::args::{Global, parse_limit};
 use crate::at::At;
 use crate::bytes::{self, Spelled, show};
-use crate::exit::Outcome;
+use crate::exit::{Failure, Outcome};
 use crate::output::{Output, Row};
 
 /// Arguments of `diff`.
@@ -28,7 +28,7 @@ pub(crate) struct DiffArgs {
     #[arg(long, value_name = "PREFIX", default_value = "")]
     prefix: OsString,
     /// At most this many; 0 for all.
-    #[arg(long, default_value_t = 0, value_name = "N")]
+    #[arg(long, default_value_t = 0, value_name = "N", value_parser = parse_limit, allow_negative_numbers = true)]
     limit: u64,
     /// Write the values of both sides, too (not in a table).
     #[arg(long)]
@@ -101,6 +101,11 @@ pub(crate) fn diff(global: &Global, args: &DiffArgs, out: &mut Output) -> Outcom
     let store = global.read()?;
     let from = args.from.revision(&store)?;
     let to = args.to.revision(&store)?;
+    if from > to {
+        return Err(Failure::Usage(format!(
+            "revision {from} is after revision {to}: give the earlier one first"
+        )));
+    }
     let range = KeyRange::prefix(bytes::of_arg(&args.prefix));
     let mut rows = out.rows("diff");
     let limit = if args.limit == 0 { u64::MAX } else { args.limit };

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
 use serde_json::{Value, json};
 
-use crate::args::{Global, ReadAt};
+use crate::args::{Global, ReadAt, parse_limit};
 use crate::at;
 use crate::bytes::{self, Given, Spelled, show};
 use crate::exit::{Failure, Outcome};
@@ -22,7 +22,7 @@ pub(crate) struct HistoryArgs {
     /// The key.
     key: OsString,
     /// At most this many versions; 0 for all.
-    #[arg(long, default_value_t = 0, value_name = "N")]
+    #[arg(long, default_value_t = 0, value_name = "N", value_parser = parse_limit, allow_negative_numbers = true)]
     limit: u64,
     /// Leave the values out.
     #[arg(long)]

@@ -12,7 +12,7 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 
 use super::rows::KvRow;
-use crate::args::{Global, ReadAt};
+use crate::args::{Global, ReadAt, parse_limit, parse_revision};
 use crate::bytes;
 use crate::exit::Outcome;
 use crate::output::{Output, Rows};
@@ -48,7 +48,7 @@ pub(crate) struct RangeArgs {
     #[arg(long, requires = "from", conflicts_with = "to")]
     from_key: bool,
     /// At most this many; 0 for all.
-    #[arg(long, default_value_t = 0, value_name = "N")]
+    #[arg(long, default_value_t = 0, value_name = "N", value_parser = parse_limit, allow_negative_numbers = true)]
     limit: u64,
     /// The last first.
     #[arg(long)]
@@ -63,16 +63,16 @@ pub(crate) struct RangeArgs {
     #[arg(long, value_enum, default_value_t)]
     sort: Sort,
     /// Only keys last changed at this revision or later.
-    #[arg(long, value_name = "REV", default_value_t = 0)]
+    #[arg(long, value_name = "REV", default_value_t = 0, value_parser = parse_revision, allow_negative_numbers = true)]
     min_mod_revision: u64,
     /// Only keys last changed at this revision or earlier.
-    #[arg(long, value_name = "REV", default_value_t = u64::MAX, hide_default_value = true)]
+    #[arg(long, value_name = "REV", default_value_t = u64::MAX, hide_default_value = true, value_parser = parse_revision, allow_negative_numbers = true)]
     max_mod_revision: u64,
     /// Only keys created at this revision or later.
-    #[arg(long, value_name = "REV", default_value_t = 0)]
+    #[arg(long, value_name = "REV", default_value_t = 0, value_parser = parse_revision, allow_negative_numbers = true)]
     min_create_revision: u64,
     /// Only keys created at this revision or earlier.
-    #[arg(long, value_name = "REV", default_value_t = u64::MAX, hide_default_value = true)]
+    #[arg(long, value_name = "REV", default_value_t = u64::MAX, hide_default_value = true, value_parser = parse_revision, allow_negative_numbers = true)]
     max_create_revision: u64,
     #[command(flatten)]
     at: ReadAt,

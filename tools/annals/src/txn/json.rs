@@ -129,7 +129,7 @@ enum SortForm {
 /// # Errors
 /// What is wrong with it, in words.
 pub(super) fn parse(text: &[u8]) -> Result<TxnRequest, String> {
-    let form: TxnForm = serde_json::from_slice(text).map_err(|e| e.to_string())?;
+    let form: TxnForm = serde_json::from_slice(text).map_err(|e| crate::bytes::json_error(&e))?;
     Ok(form.into_request())
 }
 

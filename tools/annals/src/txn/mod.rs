@@ -8,8 +8,8 @@ use std::io::Read as _;
 use std::path::PathBuf;
 
 use annals::{
-    Compare, CompareResult, CompareTarget, KeyRange, KeyValue, OpResponse, TxnRequest, TxnResponse,
-    View,
+    Compare, CompareResult, CompareTarget, KeyRange, KeyValue, Op, OpResponse, TxnRequest,
+    TxnResponse, View,
 };
 use clap::Args;
 use serde_json::json;
@@ -49,12 +49,17 @@ pub(crate) fn txn(global: &Global, args: &TxnArgs, out: &mut Output) -> Outcome 
     let succeeded = if args.dry_run {
         dry_run(global, &request, out)?
     } else {
-        let store = global.write()?;
+        let store =
+            if makes_store(&request) { global.write()? } else { global.write_existing()? };
         let response = store.transact_with(request, args.commit.options())?;
         store.close()?;
         match out.format() {
             Format::Json | Format::Ndjson => out.object(&json::response(&response))?,
-            Format::Table | Format::Raw => plain(&response, 0, out)?,
+            Format::Table => {
+                plain(&response, 0, out)?;
+                out.object(&json!({ "revision": response.revision }))?;
+            }
+            Format::Raw => plain(&response, 0, out)?,
         }
         response.succeeded
     };
@@ -62,6 +67,17 @@ pub(crate) fn txn(global: &Global, args: &TxnArgs, out: &mut Output) -> Outcome 
         return Err(Failure::NotFound("a comparison does not hold".into()));
     }
     Ok(())
+}
+
+/// Would it put something into an empty store? Only then may it make one.
+fn makes_store(request: &TxnRequest) -> bool {
+    let holds = request.compare.iter().all(|compare| holds_for(compare, None));
+    let branch = if holds { &request.success } else { &request.failure };
+    branch.iter().any(|op| match op {
+        Op::Put(put) => put.lease == 0 && !put.ignore_value && !put.ignore_lease,
+        Op::Txn(nested) => makes_store(nested),
+        _ => false,
+    })
 }
 
 fn read(args: &TxnArgs) -> Outcome<TxnRequest> {
@@ -79,7 +95,9 @@ fn read(args: &TxnArgs) -> Outcome<TxnRequest> {
         }
     };
     let first = text.iter().find(|byte| !byte.is_ascii_whitespace());
-    let parsed = if first == Some(&b'{') {
+    let parsed = if first.is_none() {
+        Err("the transaction is empty".to_owned())
+    } else if first == Some(&b'{') {
         json::parse(&text)
     } else {
         match std::str::from_utf8(&text) {
@@ -164,7 +182,7 @@ fn holds(view: &View, compare: &Compare) -> Outcome<bool> {
     Ok(any || holds_for(compare, None))
 }
 
-fn holds_for(compare: &Compare, kv: Option<&KeyValue>) -> bool {
+pub(crate) fn holds_for(compare: &Compare, kv: Option<&KeyValue>) -> bool {
     let number = |of: fn(&KeyValue) -> u64| kv.map_or(0, of);
     let order = match &compare.target {
         CompareTarget::Version(version) => number(|kv| kv.version).cmp(version),

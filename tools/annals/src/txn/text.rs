@@ -47,7 +47,12 @@ pub(super) fn parse(text: &str) -> Result<TxnRequest, String> {
 
 /// `target("key") op "value"`.
 fn parse_compare(line: &str) -> Result<Compare, String> {
-    let malformed = || format!("malformed comparison: {line}");
+    let malformed = || {
+        let shown = crate::bytes::show(line.as_bytes(), 80);
+        format!(
+            "{shown}: expected a comparison such as mod(\"key\") = \"7\", or JSON, which begins with {{"
+        )
+    };
     let (target, rest) = line.split_once('(').ok_or_else(malformed)?;
     let (key, rest) = quoted(rest.trim_start()).ok_or_else(malformed)?;
     let rest = rest.trim_start().strip_prefix(')').ok_or_else(malformed)?.trim_start();
