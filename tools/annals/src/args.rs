@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use annals::{Options, Store};
+use annals::inspect::StoreFiles;
+use annals::{ErrorKind, Options, Store};
 use clap::{Args, Parser, Subcommand};
 
 use crate::at::At;
@@ -25,7 +26,7 @@ pub(crate) struct Cli {
 }
 
 /// What every command takes.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct Global {
     /// The directory of the store.
     #[arg(short = 'C', long = "data", value_name = "DIR", global = true)]
@@ -64,6 +65,15 @@ impl Global {
     /// Opens a store that is there for reading and writing.
     pub(crate) fn write_existing(&self) -> Outcome<Store> {
         Ok(Store::open_with(self.data()?, &self.engine_options()?.create(false))?)
+    }
+
+    /// Is there no store?
+    pub(crate) fn is_absent(&self) -> Outcome<bool> {
+        match StoreFiles::open(self.data()?, &self.engine_options()?) {
+            Ok(_) => Ok(false),
+            Err(error) if matches!(error.kind(), ErrorKind::NoStore { .. }) => Ok(true),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Opens the store for reading and writing; makes it if there is none.

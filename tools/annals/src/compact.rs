@@ -1,20 +1,21 @@
 //! `compact`: first the plan, then, with `--confirm`, the deed.
 
+use annals::View;
 use annals::inspect::StoreFiles;
 use annals_format::FileKind;
 use clap::Args;
 use serde_json::{Value, json};
 
 use crate::args::Global;
-use crate::exit::{Failure, Outcome, say};
+use crate::exit::{Failure, Outcome};
 use crate::output::Output;
 
 /// Arguments of `compact`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Without --confirm the plan is printed and the command exits 7: the revisions that
-can no longer be read, the files that go at once, and those of which a part goes. Reads at REV
-itself stay possible."
+can no longer be read, the files that go at once, and those of which a part goes. What is still in
+the log alone (after flushed_revision) is in neither list. Reads at REV itself stay possible."
 )]
 pub(crate) struct CompactArgs {
     /// The oldest revision that shall stay readable.
@@ -27,44 +28,52 @@ pub(crate) struct CompactArgs {
 
 /// `compact`: forget what only reads below a revision can see.
 pub(crate) fn compact(global: &Global, args: &CompactArgs, out: &mut Output) -> Outcome {
+    let store = global.read()?;
+    let (revision, compacted) = (store.revision(), store.compacted_revision());
+    // Says so where the revision is not there, or no longer.
+    let view = store.at(args.rev)?;
+    if args.rev == compacted {
+        let bytes = bytes(&crate::files::open(global)?);
+        out.note(format_args!("already compacted to {compacted}; nothing to do"))?;
+        return out.object(&done(compacted, revision, bytes, bytes));
+    }
     if !args.confirm {
-        let plan = plan(global, args.rev)?;
+        let plan = plan(global, &view, revision, compacted)?;
         out.object(&plan)?;
         out.flush()?;
-        say("nothing was changed; --confirm does it");
+        out.note("nothing was changed; --confirm does it")?;
         return Err(Failure::Unconfirmed);
     }
+    drop(view);
+    drop(store);
     let before = bytes(&crate::files::open(global)?);
     // No worker: the space is given back by this thread, so that it is known when it is done.
-    let options = global.engine_options()?.background(false);
+    let options = global.engine_options()?.create(false).background(false);
     let store = options.open(global.data()?)?;
-    let done = store.compact(args.rev).and_then(|commit| {
+    let compacted = store.compact(args.rev).and_then(|commit| {
         store.reorganise()?;
         Ok(commit)
     });
     let revision = store.revision();
     let closed = store.close();
-    done?;
+    compacted?;
     closed?;
     let after = bytes(&crate::files::open(global)?);
-    out.object(&json!({
-        "compacted": args.rev,
+    out.object(&done(args.rev, revision, before, after))
+}
+
+fn done(compacted: u64, revision: u64, before: u64, after: u64) -> Value {
+    json!({
+        "compacted": compacted,
         "revision": revision,
         "bytes_before": before,
         "bytes_after": after,
-    }))
+    })
 }
 
 /// What would go.
-fn plan(global: &Global, rev: u64) -> Outcome<Value> {
-    let store = global.read()?;
-    // Says so where the revision is not there, or no longer.
-    let view = store.at(rev)?;
-    let compacted = store.compacted_revision();
-    if rev <= compacted {
-        let kind = annals::ErrorKind::Compacted { requested: rev, compacted };
-        return Err(annals::Error::from(kind).into());
-    }
+fn plan(global: &Global, view: &View, revision: u64, compacted: u64) -> Outcome<Value> {
+    let rev = view.revision();
     let files = crate::files::open(global)?;
     let (mut gone, mut partly) = (Vec::new(), Vec::new());
     for meta in &files.manifest().files {
@@ -89,9 +98,10 @@ fn plan(global: &Global, rev: u64) -> Outcome<Value> {
     let sum = |rows: &[Value]| rows.iter().filter_map(|row| row["bytes"].as_u64()).sum::<u64>();
     Ok(json!({
         "compact_to": rev,
-        "revision": store.revision(),
-        "compacted_now": compacted,
+        "revision": revision,
+        "compacted_revision": compacted,
         "revisions": rev - compacted.max(1),
+        "flushed_revision": files.manifest().flushed_revision,
         "keys_at_revision": view.count(..)?,
         "bytes_now": bytes(&files),
         "bytes_of_whole_files": sum(&gone),

@@ -4,6 +4,7 @@
 //! row (tables: one batch of rows, since a table is as wide as its widest cell). Single objects are
 //! built as a JSON value and shown by one rule in every format.
 
+use std::fmt;
 use std::io::{self, BufWriter, StdoutLock, Write};
 
 use clap::ValueEnum;
@@ -11,7 +12,7 @@ use comfy_table::{ContentArrangement, Table, presets};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::exit::Outcome;
+use crate::exit::{Outcome, say};
 
 /// How data is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -30,6 +31,9 @@ pub(crate) enum Format {
 /// Rows of a table before the widths are worked out anew and the head is repeated.
 const TABLE_BATCH: usize = 1000;
 
+/// Rows left out that are counted: a limit is there to save the work.
+const LEFT_OUT_MAX: usize = 1000;
+
 /// One element of a list.
 pub(crate) trait Row: Serialize {
     /// The columns of the table.
@@ -46,18 +50,34 @@ pub(crate) trait Row: Serialize {
 #[derive(Debug)]
 pub(crate) struct Output {
     format: Format,
+    notes_inline: bool,
     out: BufWriter<StdoutLock<'static>>,
 }
 
 impl Output {
     /// Standard output, in the format asked for.
     pub(crate) fn new(format: Format) -> Self {
-        Self { format, out: BufWriter::with_capacity(1 << 16, io::stdout().lock()) }
+        let notes_inline = false;
+        Self { format, notes_inline, out: BufWriter::with_capacity(1 << 16, io::stdout().lock()) }
     }
 
     /// The format asked for.
     pub(crate) fn format(&self) -> Format {
         self.format
+    }
+
+    /// From now on notes stand among the data: for a transcript.
+    pub(crate) fn inline_notes(&mut self) {
+        self.notes_inline = true;
+    }
+
+    /// Says something beside the data: on standard error, unless this is a transcript.
+    pub(crate) fn note(&mut self, text: impl fmt::Display) -> Outcome {
+        if self.notes_inline {
+            return Ok(writeln!(self.out, "annals: {text}")?);
+        }
+        say(text);
+        Ok(())
     }
 
     /// Bytes as they are, whatever the format.
@@ -89,7 +109,7 @@ impl Output {
 
     /// Begins a list. In JSON it becomes the member `name` of an object.
     pub(crate) fn rows(&mut self, name: &'static str) -> Rows<'_> {
-        Rows { output: self, name, count: 0, columns: &[], batch: Vec::new() }
+        Rows { output: self, name, count: 0, columns: &[], batch: Vec::new(), left_out: 0 }
     }
 
     /// Writes out what is buffered. Every command that ends well ends with it.
@@ -107,9 +127,18 @@ pub(crate) struct Rows<'a> {
     count: u64,
     columns: &'static [&'static str],
     batch: Vec<Vec<String>>,
+    left_out: usize,
 }
 
 impl Rows<'_> {
+    /// Says in a table how many rows a limit has left out. Nothing else says it: whoever reads JSON
+    /// asked for the limit and counts what comes.
+    pub(crate) fn cut<T>(&mut self, left_out: impl Iterator<Item = T>) {
+        if matches!(self.output.format, Format::Table) {
+            self.left_out = left_out.take(LEFT_OUT_MAX + 1).count();
+        }
+    }
+
     /// Adds a row; all rows of a list are of one kind.
     pub(crate) fn push<R: Row>(&mut self, row: &R) -> Outcome {
         let out = &mut self.output.out;
@@ -143,7 +172,18 @@ impl Rows<'_> {
     /// Ends the list; `tail` are further members of the JSON document.
     pub(crate) fn finish(mut self, tail: &[(&str, Value)]) -> Outcome<u64> {
         match self.output.format {
-            Format::Table if !self.batch.is_empty() => self.table()?,
+            Format::Table => {
+                if !self.batch.is_empty() {
+                    self.table()?;
+                }
+                match self.left_out {
+                    0 => {}
+                    1..=LEFT_OUT_MAX => {
+                        writeln!(self.output.out, "... {} more", self.left_out)?;
+                    }
+                    _ => writeln!(self.output.out, "... more than {LEFT_OUT_MAX} more")?,
+                }
+            }
             Format::Json => {
                 let out = &mut self.output.out;
                 if self.count == 0 {

@@ -14,10 +14,24 @@ use crate::output::Output;
 
 /// Arguments of `stats`.
 #[derive(Debug, Args)]
-pub(crate) struct StatsArgs {}
+#[command(after_help = "flushed_revision: the newest revision that is in files other than the log.
+incarnation: how often the store was opened, counting only opens that followed no clean close.
+pinned: reads that hold on to a revision, this one included. generations: tables in memory.
+l0, head, history, events: files of flushed, newest and superseded versions, and of what changed;
+value_bytes before compression. wal_files, wal_bytes: the log as it was made; on_disk has its length.
+cache_bytes: decoded blocks in memory. What counts work, from batches to background_bytes, counts it
+since this command opened the store.")]
+pub(crate) struct StatsArgs {
+    /// Only revisions, keys and files.
+    #[arg(long)]
+    short: bool,
+}
+
+/// What `--short` keeps, beside the files.
+const SHORT: [&str; 4] = ["keys", "time", "revision", "compacted_revision"];
 
 /// `stats`: what `Store::stats` says, by the same names, and what lies on disk.
-pub(crate) fn stats(global: &Global, _args: &StatsArgs, out: &mut Output) -> Outcome {
+pub(crate) fn stats(global: &Global, args: &StatsArgs, out: &mut Output) -> Outcome {
     let store = global.read()?;
     let view = store.latest()?;
     let newest = store.log(view.revision()..=view.revision()).next();
@@ -40,6 +54,9 @@ pub(crate) fn stats(global: &Global, _args: &StatsArgs, out: &mut Output) -> Out
     object.insert("flushed_revision".into(), json!(manifest.flushed_revision));
     object.insert("closed".into(), json!(manifest.closed));
     object.extend(figures(&store.stats()));
+    if args.short {
+        object.retain(|name, _| SHORT.contains(&name.as_str()));
+    }
     let bytes: u64 = kinds.values().map(|(_, bytes)| bytes).sum();
     object.insert("disk_bytes".into(), json!(bytes));
     let on_disk = kinds.iter().map(

@@ -11,10 +11,10 @@ use annals::Store;
 use clap::{Args, Parser as _};
 
 use crate::args::{Cli, Global};
-use crate::bytes::human;
+use crate::bytes::{count, human};
 use crate::exit::{Failure, Outcome};
 use crate::import::find_repository;
-use crate::output::Output;
+use crate::output::{Format, Output};
 
 /// Arguments of `tour`.
 #[derive(Debug, Args)]
@@ -37,8 +37,37 @@ struct Chosen {
     newest: u64,
 }
 
+/// What a moment's files take, and what is in them.
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    versions: u64,
+    raw_bytes: u64,
+    disk_bytes: u64,
+}
+
+/// Below this, what every store has weighs more than what is in it.
+const PERCENT_FROM: u64 = 128 << 10;
+
+impl Sizes {
+    /// Bytes on disk, with how much of the values that is.
+    fn disk(&self) -> String {
+        let disk = human(self.disk_bytes);
+        if self.raw_bytes < PERCENT_FROM {
+            return disk;
+        }
+        #[expect(clippy::cast_precision_loss, reason = "a percentage for people")]
+        let percent = self.disk_bytes as f64 * 100.0 / self.raw_bytes as f64;
+        format!("{disk}, {percent:.0} % of that")
+    }
+}
+
 /// `tour`: from an empty directory to a compacted, verified store.
 pub(crate) fn tour(global: &Global, args: &TourArgs, out: &mut Output) -> Outcome {
+    if out.format() != Format::Table {
+        return Err(Failure::Usage("tour writes a transcript for people: leave -o out".into()));
+    }
+    let name = || args.path.display().to_string();
+    std::fs::metadata(&args.path).map_err(|e| Failure::io(name(), e))?;
     let temporary = match &global.data {
         Some(_) => None,
         None => Some(tempfile::tempdir().map_err(|e| Failure::io("a temporary directory", e))?),
@@ -48,14 +77,24 @@ pub(crate) fn tour(global: &Global, args: &TourArgs, out: &mut Output) -> Outcom
         (None, Some(temporary)) => temporary.path().join("store"),
         (None, None) => return Ok(()),
     };
+    let global = Global { data: Some(data.clone()), ..global.clone() };
+    if !global.is_absent()? {
+        return Err(Failure::Other(format!(
+            "{}: there is a store already, and the tour begins with an empty one: give another \
+             directory, or leave -C out",
+            data.display()
+        )));
+    }
     let generated = tempfile::tempdir().map_err(|e| Failure::io("a temporary directory", e))?;
-    let mut guide = Guide { data, options: global.options.clone(), out };
-    let raw_bytes = guide.import(&args.path, generated.path())?;
+    out.inline_notes();
+    let mut guide = Guide { data, global, out };
+    guide.import(&args.path, generated.path())?;
     let chosen = guide.choose()?;
     guide.look(&chosen)?;
     guide.change(&chosen)?;
+    let all = guide.pack()?;
     guide.clean_up(&chosen)?;
-    guide.sizes(raw_bytes)?;
+    guide.compare(&chosen, &all)?;
     if temporary.is_some() {
         guide.say("The store was temporary and is gone now. Give -C DIR to keep one.")?;
     }
@@ -64,7 +103,7 @@ pub(crate) fn tour(global: &Global, args: &TourArgs, out: &mut Output) -> Outcom
 
 struct Guide<'a> {
     data: PathBuf,
-    options: Vec<String>,
+    global: Global,
     out: &'a mut Output,
 }
 
@@ -75,22 +114,22 @@ impl Guide<'_> {
 
     /// Prints a command line and runs it; a failure is an answer, too.
     fn run(&mut self, arguments: &[&str], expected: u8) -> Outcome {
-        let mut line = format!("$ annals -C {}", self.data.display());
-        for argument in arguments {
+        let mut words: Vec<OsString> = vec!["annals".into(), "-C".into(), self.data.clone().into()];
+        for option in &self.global.options {
+            words.extend(["-O".into(), option.into()]);
+        }
+        words.extend(arguments.iter().map(OsString::from));
+        let mut line = "$".to_owned();
+        for word in words.iter().map(|word| word.to_string_lossy()) {
             let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@+".contains(c);
-            if !argument.is_empty() && argument.chars().all(plain) {
-                let _ = write!(line, " {argument}");
+            if !word.is_empty() && word.chars().all(plain) {
+                let _ = write!(line, " {word}");
             } else {
-                let _ = write!(line, " '{}'", argument.replace('\'', "'\\''"));
+                let _ = write!(line, " '{}'", word.replace('\'', "'\\''"));
             }
         }
         line.push('\n');
         self.out.bytes(line.as_bytes())?;
-        let mut words: Vec<OsString> = vec!["annals".into(), "-C".into(), self.data.clone().into()];
-        for option in &self.options {
-            words.extend(["-O".into(), option.into()]);
-        }
-        words.extend(arguments.iter().map(OsString::from));
         let cli = Cli::try_parse_from(words).map_err(|e| Failure::Other(e.to_string()))?;
         match crate::dispatch(&cli, self.out) {
             Ok(()) => Ok(()),
@@ -105,35 +144,40 @@ impl Guide<'_> {
         }
     }
 
-    fn import(&mut self, path: &Path, generated: &Path) -> Outcome<u64> {
+    fn import(&mut self, path: &Path, generated: &Path) -> Outcome {
         match find_repository(path, "HEAD") {
             Ok(_) => {
                 self.say("Import a git repository: every file a key, every commit a revision.")?;
                 let path = path.to_string_lossy().into_owned();
-                self.run(&["import", "git", &path], 0)?;
+                self.run(&["import", "git", &path], 0)
             }
             Err(why) => {
                 self.say(&format!("No git history here ({why}): a small generated one instead."))?;
                 let file = generated.join("history.jsonl");
                 std::fs::write(&file, generate()).map_err(|e| Failure::io("the history", e))?;
                 let file = file.to_string_lossy().into_owned();
-                self.run(&["import", "history", &file], 0)?;
+                self.run(&["import", "history", &file], 0)
             }
         }
-        self.raw_bytes()
     }
 
-    /// The bytes of all versions' values.
-    fn raw_bytes(&self) -> Outcome<u64> {
-        let store = Store::open_read_only(&self.data)?;
-        let mut bytes = 0;
-        let latest = store.revision();
-        for transaction in store.log(2..=latest).with_values() {
-            let changes = transaction?.changes;
-            bytes +=
-                changes.iter().flat_map(|c| &c.value).map(|value| value.len() as u64).sum::<u64>();
+    /// What is in the store, and what that takes.
+    fn sizes(&self) -> Outcome<Sizes> {
+        let store = self.global.read()?;
+        let (mut versions, mut raw_bytes) = (0, 0);
+        for transaction in store.log(2..).with_values() {
+            for value in transaction?.changes.iter().filter_map(|change| change.value.as_ref()) {
+                versions += 1;
+                raw_bytes += value.len() as u64;
+            }
         }
-        Ok(bytes)
+        let disk_bytes = self.disk_bytes()?;
+        Ok(Sizes { versions, raw_bytes, disk_bytes })
+    }
+
+    fn disk_bytes(&self) -> Outcome<u64> {
+        let files = crate::files::open(&self.global)?;
+        Ok(crate::files::in_force(&files).map(|(_, bytes)| bytes).sum())
     }
 
     /// The key with the most versions, as long as it is a text one can look at.
@@ -158,7 +202,8 @@ impl Guide<'_> {
                 revisions.push(version.mod_revision);
             }
         }
-        let newest = revisions.first().copied().unwrap_or(view.revision());
+        // A key that is alive has a version, and no version is of revision 1 or before.
+        let newest = revisions.first().copied().unwrap_or(view.revision()).max(2);
         Ok(Chosen {
             key: String::from_utf8_lossy(&key).into_owned(),
             halfway: revisions.get(revisions.len() / 2).copied().unwrap_or(newest),
@@ -177,7 +222,7 @@ impl Guide<'_> {
         self.run(&["get", key, "--at", &halfway], 0)?;
         self.say("How many keys there were then.")?;
         self.run(&["range", "--prefix", "", "--count-only", "--at", &halfway], 0)?;
-        self.say("What the two newest versions of it have between them, in the whole store.")?;
+        self.say("All that changed in the store between the two newest versions of that key.")?;
         self.run(&["diff", &before, &newest, "--limit", "12"], 0)
     }
 
@@ -195,43 +240,65 @@ impl Guide<'_> {
         self.run(&["history", key, "--limit", "2"], 0)
     }
 
+    /// Moves everything from the log into files, so that compaction is seen to give back what was
+    /// compacted, and not what compression saves.
+    fn pack(&mut self) -> Outcome<Sizes> {
+        let options = self.global.engine_options()?.create(false).background(false);
+        let store = Store::open_with(&self.data, &options)?;
+        let done = store.reorganise();
+        let closed = store.close();
+        done?;
+        closed?;
+        let all = self.sizes()?;
+        let Sizes { versions, raw_bytes, .. } = all;
+        self.say(&format!(
+            "A store writes to its log first; as it grows it moves that into compressed files by \
+             itself.\n# That has been done now: {} with {} of values take {}.",
+            count(versions, "version"),
+            human(raw_bytes),
+            all.disk()
+        ))?;
+        Ok(all)
+    }
+
     fn clean_up(&mut self, chosen: &Chosen) -> Outcome {
-        let halfway = chosen.halfway.to_string();
-        let early = chosen.halfway.saturating_sub(1).max(1).to_string();
-        self.say("What compacting would take away: first the plan,")?;
-        self.run(&["compact", "--rev", &halfway], 7)?;
+        let oldest = chosen.newest.to_string();
+        self.say(
+            "What it would take away to forget all before that key's newest import: the plan,",
+        )?;
+        self.run(&["compact", "--rev", &oldest], 7)?;
         self.say("then the deed.")?;
-        self.run(&["compact", "--rev", &halfway, "--confirm"], 0)?;
+        self.run(&["compact", "--rev", &oldest, "--confirm"], 0)?;
+        let early = (chosen.newest - 1).to_string();
         self.say("Older revisions now say so.")?;
         self.run(&["get", &chosen.key, "--at", &early], 6)?;
         self.say("Check every byte of every file.")?;
         self.run(&["verify"], 0)?;
-        self.say("What the store is made of.")?;
-        self.run(&["stats"], 0)
+        self.say("How far the store is, and its files.")?;
+        self.run(&["stats", "--short"], 0)
     }
 
-    fn sizes(&mut self, raw_bytes: u64) -> Outcome {
-        let on_disk = directory_bytes(&self.data).map_err(|e| Failure::io("the store", e))?;
-        #[expect(clippy::cast_precision_loss, reason = "a percentage for people")]
-        let percent = on_disk as f64 * 100.0 / raw_bytes.max(1) as f64;
-        let text = format!(
-            "All versions that were imported: {}. The store on disk now: {} ({percent:.1} %).",
-            human(raw_bytes),
-            human(on_disk)
+    fn compare(&mut self, chosen: &Chosen, all: &Sizes) -> Outcome {
+        let left = self.disk_bytes()?;
+        let given_back = match all.disk_bytes.checked_sub(left) {
+            Some(bytes @ 1..) => format!("{} given back", human(bytes)),
+            _ => "too little to give any back".to_owned(),
+        };
+        let mut text = format!(
+            "Before compacting every revision could be read, and the files took {}. Now it is \
+             those from\n# revision {} on, and the files take {}: {given_back}.",
+            human(all.disk_bytes),
+            chosen.newest,
+            human(left),
         );
+        if all.raw_bytes < PERCENT_FROM {
+            text.push_str(
+                "\n# With so little in it, a store is mostly what every store has: a log, and a \
+                 list of files.",
+            );
+        }
         self.say(&text)
     }
-}
-
-/// The bytes of all files below a directory.
-fn directory_bytes(path: &Path) -> std::io::Result<u64> {
-    let mut bytes = 0;
-    for entry in std::fs::read_dir(path)? {
-        let entry = entry?;
-        let metadata = entry.metadata()?;
-        bytes += if metadata.is_dir() { directory_bytes(&entry.path())? } else { metadata.len() };
-    }
-    Ok(bytes)
 }
 
 /// 400 changes of 24 small configuration files, the same every time.

@@ -3,15 +3,15 @@
 use std::borrow::Cow;
 use std::io::{self, Write};
 
-use annals::Corruption;
+use annals::{CheckReport, Corruption};
 use clap::Args;
 use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
 use serde_json::json;
 
 use crate::args::Global;
-use crate::bytes::human;
-use crate::exit::{Failure, Outcome, say};
+use crate::bytes::count;
+use crate::exit::{Failure, Outcome};
 use crate::output::{Output, Row};
 use crate::progress::Progress;
 
@@ -69,42 +69,54 @@ pub(crate) fn verify(global: &Global, _args: &VerifyArgs, out: &mut Output) -> O
         bar.set(done, || Cow::Borrowed("checked"));
     })?;
     drop(progress);
+    let (files, bytes) = extent(global, &report);
     let mut rows = out.rows("damage");
     for damage in &report.damage {
         rows.push(&DamageRow(damage))?;
     }
     rows.finish(&[
         ("unchecked", report.unchecked.iter().map(ToString::to_string).collect()),
-        ("files", json!(report.files)),
-        ("bytes", json!(report.bytes)),
+        ("files", json!(files)),
+        ("bytes", json!(bytes)),
         ("revision", json!(report.revision)),
         ("compacted", json!(report.compacted)),
     ])?;
     out.flush()?;
     if let Some(torn) = &report.torn {
-        say(format_args!(
+        out.note(format_args!(
             "{}: ends at offset {} with a batch that was being written when the machine \
              stopped; it was never acknowledged, and the next open for writing drops it",
             torn.file.display(),
             torn.offset
-        ));
+        ))?;
     }
     for error in &report.unchecked {
-        say(format_args!("not checked: {error}"));
+        out.note(format_args!("not checked: {error}"))?;
     }
-    let (files, bytes) = (report.files, human(report.bytes));
-    match (report.damage.len(), report.unchecked.len()) {
+    let extent = format!("{}, {}", count(files, "file"), count(bytes, "byte"));
+    match (report.damage.len() as u64, report.unchecked.len()) {
         (0, 0) => {
-            let (revision, compacted) = (report.revision, report.compacted);
-            say(format_args!(
-                "no damage in {files} files, {bytes}; revision {revision}, compacted {compacted}"
-            ));
-            Ok(())
+            let revision = report.revision;
+            let readable = match report.compacted {
+                0 => format!("every revision up to {revision} is readable"),
+                compacted => format!("revisions {compacted} to {revision} are readable"),
+            };
+            out.note(format_args!("no damage in {extent}; {readable}"))
         }
         (0, _) => Err(Failure::Other("something could not be checked".into())),
-        (count, _) => {
-            say(format_args!("{count} damaged places in {files} files, {bytes}"));
+        (places, _) => {
+            out.note(format_args!("{} in {extent}", count(places, "damaged place")))?;
             Err(Failure::Damaged)
         }
+    }
+}
+
+/// The files that were checked and their bytes as they lie on disk: what `stats` counts, too.
+fn extent(global: &Global, report: &CheckReport) -> (u64, u64) {
+    match crate::files::open(global) {
+        Ok(files) => crate::files::in_force(&files)
+            .fold((0, 0), |(count, bytes), (_, length)| (count + 1, bytes + length)),
+        // The damage is in what says which files there are: then only what was read counts.
+        Err(_) => (report.files.max(1), report.bytes),
     }
 }

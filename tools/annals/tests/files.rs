@@ -187,7 +187,13 @@ fn compaction_is_planned_then_done() {
     assert!(bytes() < before, "{before} bytes became {}", bytes());
     tool.run(&["get", "/k/001", "--at", "4999"]).code(6).says("compacted");
     assert_eq!(tool.ok(&["range", "--prefix", "", "--at", "5000", "-o", "ndjson"]), state);
-    tool.run(&["compact", "--rev", "5000", "--confirm"]).code(6);
+    for line in [&["compact", "--rev", "5000"][..], &["compact", "--rev", "5000", "--confirm"]] {
+        tool.run(line).code(0).says("already compacted to 5000; nothing to do");
+        let below: Vec<&str> = line.iter().map(|w| if *w == "5000" { "4999" } else { w }).collect();
+        tool.run(&below).code(6).silent().says("revision 4999 has been compacted");
+        let zero: Vec<&str> = line.iter().map(|w| if *w == "5000" { "0" } else { w }).collect();
+        tool.run(&zero).code(2).silent().says("there is no revision 0");
+    }
     tool.run(&["compact", "--rev", "9999", "--confirm"]).code(6);
     tool.run(&["verify"]).code(0);
 }
@@ -203,6 +209,17 @@ fn stats_know_the_store() {
         tool.snapshot().iter().map(|(_, c)| c.len() as u64).sum::<u64>()
     );
     assert!(stats["history"]["entries"].as_u64().unwrap() > 0);
+    // verify counts what stats counts.
+    let count: u64 = stats["on_disk"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|kind| kind["files"].as_u64().unwrap())
+        .sum();
+    let bytes = stats["disk_bytes"].as_u64().unwrap();
+    let verified = tool.json(&["verify"]);
+    assert_eq!((&verified["files"], &verified["bytes"]), (&json!(count), &json!(bytes)));
+    tool.run(&["verify"]).says(&format!("no damage in {count} files, {bytes} bytes"));
     let alive = tool.json(&["range", "--count-only"])["count"].clone();
     assert_eq!(stats["keys"], alive);
     assert!(tool.ok(&["stats"]).contains("revision"));

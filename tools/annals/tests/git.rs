@@ -143,10 +143,32 @@ fn the_tour_of_a_repository() {
         "verify",
         "stats",
         "exit code 7",
+        // A note of a command that would be on standard error.
+        "annals: no damage in ",
+        "Before compacting every revision could be read",
+        // 12 versions, of which 8 were asked for.
+        "\n... 4 more\n",
     ] {
         assert!(said.contains(part), "{part}: {said}");
     }
+    // Everything is in files before compaction is planned.
+    assert!(!said.contains("files_that_go           []\nfiles_in_part           []"), "{said}");
+    // A percentage of next to nothing says nothing.
+    assert!(!said.contains(" % of that") && !said.contains("incarnation"), "{said}");
     tool.run(&["verify"]).code(0);
+    // Once more, there is a store.
+    tool.run(&["tour", path.to_str().unwrap()]).code(1).silent().says("there is a store already");
+}
+
+#[test]
+fn a_tour_that_cannot_begin() {
+    let tool = Tool::new();
+    let nowhere = tool.path("nowhere");
+    tool.run(&["tour", nowhere.to_str().unwrap()]).code(1).silent().says("nowhere: No such file");
+    for format in ["json", "ndjson", "raw"] {
+        tool.run(&["tour", "-o", format]).code(2).silent().says("leave -o out");
+    }
+    assert!(!tool.store().exists());
 }
 
 #[test]
@@ -157,5 +179,7 @@ fn the_tour_without_git() {
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(said.contains("a small generated one"), "{said}");
-    assert!(said.contains("import history"), "{said}");
+    for part in ["import history", " % of that", " given back."] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
 }

@@ -48,6 +48,19 @@ fn logs(files: &StoreFiles) -> Vec<FileName> {
     names.into_iter().collect()
 }
 
+/// The files the store is made of, with their lengths: those that its manifest lists, and what leads
+/// to it. Anything else in the directories is left over and never read.
+pub(crate) fn in_force(files: &StoreFiles) -> impl Iterator<Item = (FileName, u64)> {
+    let manifest = files.manifest();
+    let listed = |name: &FileName| match name.kind {
+        FileKind::Current => true,
+        FileKind::Manifest => name.number == manifest.number,
+        FileKind::Wal => manifest.wal.iter().any(|file| file.number == name.number),
+        kind => manifest.files.iter().any(|file| file.kind == kind && file.number == name.number),
+    };
+    files.names().filter(listed).map(|name| (name, files.file_bytes(name).unwrap_or(0)))
+}
+
 /// What the manifest says of a segment file.
 fn meta(files: &StoreFiles, name: FileName) -> Outcome<&FileMeta> {
     let listed = files.manifest().files.iter();

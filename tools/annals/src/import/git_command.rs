@@ -21,7 +21,7 @@ pub(super) fn import(global: &Global, args: &GitArgs, out: &mut Output) -> Outco
     let found = last_commit(&store, &repository, &head)?;
     let after = found.as_ref().and_then(|found| found.marker.source.strip_prefix("git:"));
     let complete = after == Some(head.as_str());
-    let already = resume::agree(&store, found.as_ref(), complete, args.append.append)?;
+    let already = resume::agree(&store, found.as_ref(), complete, args.append.append, out)?;
     let records = repository.records(&head, after, already + 1);
     let records: Mutex<Records> = Mutex::new(records.map_err(Failure::Other)?);
     let mut progress = Progress::new(Some(total), "commits");

@@ -41,7 +41,7 @@ pub(super) fn import(global: &Global, args: &HistoryArgs, out: &mut Output) -> O
     let store = super::open(global)?;
     let found = go_on(&store, &mut lines, &args.file)?;
     let complete = found.is_some() && lines.is_at_end()?;
-    let already = resume::agree(&store, found.as_ref(), complete, args.append.append)?;
+    let already = resume::agree(&store, found.as_ref(), complete, args.append.append, out)?;
     if already == 0 && lines.number > 0 {
         lines = Lines::open_again(&args.file)?;
     }

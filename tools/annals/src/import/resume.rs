@@ -9,7 +9,9 @@ use std::borrow::Cow;
 use annals::Store;
 
 use super::marker::{Marker, Metadata};
-use crate::exit::{Failure, Outcome, say};
+use crate::bytes::count;
+use crate::exit::{Failure, Outcome};
+use crate::output::Output;
 use crate::progress::Progress;
 
 /// Revisions that are read at a time: the log is read forwards, and searched backwards.
@@ -63,6 +65,7 @@ pub(super) fn agree(
     found: Option<&Found>,
     complete: bool,
     append: bool,
+    out: &mut Output,
 ) -> Outcome<u64> {
     let newest = store.revision();
     let Some(Found { revision, marker }) = found else {
@@ -77,14 +80,14 @@ pub(super) fn agree(
     let record = marker.record;
     let others = newest - revision;
     if others > 0 && !complete && !append {
-        let (revisions, them) =
-            if others == 1 { ("revision", "it") } else { ("revisions", "them") };
+        let them = if others == 1 { "it" } else { "them" };
+        let others = count(others, "revision");
         return Err(Failure::Other(format!(
             "the store holds this up to record {record} (revision {revision}), and {others} \
-             {revisions} of something else since: --append goes on after record {record}, behind \
+             of something else since: --append goes on after record {record}, behind \
              {them}"
         )));
     }
-    say(format_args!("going on after record {record}"));
+    out.note(format_args!("going on after record {record}"))?;
     Ok(record)
 }

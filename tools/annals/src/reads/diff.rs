@@ -105,10 +105,12 @@ pub(crate) fn diff(global: &Global, args: &DiffArgs, out: &mut Output) -> Outcom
     let mut rows = out.rows("diff");
     let limit = if args.limit == 0 { u64::MAX } else { args.limit };
     let mut count = 0;
-    for diff in store.diff(from, to, range)? {
+    let mut differences = store.diff(from, to, range)?;
+    while let Some(diff) = differences.next() {
         rows.push(&DiffRow { diff: diff?, values: args.values })?;
         count += 1;
         if count == limit {
+            rows.cut(differences);
             break;
         }
     }

@@ -143,12 +143,14 @@ pub(crate) fn history(global: &Global, args: &HistoryArgs, out: &mut Output) -> 
     let limit = if args.limit == 0 { u64::MAX } else { args.limit };
     let mut rows = out.rows("versions");
     let mut count = 0;
-    for version in view.history(&key).with_origin() {
+    let mut versions = view.history(&key).with_origin();
+    while let Some(version) = versions.next() {
         let version = version?;
         let with_value = !args.keys_only;
         rows.push(&VersionRow { version: &version, with_value })?;
         count += 1;
         if count == limit {
+            rows.cut(versions);
             break;
         }
     }

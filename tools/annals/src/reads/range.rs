@@ -15,7 +15,7 @@ use super::rows::KvRow;
 use crate::args::{Global, ReadAt};
 use crate::bytes;
 use crate::exit::Outcome;
-use crate::output::Output;
+use crate::output::{Output, Rows};
 
 /// What to sort by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -103,6 +103,10 @@ impl RangeArgs {
             && (self.min_create_revision..=self.max_create_revision).contains(&kv.create_revision)
     }
 
+    fn row<'a>(&self, kv: &'a KeyValue) -> KvRow<'a> {
+        KvRow { kv, with_value: !self.keys_only }
+    }
+
     fn limit(&self) -> u64 {
         if self.limit == 0 { u64::MAX } else { self.limit }
     }
@@ -126,21 +130,15 @@ pub(crate) fn range(global: &Global, args: &RangeArgs, out: &mut Output) -> Outc
     }
     let tail = [("revision", json!(view.revision()))];
     let mut rows = out.rows("kvs");
-    let with_value = !args.keys_only;
-    let mut write = |kv: &KeyValue| rows.push(&KvRow { kv, with_value });
     match args.sort {
-        Sort::Key => in_key_order(&view, args, &mut write)?,
-        _ => in_other_order(&view, args, &mut write)?,
+        Sort::Key => in_key_order(&view, args, &mut rows)?,
+        _ => in_other_order(&view, args, &mut rows)?,
     }
     rows.finish(&tail)?;
     Ok(())
 }
 
-fn in_key_order(
-    view: &View,
-    args: &RangeArgs,
-    write: &mut dyn FnMut(&KeyValue) -> Outcome,
-) -> Outcome {
+fn in_key_order(view: &View, args: &RangeArgs, rows: &mut Rows<'_>) -> Outcome {
     let mut iter = view.range(args.key_range());
     if args.keys_only {
         iter = iter.keys_only();
@@ -149,12 +147,14 @@ fn in_key_order(
         iter = iter.rev();
     }
     let mut left = args.limit();
-    for kv in iter {
+    let passes = |kv: &annals::Result<KeyValue>| kv.as_ref().map_or(true, |kv| args.passes(kv));
+    while let Some(kv) = iter.next() {
         let kv = kv?;
         if args.passes(&kv) {
-            write(&kv)?;
+            rows.push(&args.row(&kv))?;
             left -= 1;
             if left == 0 {
+                rows.cut(iter.filter(passes));
                 break;
             }
         }
@@ -162,11 +162,7 @@ fn in_key_order(
     Ok(())
 }
 
-fn in_other_order(
-    view: &View,
-    args: &RangeArgs,
-    write: &mut dyn FnMut(&KeyValue) -> Outcome,
-) -> Outcome {
+fn in_other_order(view: &View, args: &RangeArgs, rows: &mut Rows<'_>) -> Outcome {
     let by_value = args.sort == Sort::Value;
     let iter = view.range(args.key_range());
     let iter = if by_value { iter } else { iter.keys_only() };
@@ -189,10 +185,11 @@ fn in_other_order(
     let limit = usize::try_from(args.limit()).unwrap_or(usize::MAX);
     for kv in kvs.iter().take(limit) {
         if by_value || args.keys_only {
-            write(kv)?;
+            rows.push(&args.row(kv))?;
         } else if let Some(kv) = view.get(&kv.key)? {
-            write(&kv)?;
+            rows.push(&args.row(&kv))?;
         }
     }
+    rows.cut(kvs.iter().skip(limit));
     Ok(())
 }
