@@ -101,22 +101,21 @@ fn engine_options_help() -> String {
     for Knob { name, what, range, .. } in KNOBS {
         let _ = write!(text, "\n  {name:<26}  {what}");
         if let Some(KnobRange { min, max, default, .. }) = range {
-            let (min, max, default) = (short(*min), short(*max), short(*default));
+            let spell = |n: &u64| if name.contains("bytes") { short(*n) } else { n.to_string() };
+            let (min, max, default) = (spell(min), spell(max), spell(default));
             let _ = write!(text, "; {min} to {max}, default {default}");
         }
     }
     text
 }
 
-/// A number as `-O` takes it, in its largest unit.
-fn short(number: u64) -> String {
-    let units = [("T", 40), ("G", 30), ("M", 20), ("K", 10)];
-    let fits = |shift: u32| number > 0 && number % (1 << shift) == 0;
-    match units.into_iter().find(|(_, shift)| fits(*shift)) {
-        // `-O` knows no T.
-        Some(("T", _)) => format!("{}G", number >> 30),
-        Some((unit, shift)) => format!("{}{unit}", number >> shift),
-        None => number.to_string(),
+/// A number of bytes as `-O` takes it, in the largest unit that holds it whole.
+fn short(bytes: u64) -> String {
+    let units = [("G", 30), ("M", 20), ("K", 10)];
+    let whole = |shift: u32| bytes > 0 && bytes.trailing_zeros() >= shift;
+    match units.into_iter().find(|(_, shift)| whole(*shift)) {
+        Some((unit, shift)) => format!("{}{unit}", bytes >> shift),
+        None => bytes.to_string(),
     }
 }
 
