@@ -29,7 +29,7 @@ pub(crate) enum LeaseCommand {
 #[derive(Debug, Args)]
 pub(crate) struct GrantArgs {
     /// Its time to live in seconds, kept with it for whoever revokes it.
-    #[arg(value_name = "TTL", value_parser = clap::value_parser!(i64).range(1..), allow_negative_numbers = true)]
+    #[arg(value_name = "TTL", value_parser = clap::value_parser!(i64).range(1..=annals::LEASE_TTL_MAX), allow_negative_numbers = true)]
     ttl: i64,
     /// Its id: decimal, or hexadecimal with 0x. Without it the store picks one.
     #[arg(long, value_name = "ID", value_parser = parse_lease, default_value_t = 0, hide_default_value = true, allow_negative_numbers = true)]
