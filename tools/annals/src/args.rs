@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::at::At;
 use crate::exit::{CODES, Failure, Outcome};
 use crate::output::Format;
-use crate::{compact, export, files, import, reads, stats, tour, txn, verify, writes};
+use crate::{compact, export, files, import, leases, reads, stats, tour, txn, verify, writes};
 
 /// Read, write, inspect, verify and import annals stores.
 ///
@@ -159,6 +159,11 @@ pub(crate) enum Command {
     History(reads::HistoryArgs),
     /// Compare the states at two revisions.
     Diff(reads::DiffArgs),
+    /// Show the transactions in order: when, what changed, with which metadata.
+    Log(reads::LogArgs),
+    /// Grant, list and revoke leases.
+    #[command(subcommand)]
+    Lease(leases::LeaseCommand),
     /// Forget what only reads below a revision can see, and give its space back.
     Compact(compact::CompactArgs),
     /// Show revisions, keys, files and bytes.

@@ -103,6 +103,8 @@ fn engine_code(kind: &ErrorKind) -> u8 {
         | ErrorKind::DuplicateKey { .. }
         | ErrorKind::ValueProvided
         | ErrorKind::LeaseProvided
+        | ErrorKind::LeaseTtlTooLarge { .. }
+        | ErrorKind::MetadataTooLong { .. }
         | ErrorKind::InvalidArgument { .. }
         | ErrorKind::InvalidOption { .. } => 2,
         ErrorKind::Corrupt(_) => 3,

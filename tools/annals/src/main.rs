@@ -11,6 +11,7 @@ mod exit;
 mod export;
 mod files;
 mod import;
+mod leases;
 mod output;
 mod progress;
 mod reads;
@@ -53,6 +54,8 @@ fn dispatch(cli: &Cli, out: &mut Output) -> Outcome {
         Command::Txn(args) => txn::txn(global, args, out),
         Command::History(args) => reads::history(global, args, out),
         Command::Diff(args) => reads::diff(global, args, out),
+        Command::Log(args) => reads::log(global, args, out),
+        Command::Lease(command) => leases::lease(global, command, out),
         Command::Compact(args) => compact::compact(global, args, out),
         Command::Stats(args) => stats::stats(global, args, out),
         Command::Inspect(args) => files::inspect(global, args, out),

@@ -44,7 +44,7 @@ pub(crate) struct PutArgs {
     /// for standard input, which is also the default.
     #[arg(allow_negative_numbers = true)]
     value: Option<OsString>,
-    /// Attach the key to a lease: decimal, or hexadecimal with 0x.
+    /// Attach the key to a lease (`lease grant` makes one): decimal, or hexadecimal with 0x.
     #[arg(long, value_name = "ID", value_parser = parse_lease, default_value_t = 0, hide_default_value = true, allow_negative_numbers = true)]
     lease: i64,
     /// Write only if the key is so now: mod=7, create=0, version!=3, value=text, lease=0; also < and

@@ -264,6 +264,62 @@ fn what_puts_nothing_makes_no_store() {
 }
 
 #[test]
+fn leases_hold_keys_until_they_are_revoked() {
+    let tool = Tool::new();
+    tool.run(&["lease", "list"]).code(1).says("no store");
+    tool.run(&["lease", "revoke", "7"]).code(1).says("no store");
+    assert!(!tool.store().exists());
+    let granted = tool.json(&["lease", "grant", "60"]);
+    let id = granted["lease"].to_string();
+    assert_eq!((&granted["ttl"], &granted["revision"]), (&json!(60), &json!(1)));
+    tool.ok(&["put", "session", "me", "--lease", &id]);
+    tool.ok(&["lease", "grant", "1", "--id", "0x10"]);
+    tool.run(&["lease", "grant", "1", "--id", "16"]).code(1).says("exists already");
+    let listed = tool.lines(&["lease", "list"]);
+    let of = |id: &str| {
+        let id = id.parse::<i64>().unwrap();
+        listed.iter().find(|lease| lease["lease"].as_i64() == Some(id)).unwrap()
+    };
+    assert_eq!((&of(&id)["keys"], &of(&id)["ttl"]), (&json!(["session"]), &json!(60)));
+    assert_eq!((&of("16")["keys"], &of("16")["ttl"]), (&json!([]), &json!(1)));
+    assert!(tool.ok(&["lease", "list"]).contains("session"));
+    assert_eq!(tool.json(&["lease", "revoke", &id]), json!({ "revision": 3, "deleted": 1 }));
+    tool.run(&["get", "session"]).code(5);
+    tool.run(&["lease", "revoke", &id]).code(5).says("there is no lease");
+    for ttl in ["-1", "0", "x", "9000000001"] {
+        tool.run(&["lease", "grant", ttl]).code(2).silent();
+    }
+}
+
+#[test]
+fn the_log_has_every_transaction_in_order() {
+    let tool = Tool::new();
+    tool.ok(&["put", "a", "1", "--metadata", "{\"why\":1}"]);
+    tool.run_with(&["txn"], b"\nput b 2\nput c 3\nput d 4\nput e 5\ndel a\n").code(0);
+    tool.ok(&["del", "b"]);
+    let all = tool.lines(&["log", "--values"]);
+    let revisions: Vec<_> = all.iter().map(|row| row["revision"].as_u64().unwrap()).collect();
+    assert_eq!(revisions, [2, 3, 4]);
+    assert_eq!(all[0]["metadata"], "{\"why\":1}");
+    assert_eq!(all[1]["changes"].as_array().unwrap().len(), 5);
+    assert_eq!(all[1]["changes"][1]["value"], "3");
+    assert_eq!(all[2]["changes"], json!([{ "op": "delete", "key": "b" }]));
+    assert_eq!(tool.lines(&["log", "--from", "3", "--limit", "1"])[0]["revision"], 3);
+    let table = tool.ok(&["log", "--limit", "2"]);
+    for part in ["{\"why\":1}", "put b, put c, put d, ... 2 more", "\n... 1 more\n"] {
+        assert!(table.contains(part), "{part}: {table}");
+    }
+    assert_eq!(tool.ok(&["log", "--from", "4", "-o", "raw"]), "4 delete b\n");
+    tool.run(&["log", "--from", "9"]).code(6).says("does not exist yet");
+    tool.ok(&["compact", "--rev", "3", "--confirm"]);
+    tool.run(&["log", "--from", "2"]).code(6).says("compacted");
+    assert_eq!(tool.column("revision", &["log"]), ["3", "4"]);
+    let fresh = Tool::new();
+    fresh.ok(&["lease", "grant", "5"]);
+    assert_eq!(fresh.json(&["log"])["transactions"], json!([]));
+}
+
+#[test]
 fn negative_numbers_are_values() {
     let tool = Tool::new();
     tool.ok(&["put", "temperature", "-5"]);

@@ -41,7 +41,7 @@ pub(crate) fn stored_metadata(metadata: &[u8]) -> Value {
 }
 
 /// Metadata as it was given: what came through an export and an import looks as before.
-fn metadata_json(metadata: &[u8]) -> Value {
+pub(super) fn metadata_json(metadata: &[u8]) -> Value {
     match Metadata::parse(metadata).as_ref().and_then(Metadata::carried) {
         Some(carried) => carried.clone(),
         None => stored_metadata(metadata),
@@ -49,7 +49,7 @@ fn metadata_json(metadata: &[u8]) -> Value {
 }
 
 /// Metadata in a cell: commit and subject where there are such, else what there is.
-fn origin_cell(metadata: &[u8]) -> String {
+pub(super) fn origin_cell(metadata: &[u8]) -> String {
     const WIDTH: usize = 40;
     let Some(ours) = Metadata::parse(metadata) else { return show(metadata, WIDTH) };
     match ours.carried() {

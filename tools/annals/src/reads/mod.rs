@@ -1,7 +1,8 @@
-//! The commands that read keys: get, range, history, diff.
+//! The commands that read keys: get, range, history, diff, log.
 
 mod diff;
 mod history;
+mod log;
 mod range;
 mod rows;
 
@@ -17,6 +18,7 @@ use crate::output::{Format, Output};
 
 pub(crate) use diff::{DiffArgs, diff};
 pub(crate) use history::{HistoryArgs, history, stored_metadata};
+pub(crate) use log::{LogArgs, log};
 pub(crate) use range::{RangeArgs, range};
 pub(crate) use rows::kv_json;
 
