@@ -210,7 +210,7 @@ pub enum ErrorKind {
     /// answers nothing that depends on what was not durable by then. This call changed nothing.
     Poisoned {
         /// The first failure.
-        cause: Arc<str>,
+        cause: Arc<Error>,
     },
     /// The commit was ordered, but the write or sync that should have made it durable failed: it
     /// may or may not be there when the store is reopened.
@@ -218,7 +218,7 @@ pub enum ErrorKind {
         /// The revision the commit had been given.
         revision: u64,
         /// The failure.
-        cause: Arc<str>,
+        cause: Arc<Error>,
     },
 }
 
@@ -329,6 +329,9 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match &*self.0 {
             ErrorKind::Io { source, .. } => Some(&**source),
+            ErrorKind::Poisoned { cause } | ErrorKind::OutcomeUnknown { cause, .. } => {
+                Some(&**cause)
+            }
             _ => None,
         }
     }
@@ -512,7 +515,10 @@ mod tests {
 
     #[test]
     fn only_an_unknown_outcome_has_an_unknown_effect() {
-        let unknown = Error::from(ErrorKind::OutcomeUnknown { revision: 7, cause: "EIO".into() });
+        let unknown = Error::from(ErrorKind::OutcomeUnknown {
+            revision: 7,
+            cause: Arc::new(Error::invalid("EIO")),
+        });
         assert_eq!(unknown.effect(), Effect::Unknown);
         assert_eq!(Error::from(ErrorKind::Closed).effect(), Effect::None);
     }

@@ -135,16 +135,15 @@ impl Chain {
     }
 
     /// The failure that ended this store's writing, if there was one.
-    pub(crate) fn poison(&self) -> Option<Arc<str>> {
+    pub(crate) fn poison(&self) -> Option<Arc<Error>> {
         self.group.poison()
     }
 
     pub(super) fn check_poison(&self) -> Result<(), Error> {
-        if !self.group.is_poisoned() {
-            return Ok(());
+        match self.poison() {
+            None => Ok(()),
+            Some(cause) => Err(ErrorKind::Poisoned { cause }.into()),
         }
-        let cause = self.poison().unwrap_or_default();
-        Err(ErrorKind::Poisoned { cause }.into())
     }
 
     pub(super) fn applied_node<'g>(&self, _guard: &'g Guard) -> &'g Node {

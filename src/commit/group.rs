@@ -43,7 +43,7 @@ pub(super) struct Group {
     /// Who waits and is not in `Leader::kept`.
     pub(super) waiters: Stack,
     /// The first failure, a leaked box; null while all is well. Set by the holder of the role.
-    poison: AtomicPtr<Arc<str>>,
+    poison: AtomicPtr<Arc<Error>>,
     /// The highest watermark of a durable compaction; 0 = never compacted.
     compacted: AtomicU64,
     /// Belongs to the holder of the role.
@@ -109,7 +109,7 @@ impl Group {
         !self.poison.load(Ordering::Acquire).is_null()
     }
 
-    pub(super) fn poison(&self) -> Option<Arc<str>> {
+    pub(super) fn poison(&self) -> Option<Arc<Error>> {
         // SAFETY: null, or a box that lives as long as the group.
         unsafe { self.poison.load(Ordering::Acquire).as_ref() }.cloned()
     }
@@ -145,8 +145,7 @@ impl Group {
 
     /// Ends this store's writing. Called by the holder of the role.
     pub(super) fn set_poison(&self, error: &Error) {
-        let cause: Box<Arc<str>> = Box::new(error.to_string().into());
-        let cause = Box::into_raw(cause);
+        let cause = Box::into_raw(Box::new(Arc::new(error.clone())));
         let before = self.poison.swap(cause, Ordering::AcqRel);
         debug_assert!(before.is_null(), "nothing is written after a failure");
     }

@@ -51,7 +51,7 @@ pub(super) struct Core {
     /// Set by close.
     pub(super) closed: AtomicBool,
     /// Why no more background work is done, and no write accepted: the first failure.
-    pub(super) failed: OnceLock<Arc<str>>,
+    pub(super) failed: OnceLock<Arc<Error>>,
     /// Held while the store is open for writing.
     pub(super) lock: Mutex<Option<LockGuard>>,
     /// What has been done since open.
@@ -139,7 +139,7 @@ impl Core {
     /// Ends writing: background work has failed, so memory could not be given back any more. What
     /// is ordered still becomes durable, and reads go on.
     pub(super) fn fail(&self, error: &Error) {
-        let _ = self.failed.set(error.to_string().into());
+        let _ = self.failed.set(Arc::new(error.clone()));
         self.wake_flushed();
     }
 

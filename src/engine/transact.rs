@@ -238,7 +238,7 @@ impl Core {
     }
 
     /// The failure that poisoned the store, as an error.
-    pub(super) fn poisoned(cause: &Arc<str>) -> Error {
+    pub(super) fn poisoned(cause: &Arc<Error>) -> Error {
         ErrorKind::Poisoned { cause: Arc::clone(cause) }.into()
     }
 }

@@ -43,7 +43,7 @@ pub(crate) struct WalWriter {
     buffer: SectorBuffer,
     last_seq: u64,
     last_revision: u64,
-    broken: Option<Arc<str>>,
+    broken: Option<Arc<Error>>,
 }
 
 /// The file that is being written.
@@ -212,7 +212,7 @@ impl WalWriter {
 
     fn remember(&mut self, outcome: Result<()>) -> Result<()> {
         if let Err(error) = &outcome {
-            self.broken = Some(error.to_string().into());
+            self.broken = Some(Arc::new(error.clone()));
         }
         outcome
     }

@@ -114,6 +114,13 @@ fn engine_code(kind: &ErrorKind) -> u8 {
         | ErrorKind::FutureRevision { .. }
         | ErrorKind::NoRevisionAtTime { .. } => 6,
         ErrorKind::NoSpace { .. } => 8,
+        // What was behind it, where that has a code of its own.
+        ErrorKind::Poisoned { cause } | ErrorKind::OutcomeUnknown { cause, .. } => {
+            match engine_code(cause.kind()) {
+                code @ (3 | 8) => code,
+                _ => 1,
+            }
+        }
         _ => 1,
     }
 }
@@ -174,18 +181,25 @@ fn write_engine(f: &mut fmt::Formatter<'_>, error: &Error) -> fmt::Result {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     #[test]
     fn codes() {
         let engine = |kind: ErrorKind| Failure::from(Error::from(kind));
+        let full = || Error::from(ErrorKind::NoSpace { operation: "write", path: "x".into() });
+        let closed = || Arc::new(Error::from(ErrorKind::Closed));
         for (failure, code) in [
             (engine(ErrorKind::EmptyKey), 2),
             (engine(ErrorKind::Locked { path: "x".into() }), 4),
             (engine(ErrorKind::LeaseNotFound { lease: 1 }), 5),
             (engine(ErrorKind::Compacted { requested: 1, compacted: 2 }), 6),
             (engine(ErrorKind::FutureRevision { requested: 2, current: 1 }), 6),
-            (engine(ErrorKind::NoSpace { operation: "write", path: "x".into() }), 8),
+            (full().into(), 8),
+            (engine(ErrorKind::OutcomeUnknown { revision: 2, cause: Arc::new(full()) }), 8),
+            (engine(ErrorKind::Poisoned { cause: Arc::new(full()) }), 8),
+            (engine(ErrorKind::Poisoned { cause: closed() }), 1),
             (engine(ErrorKind::NoStore { path: "x".into() }), 1),
             (Error::corrupt("f", 1, "block", "a", "b").into(), 3),
             (Failure::about("line 3", ErrorKind::EmptyKey.into()), 1),
