@@ -72,7 +72,8 @@ impl ManifestStore {
     /// writer removes files that it lists no more. Answers how the last attempt went.
     ///
     /// # Errors
-    /// As [`load`](Self::load); [`ErrorKind::NoStore`].
+    /// As [`load`](Self::load); [`ErrorKind::NoStore`]; `InvalidArgument` when the store has changed at
+    /// every attempt.
     pub(crate) fn read_store<T>(
         &self,
         mut read: impl FnMut(&Manifest) -> T,
@@ -86,12 +87,15 @@ impl ManifestStore {
         let mut attempt = 1;
         loop {
             let outcome = read(&manifest);
-            if well(&outcome) || attempt == ATTEMPTS {
+            if well(&outcome) {
                 return Ok(outcome);
             }
             let now = load()?;
             if now.number == manifest.number {
                 return Ok(outcome);
+            }
+            if attempt == ATTEMPTS {
+                return Err(Error::invalid("the store changes faster than it can be read"));
             }
             manifest = now;
             attempt += 1;

@@ -48,12 +48,14 @@ pub enum Durability {
 #[expect(clippy::exhaustive_enums, reason = "there are these two ways and no others")]
 pub enum ReadMode {
     /// Files are mapped into memory and the newest versions are read in place. However many files
-    /// there are, at most 128 of them have a descriptor at a time.
+    /// there are, at most 128 of them have a descriptor at a time (before Linux 5.14: each that is
+    /// mapped).
     #[default]
     Mmap,
     /// Blocks are read with `pread` into the block cache; nothing is mapped. A store opened for
-    /// reading only takes a descriptor for each of its files; another one, 128 at most and one for
-    /// each file that was removed and is still being read.
+    /// reading only takes a descriptor for each of its files; another one, 128 at most, one for each
+    /// file that a fold or merge is just replacing, and one for each file that was removed and is
+    /// still being read.
     Pread,
 }
 

@@ -145,7 +145,7 @@ impl Chain {
             // Only tasks are left, if any: whoever leads next finds them.
             self.group.give_up();
             wake_served(served);
-            if tasks && !self.world.request_sync() {
+            if tasks && !self.world.request_work() {
                 // Nobody else would. If the role is taken, its holder has them now.
                 return self.group.try_take();
             }
@@ -206,6 +206,10 @@ impl Chain {
             }
         }
         self.group.publish(leader, to, frames.compacted, &epoch::pin());
+        if frames.compacted != 0 {
+            // Only now may what it forgets go.
+            self.world.request_work();
+        }
     }
 }
 

@@ -359,6 +359,9 @@ pub(super) fn check_limits(plan: &Plan, size: &FrameSize) -> Result<(), Error> {
     if bytes > limits::VALUE_BYTES_MAX {
         return Err(ErrorKind::ValueTooLong { bytes, max: limits::VALUE_BYTES_MAX }.into());
     }
+    if let Some(write) = plan.writes.iter().find(|write| space::Key::decode(&write.key).is_err()) {
+        return Err(Error::invalid(format!("{:?} is no key of the store", write.key)));
+    }
     let bytes = plan.metadata.len() as u64;
     if bytes > limits::METADATA_BYTES_MAX {
         return Err(ErrorKind::MetadataTooLong { bytes, max: limits::METADATA_BYTES_MAX }.into());

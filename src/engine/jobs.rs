@@ -33,6 +33,9 @@ use super::tables::{FileSet, SealedFile, Tables, Window};
 /// How many times the L0 files that start a fold there may be before flushes wait for it.
 const UNFOLDED_TIMES: usize = 3;
 
+/// How many files are dropped in one unit of work.
+const DROPPED_AT_ONCE: usize = 64;
+
 impl Core {
     /// Does the most urgent piece of background work. Answers whether there was one.
     ///
@@ -131,6 +134,7 @@ impl Core {
         self.store_manifest(&mut state)?;
         self.publish_flush(generation.id(), &files);
         drop(state);
+        Published::<Tables>::tidy();
         self.wake_flushed();
         if let Some(wal) = wal {
             wal.remove(&forgotten)?;
@@ -158,10 +162,13 @@ impl Core {
         };
         let l0 = open_all(&files.l0)?;
         let head = open_all(&files.head)?;
-        let after = files.windows.last().map_or(0, |window| window.upto);
+        let keep = self.keep();
+        // Nothing that died below `keep` gets into the window, so it begins there.
+        let last = files.windows.last().map_or(0, |window| window.upto);
+        let after = last.max(keep.saturating_sub(1));
         let host = Busy { core: self, depth: Depth::Folding };
         // All that is superseded in this fold was so by a revision that is in these files.
-        let work = self.work(&host, self.keep());
+        let work = self.work(&host, keep);
         let replacement = fold(&work, &l0, &head, (after, upto.max(after)))?;
         self.counters.folds.fetch_add(1, Ordering::Relaxed);
         self.replace(replacement)
@@ -172,7 +179,8 @@ impl Core {
         let windows = files.windows.iter().filter(|window| window.upto < keep);
         let events = files.events.iter().filter(|file| file.meta().max_revision < keep);
         let dead = windows.flat_map(|window| &window.files).chain(events);
-        let dead: Vec<Arc<SealedFile>> = dead.cloned().collect();
+        // Not too many at once: each is held open until it has lost its name.
+        let dead: Vec<Arc<SealedFile>> = dead.take(DROPPED_AT_ONCE).cloned().collect();
         if dead.is_empty() {
             return Ok(false);
         }
@@ -204,7 +212,7 @@ impl Core {
         let (Some(first), Some(last)) = (windows.first(), windows.last()) else {
             return Ok(false);
         };
-        let span = (first.after, last.upto);
+        let span = (first.after.max(keep.saturating_sub(1)).min(last.upto), last.upto);
         let segments = windows.iter().map(|window| open_all(&window.files));
         let segments = segments.collect::<Result<Vec<_>>>()?;
         let host = Busy { core: self, depth: Depth::Merging };

@@ -16,7 +16,6 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Weak;
 
 use annals_format::name::{CURRENT, FileName, LOCK, SEGMENT_DIR, WAL_DIR};
 use annals_format::{FileKind, FileMeta, Frame, Manifest, StoreId};
@@ -30,7 +29,7 @@ use crate::reclaim::flush::flush;
 use crate::segment::SegmentContext;
 use crate::sync::plain::{AtomicU64, Condvar, Mutex, OnceLock, lock};
 use crate::sync::{Arc, AtomicBool, Ordering};
-use crate::vfs::{HeldVfs, LockGuard, LockHeld};
+use crate::vfs::{Held, HeldVfs, LockGuard};
 use crate::wal::{self, BatchInfo, Location, Mode, Recovered, WalContext, WalFiles, WalWriter};
 
 use super::core::{Core, SharedLog, State};
@@ -307,9 +306,11 @@ impl Core {
         drop(state);
         let counters = Arc::clone(&self.counters);
         let shared = Arc::clone(&self.shared);
-        let guard = lock(&self.lock).as_ref().map(Arc::downgrade);
+        let Some(held) = lock(&self.lock).as_ref().map(Held::new) else {
+            return Err(ErrorKind::ReadOnly.into());
+        };
         let path = self.path.join(LOCK);
-        self.chain.open_log(Box::new(ChainLog { log, guard, path, counters, shared }));
+        self.chain.open_log(Box::new(ChainLog { log, held, path, counters, shared }));
         Ok(())
     }
 
@@ -416,8 +417,8 @@ fn new_store_id(options: &Options) -> StoreId {
 #[derive(Debug)]
 struct ChainLog {
     log: SharedLog,
-    /// Nothing is written for a store that is not locked any more.
-    guard: Option<Weak<dyn LockHeld>>,
+    /// Nothing is written, and nothing acknowledged, for a store that is not locked any more.
+    held: Held,
     path: PathBuf,
     counters: Arc<Counters>,
     shared: Arc<Shared>,
@@ -429,11 +430,14 @@ impl Log for ChainLog {
         let mut frames = frames.inspect(|frame| bytes += frame.len() as u64);
         match lock(&self.log).as_mut() {
             Some(writer) => {
-                if let Some(guard) = self.guard.as_ref().and_then(Weak::upgrade) {
-                    let held = guard.check();
-                    held.map_err(|error| Error::io("lock", &self.path, error))?;
-                }
+                let check = || {
+                    let held = self.held.check();
+                    held.map_err(|error| Error::io("lock", &self.path, error))
+                };
+                check()?;
                 writer.append(&mut frames, batch)?;
+                // Another writer may have come since, and have read the log without this.
+                check()?;
                 if writer.files().spare_is_wanted() {
                     // The next file is made ahead of need.
                     self.shared.ring();

@@ -20,7 +20,7 @@
 //!    only to the largest number of pins ever held at once.
 
 use crate::sync::plain::OnceLock;
-use crate::sync::{Arc, AtomicBool, AtomicU64, Ordering, fence};
+use crate::sync::{Arc, AtomicU64, Ordering, fence};
 
 use super::shared::Shared;
 
@@ -31,9 +31,9 @@ const CHUNK_SLOTS: usize = 64;
 #[derive(Debug)]
 pub(super) struct Pins {
     first: Chunk,
-    /// Whether a pin kept reclaim from something when it looked last: then whoever unpins wakes the
-    /// worker.
-    holding: AtomicBool,
+    /// The watermark that pins kept reclaim from when it looked last; 0 if they did not. Whoever
+    /// unpins a revision below it wakes the worker.
+    held_up: AtomicU64,
     bell: Option<Arc<Shared>>,
 }
 
@@ -49,14 +49,13 @@ pub(super) struct Pin {
     pins: Arc<Pins>,
     chunk: usize,
     slot: usize,
-    #[cfg(test)]
     revision: u64,
 }
 
 impl Pins {
     /// No pins. The worker behind `bell` learns when one is gone that was in its way.
     pub(super) fn new(bell: Option<Arc<Shared>>) -> Self {
-        Self { first: Chunk::new(), holding: AtomicBool::new(false), bell }
+        Self { first: Chunk::new(), held_up: AtomicU64::new(0), bell }
     }
 
     /// Pins a revision unless `compacted` says, after the pin can be seen, that it is gone: then
@@ -68,13 +67,7 @@ impl Pins {
     ) -> Result<Pin, u64> {
         debug_assert!(revision > 0, "revisions begin with 1");
         let (chunk, slot) = self.take(revision);
-        let pin = Pin {
-            pins: Arc::clone(self),
-            chunk,
-            slot,
-            #[cfg(test)]
-            revision,
-        };
+        let pin = Pin { pins: Arc::clone(self), chunk, slot, revision };
         fence(Ordering::SeqCst);
         let compacted = compacted();
         if compacted > revision { Err(compacted) } else { Ok(pin) }
@@ -84,11 +77,11 @@ impl Pins {
     pub(super) fn keep(&self, compacted: impl FnOnce() -> u64) -> u64 {
         let compacted = compacted();
         // Before looking, so that a pin that goes meanwhile is noticed.
-        self.holding.store(true, Ordering::Relaxed);
+        self.held_up.store(compacted, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         let keep = self.pinned().fold(compacted, u64::min);
         if keep == compacted {
-            self.holding.store(false, Ordering::Relaxed);
+            self.held_up.store(0, Ordering::Relaxed);
         }
         keep
     }
@@ -154,7 +147,7 @@ impl Drop for Pin {
         // Ordered against `keep`: either that sees the slot free, or this sees that it was in the
         // way.
         fence(Ordering::SeqCst);
-        if self.pins.holding.load(Ordering::Relaxed)
+        if self.revision < self.pins.held_up.load(Ordering::Relaxed)
             && let Some(bell) = &self.pins.bell
         {
             bell.ring();

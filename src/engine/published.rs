@@ -55,8 +55,8 @@ impl<T: Send + Sync + 'static> Published<T> {
         }
     }
 
-    /// Destroys replaced values that no guard of any thread can reach any more. Without this they
-    /// would wait until threads have come and gone often enough, with the space of removed files.
+    /// Destroys replaced values, as far as no thread holds a guard just now. Without this they would
+    /// wait until threads have come and gone often enough, with the space of removed files.
     pub(super) fn tidy() {
         // The epoch moves on by one at each, and what is two epochs old goes.
         for _ in 0..4 {

@@ -117,7 +117,7 @@ impl World for Shared {
         }
     }
 
-    fn request_sync(&self) -> bool {
+    fn request_work(&self) -> bool {
         // In this order; see `worker_leaves`.
         self.ring();
         self.has_worker()

@@ -176,7 +176,7 @@ impl Core {
                     let ticket = self.chain.ticket(position);
                     let outcome = Outcome { position, changed, durability, ticket };
                     self.check_kept(&outcome)?;
-                    if plan.buffered || plan.compact.is_some() {
+                    if plan.buffered {
                         self.shared.ring();
                     }
                     return Ok(outcome);

@@ -32,9 +32,9 @@ pub(crate) fn windows_to_merge(bytes: &[u64], limits: &Limits) -> Option<Range<u
     cheapest_run(bytes)
 }
 
-/// A window is written again without its dead versions when they are half of it: so what compaction
-/// leaves behind is at most as much as what is still needed, and every version is written again at
-/// most once on average.
+/// A window is written again without its dead versions when half of its revisions are dead. Where
+/// revisions are about equally large, what compaction leaves behind is then at most as much as what
+/// is still needed, and every version is written again at most once on average.
 pub(crate) const TRIM_USUAL: u64 = 2;
 
 /// The same, when space is wanted back and the writing is not minded.

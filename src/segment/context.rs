@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use annals_format::{DecodeError, FileKind, Place, Problem, StoreId};
+use annals_format::{FileKind, Place, StoreId};
 
 use super::handles::Handles;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::options::{Options, ReadMode};
 use crate::segment::BlockCache;
 use crate::vfs::Vfs;
@@ -61,12 +61,8 @@ impl SegmentContext {
     /// that is gone already is fine.
     pub(crate) fn remove(&self, kind: FileKind, number: u64) -> Result<()> {
         let path = self.path(kind, number);
-        match self.vfs.remove(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(Error::io("remove a segment", &path, error))
-            }
-            _ => Ok(()),
-        }
+        let removed = self.vfs.remove_if_there(&path);
+        removed.map_err(|error| Error::io("remove a segment", &path, error))
     }
 
     /// Makes the names of segment files durable.
@@ -78,18 +74,4 @@ impl SegmentContext {
     pub(super) fn place(&self, kind: FileKind, number: u64) -> Place {
         Place::start_of(self.store, kind, number)
     }
-}
-
-/// The error for bytes of a file that do not decode. `offset` is where the bytes begin in the file.
-pub(super) fn damaged(path: &Path, offset: u64, error: &DecodeError) -> Error {
-    if let Problem::Version { supported, found } = error.problem {
-        return ErrorKind::UnsupportedVersion { file: path.to_path_buf(), found, supported }.into();
-    }
-    Error::corrupt(
-        path,
-        offset.saturating_add(error.offset),
-        format!("{}: {}", error.structure, error.field),
-        error.problem.expected(),
-        error.problem.found(),
-    )
 }

@@ -14,7 +14,6 @@ use bytes::Bytes;
 use super::bits::Bits;
 use super::cache::BlockCache;
 use super::compress::Dictionary;
-use super::context::damaged;
 use super::source::Source;
 use crate::error::{Error, Result};
 use crate::sync::plain::OnceLock;
@@ -49,13 +48,14 @@ impl Opened {
     }
 
     pub(super) fn damaged(&self, offset: u64, error: &DecodeError) -> Error {
-        damaged(self.source.path(), offset, error)
+        Error::undecodable(self.source.path(), offset, error)
     }
 
     /// The error for a body that does not decode. A compressed body has no offsets in the file, so
     /// the block's own offset stands for it.
     pub(super) fn damaged_body(&self, handle: Handle, error: &DecodeError) -> Error {
-        damaged(self.source.path(), handle.offset, &DecodeError { offset: 0, ..error.clone() })
+        let error = DecodeError { offset: 0, ..error.clone() };
+        Error::undecodable(self.source.path(), handle.offset, &error)
     }
 
     pub(super) fn read(&self, offset: u64, bytes: usize) -> Result<Vec<u8>> {

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use super::bits::Bits;
 use super::blocks::Caching;
 use super::cache::BlockCache;
-use super::context::{SegmentContext, damaged};
+use super::context::SegmentContext;
 use super::cursor::Cursor;
 use super::opened::Opened;
 use super::source::Source;
@@ -205,10 +205,10 @@ impl Segment {
         };
         let header = self.read(0, HEADER_BYTES)?;
         let header = Header::decode(&header, &self.place)
-            .map_err(|error| damaged(self.path(), 0, &error))?;
+            .map_err(|error| Error::undecodable(self.path(), 0, &error))?;
         let footer = self.read(footer_offset, FOOTER_BYTES)?;
         let footer = Footer::decode(&footer, &self.place.at(footer_offset))
-            .map_err(|error| damaged(self.path(), footer_offset, &error))?;
+            .map_err(|error| Error::undecodable(self.path(), footer_offset, &error))?;
         self.compare("class", header.class.into(), self.meta.class.into(), 12)?;
         let at = footer_offset;
         self.compare("class", footer.class.into(), self.meta.class.into(), at)?;

@@ -10,24 +10,35 @@ use std::sync::{Arc, Weak};
 
 use super::{Access, DirEntry, File, LockGuard, LockHeld, Vfs};
 
+/// Asks whether a lock still protects its store, without keeping it.
+#[derive(Clone, Debug)]
+pub(crate) struct Held(Weak<dyn LockHeld>);
+
+impl Held {
+    pub(crate) fn new(lock: &LockGuard) -> Self {
+        Self(Arc::downgrade(lock))
+    }
+
+    /// Fails once the lock has been given up, or protects nothing any more.
+    pub(crate) fn check(&self) -> io::Result<()> {
+        match self.0.upgrade() {
+            Some(lock) => lock.check(),
+            None => Err(io::Error::other("the store's lock has been given up")),
+        }
+    }
+}
+
 /// See the module. Once the lock is given up, names change no more.
 #[derive(Debug)]
 pub(crate) struct HeldVfs {
     inner: Arc<dyn Vfs>,
-    lock: Weak<dyn LockHeld>,
+    held: Held,
 }
 
 impl HeldVfs {
     /// The file system, as long as the lock holds.
     pub(crate) fn new(inner: Arc<dyn Vfs>, lock: &LockGuard) -> Self {
-        Self { inner, lock: Arc::downgrade(lock) }
-    }
-
-    fn check(&self) -> io::Result<()> {
-        match self.lock.upgrade() {
-            Some(lock) => lock.check(),
-            None => Err(io::Error::other("the store's lock has been given up")),
-        }
+        Self { inner, held: Held::new(lock) }
     }
 }
 
@@ -37,29 +48,29 @@ impl Vfs for HeldVfs {
     }
 
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
-        self.check()?;
+        self.held.check()?;
         self.inner.create_dir_all(path)
     }
 
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
-        self.check()?;
+        self.held.check()?;
         self.inner.create(path)
     }
 
     fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn File>> {
         if access == Access::Write {
-            self.check()?;
+            self.held.check()?;
         }
         self.inner.open(path, access)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.check()?;
+        self.held.check()?;
         self.inner.rename(from, to)
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
-        self.check()?;
+        self.held.check()?;
         self.inner.remove(path)
     }
 

@@ -200,7 +200,8 @@ impl Mapping {
     }
 }
 
-/// Whether the system can populate pages, which it either can for all files or for none.
+/// Whether the system can populate pages. That is taken to be the same for all files; of one where
+/// it is not, reading a page answers `Unsupported`.
 fn can_populate() -> bool {
     #[cfg(target_os = "linux")]
     {

@@ -31,7 +31,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use fault::{Fault, FaultVfs, Operation};
-pub(crate) use held::HeldVfs;
+pub(crate) use held::{Held, HeldVfs};
 pub use memory::{CrashMode, MemoryVfs};
 pub use mmap::Map;
 pub use os::OsVfs;

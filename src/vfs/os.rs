@@ -149,10 +149,11 @@ impl LockHeld for OsLock {
         match fs::symlink_metadata(&self.path) {
             Ok(meta) if (meta.dev(), meta.ino()) == self.identity => Ok(()),
             Ok(_) => Err(io::Error::other("the store's LOCK is not the file that was locked")),
-            Err(error) => Err(io::Error::new(
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(io::Error::new(
                 error.kind(),
                 "the store's LOCK is gone: it was removed, or the directory was moved",
             )),
+            Err(error) => Err(error),
         }
     }
 }

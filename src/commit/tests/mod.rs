@@ -69,7 +69,7 @@ impl World for Small {
         }
     }
 
-    fn request_sync(&self) -> bool {
+    fn request_work(&self) -> bool {
         self.requests.fetch_add(1, Ordering::Relaxed);
         lock(&self.background).as_ref().map(std::thread::Thread::unpark).is_some()
     }

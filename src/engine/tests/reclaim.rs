@@ -1,11 +1,12 @@
 //! What compaction gives back, and when.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{DIR, Engine, commit, compact, memory, open, put, tiny, user};
 use crate::error::ErrorKind;
-use crate::vfs::Vfs;
+use crate::vfs::{FaultVfs, Operation, Vfs};
 
 /// Writes `count` versions over ten keys, and moves all of it to files.
 fn filled(options: &crate::options::Options, count: u64) -> Engine {
@@ -110,4 +111,41 @@ fn a_missing_file_is_named_by_what_needs_it_and_the_rest_can_be_read() {
     let error = reader.view(100).unwrap().get(&user("k0")).unwrap_err();
     let damage = error.corruption().unwrap_or_else(|| panic!("{error}"));
     assert!(history(&damage.file.to_string_lossy().into_owned()), "{damage}");
+}
+
+#[test]
+fn the_worker_reclaims_once_a_compaction_is_durable_not_before() {
+    let (_, below) = memory();
+    let faulty = FaultVfs::new(below);
+    let vfs: Arc<dyn Vfs> = Arc::new(faulty.clone());
+    let engine = filled(&tiny(&vfs).background(true), 500);
+    let before = history_bytes(&engine);
+    // A sync that takes so long that the worker looks, finds nothing, and sleeps again meanwhile.
+    faulty.observe(|_, operation| {
+        if operation == Operation::Sync {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    });
+    compact(&engine, engine.revision()).unwrap();
+    let patience = Instant::now() + Duration::from_secs(60);
+    while history_bytes(&engine) > before / 10 {
+        assert!(Instant::now() < patience, "{} of {before}", history_bytes(&engine));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_window_begins_where_the_watermark_was_and_is_not_written_twice() {
+    let (_, vfs) = memory();
+    let options = tiny(&vfs).memtable_bytes(4 << 20).l0_files_max(64);
+    let engine = filled(&options, 200);
+    compact(&engine, engine.revision()).unwrap();
+    work(&engine);
+    let merges = engine.stats().merges;
+    for n in 200..400 {
+        commit(&engine, vec![put(user(format!("k{}", n % 10)), noise(n))]).unwrap();
+    }
+    engine.reorganise().unwrap();
+    assert_eq!(engine.stats().merges, merges, "nothing dead is in the new window");
+    assert_eq!(engine.view(300).unwrap().get(&user("k7")).unwrap().unwrap().value, noise(297));
 }

@@ -148,7 +148,8 @@ impl Store {
     /// `revision` itself stay possible.
     ///
     /// Space is given back in the background, once no view needs it: files of which all is
-    /// forgotten are removed, and one of which half is forgotten is written again without that.
+    /// forgotten are removed, and one that has forgotten half of its revisions is written
+    /// again without them.
     /// [`Store::reorganise`] does not wait for the half.
     ///
     /// `compact(0)` forgets nothing; as in etcd it succeeds once on a store never compacted.
@@ -182,6 +183,8 @@ impl Store {
 
     /// For a store open for reading only: what the writer has made durable since, as a new handle,
     /// or `None` if that is nothing.
+    ///
+    /// Costs what opening the store costs, also to find that there is nothing new.
     ///
     /// # Errors
     ///
