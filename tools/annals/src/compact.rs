@@ -14,8 +14,8 @@ use crate::output::Output;
 #[derive(Debug, Args)]
 #[command(
     after_help = "Without --confirm the plan is printed and the command exits 7: the revisions that
-can no longer be read, the files that go at once, and those of which a part goes. What is still in
-the log alone (after flushed_revision) is in neither list. Reads at REV itself stay possible."
+can no longer be read, the files that go at once, and those of which a part may go. What is still
+in the log alone (after flushed_revision) is in neither list. Reads at REV itself stay possible."
 )]
 pub(crate) struct CompactArgs {
     /// The oldest revision that shall stay readable.

@@ -1,6 +1,7 @@
 //! `tour`: what a store can do, on the git history of the repository at hand.
 //!
-//! Every step is a command line that the reader could type, printed and then run by the same code.
+//! Every step but one (moving all into files, which a store does by itself) is a command line that
+//! the reader could type, printed and then run by the same code.
 //! Where there is no git or no repository, a small generated history takes its place.
 
 use std::ffi::OsString;
@@ -218,6 +219,9 @@ impl Guide<'_> {
             (halfway.to_string(), before.to_string(), newest.to_string());
         self.say("One key and its versions, newest first.")?;
         self.run(&["history", key, "--limit", "8"], 0)?;
+        if before == newest {
+            return self.say("It has a single version, so there is nothing to look back to.");
+        }
         self.say("The same key as it was halfway back. Every read can name a revision or a time.")?;
         self.run(&["get", key, "--at", &halfway], 0)?;
         self.say("How many keys there were then.")?;
@@ -234,7 +238,7 @@ impl Guide<'_> {
             self.say("Compare-and-swap against a revision that is no longer the newest: refused.")?;
             self.run(&["put", key, "changed by the tour", "--if", &stale], 5)?;
         }
-        self.say("Against the newest: done, and that is a new revision.")?;
+        self.say("Compare-and-swap against the newest: done, and that is a new revision.")?;
         self.run(&["put", key, "changed by the tour", "--if", &current, "--prev-kv"], 0)?;
         self.say("Nothing is lost: the version before is still there.")?;
         self.run(&["history", key, "--limit", "2"], 0)

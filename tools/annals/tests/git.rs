@@ -161,6 +161,18 @@ fn the_tour_of_a_repository() {
 }
 
 #[test]
+fn the_tour_of_a_single_commit() {
+    let tool = Tool::new();
+    let path = tool.path("repository");
+    if !repository(&path, 1) {
+        return;
+    }
+    let said = tool.ok(&["tour", path.to_str().unwrap()]);
+    assert!(said.contains("It has a single version") && !said.contains(" diff 2 2"), "{said}");
+    assert!(said.contains("annals: no damage in "), "{said}");
+}
+
+#[test]
 fn a_tour_that_cannot_begin() {
     let tool = Tool::new();
     let nowhere = tool.path("nowhere");

@@ -144,6 +144,22 @@ fn metadata_that_is_json_is_not_taken_for_an_importers() {
 }
 
 #[test]
+fn the_longest_metadata_is_exported_and_imported() {
+    let tool = Tool::new();
+    let long = "\"".repeat(65_536);
+    tool.ok(&["put", "a", "1"]);
+    tool.ok(&["put", "a", "2", "--metadata", &long]);
+    tool.ok(&["put", "a", "3"]);
+    let other = Tool::new();
+    let exported = tool.ok(&["export"]);
+    let file = other.file("e.jsonl", &exported);
+    assert_eq!(other.json(&["import", "history", &file])["records"], 3);
+    assert_eq!(other.ok(&["export"]), exported);
+    assert_eq!(other.json(&["import", "history", &file])["already_there"], 3);
+    assert_eq!(other.lines(&["history", "a"])[1]["metadata"], json!(long));
+}
+
+#[test]
 fn a_killed_import_goes_on_where_it_stopped() {
     let text = history(20_000, 300, 100);
     let whole = Tool::new();

@@ -237,7 +237,7 @@ impl Lines {
         }
         let time = line.time.0;
         let (puts, deletes) = line.into_operations();
-        Ok(Some(Record { number, name, time, puts, deletes, metadata: metadata.to_bytes() }))
+        Ok(Some(Record { number, name, time, puts, deletes, metadata: metadata.to_stored_bytes() }))
     }
 }
 

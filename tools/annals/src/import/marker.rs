@@ -9,7 +9,10 @@
 //! Users give transactions metadata of their own, which may be JSON, too. An importer's always has
 //! the marker and nothing that is not listed here; all else is bytes that mean nothing to the tool.
 
+use annals_format::limits::METADATA_BYTES_MAX;
 use serde::{Deserialize, Serialize};
+
+use crate::bytes::Given;
 
 /// The metadata of an imported transaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,7 +72,18 @@ impl Metadata {
         self.metadata.as_ref().filter(|_| !described)
     }
 
-    /// The bytes to store.
+    /// The bytes to store. What was given as long as metadata can be has no room for the marker
+    /// beside it, and is stored as it was given: an import that ends just there asks how to go on.
+    pub(crate) fn to_stored_bytes(&self) -> Vec<u8> {
+        let bytes = self.to_bytes();
+        if bytes.len() as u64 <= METADATA_BYTES_MAX {
+            return bytes;
+        }
+        let carried = self.carried().and_then(|carried| Given::deserialize(carried).ok());
+        carried.map_or(bytes, |given| given.0.into())
+    }
+
+    /// Its JSON form.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         // Strings and numbers: nothing in it can fail to serialise.
         serde_json::to_vec(self).unwrap_or_default()
