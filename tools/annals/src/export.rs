@@ -57,14 +57,28 @@ fn write_file(store: &Store, path: &Path) -> Outcome {
     let mut part = path.as_os_str().to_owned();
     part.push(".part");
     let part = Path::new(&part);
-    let file = File::create(part).map_err(failed)?;
+    // Somebody else's, or another export at work: not ours to write over or to remove.
+    let file =
+        File::create_new(part).map_err(|error| Failure::io(part.display().to_string(), error))?;
     let is_zst = path.extension().is_some_and(|extension| extension == "zst");
-    let written = write_to(store, file, is_zst, &failed)
-        .and_then(|()| fs::rename(part, path).map_err(failed));
+    let written =
+        write_to(store, file, is_zst, &failed).and_then(|()| give_name(part, path).map_err(failed));
     if written.is_err() {
         let _ = fs::remove_file(part);
     }
     written
+}
+
+/// Gives a finished file its name, and replaces nothing that has come to have it.
+fn give_name(part: &Path, path: &Path) -> io::Result<()> {
+    match fs::hard_link(part, path) {
+        Ok(()) => fs::remove_file(part)?,
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Err(error),
+        // A file system without links.
+        Err(_) => fs::rename(part, path)?,
+    }
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 fn write_to(

@@ -117,6 +117,21 @@ fn nothing_is_imported_twice_though_others_have_written_since() {
 }
 
 #[test]
+fn histories_that_alternate_are_each_gone_on_with() {
+    let tool = Tool::new();
+    let one = |count| tool.file("one.jsonl", history(count, 5, 10));
+    let two = |count| tool.file("two.jsonl", history(count, 7, 20));
+    let import = |file: &str| tool.json(&["import", "history", file, "--append"]);
+    import(&two(3));
+    import(&one(3));
+    // The next record of the one follows where the other has come to.
+    assert_eq!(import(&two(4))["already_there"], 3);
+    let more = import(&one(4));
+    assert_eq!((&more["already_there"], &more["records"]), (&json!(3), &json!(1)));
+    assert_eq!(more["revision"], 9);
+}
+
+#[test]
 fn metadata_that_is_json_is_not_taken_for_an_importers() {
     let tool = Tool::new();
     let texts = [
@@ -206,6 +221,13 @@ fn export_and_import_again_are_the_same() {
     let packed = tool.path("e.jsonl.zst");
     tool.ok(&["export", packed.to_str().unwrap()]);
     tool.run(&["export", packed.to_str().unwrap()]).code(1);
+    assert!(!tool.path("e.jsonl.zst.part").exists());
+    // What has the name of an unfinished export is left alone.
+    let part = tool.file("f.jsonl.part", "mine");
+    let unfinished = tool.path("f.jsonl");
+    tool.run(&["export", unfinished.to_str().unwrap()]).code(1).says("f.jsonl.part");
+    assert_eq!(std::fs::read(part).unwrap(), b"mine");
+    assert!(!unfinished.exists());
 
     let other = Tool::new();
     other.ok(&["import", "history", packed.to_str().unwrap()]);

@@ -75,17 +75,13 @@ pub(super) fn import(global: &Global, args: &HistoryArgs, out: &mut Output) -> O
 fn go_on(store: &Store, lines: &mut Lines, path: &Path) -> Outcome<Option<Found>> {
     // A pipe can be read once: then only the newest marker of a file of lines is tried.
     let once = path.as_os_str() == "-";
-    let (mut candidates, mut newest, mut newer) = (Vec::new(), None, None);
+    let (mut candidates, mut newest, mut newer) = (Vec::<Candidate>::new(), None, None);
     resume::backwards(store, &mut |found| {
         if !found.marker.source.starts_with("xxh3:") {
             return Ok(true);
         }
-        // What the next record followed at once is not where a history ended: lines that part
-        // from it there, perhaps by chance after the first, are another one.
         let record = found.marker.record;
-        if newer.replace(record) == record.checked_add(1) {
-            return Ok(true);
-        }
+        let followed = newer.replace(record) == record.checked_add(1);
         if candidates.is_empty() && lines.number == 0 {
             // Most often it is this one, and the rest of the log need not be read.
             if lines.skip(&found.marker)? {
@@ -93,20 +89,27 @@ fn go_on(store: &Store, lines: &mut Lines, path: &Path) -> Outcome<Option<Found>
                 return Ok(false);
             }
         }
-        candidates.push(found);
+        candidates.push(Candidate { found, followed });
         Ok(!once && candidates.len() < CANDIDATES_MAX)
     })?;
     if newest.is_some() || once || lines.number == 0 {
         return Ok(newest);
     }
     *lines = Lines::open_again(path)?;
-    candidates.sort_unstable_by_key(|found| (found.marker.record, found.revision));
-    let mut last = None;
-    for found in candidates {
+    candidates.sort_unstable_by_key(|one| (one.found.marker.record, one.found.revision));
+    let (mut last, mut before): (_, Option<Marker>) = (None, None);
+    for Candidate { found, followed } in candidates {
         if !lines.skip_to(found.marker.record)? {
             break;
         }
-        if lines.source() == found.marker.source {
+        // Where the next record follows at once, a history did not end: lines that part from it
+        // there, perhaps by chance after the first, are another one. Unless what follows can be the
+        // next record of yet another history, which had come as far before.
+        let other = before
+            .as_ref()
+            .is_some_and(|b| b.record == found.marker.record && b.source != found.marker.source);
+        before = Some(found.marker.clone());
+        if lines.source() == found.marker.source && (other || !followed) {
             last = Some(found);
         }
     }
@@ -115,6 +118,13 @@ fn go_on(store: &Store, lines: &mut Lines, path: &Path) -> Outcome<Option<Found>
         lines.skip_to(found.marker.record)?;
     }
     Ok(last)
+}
+
+/// A marker that lines are compared with.
+struct Candidate {
+    found: Found,
+    /// Whether the next marker in the log is of the record after this one.
+    followed: bool,
 }
 
 /// The lines of a history, numbered and digested.

@@ -17,6 +17,9 @@ use crate::progress::Progress;
 /// Revisions that are read at a time: the log is read forwards, and searched backwards.
 const CHUNK: u64 = 4096;
 
+/// Longest source that an import names: its kind and a digest.
+const SOURCE_BYTES_MAX: usize = 128;
+
 /// How far a source has been imported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Found {
@@ -39,7 +42,9 @@ pub(super) fn backwards(store: &Store, each: &mut dyn FnMut(Found) -> Outcome<bo
         for transaction in store.log(first..end) {
             let transaction = transaction?;
             let metadata = Metadata::parse(&transaction.metadata);
-            if let Some(marker) = metadata.and_then(|metadata| metadata.import) {
+            let marker = metadata.and_then(|metadata| metadata.import);
+            // Who writes a longer one is no import, and must not fill the memory.
+            if let Some(marker) = marker.filter(|marker| marker.source.len() <= SOURCE_BYTES_MAX) {
                 chunk.push(Found { revision: transaction.revision, marker });
             }
         }
