@@ -56,7 +56,8 @@ pub struct Stats {
     pub events: FileStats,
     /// Files of the write-ahead log.
     pub wal_files: u64,
-    /// Their length on disk, in bytes.
+    /// Their length as they were made, or where they ended, in bytes. The last one of a closed store
+    /// is cut to what it holds: it takes less on disk.
     pub wal_bytes: u64,
     /// Decoded blocks in memory, in bytes.
     pub cache_bytes: u64,
@@ -103,7 +104,7 @@ pub struct FileStats {
 }
 
 impl Stats {
-    /// Length of all files of the store but the manifest.
+    /// Length of all files of the store but the manifest, with `wal_bytes` for the log.
     pub fn disk_bytes(&self) -> u64 {
         let segments = [self.l0, self.head, self.history, self.events];
         self.wal_bytes + segments.iter().map(|kind| kind.bytes).sum::<u64>()

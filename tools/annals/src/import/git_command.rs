@@ -33,7 +33,7 @@ pub(super) fn import(global: &Global, args: &GitArgs, out: &mut Output) -> Outco
     progress.finish();
     let skipped = records.lock().map_or(Skipped::default(), |records| records.skipped());
     let summary = done.as_ref().map(|summary| summary.json(&store, already)).ok();
-    let closed = store.close();
+    let closed = super::close(store);
     done?;
     closed?;
     let Some(mut summary) = summary else { return Ok(()) };

@@ -62,7 +62,7 @@ pub(super) fn import(global: &Global, args: &HistoryArgs, out: &mut Output) -> O
     progress.finish();
     // What was imported before a refusal is kept, and the store closed in order.
     let summary = done.as_ref().map(|summary| summary.json(&store, already)).ok();
-    let closed = store.close();
+    let closed = super::close(store);
     done?;
     closed?;
     match summary {
