@@ -1,0 +1,148 @@
+//! What the errors say, in one line each.
+
+use std::fmt;
+
+use super::{Corruption, ErrorKind};
+
+impl fmt::Display for ErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoStore { .. }
+            | Self::NotAStore { .. }
+            | Self::Locked { .. }
+            | Self::UnsupportedVersion { .. }
+            | Self::NoSpace { .. }
+            | Self::Corrupt(_)
+            | Self::Io { .. }
+            | Self::Poisoned { .. }
+            | Self::OutcomeUnknown { .. } => self.describe_place(f),
+            _ => self.describe_request(f),
+        }
+    }
+}
+
+impl ErrorKind {
+    /// The text of the errors that are in the request.
+    fn describe_request(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::EmptyKey => f.write_str("the key is empty"),
+            Self::KeyTooLong { bytes, max } => too_long(f, "key", *bytes, *max, "bytes"),
+            Self::ValueTooLong { bytes, max } => too_long(f, "value", *bytes, *max, "bytes"),
+            Self::TransactionTooLarge { bytes, max } => {
+                too_long(f, "transaction", *bytes, *max, "bytes")
+            }
+            Self::TooManyOperations { count, max } => {
+                too_long(f, "transaction", *count, *max, "operations")
+            }
+            Self::MetadataTooLong { bytes, max } => too_long(f, "metadata", *bytes, *max, "bytes"),
+            Self::DuplicateKey { key } => {
+                write!(f, "the transaction writes the key {} twice", Printable(key))
+            }
+            Self::KeyNotFound { key } => write!(f, "the key {} does not exist", Printable(key)),
+            Self::ValueProvided => f.write_str("a value was given together with ignore_value"),
+            Self::LeaseProvided => f.write_str("a lease was given together with ignore_lease"),
+            Self::LeaseNotFound { lease } => write!(f, "there is no lease {lease}"),
+            Self::LeaseExists { lease } => write!(f, "lease {lease} exists already"),
+            Self::LeaseTtlTooLarge { ttl, max } => {
+                write!(f, "a lease of {ttl} seconds is too long: the most is {max}")
+            }
+            Self::InvalidArgument { what } => f.write_str(what),
+            Self::InvalidOption { name, value, expected } => {
+                write!(f, "option {name}={value} is not valid: expected {expected}")
+            }
+            Self::Compacted { requested, compacted } => write!(
+                f,
+                "revision {requested} has been compacted: the oldest readable one is {compacted}"
+            ),
+            Self::FutureRevision { requested, current } => {
+                write!(f, "revision {requested} does not exist yet: the newest is {current}")
+            }
+            Self::NoRevisionAtTime { requested, oldest: Some(oldest) } => write!(
+                f,
+                "no retained revision is as old as {requested} us since the epoch: the oldest is \
+                 of {oldest}"
+            ),
+            Self::NoRevisionAtTime { requested, oldest: None } => {
+                write!(f, "no retained revision is as old as {requested} us since the epoch")
+            }
+            Self::ReadOnly => f.write_str("the store was opened for reading only"),
+            _ => f.write_str("the store has been closed"),
+        }
+    }
+
+    /// The text of the errors that are in the place, in a file or in the machine.
+    fn describe_place(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoStore { path } => write!(f, "{}: no store here", path.display()),
+            Self::NotAStore { path, detail } => {
+                write!(f, "{}: not a store: {detail}", path.display())
+            }
+            Self::Locked { path } => {
+                write!(f, "{}: the store is open for writing elsewhere", path.display())
+            }
+            Self::UnsupportedVersion { file, found, supported } => write!(
+                f,
+                "{}: format version {found} is not supported: this build reads up to {supported}",
+                file.display()
+            ),
+            Self::NoSpace { operation, path } => {
+                write!(f, "{}: no space left on the device to {operation}", path.display())
+            }
+            Self::Corrupt(corruption) => fmt::Display::fmt(corruption, f),
+            Self::Io { operation, path, source } => {
+                write!(f, "{}: cannot {operation}: {source}", path.display())
+            }
+            Self::Poisoned { cause } => write!(
+                f,
+                "the store refuses writes until it is reopened, since an earlier one failed: \
+                 {cause}"
+            ),
+            Self::OutcomeUnknown { revision, cause } => write!(
+                f,
+                "revision {revision} may or may not have been kept: its write failed: {cause}"
+            ),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Corruption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}: damaged at offset {}: {}: expected {}, found {}",
+            self.file.display(),
+            self.offset,
+            self.structure,
+            self.expected,
+            self.found
+        )?;
+        if let Some(revision) = self.revision {
+            write!(f, " (revision {revision})")?;
+        }
+        Ok(())
+    }
+}
+
+fn too_long(
+    f: &mut fmt::Formatter<'_>,
+    what: &str,
+    have: u64,
+    max: u64,
+    unit: &str,
+) -> fmt::Result {
+    write!(f, "the {what} has {have} {unit}: the most allowed is {max}")
+}
+
+/// A key as text where it is UTF-8, else in hexadecimal.
+struct Printable<'a>(&'a [u8]);
+
+impl fmt::Display for Printable<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Ok(text) = std::str::from_utf8(self.0) {
+            return write!(f, "{text:?}");
+        }
+        f.write_str("0x")?;
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
