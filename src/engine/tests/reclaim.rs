@@ -28,6 +28,15 @@ fn history_bytes(engine: &Engine) -> u64 {
     engine.stats().history.bytes
 }
 
+/// Until the worker has given back nine tenths of `before`, with nobody asking it to.
+fn wait_until_given_back(engine: &Engine, before: u64) {
+    let patience = Instant::now() + Duration::from_secs(60);
+    while history_bytes(engine) > before / 10 {
+        assert!(Instant::now() < patience, "{} of {before}", history_bytes(engine));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 fn work(engine: &Engine) {
     while engine.run_background().unwrap() {}
 }
@@ -82,11 +91,7 @@ fn who_lets_go_of_a_revision_wakes_the_worker() {
     assert!(before > 300 * 300, "{before}");
     assert_eq!(view.get(&user("k0")).unwrap().unwrap().value, noise(0));
     drop(view);
-    let patience = Instant::now() + Duration::from_secs(60);
-    while history_bytes(&engine) > before / 10 {
-        assert!(Instant::now() < patience, "{} of {before}", history_bytes(&engine));
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    wait_until_given_back(&engine, before);
 }
 
 #[test]
@@ -127,11 +132,7 @@ fn the_worker_reclaims_once_a_compaction_is_durable_not_before() {
         }
     });
     compact(&engine, engine.revision()).unwrap();
-    let patience = Instant::now() + Duration::from_secs(60);
-    while history_bytes(&engine) > before / 10 {
-        assert!(Instant::now() < patience, "{} of {before}", history_bytes(&engine));
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    wait_until_given_back(&engine, before);
 }
 
 #[test]
