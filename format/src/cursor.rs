@@ -275,6 +275,10 @@ pub trait Writer {
     }
     /// Appends a canonical varint.
     fn put_varint(&mut self, value: u64) {
+        // Most varints are lengths below 128.
+        if let Ok(byte @ ..0x80) = u8::try_from(value) {
+            return self.put_u8(byte);
+        }
         let (bytes, used) = varint::encode(value);
         self.put_bytes(bytes.get(..used).unwrap_or_default());
     }
@@ -327,6 +331,11 @@ impl Writer for SliceWriter<'_> {
     fn put_bytes(&mut self, bytes: &[u8]) {
         let end = self.position + bytes.len();
         self.bytes[self.position..end].copy_from_slice(bytes);
+        self.position = end;
+    }
+    fn put_zeros(&mut self, count: usize) {
+        let end = self.position + count;
+        self.bytes[self.position..end].fill(0);
         self.position = end;
     }
 }

@@ -97,6 +97,6 @@ mod waiter;
 mod world;
 
 pub(crate) use chain::Chain;
-pub(crate) use plan::{Footprint, OrderError, Ordered, Plan, Write, WriteKind};
+pub(crate) use plan::{Footprint, InternalKey, OrderError, Ordered, Plan, Write, WriteKind};
 pub(crate) use ticket::Ticket;
 pub(crate) use world::{Below, Log, World};

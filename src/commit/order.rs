@@ -5,6 +5,7 @@ use std::ptr;
 use annals_format::frame::{FrameSize, Op, PAYLOAD_BYTES_MAX};
 use annals_format::{limits, space};
 use bytes::Bytes;
+use smallvec::SmallVec;
 
 use super::chain::{Chain, Snapshot};
 use super::plan::{OrderError, Ordered, Plan, Write, WriteKind};
@@ -38,14 +39,17 @@ enum Invalid {
     Conflict,
 }
 
+/// As many as most transactions have need no allocation.
+type KeyNodes<'g> = SmallVec<[&'g KeyNode; 8]>;
+
 /// A plan on its way into one generation.
-struct Attempt<'a, 'g> {
-    plan: &'a Plan,
+struct Attempt<'a, 'r, 'g> {
+    plan: &'a Plan<'r>,
     snapshot: &'a Snapshot<'g>,
     /// The nodes of the keys written, parallel to `plan.writes`.
-    keys: Vec<&'g KeyNode>,
+    keys: KeyNodes<'g>,
     /// The nodes of the keys read, parallel to `plan.reads.points`.
-    points: Vec<&'g KeyNode>,
+    points: KeyNodes<'g>,
 }
 
 impl Chain {
@@ -62,7 +66,7 @@ impl Chain {
     pub(crate) fn order(
         &self,
         snapshot: &Snapshot<'_>,
-        plan: &Plan,
+        plan: &Plan<'_>,
         below: &dyn Below,
     ) -> Result<Ordered, OrderError> {
         self.check_poison()?;
@@ -73,7 +77,7 @@ impl Chain {
                 Error::invalid("the store has no numbers left for further revisions").into()
             );
         }
-        let size = FrameSize::of(&plan.metadata, operations(plan));
+        let size = FrameSize::of(plan.metadata, operations(plan));
         check_limits(plan, &size)?;
         let time = plan.time.unwrap_or_else(|| self.world.now_micros());
         // Nodes up to here are known not to touch the ranges read.
@@ -103,7 +107,7 @@ impl Chain {
         &self,
         mut last: &'g Node,
         snapshot: &Snapshot<'g>,
-        plan: &Plan,
+        plan: &Plan<'_>,
         (size, time): (FrameSize, i64),
         below: &dyn Below,
         checked: &mut &'g Node,
@@ -116,7 +120,7 @@ impl Chain {
         let transaction = Transaction {
             size,
             buffered: plan.buffered,
-            metadata: &plan.metadata,
+            metadata: plan.metadata,
             compact: plan.compact.unwrap_or(0),
             ops: operations(plan),
         };
@@ -199,11 +203,11 @@ impl Chain {
     }
 }
 
-impl<'a, 'g> Attempt<'a, 'g> {
+impl<'a, 'r, 'g> Attempt<'a, 'r, 'g> {
     /// Finds or makes the key nodes, and resolves their heads.
     fn resolve(
         generation: &'g Generation,
-        plan: &'a Plan,
+        plan: &'a Plan<'r>,
         snapshot: &'a Snapshot<'g>,
         below: &dyn Below,
     ) -> Result<Self, Stop> {
@@ -216,8 +220,8 @@ impl<'a, 'g> Attempt<'a, 'g> {
             Ok(node)
         };
         let write_nodes = plan.writes.iter().map(|write| node(&write.key));
-        let keys = write_nodes.collect::<Result<Vec<_>, Stop>>()?;
-        let mut points = Vec::with_capacity(plan.reads.points.len());
+        let keys = write_nodes.collect::<Result<KeyNodes<'g>, Stop>>()?;
+        let mut points = KeyNodes::with_capacity(plan.reads.points.len());
         for (index, (key, _)) in plan.reads.points.iter().enumerate() {
             // The usual compare-and-swap reads what it writes: one look-up for both.
             let same = plan.writes.get(index).is_some_and(|write| write.key == *key);
@@ -345,22 +349,23 @@ impl From<Invalid> for Stop {
 
 /// Refuses what the log could not be read back with. A store's own limits are narrower, so this is
 /// for what they do not see: what the store adds for leases, and a defect above.
-pub(super) fn check_limits(plan: &Plan, size: &FrameSize) -> Result<(), Error> {
-    let longest = |lengths: &mut dyn Iterator<Item = usize>| lengths.max().unwrap_or(0) as u64;
-    let bytes = longest(&mut plan.writes.iter().map(|write| write.key.len()));
-    if bytes > limits::INTERNAL_KEY_BYTES_MAX {
-        let max = limits::INTERNAL_KEY_BYTES_MAX;
-        return Err(ErrorKind::KeyTooLong { bytes, max }.into());
-    }
-    let bytes = longest(&mut plan.writes.iter().map(|write| match &write.kind {
-        WriteKind::Put { value, .. } => value.len(),
-        WriteKind::Delete => 0,
-    }));
-    if bytes > limits::VALUE_BYTES_MAX {
-        return Err(ErrorKind::ValueTooLong { bytes, max: limits::VALUE_BYTES_MAX }.into());
-    }
-    if let Some(write) = plan.writes.iter().find(|write| space::Key::decode(&write.key).is_err()) {
-        return Err(Error::invalid(format!("{:?} is no key of the store", write.key)));
+pub(super) fn check_limits(plan: &Plan<'_>, size: &FrameSize) -> Result<(), Error> {
+    for Write { key, kind } in &plan.writes {
+        let bytes = key.len() as u64;
+        if bytes > limits::INTERNAL_KEY_BYTES_MAX {
+            let max = limits::INTERNAL_KEY_BYTES_MAX;
+            return Err(ErrorKind::KeyTooLong { bytes, max }.into());
+        }
+        let bytes = match kind {
+            WriteKind::Put { value, .. } => value.len() as u64,
+            WriteKind::Delete => 0,
+        };
+        if bytes > limits::VALUE_BYTES_MAX {
+            return Err(ErrorKind::ValueTooLong { bytes, max: limits::VALUE_BYTES_MAX }.into());
+        }
+        if space::Key::decode(key).is_err() {
+            return Err(Error::invalid(format!("{key:?} is no key of the store")));
+        }
     }
     let bytes = plan.metadata.len() as u64;
     if bytes > limits::METADATA_BYTES_MAX {
@@ -379,13 +384,13 @@ pub(super) fn check_limits(plan: &Plan, size: &FrameSize) -> Result<(), Error> {
 }
 
 /// The operations of a plan as they are encoded: the writes, then the watermark.
-fn operations(plan: &Plan) -> impl Iterator<Item = Op<'_>> + Clone {
+fn operations<'p>(plan: &'p Plan<'_>) -> impl Iterator<Item = Op<'p>> + Clone {
     let writes = plan.writes.iter().map(Write::op);
     writes.chain(plan.compact.map(|revision| Op::Compact { revision }))
 }
 
 /// The room a plan needs in an empty generation.
-fn least_size(plan: &Plan, size: &FrameSize) -> GenerationSize {
+fn least_size(plan: &Plan<'_>, size: &FrameSize) -> GenerationSize {
     let writes = plan.writes.iter().map(|write| write.key.len());
     let points = plan.reads.points.iter().map(|(key, _)| key.len());
     let key_bytes = writes.chain(points).fold(0, usize::saturating_add);

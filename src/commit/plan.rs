@@ -1,16 +1,25 @@
 //! What a transaction wants: its writes, and what it read to decide on them.
 
+use std::borrow::Cow;
+
 use annals_format::frame::Op;
 use bytes::Bytes;
+use smallvec::SmallVec;
 
 use crate::error::Error;
 use crate::index::Position;
 
+/// An internal key: a space byte, then the key. The usual length takes no allocation.
+pub(crate) type InternalKey = SmallVec<[u8; 48]>;
+
 /// A transaction that was evaluated against a snapshot and asks for its place in the order.
+///
+/// It borrows the values from the request, and has room in itself for one write and one point, so
+/// that the usual compare-and-swap allocates nothing.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Plan {
+pub(crate) struct Plan<'r> {
     /// What it writes, at most one change per key. The order decides the `sub` of each change.
-    pub(crate) writes: Vec<Write>,
+    pub(crate) writes: SmallVec<[Write<'r>; 1]>,
     /// A watermark to set. Must be above [`Chain::compacted`](super::Chain::compacted), which the
     /// evaluation checks; if another transaction set it as high meanwhile, the plan conflicts.
     pub(crate) compact: Option<u64>,
@@ -20,21 +29,33 @@ pub(crate) struct Plan {
     /// time of the transaction before it, if that is later.
     pub(crate) time: Option<i64>,
     /// Opaque bytes kept with the transaction.
-    pub(crate) metadata: Bytes,
+    pub(crate) metadata: &'r [u8],
     /// Whether the caller is answered before it is durable.
     pub(crate) buffered: bool,
 }
 
-/// One change. Keys are internal keys: a space byte, then the key.
-#[derive(Clone, Debug)]
-pub(crate) struct Write {
-    /// The internal key.
-    pub(crate) key: Bytes,
-    /// What happens to it.
-    pub(crate) kind: WriteKind,
+impl Plan<'_> {
+    /// Takes everything out, and keeps the room.
+    pub(crate) fn clear(&mut self) {
+        let Self { writes, compact, reads, time, metadata, buffered } = self;
+        writes.clear();
+        reads.points.clear();
+        reads.ranges.clear();
+        (reads.oldest_read, reads.exact) = (None, false);
+        (*compact, *time, *metadata, *buffered) = (None, None, &[], false);
+    }
 }
 
-impl Write {
+/// One change.
+#[derive(Clone, Debug)]
+pub(crate) struct Write<'r> {
+    /// The key.
+    pub(crate) key: InternalKey,
+    /// What happens to it.
+    pub(crate) kind: WriteKind<'r>,
+}
+
+impl Write<'_> {
     /// The change as it is encoded.
     pub(crate) fn op(&self) -> Op<'_> {
         let key = &self.key;
@@ -47,11 +68,11 @@ impl Write {
 
 /// What happens to a key.
 #[derive(Clone, Debug)]
-pub(crate) enum WriteKind {
+pub(crate) enum WriteKind<'r> {
     /// A new version.
     Put {
         /// Its value.
-        value: Bytes,
+        value: Cow<'r, [u8]>,
         /// The lease it is attached to, 0 for none.
         lease: i64,
     },
@@ -64,7 +85,7 @@ pub(crate) enum WriteKind {
 pub(crate) struct Footprint {
     /// Keys, each with the revision of its newest version as of the snapshot, tombstones included
     /// (its seq in the system space); 0 if it never had one.
-    pub(crate) points: Vec<(Bytes, u64)>,
+    pub(crate) points: SmallVec<[(InternalKey, u64); 1]>,
     /// Ranges of internal keys, half-open, in which nothing may have changed since the snapshot. An
     /// empty end is the end of the space.
     pub(crate) ranges: Vec<(Bytes, Bytes)>,

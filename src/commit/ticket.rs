@@ -41,6 +41,14 @@ impl Chain {
     pub(crate) fn ticket_of_read(self: &Arc<Self>, position: Position) -> Ticket {
         Ticket { read_only: true, ..self.ticket(position) }
     }
+
+    /// As [`wait_durable`](Self::wait_durable), for an answer that only read.
+    ///
+    /// # Errors
+    /// `Poisoned` when a write or sync failed first.
+    pub(crate) fn wait_durable_of_read(&self, position: Position) -> Result<()> {
+        of_read(self.wait_durable(position))
+    }
 }
 
 impl Ticket {
@@ -49,17 +57,11 @@ impl Ticket {
     /// # Errors
     /// When a write or sync failed first: `OutcomeUnknown`, or `Poisoned` of what only read.
     pub(crate) fn wait(&self) -> Result<()> {
-        self.told(self.chain.wait_durable(self.position))
-    }
-
-    /// What is lost of an answer that only read are the commits of others: it changed nothing.
-    fn told(&self, outcome: Result<()>) -> Result<()> {
-        outcome.map_err(|error| match error.kind() {
-            ErrorKind::OutcomeUnknown { cause, .. } if self.read_only => {
-                ErrorKind::Poisoned { cause: Arc::clone(cause) }.into()
-            }
-            _ => error,
-        })
+        if self.read_only {
+            self.chain.wait_durable_of_read(self.position)
+        } else {
+            self.chain.wait_durable(self.position)
+        }
     }
 
     fn poll_outcome(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
@@ -98,6 +100,17 @@ impl Future for Ticket {
 
     /// Leads the write-out in the polling thread only if the store has no background thread.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
-        self.poll_outcome(context).map(|outcome| self.told(outcome))
+        let outcome = self.poll_outcome(context);
+        if self.read_only { outcome.map(of_read) } else { outcome }
     }
+}
+
+/// What is lost of an answer that only read are the commits of others: it changed nothing.
+fn of_read(outcome: Result<()>) -> Result<()> {
+    outcome.map_err(|error| match error.kind() {
+        ErrorKind::OutcomeUnknown { cause, .. } => {
+            ErrorKind::Poisoned { cause: Arc::clone(cause) }.into()
+        }
+        _ => error,
+    })
 }

@@ -48,7 +48,8 @@ use crate::sync::{Arc, Ordering, fence};
 use self::core::Core;
 use self::worker::Worker;
 
-pub(crate) use crate::commit::{Footprint, Plan, Ticket, Write, WriteKind};
+pub(crate) use crate::commit::{Footprint, InternalKey, Plan, Ticket, Write, WriteKind};
+pub(crate) use crate::index::Stub;
 pub use check::{CheckReport, TornTail, check};
 pub(crate) use diff::Diff;
 pub(crate) use history::History;
@@ -149,17 +150,33 @@ impl Engine {
         View::at(&self.0.core, revision)
     }
 
-    /// Runs a transaction: `evaluate` reads a snapshot and says what to write. It is called again
+    /// Runs a transaction: `evaluate` reads a snapshot and fills in the plan, which is empty. It is called again
     /// when something it depends on changed before its plan got its place.
     ///
     /// # Errors
     /// What `evaluate` answers; `ReadOnly`, `Poisoned`, `Closed`. Nothing was changed then.
-    pub(crate) fn transact(
+    pub(crate) fn transact<'r>(
         &self,
         durability: Option<Durability>,
-        evaluate: &mut dyn FnMut(&Snapshot<'_>) -> Result<Step>,
+        evaluate: &mut dyn FnMut(&Snapshot<'_>, &mut Plan<'r>) -> Result<Step>,
     ) -> Result<Outcome> {
         self.0.core.transact(durability, evaluate)
+    }
+
+    /// Waits as long as the durability asked for demands: not at all in `Buffered`.
+    ///
+    /// # Errors
+    /// When the write or sync failed: `OutcomeUnknown`, or `Poisoned` if the transaction only read.
+    pub(crate) fn wait(&self, outcome: &Outcome) -> Result<()> {
+        match outcome.durability {
+            Durability::Sync => self.0.core.wait(outcome),
+            Durability::Buffered => Ok(()),
+        }
+    }
+
+    /// What resolves when the outcome is durable.
+    pub(crate) fn ticket(&self, outcome: &Outcome) -> Ticket {
+        self.0.core.ticket(outcome)
     }
 
     /// The newest visible revision.

@@ -21,38 +21,26 @@ use super::view::View;
 const FROZEN_MAX: usize = 2;
 
 /// What a transaction turned out to want.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Step {
     /// It only read.
     Read,
-    /// It wants to write this.
-    Write(Plan),
+    /// It wants to write what its plan says.
+    Write,
 }
 
 /// How a transaction ended.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Outcome {
     /// Its place in the order; of one that only read, the place it read at.
     pub(crate) position: Position,
     /// Whether it wrote a user key, and so took the revision of its position for itself.
     pub(crate) changed: bool,
-    /// The durability asked for, or else that of the store.
+    /// The durability asked for, or else that of the store. To wait for it is the caller's choice:
+    /// see [`Engine::wait`](super::Engine::wait) and [`Engine::ticket`](super::Engine::ticket).
     pub(crate) durability: Durability,
-    /// Resolves when the position is durable. To wait is the caller's choice; see [`Outcome::wait`].
-    pub(crate) ticket: Ticket,
-}
-
-impl Outcome {
-    /// Waits as long as the durability asked for demands: not at all in `Buffered`.
-    ///
-    /// # Errors
-    /// When the write or sync failed: `OutcomeUnknown`, or `Poisoned` if the transaction only read.
-    pub(crate) fn wait(&self) -> Result<()> {
-        match self.durability {
-            Durability::Sync => self.ticket.wait(),
-            Durability::Buffered => Ok(()),
-        }
-    }
+    /// Whether it only read: then whatever happens, it has changed nothing.
+    read_only: bool,
 }
 
 /// What a transaction reads: the state as of the last applied one.
@@ -81,19 +69,10 @@ impl Snapshot<'_> {
         read::get(self.tables, key, at)
     }
 
-    /// The revision of the newest version of a key, tombstones included; 0 if there is none: what
+    /// The newest version of a key, tombstones included, without its value. Its revision is what
     /// [`Footprint::points`](crate::commit::Footprint::points) wants to know.
-    pub(crate) fn seen(&self, key: &[u8]) -> Result<u64> {
-        let at = at_for(key, self.position);
-        Ok(read::newest(self.tables, key, at)?.map_or(0, |stub| stub.revision))
-    }
-
-    /// The lease of a key, 0 if it has none or does not live. Of a key in memory the value is not
-    /// looked at.
-    pub(crate) fn lease(&self, key: &[u8]) -> Result<i64> {
-        let at = at_for(key, self.position);
-        let newest = read::newest(self.tables, key, at)?;
-        Ok(newest.filter(|stub| !stub.tombstone).map_or(0, |stub| stub.lease))
+    pub(crate) fn newest(&self, key: &[u8]) -> Result<Option<Stub>> {
+        read::newest(self.tables, key, at_for(key, self.position))
     }
 
     /// The living keys of a range of internal keys; an empty `end` is the end of the space.
@@ -125,18 +104,19 @@ impl Below for Older<'_> {
 }
 
 impl Core {
-    /// Runs a transaction: `evaluate` reads a snapshot and says what to write, as often as it takes
+    /// Runs a transaction: `evaluate` reads a snapshot and fills in an empty plan, as often as it takes
     /// for nothing it depends on to change in between. The result is ordered and applied.
     ///
     /// # Errors
     /// What `evaluate` answers, and whatever keeps the store from writing. Nothing was changed then.
-    pub(super) fn transact(
+    pub(super) fn transact<'r>(
         self: &Arc<Self>,
         durability: Option<Durability>,
-        evaluate: &mut dyn FnMut(&Snapshot<'_>) -> Result<Step>,
+        evaluate: &mut dyn FnMut(&Snapshot<'_>, &mut Plan<'r>) -> Result<Step>,
     ) -> Result<Outcome> {
         let durability = durability.unwrap_or(self.options.durability);
         let mut quiet = self.chain.quiet();
+        let mut plan = Plan::default();
         loop {
             self.wait_for_room()?;
             let guard = epoch::pin();
@@ -159,22 +139,20 @@ impl Core {
                 }
                 continue;
             }
-            let step = evaluate(&Snapshot { core: self, tables, position, compacted })?;
-            let mut plan = match step {
+            plan.clear();
+            match evaluate(&Snapshot { core: self, tables, position, compacted }, &mut plan)? {
+                Step::Write => {}
                 Step::Read => {
-                    let ticket = self.chain.ticket_of_read(position);
-                    let outcome = Outcome { position, changed: false, durability, ticket };
+                    let outcome = Outcome { position, changed: false, durability, read_only: true };
                     self.check_kept(&outcome)?;
                     return Ok(outcome);
                 }
-                Step::Write(plan) => plan,
-            };
+            }
             self.check_writable()?;
             plan.buffered = durability == Durability::Buffered;
             match self.chain.order(&snapshot, &plan, &Older { core: self }) {
                 Ok(Ordered { position, changed }) => {
-                    let ticket = self.chain.ticket(position);
-                    let outcome = Outcome { position, changed, durability, ticket };
+                    let outcome = Outcome { position, changed, durability, read_only: false };
                     self.check_kept(&outcome)?;
                     if plan.buffered {
                         self.shared.ring();
@@ -206,7 +184,28 @@ impl Core {
         let closed = self.closed.load(Ordering::Acquire) && !self.read_only;
         // In a closed store `Closed` if the log is gone: then nobody writes it any more, and nobody
         // will see it. In a poisoned one it does not wait.
-        if closed || self.chain.is_poisoned() { outcome.ticket.wait() } else { Ok(()) }
+        if closed || self.chain.is_poisoned() { self.wait(outcome) } else { Ok(()) }
+    }
+
+    /// Waits until an outcome is durable.
+    ///
+    /// # Errors
+    /// When the write or sync failed: `OutcomeUnknown`, or `Poisoned` if the transaction only read.
+    pub(super) fn wait(&self, outcome: &Outcome) -> Result<()> {
+        if outcome.read_only {
+            self.chain.wait_durable_of_read(outcome.position)
+        } else {
+            self.chain.wait_durable(outcome.position)
+        }
+    }
+
+    /// What resolves when an outcome is durable.
+    pub(super) fn ticket(&self, outcome: &Outcome) -> Ticket {
+        if outcome.read_only {
+            self.chain.ticket_of_read(outcome.position)
+        } else {
+            self.chain.ticket(outcome.position)
+        }
     }
 
     /// Waits while more generations than allowed wait for their flush: the one place where a commit

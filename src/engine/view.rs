@@ -3,7 +3,7 @@
 use annals_format::space::is_system;
 
 use crate::error::{ErrorKind, Result};
-use crate::index::Position;
+use crate::index::{Position, Stub};
 use crate::sync::Arc;
 use crate::sync::epoch::{self, Guard};
 
@@ -111,12 +111,12 @@ impl View {
         read::get(self.tables_for(key, &guard), key, self.at_for(key))
     }
 
-    /// The revision of the newest version of a key, tombstones included; 0 if there is none.
-    pub(crate) fn seen(&self, key: &[u8]) -> Result<u64> {
+    /// The newest version of a key, tombstones included, without its value.
+    pub(crate) fn newest(&self, key: &[u8]) -> Result<Option<Stub>> {
         self.core.check_open()?;
         let guard = epoch::pin();
         let tables = self.tables_for(key, &guard);
-        Ok(read::newest(tables, key, self.at_for(key))?.map_or(0, |stub| stub.revision))
+        read::newest(tables, key, self.at_for(key))
     }
 
     /// The living keys of a range of internal keys; an empty `end` is the end of the space.

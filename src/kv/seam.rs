@@ -6,8 +6,8 @@ use crate::error::{ErrorKind, Result};
 use super::eval::reads::{Reads, Records};
 
 pub(super) use crate::engine::{
-    Diff as Differences, Difference, Engine, Footprint, History, HistoryRecord, Log, Outcome, Plan,
-    Record, Scan, Snapshot, Step, Ticket, Transaction, View, Write, WriteKind,
+    Diff as Differences, Difference, Engine, History, HistoryRecord, InternalKey, Log, Outcome,
+    Plan, Record, Scan, Snapshot, Step, Stub, Ticket, Transaction, View, Write, WriteKind,
 };
 
 impl Reads for Snapshot<'_> {
@@ -23,12 +23,8 @@ impl Reads for Snapshot<'_> {
         self.get(key)
     }
 
-    fn seen(&self, key: &[u8]) -> Result<u64> {
-        self.seen(key)
-    }
-
-    fn lease(&self, key: &[u8]) -> Result<i64> {
-        self.lease(key)
+    fn newest(&self, key: &[u8]) -> Result<Option<Stub>> {
+        self.newest(key)
     }
 
     fn scan(&self, start: &[u8], end: &[u8], keys_only: bool) -> Records<'_> {
@@ -80,8 +76,8 @@ impl Reads for Newest<'_> {
         self.view.get(key)
     }
 
-    fn seen(&self, key: &[u8]) -> Result<u64> {
-        self.view.seen(key)
+    fn newest(&self, key: &[u8]) -> Result<Option<Stub>> {
+        self.view.newest(key)
     }
 
     fn scan(&self, start: &[u8], end: &[u8], keys_only: bool) -> Records<'_> {

@@ -1,19 +1,24 @@
 //! Keys as the engine knows them: users' keys, the records of the lease table, and where each kind
 //! begins and ends. What their bytes are is said in [`annals_format::space`].
 
-use annals_format::space::{Key, RECORD_ATTACHMENT, RECORD_LEASE, SYSTEM};
+use annals_format::space::{Key, RECORD_ATTACHMENT, RECORD_LEASE, SYSTEM, USER};
 use bytes::Bytes;
 
 use super::range::KeyRange;
+use super::seam::InternalKey;
 
 /// The internal key of a user key.
-pub(super) fn user(key: &[u8]) -> Bytes {
-    Key::User(key).encode().into()
+pub(super) fn user(key: &[u8]) -> InternalKey {
+    let mut internal = InternalKey::with_capacity(key.len() + 1);
+    internal.push(USER);
+    internal.extend_from_slice(key);
+    internal
 }
 
 /// The internal bounds of a range of user keys; the empty end is the end of the space.
 pub(super) fn user_range(range: &KeyRange) -> (Bytes, Bytes) {
-    (user(range.start()), range.end().map_or_else(Bytes::new, |end| user(end)))
+    let bytes = |key: &Bytes| Bytes::from(Key::User(key).encode());
+    (bytes(range.start()), range.end().map_or_else(Bytes::new, bytes))
 }
 
 /// An internal key without its space byte.
@@ -22,12 +27,12 @@ pub(super) fn strip(internal: &Bytes) -> Bytes {
 }
 
 /// The system key of a lease.
-pub(super) fn lease(id: i64) -> Bytes {
+pub(super) fn lease(id: i64) -> InternalKey {
     Key::Lease { id }.encode().into()
 }
 
 /// The system key that attaches a key to a lease.
-pub(super) fn attachment(id: i64, key: &[u8]) -> Bytes {
+pub(super) fn attachment(id: i64, key: &[u8]) -> InternalKey {
     Key::Attachment { id, key }.encode().into()
 }
 
@@ -38,10 +43,11 @@ pub(super) fn leases() -> (Bytes, Bytes) {
 
 /// The bounds of all attachments of one lease.
 pub(super) fn attachments(id: i64) -> (Bytes, Bytes) {
-    let start = attachment(id, &[]);
+    let attachment = |id| Bytes::from(Key::Attachment { id, key: &[] }.encode());
+    let start = attachment(id);
     // Ids are compared as unsigned numbers here; after the last one comes the next letter.
     let end = match id.cast_unsigned().checked_add(1) {
-        Some(next) => attachment(next.cast_signed(), &[]),
+        Some(next) => attachment(next.cast_signed()),
         None => Bytes::from(vec![SYSTEM, RECORD_ATTACHMENT + 1]),
     };
     (start, end)
@@ -64,6 +70,6 @@ pub(super) fn attached_key(internal: &Bytes) -> Option<Bytes> {
 }
 
 /// The system key that remembers a `compact(0)`.
-pub(super) fn compacted_to_zero() -> Bytes {
+pub(super) fn compacted_to_zero() -> InternalKey {
     Key::Compacted.encode().into()
 }

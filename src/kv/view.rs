@@ -182,7 +182,7 @@ enum HistoryState {
 
 impl History {
     pub(super) fn new(engine: &Engine, view: Result<seam::View>, key: &[u8]) -> Self {
-        let (engine, key) = (engine.clone(), space::user(key));
+        let (engine, key) = (engine.clone(), Bytes::from(space::user(key).into_vec()));
         let state = HistoryState::Before(view);
         Self { engine, key, keys_only: false, with_origin: false, state }
     }

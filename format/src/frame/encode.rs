@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use super::op::put_op;
 use super::{
-    Binding, CRC_BYTES, FIXED_BYTES, FLAG_BUFFERED, FLAG_REVISION, Frame, MAGIC, Op, header_bytes,
+    Binding, CRC_BYTES, FIXED_BYTES, FLAG_BUFFERED, FLAG_REVISION, Frame, MAGIC, OPERATION_BYTES,
+    Op, header_bytes,
 };
 use crate::cursor::{SliceWriter, Writer};
 
@@ -86,7 +87,9 @@ pub fn encode<'a>(
     let flags =
         if size.user { FLAG_REVISION } else { 0 } | if buffered { FLAG_BUFFERED } else { 0 };
     let payload_crc = binding.payload_crc(payload);
-    let mut fixed = SliceWriter::new(header);
+    // Of a known size: nothing is checked while it is written.
+    let mut start = [0; FIXED_BYTES];
+    let mut fixed = SliceWriter::new(&mut start);
     fixed.put_u32(MAGIC);
     fixed.put_u32(narrow(size.header_bytes));
     fixed.put_u32(narrow(size.payload_bytes));
@@ -95,8 +98,8 @@ pub fn encode<'a>(
     fixed.put_u32(narrow(size.op_count));
     fixed.put_u32(flags);
     fixed.put_u32(narrow(metadata.len()));
-    let rest = size.header_bytes - fixed.position();
-    fixed.put_zeros(rest);
+    header[..FIXED_BYTES].copy_from_slice(&start);
+    header[FIXED_BYTES..].fill(0);
 }
 
 /// Fills in what the place in the order decides, and the header's CRC. May be called again when
@@ -119,21 +122,25 @@ pub fn patch_header(
     let header_bytes = stored_header_bytes(frame).unwrap_or(0);
     let (header, _) = frame.split_at_mut(header_bytes);
     let (covered, crc) = header.split_at_mut(header_bytes - CRC_BYTES);
-    let mut writer = SliceWriter::new(&mut covered[SEQ_AT..]);
-    writer.put_u64(seq);
-    writer.put_u64(revision);
-    writer.put_i64(time);
-    let mut writer = SliceWriter::new(&mut covered[FIXED_BYTES..]);
-    for (create_revision, version) in ops {
-        writer.put_u64(create_revision);
-        writer.put_u64(version);
+    let (fixed, results) = covered.split_at_mut(FIXED_BYTES);
+    for (slot, number) in fixed[SEQ_AT..].as_chunks_mut::<8>().0.iter_mut().zip([
+        seq.to_le_bytes(),
+        revision.to_le_bytes(),
+        time.to_le_bytes(),
+    ]) {
+        *slot = number;
     }
-    let written = writer.position();
-    assert_eq!(
-        written,
-        covered.len() - FIXED_BYTES,
-        "one (create_revision, version) per operation"
-    );
+    let mut ops = ops.into_iter();
+    let (slots, _) = results.as_chunks_mut::<OPERATION_BYTES>();
+    for slot in slots {
+        let Some((create_revision, version)) = ops.next() else {
+            panic!("one (create_revision, version) per operation");
+        };
+        let (first, second) = slot.split_at_mut(OPERATION_BYTES / 2);
+        first.copy_from_slice(&create_revision.to_le_bytes());
+        second.copy_from_slice(&version.to_le_bytes());
+    }
+    assert!(ops.next().is_none(), "one (create_revision, version) per operation");
     crc.copy_from_slice(&binding.header_crc(covered).to_le_bytes());
 }
 

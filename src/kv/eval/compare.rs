@@ -5,13 +5,12 @@ use std::cmp::Ordering;
 use crate::error::Result;
 use crate::kv::range::KeyRange;
 use crate::kv::request::{Compare, CompareResult, CompareTarget};
+use crate::kv::seam::{Record, Stub};
 use crate::kv::space;
-use crate::kv::types::KeyValue;
 
 use super::Evaluation;
-use super::reads::key_value;
 
-impl Evaluation<'_> {
+impl Evaluation<'_, '_> {
     /// Whether every comparison holds. The first that does not ends the search, and only what was
     /// looked at is in the footprint.
     pub(super) fn holds(&mut self, compares: &[Compare]) -> Result<bool> {
@@ -25,8 +24,13 @@ impl Evaluation<'_> {
 
     fn holds_one(&mut self, compare: &Compare) -> Result<bool> {
         if compare.range_end.is_empty() {
-            let found = self.base_key(&compare.key)?;
-            return Ok(matches(compare, found.as_ref()));
+            return Ok(if let CompareTarget::Value(_) = compare.target {
+                let found = self.base_record(&compare.key)?;
+                matches(compare, found.as_ref().map(Found::from))
+            } else {
+                let found = self.base_stub(&compare.key)?;
+                matches(compare, found.as_ref().map(Found::from))
+            });
         }
         let range = KeyRange::from_etcd(&compare.key, &compare.range_end);
         if range.is_empty() {
@@ -37,26 +41,60 @@ impl Evaluation<'_> {
         let mut any = false;
         for record in self.reads.scan(&start, &end, keys_only) {
             any = true;
-            if !matches(compare, Some(&key_value(record?))) {
-                self.footprint.ranges.push((start, end));
+            if !matches(compare, Some(Found::from(&record?))) {
+                self.plan.reads.ranges.push((start, end));
                 return Ok(false);
             }
         }
-        self.footprint.ranges.push((start, end));
+        self.plan.reads.ranges.push((start, end));
         Ok(any || matches(compare, None))
     }
 }
 
+/// What a comparison looks at. The value is empty where the target is a number.
+#[derive(Clone, Copy, Default)]
+struct Found<'a> {
+    create_revision: u64,
+    mod_revision: u64,
+    version: u64,
+    lease: i64,
+    value: &'a [u8],
+}
+
+impl From<&Stub> for Found<'_> {
+    fn from(stub: &Stub) -> Self {
+        Self {
+            create_revision: stub.create_revision,
+            mod_revision: stub.revision,
+            version: stub.version,
+            lease: stub.lease,
+            value: &[],
+        }
+    }
+}
+
+impl<'a> From<&'a Record> for Found<'a> {
+    fn from(record: &'a Record) -> Self {
+        Self {
+            create_revision: record.create_revision,
+            mod_revision: record.mod_revision,
+            version: record.version,
+            lease: record.lease,
+            value: &record.value,
+        }
+    }
+}
+
 /// Whether the comparison holds for one key, or for an absent one.
-fn matches(compare: &Compare, found: Option<&KeyValue>) -> bool {
-    let number = |field: fn(&KeyValue) -> u64| found.map_or(0, field);
+fn matches(compare: &Compare, found: Option<Found<'_>>) -> bool {
+    let number = found.unwrap_or_default();
     let order = match &compare.target {
-        CompareTarget::Version(other) => number(|kv| kv.version).cmp(other),
-        CompareTarget::CreateRevision(other) => number(|kv| kv.create_revision).cmp(other),
-        CompareTarget::ModRevision(other) => number(|kv| kv.mod_revision).cmp(other),
-        CompareTarget::Lease(other) => found.map_or(0, |kv| kv.lease).cmp(other),
+        CompareTarget::Version(other) => number.version.cmp(other),
+        CompareTarget::CreateRevision(other) => number.create_revision.cmp(other),
+        CompareTarget::ModRevision(other) => number.mod_revision.cmp(other),
+        CompareTarget::Lease(other) => number.lease.cmp(other),
         CompareTarget::Value(other) => match found {
-            Some(kv) => kv.value.cmp(other),
+            Some(found) => found.value.cmp(other),
             // An absent value is neither equal to another nor different from it.
             None => return false,
         },

@@ -10,14 +10,14 @@ use bytes::Bytes;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::kv::request::{LEASE_TTL_MAX, LeaseGrantRequest};
-use crate::kv::seam::{Write, WriteKind};
+use crate::kv::seam::{InternalKey, Write, WriteKind};
 use crate::kv::space;
 use crate::kv::types::Lease;
 
 use super::reads::Reads;
 use super::{Evaluation, encoded_bytes};
 
-impl Evaluation<'_> {
+impl Evaluation<'_, '_> {
     /// Moves a key from one lease to another in the lease table; 0 is none. Returns the place of
     /// the new attachment among the system writes.
     ///
@@ -29,32 +29,32 @@ impl Evaluation<'_> {
         }
         if old != 0 {
             let attachment = space::attachment(old, key);
-            if self.reads.get(&attachment)?.is_some() {
+            if self.reads.newest(&attachment)?.is_some_and(|stub| !stub.tombstone) {
                 self.system_delete(attachment);
             }
         }
         if new == 0 {
             return Ok(None);
         }
-        self.system_put(space::attachment(new, key), Bytes::new());
+        self.system_put(space::attachment(new, key), &[]);
         Ok(Some(self.system.len() - 1))
     }
 
     /// Refuses a lease that does not exist.
     pub(super) fn lease_exists(&mut self, lease: i64) -> Result<()> {
-        match self.system_key(space::lease(lease))? {
-            Some(_) => Ok(()),
-            None => Err(ErrorKind::LeaseNotFound { lease }.into()),
+        if self.has_system_key(space::lease(lease))? {
+            return Ok(());
         }
+        Err(ErrorKind::LeaseNotFound { lease }.into())
     }
 
     /// Grants the lease `id`, which is not 0, and returns its time to live.
     pub(in crate::kv) fn grant(&mut self, id: i64, request: &LeaseGrantRequest) -> Result<Lease> {
-        if self.system_key(space::lease(id))?.is_some() {
+        if self.has_system_key(space::lease(id))? {
             return Err(ErrorKind::LeaseExists { lease: id }.into());
         }
         let ttl = granted_ttl(request)?;
-        self.system_put(space::lease(id), Bytes::copy_from_slice(&encode_ttl(ttl)));
+        self.system_put(space::lease(id), &encode_ttl(ttl));
         Ok(Lease { id, ttl, keys: Vec::new(), revision: self.base })
     }
 
@@ -67,7 +67,7 @@ impl Evaluation<'_> {
         for record in self.reads.scan(&start, &end, true) {
             attachments.push(record?.key);
         }
-        self.footprint.ranges.push((start, end));
+        self.plan.reads.ranges.push((start, end));
         for attachment in attachments {
             let Some(key) = space::attached_key(&attachment) else { continue };
             match self.base_key(&key)? {
@@ -75,7 +75,7 @@ impl Evaluation<'_> {
                     self.delete(&key, id)?;
                     deleted.push(key);
                 }
-                _ => self.system_delete(attachment),
+                _ => self.system_delete(InternalKey::from_slice(&attachment)),
             }
         }
         self.system_delete(space::lease(id));
@@ -85,30 +85,30 @@ impl Evaluation<'_> {
     /// Remembers that `compact(0)` was asked for; it succeeds once.
     pub(super) fn compact_to_zero(&mut self) -> Result<()> {
         let compacted = self.reads.compacted();
-        if compacted > 0 || self.system_key(space::compacted_to_zero())?.is_some() {
+        if compacted > 0 || self.has_system_key(space::compacted_to_zero())? {
             return Err(ErrorKind::Compacted { requested: 0, compacted }.into());
         }
-        self.system_put(space::compacted_to_zero(), Bytes::new());
+        self.system_put(space::compacted_to_zero(), &[]);
         Ok(())
     }
 
-    /// The value of a system key, with its place in the footprint.
-    fn system_key(&mut self, key: Bytes) -> Result<Option<Bytes>> {
-        let found = self.reads.get(&key)?;
-        let seen = self.reads.seen(&key)?;
-        self.footprint.points.push((key, seen));
-        Ok(found.map(|record| record.value))
+    /// Whether a system key is there, with its place in the footprint.
+    fn has_system_key(&mut self, key: InternalKey) -> Result<bool> {
+        let newest = self.reads.newest(&key)?;
+        self.plan.reads.points.push((key, newest.map_or(0, |stub| stub.revision)));
+        Ok(newest.is_some_and(|stub| !stub.tombstone))
     }
 
-    fn system_put(&mut self, key: Bytes, value: Bytes) {
+    fn system_put(&mut self, key: InternalKey, value: &[u8]) {
+        let value = value.to_vec().into();
         self.system_write(Write { key, kind: WriteKind::Put { value, lease: 0 } });
     }
 
-    fn system_delete(&mut self, key: Bytes) {
+    fn system_delete(&mut self, key: InternalKey) {
         self.system_write(Write { key, kind: WriteKind::Delete });
     }
 
-    fn system_write(&mut self, write: Write) {
+    fn system_write(&mut self, write: Write<'static>) {
         self.bytes += encoded_bytes(&write);
         self.system.push(Some(write));
     }

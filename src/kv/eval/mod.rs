@@ -26,9 +26,11 @@ pub(super) mod select;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use smallvec::SmallVec;
 
 use crate::error::{ErrorKind, Result};
 use crate::kv::range::KeyRange;
@@ -36,7 +38,7 @@ use crate::kv::request::{DeleteRangeRequest, Op, PutRequest, RangeRequest, TxnRe
 use crate::kv::response::{
     DeleteRangeResponse, OpResponse, PutResponse, RangeResponse, TxnResponse,
 };
-use crate::kv::seam::{Footprint, Plan, Write, WriteKind};
+use crate::kv::seam::{Plan, Record, Stub, Write, WriteKind};
 use crate::kv::space;
 use crate::kv::types::KeyValue;
 
@@ -45,7 +47,7 @@ pub(super) use patch::Patch;
 use reads::{Reads, key_value};
 
 /// One evaluation: what has been read, and what is to be written.
-pub(super) struct Evaluation<'a> {
+pub(super) struct Evaluation<'a, 'r> {
     reads: &'a dyn Reads,
     limits: Limits,
     /// Whether the store may hold leases; when not, nobody need look for a key's old one.
@@ -53,11 +55,14 @@ pub(super) struct Evaluation<'a> {
     base: u64,
     /// Whether an operation has changed something, even if a later one has undone it.
     changed: bool,
-    /// Users' keys, in the order of the operations: the place in this list is the sub revision.
-    /// `None` where a later operation took a write back.
-    writes: Vec<Option<Write>>,
-    /// The lease table's keys; they follow the users' so as not to take a sub revision.
-    system: Vec<Option<Write>>,
+    /// What is to be written: users' keys, in the order of the operations, and in the end those of
+    /// the lease table; and what was read.
+    plan: &'a mut Plan<'r>,
+    /// The lease table's keys; they follow the users' so as not to take a sub revision. `None` where
+    /// a later operation took a write back.
+    system: Vec<Option<Write<'static>>>,
+    /// Places of users' writes that later operations took back.
+    taken_back: Vec<usize>,
     /// Bytes of the transaction as encoded so far.
     bytes: u64,
     /// Users' keys written so far.
@@ -66,10 +71,10 @@ pub(super) struct Evaluation<'a> {
     /// a single operation.
     overlay: BTreeMap<Bytes, Overlaid>,
     has_followers: bool,
-    /// A watermark to set.
-    compact: Option<u64>,
-    footprint: Footprint,
 }
+
+/// The decisions of a transaction and those nested in it, in the order in which they are met.
+type Path = SmallVec<[bool; 8]>;
 
 /// What a transaction did to one key.
 enum Overlaid {
@@ -84,22 +89,27 @@ enum Overlaid {
     Deleted,
 }
 
-impl<'a> Evaluation<'a> {
-    pub(super) fn new(reads: &'a dyn Reads, limits: Limits, leases: bool) -> Self {
+impl<'a, 'r> Evaluation<'a, 'r> {
+    /// Fills in `plan`, which is empty.
+    pub(super) fn new(
+        reads: &'a dyn Reads,
+        plan: &'a mut Plan<'r>,
+        limits: Limits,
+        leases: bool,
+    ) -> Self {
         Self {
             reads,
+            plan,
             limits,
             leases,
             base: reads.revision(),
             changed: false,
-            writes: Vec::new(),
             system: Vec::new(),
+            taken_back: Vec::new(),
             bytes: 0,
             changes: 0,
             overlay: BTreeMap::new(),
             has_followers: false,
-            compact: None,
-            footprint: Footprint::default(),
         }
     }
 
@@ -108,23 +118,20 @@ impl<'a> Evaluation<'a> {
         self.bytes += metadata.len() as u64;
     }
 
-    /// The revision the evaluation started from.
-    pub(super) fn base(&self) -> u64 {
-        self.base
-    }
-
-    /// The plan, or `None` when there is nothing to write.
-    pub(super) fn into_plan(self) -> Option<Plan> {
-        let writes: Vec<Write> = self.writes.into_iter().chain(self.system).flatten().collect();
-        if writes.is_empty() && self.compact.is_none() {
-            return None;
+    /// Completes the plan. Answers whether there is anything to write.
+    pub(super) fn finish(mut self) -> bool {
+        if !self.taken_back.is_empty() {
+            self.taken_back.sort_unstable();
+            let mut place = 0..;
+            let taken_back = |place| self.taken_back.binary_search(&place).is_ok();
+            self.plan.writes.retain(|_| !place.next().is_some_and(taken_back));
         }
-        let (compact, reads) = (self.compact, self.footprint);
-        Some(Plan { writes, compact, reads, ..Plan::default() })
+        self.plan.writes.extend(self.system.into_iter().flatten());
+        !self.plan.writes.is_empty() || self.plan.compact.is_some()
     }
 
     /// A put on its own: as one in a transaction, with the checks in the other order.
-    pub(super) fn single_put(&mut self, request: &PutRequest) -> Result<PutResponse> {
+    pub(super) fn single_put(&mut self, request: &'r PutRequest) -> Result<PutResponse> {
         if request.lease != 0 {
             self.lease_exists(request.lease)?;
         }
@@ -138,20 +145,20 @@ impl<'a> Evaluation<'a> {
             return self.compact_to_zero();
         }
         check::compactable(self.reads, revision)?;
-        self.compact = Some(revision);
+        self.plan.compact = Some(revision);
         Ok(())
     }
 
     /// A transaction whose shape has been checked.
-    pub(super) fn transaction(&mut self, request: &TxnRequest) -> Result<TxnResponse> {
-        let mut path = Vec::new();
+    pub(super) fn transaction(&mut self, request: &'r TxnRequest) -> Result<TxnResponse> {
+        let mut path = Path::new();
         let lone = |ops: &[Op]| ops.len() < 2 && !matches!(ops, [Op::Txn(_)]);
         self.has_followers = !(lone(&request.success) && lone(&request.failure));
         self.decide(request, &mut path)?;
         self.check_puts(request, &mut path.iter())?;
         self.check_ranges(request, &mut path.iter())?;
         let mut response = self.execute(request, &mut path.iter())?;
-        if self.writes.iter().any(Option::is_some) {
+        if self.plan.writes.len() > self.taken_back.len() {
             response.revision = self.seen_revision();
         } else {
             patch::unchanged(&mut response, self.base);
@@ -161,7 +168,7 @@ impl<'a> Evaluation<'a> {
     }
 
     /// Decides the transaction and those nested in the branch it takes, depth first.
-    fn decide(&mut self, request: &TxnRequest, path: &mut Vec<bool>) -> Result<()> {
+    fn decide(&mut self, request: &TxnRequest, path: &mut Path) -> Result<()> {
         let succeeded = self.holds(&request.compare)?;
         path.push(succeeded);
         for op in branch(request, succeeded) {
@@ -211,7 +218,7 @@ impl<'a> Evaluation<'a> {
 
     fn execute<'p>(
         &mut self,
-        request: &TxnRequest,
+        request: &'r TxnRequest,
         path: &mut impl Iterator<Item = &'p bool>,
     ) -> Result<TxnResponse> {
         let succeeded = next(path);
@@ -234,14 +241,14 @@ impl<'a> Evaluation<'a> {
 
     /// `ignore_value` and `ignore_lease` need a key that was alive before the transaction.
     fn keeps_something(&mut self, request: &PutRequest) -> Result<()> {
-        if (request.ignore_value || request.ignore_lease) && self.base_key(&request.key)?.is_none()
+        if (request.ignore_value || request.ignore_lease) && self.base_stub(&request.key)?.is_none()
         {
             return Err(ErrorKind::KeyNotFound { key: request.key.clone() }.into());
         }
         Ok(())
     }
 
-    fn put(&mut self, request: &PutRequest) -> Result<PutResponse> {
+    fn put(&mut self, request: &'r PutRequest) -> Result<PutResponse> {
         let looks_back = request.prev_kv || request.ignore_value || request.ignore_lease;
         let (old, old_lease) = if looks_back || request.lease != 0 {
             let old = self.current_key(&request.key)?;
@@ -250,19 +257,22 @@ impl<'a> Evaluation<'a> {
         } else if self.leases && !self.overlay.contains_key(&request.key) {
             // Only to take the key off its old lease. A stale answer leaves an attachment too
             // many, which does no harm: the key's own lease decides.
-            (None, self.reads.lease(&space::user(&request.key))?)
+            let newest = self.reads.newest(&space::user(&request.key))?;
+            (None, newest.filter(|stub| !stub.tombstone).map_or(0, |stub| stub.lease))
         } else {
             (None, 0)
         };
         let lease = if request.ignore_lease { old_lease } else { request.lease };
-        let value = match &old {
-            Some(old) if request.ignore_value => old.value.clone(),
-            _ => request.value.clone(),
-        };
+        let kept = old.as_ref().filter(|_| request.ignore_value).map(|old| &old.value);
         let attachment = self.reattach(&request.key, old_lease, lease)?;
-        let write = self.writes.len();
-        self.write(&request.key, WriteKind::Put { value: value.clone(), lease })?;
+        let write = self.plan.writes.len();
+        let value = match kept {
+            Some(kept) => Cow::Owned(kept.to_vec()),
+            None => Cow::Borrowed(&request.value[..]),
+        };
+        self.write(&request.key, WriteKind::Put { value, lease })?;
         if self.has_followers {
+            let value = kept.unwrap_or(&request.value).clone();
             let put = Overlaid::Put { value, lease, write, attachment };
             self.overlay.insert(request.key.clone(), put);
         }
@@ -320,11 +330,12 @@ impl<'a> Evaluation<'a> {
     fn take_back(&mut self, key: &Bytes) -> Result<()> {
         let put = self.overlay.insert(key.clone(), Overlaid::Deleted);
         let Some(Overlaid::Put { write, attachment, lease, .. }) = put else { return Ok(()) };
-        let taken_back =
-            [self.writes[write].take(), attachment.and_then(|at| self.system[at].take())];
-        self.bytes -= taken_back.iter().flatten().map(encoded_bytes).sum::<u64>();
+        self.bytes -= self.plan.writes.get(write).map_or(0, encoded_bytes);
+        self.taken_back.push(write);
+        let attachment = attachment.and_then(|at| self.system[at].take());
+        self.bytes -= attachment.as_ref().map_or(0, encoded_bytes);
         self.changes -= 1;
-        if let Some(old) = self.base_key(key)? {
+        if let Some(old) = self.base_stub(key)? {
             if old.lease == lease {
                 // The put had left the key where it was attached.
                 self.reattach(key, lease, 0)?;
@@ -337,12 +348,12 @@ impl<'a> Evaluation<'a> {
     fn range(&mut self, request: &RangeRequest) -> Result<RangeResponse> {
         let revision = self.seen_revision();
         if let Some(at) = request.revision {
-            let oldest = self.footprint.oldest_read.map_or(at, |oldest| oldest.min(at));
-            self.footprint.oldest_read = Some(oldest);
+            let oldest = self.plan.reads.oldest_read.map_or(at, |oldest| oldest.min(at));
+            self.plan.reads.oldest_read = Some(oldest);
             return select::past(self.reads, at, request, revision);
         }
         if request.is_filtered() && !self.overlay.is_empty() {
-            self.footprint.exact = true;
+            self.plan.reads.exact = true;
         }
         if request.range_end.is_empty() {
             let found = self.current_key(&request.key)?;
@@ -351,7 +362,7 @@ impl<'a> Evaluation<'a> {
         let range = KeyRange::from_etcd(&request.key, &request.range_end);
         if self.overlay.is_empty() {
             if !range.is_empty() {
-                self.footprint.ranges.push(space::user_range(&range));
+                self.plan.reads.ranges.push(space::user_range(&range));
             }
             return select::newest(self.reads, request, revision);
         }
@@ -380,7 +391,7 @@ impl<'a> Evaluation<'a> {
             for record in self.reads.scan(&start, &end, keys_only) {
                 kvs.push(key_value(record?));
             }
-            self.footprint.ranges.push((start, end));
+            self.plan.reads.ranges.push((start, end));
         }
         if self.overlay.is_empty() {
             return Ok(kvs);
@@ -412,22 +423,35 @@ impl<'a> Evaluation<'a> {
 
     /// A key as of the snapshot, with its place in the footprint.
     fn base_key(&mut self, key: &Bytes) -> Result<Option<KeyValue>> {
+        Ok(self.base_record(key)?.map(key_value))
+    }
+
+    /// The same, as it is stored.
+    fn base_record(&mut self, key: &Bytes) -> Result<Option<Record>> {
         let internal = space::user(key);
         let found = self.reads.get(&internal)?;
         let seen = match &found {
             Some(record) => record.mod_revision,
-            None => self.reads.seen(&internal)?,
+            None => self.reads.newest(&internal)?.map_or(0, |stub| stub.revision),
         };
-        self.footprint.points.push((internal, seen));
-        Ok(found.map(key_value))
+        self.plan.reads.points.push((internal, seen));
+        Ok(found)
     }
 
-    fn write(&mut self, key: &Bytes, kind: WriteKind) -> Result<()> {
+    /// The same without the value.
+    fn base_stub(&mut self, key: &Bytes) -> Result<Option<Stub>> {
+        let internal = space::user(key);
+        let newest = self.reads.newest(&internal)?;
+        self.plan.reads.points.push((internal, newest.map_or(0, |stub| stub.revision)));
+        Ok(newest.filter(|stub| !stub.tombstone))
+    }
+
+    fn write(&mut self, key: &Bytes, kind: WriteKind<'r>) -> Result<()> {
         let write = Write { key: space::user(key), kind };
         self.bytes += encoded_bytes(&write);
         self.changes += 1;
         self.changed = true;
-        self.writes.push(Some(write));
+        self.plan.writes.push(write);
         self.fits()
     }
 
@@ -446,7 +470,7 @@ impl<'a> Evaluation<'a> {
     }
 }
 
-fn encoded_bytes(write: &Write) -> u64 {
+fn encoded_bytes(write: &Write<'_>) -> u64 {
     write.op().encoded_bytes() as u64
 }
 

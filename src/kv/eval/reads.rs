@@ -1,7 +1,7 @@
 //! What the evaluator needs from a store: the newest state, and the past for explicit revisions.
 
 use crate::error::Result;
-use crate::kv::seam::Record;
+use crate::kv::seam::{Record, Stub};
 use crate::kv::space;
 use crate::kv::types::KeyValue;
 
@@ -19,13 +19,8 @@ pub(in crate::kv) trait Reads {
     /// The newest version of a key, if it is alive.
     fn get(&self, key: &[u8]) -> Result<Option<Record>>;
 
-    /// The revision of the newest version of a key, a tombstone's too; 0 if it never existed.
-    fn seen(&self, key: &[u8]) -> Result<u64>;
-
-    /// The lease of a key, 0 if it has none or is not alive.
-    fn lease(&self, key: &[u8]) -> Result<i64> {
-        Ok(self.get(key)?.map_or(0, |record| record.lease))
-    }
+    /// The newest version of a key without its value, a tombstone too; `None` if it never existed.
+    fn newest(&self, key: &[u8]) -> Result<Option<Stub>>;
 
     /// The keys alive from `start` up to `end` (empty: to the end of the space).
     fn scan(&self, start: &[u8], end: &[u8], keys_only: bool) -> Records<'_>;

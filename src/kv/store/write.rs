@@ -8,18 +8,19 @@ use crate::kv::build::TxnBuilder;
 use crate::kv::eval::{Evaluation, Patch, check};
 use crate::kv::request::{CommitOptions, DeleteRangeRequest, PutRequest, TxnRequest};
 use crate::kv::response::{DeleteRangeResponse, PutResponse, TxnResponse};
-use crate::kv::seam::{self, Newest, Step};
+use crate::kv::seam::{self, Engine, Newest, Step};
 use crate::kv::ticket::{Outcome, Ticket};
 use crate::kv::types::{Commit, Deleted};
 
 /// A write in its place in the order.
-pub(super) struct Done {
+pub(super) struct Done<'s> {
+    engine: &'s Engine,
     /// The revision the last evaluation started from.
     pub(super) base: u64,
     pub(super) outcome: seam::Outcome,
 }
 
-impl Done {
+impl Done<'_> {
     pub(super) fn revision(&self) -> u64 {
         self.outcome.position.revision
     }
@@ -37,7 +38,7 @@ impl Done {
 
     /// Waits until the answer may leave.
     pub(super) fn wait(self) -> Result<()> {
-        self.outcome.wait()
+        self.engine.wait(&self.outcome)
     }
 }
 
@@ -145,7 +146,8 @@ impl Store {
         // What only reads waits for nothing, unless what is visible here may not be durable.
         if request.is_read_only() && options.durability != Some(Durability::Sync) {
             let newest = Newest::of(&self.engine)?;
-            return Evaluation::new(&newest, self.limits(), false).transaction(&request);
+            let mut plan = seam::Plan::default();
+            return Evaluation::new(&newest, &mut plan, self.limits(), false).transaction(&request);
         }
         self.ordered(&request, &options)?.wait()
     }
@@ -198,43 +200,37 @@ impl Store {
         } else {
             Outcome::Failed { as_of: revision }
         };
-        let seam::Outcome { ticket, durability, .. } = done.outcome;
-        let pending = (durability == Durability::Sync).then_some(ticket);
+        let waits = done.outcome.durability == Durability::Sync;
+        let pending = waits.then(|| self.engine.ticket(&done.outcome));
         Ok(Ticket { pending, response, outcome })
     }
 
     /// Evaluates until the plan finds its place in the order.
     ///
     /// A refusal is an answer too: it waits until what it was decided on is durable.
-    pub(super) fn write<T>(
+    pub(super) fn write<'r, T>(
         &self,
-        options: &CommitOptions,
-        mut evaluate: impl FnMut(&mut Evaluation<'_>) -> Result<T>,
-    ) -> Result<(T, Done)> {
+        options: &'r CommitOptions,
+        mut evaluate: impl FnMut(&mut Evaluation<'_, 'r>) -> Result<T>,
+    ) -> Result<(T, Done<'_>)> {
         let (limits, leases) = (self.limits(), self.has_leases());
         let mut decided = None;
-        let outcome = self.engine.transact(options.durability, &mut |snapshot| {
-            let mut evaluation = Evaluation::new(snapshot, limits, leases);
+        let outcome = self.engine.transact(options.durability, &mut |snapshot, plan| {
+            (plan.time, plan.metadata) = (options.time, &options.metadata);
+            let mut evaluation = Evaluation::new(snapshot, plan, limits, leases);
             evaluation.carries(&options.metadata);
             let answer = evaluate(&mut evaluation).and_then(|answer| {
                 evaluation.fits()?;
                 Ok(answer)
             });
-            let refused = answer.is_err();
-            decided = Some((answer, evaluation.base()));
-            Ok(match evaluation.into_plan() {
-                Some(plan) if !refused => Step::Write(seam::Plan {
-                    time: options.time,
-                    metadata: options.metadata.clone(),
-                    ..plan
-                }),
-                _ => Step::Read,
-            })
+            let step = if answer.is_ok() && evaluation.finish() { Step::Write } else { Step::Read };
+            decided = Some((answer, snapshot.position().revision));
+            Ok(step)
         })?;
         match decided {
-            Some((Ok(answer), base)) => Ok((answer, Done { base, outcome })),
+            Some((Ok(answer), base)) => Ok((answer, Done { engine: &self.engine, base, outcome })),
             Some((Err(error), _)) => {
-                outcome.wait()?;
+                self.engine.wait(&outcome)?;
                 Err(error)
             }
             None => Err(crate::error::ErrorKind::Closed.into()),

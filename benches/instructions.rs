@@ -1,0 +1,202 @@
+//! How many machine instructions one operation takes, counted by valgrind's callgrind.
+//!
+//! `cargo bench --bench instructions` prints a table; `-- cas` only what is named so. Unlike times the
+//! counts come out nearly the same on any machine, also on a busy one, so a change of one in a hundred
+//! shows. They say where work is, not how long it takes: a cache miss is one instruction, too.
+//!
+//! The program runs itself under valgrind, each operation two times with different numbers of
+//! repetitions; the difference is what the repetitions cost, free of opening. Their bytes go to a real
+//! file: what the system does for that is not counted.
+//! `-- --profile cas` leaves a `callgrind.out` file of one operation for `callgrind_annotate`.
+#![expect(clippy::expect_used, reason = "a bench that cannot do its work has nothing to measure")]
+#![expect(clippy::print_stdout, reason = "it prints a table")]
+
+use std::hint::black_box;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use annals::{Durability, Options, Store, Ticket, TxnRequest, mod_revision, put};
+
+/// Keys in the store. Few, so that every one of them is in the memtable before anything is counted.
+const KEYS: u64 = 1_000;
+const VALUE_BYTES: usize = 256;
+/// Transactions whose tickets are outstanding together.
+const WINDOW: u64 = 64;
+/// Repetitions of the two runs.
+const FEW: u64 = 1_024;
+const MANY: u64 = 5_120;
+
+type Work = fn(&Subject, u64);
+
+/// What is counted: its name, what it is, and how it is done `n` times.
+const OPERATIONS: &[(&str, &str, Work)] = &[
+    ("put", "put, buffered", |subject, n| {
+        for number in 0..n {
+            let commit = subject.store.put(subject.key(number), &subject.value);
+            black_box(commit.expect("a commit").revision);
+        }
+    }),
+    ("cas", "compare-and-swap of one key, buffered", |subject, n| {
+        let mut seen = subject.loaded();
+        for number in 0..n {
+            let done = subject.cas(number, &seen).commit().expect("a commit");
+            assert!(done.succeeded, "nobody else writes");
+            *subject.seen_of(&mut seen, number) = done.revision;
+        }
+    }),
+    ("failed", "compare-and-swap that fails, buffered", |subject, n| {
+        for number in 0..n {
+            let key = subject.key(number);
+            let txn = subject.store.txn().when([mod_revision(key).eq(1)]);
+            let done = txn.then([put(key, &subject.value)]).commit().expect("an answer");
+            assert!(!done.succeeded, "no key has that revision");
+        }
+    }),
+    ("ten", "compare-and-swap of ten keys, buffered", |subject, n| {
+        let mut seen = subject.loaded();
+        for number in 0..n {
+            let keys = || (0..10).map(|key| number * 10 + key);
+            let compares: Vec<_> = keys()
+                .map(|key| mod_revision(subject.key(key)).eq(*subject.seen_of(&mut seen, key)))
+                .collect();
+            let puts = keys().map(|key| put(subject.key(key), &subject.value));
+            let done = subject.store.txn().when(compares).then(puts).commit().expect("a commit");
+            assert!(done.succeeded, "nobody else writes");
+            keys().for_each(|key| *subject.seen_of(&mut seen, key) = done.revision);
+        }
+    }),
+    ("tickets", "compare-and-swap of one key, durable, 64 tickets outstanding", |subject, n| {
+        let mut seen = subject.loaded();
+        for window in 0..n / WINDOW {
+            let numbers = || window * WINDOW..(window + 1) * WINDOW;
+            let tickets: Vec<Ticket> = numbers()
+                .map(|number| {
+                    let txn = subject.cas(number, &seen).durability(Durability::Sync);
+                    txn.submit().expect("a ticket")
+                })
+                .collect();
+            for (number, ticket) in numbers().zip(tickets) {
+                let done = ticket.wait().expect("a commit");
+                assert!(done.succeeded, "nobody else writes");
+                *subject.seen_of(&mut seen, number) = done.revision;
+            }
+        }
+    }),
+    ("get", "get latest, from the memtable", |subject, n| {
+        for number in 0..n {
+            black_box(subject.store.get(subject.key(number)).expect("an answer"));
+        }
+    }),
+    ("request", "building the request of a compare-and-swap, without a store", |subject, n| {
+        for number in 0..n {
+            let key = subject.key(number);
+            let request = TxnRequest::default();
+            black_box(request.when([mod_revision(key).eq(1)]).then([put(key, &subject.value)]));
+        }
+    }),
+];
+
+/// A store with every key written once.
+struct Subject {
+    store: Store,
+    keys: Vec<Vec<u8>>,
+    value: Vec<u8>,
+    first: u64,
+}
+
+impl Subject {
+    fn new() -> Self {
+        let options = Options::new()
+            .durability(Durability::Buffered)
+            .background(false)
+            .memtable_bytes(256 << 20);
+        let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("instructions");
+        let _ = std::fs::remove_dir_all(&dir);
+        std::fs::create_dir_all(&dir).expect("a directory");
+        let store = options.open(&dir).expect("a store");
+        let key = |number| format!("/registry/pods/ns-{:03}/pod-{number:06}", number / 100);
+        let keys: Vec<Vec<u8>> = (0..KEYS).map(|number| key(number).into_bytes()).collect();
+        let value = vec![b'v'; VALUE_BYTES];
+        let first = store.revision() + 1;
+        for key in &keys {
+            store.put(key, &value).expect("a commit");
+        }
+        Self { store, keys, value, first }
+    }
+
+    fn key(&self, number: u64) -> &[u8] {
+        &self.keys[Self::index(number)]
+    }
+
+    fn index(number: u64) -> usize {
+        usize::try_from(number % KEYS).expect("a small number")
+    }
+
+    /// The revision each key was loaded at.
+    fn loaded(&self) -> Vec<u64> {
+        (self.first..self.first + KEYS).collect()
+    }
+
+    fn seen_of<'a>(&self, seen: &'a mut [u64], number: u64) -> &'a mut u64 {
+        &mut seen[Self::index(number)]
+    }
+
+    fn cas(&self, number: u64, seen: &[u64]) -> annals::TxnBuilder<'_> {
+        let key = self.key(number);
+        let txn = self.store.txn().when([mod_revision(key).eq(seen[Self::index(number)])]);
+        txn.then([put(key, &self.value)])
+    }
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
+    let named = |name: &str| OPERATIONS.iter().find(|operation| operation.0 == name);
+    match &arguments[..] {
+        [run, name, n] if run == "--run" => {
+            let (_, _, work) = named(name).expect("an operation");
+            work(&Subject::new(), n.parse().expect("a number"));
+        }
+        [profile, name] if profile == "--profile" && named(name).is_some() => {
+            if let Some(total) = instructions(name, MANY, Path::new("callgrind.out")) {
+                println!("{total} instructions; see callgrind_annotate callgrind.out");
+            }
+        }
+        filters => table(filters),
+    }
+}
+
+fn table(filters: &[String]) {
+    let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("callgrind.out");
+    println!("| operation | instructions |\n|---|---:|");
+    for (name, what, _) in OPERATIONS {
+        if !filters.is_empty() && !filters.iter().any(|filter| what.contains(filter.as_str())) {
+            continue;
+        }
+        let counts = (instructions(name, FEW, &out), instructions(name, MANY, &out));
+        let (Some(few), Some(many)) = counts else {
+            println!("\nvalgrind is needed to count instructions, and did not run");
+            return;
+        };
+        println!("| {what} | {} |", many.saturating_sub(few) / (MANY - FEW));
+    }
+}
+
+/// Instructions of a whole run of this program that does an operation `n` times.
+fn instructions(name: &str, n: u64, out: &Path) -> Option<u64> {
+    let program = std::env::current_exe().ok()?;
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--error-exitcode=1"])
+        .arg(format!("--callgrind-out-file={}", out.display()))
+        .arg(program)
+        .args(["--run", name, &n.to_string()])
+        .stdout(Stdio::inherit())
+        .output()
+        .ok()?;
+    let report = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        println!("{report}");
+        return None;
+    }
+    let collected = report.lines().find_map(|line| line.split_once("Collected :"))?.1;
+    collected.trim().parse().ok()
+}
