@@ -15,7 +15,7 @@ use std::hint::black_box;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use annals::{Durability, Options, Store, Ticket, TxnRequest, mod_revision, put};
+use annals::{Durability, Options, Outcome, Store, Ticket, TxnRequest, mod_revision, put};
 
 /// Keys in the store. Few, so that every one of them is in the memtable before anything is counted.
 const KEYS: u64 = 1_000;
@@ -42,6 +42,15 @@ const OPERATIONS: &[(&str, &str, Work)] = &[
             let done = subject.cas(number, &seen).commit().expect("a commit");
             assert!(done.succeeded, "nobody else writes");
             *subject.seen_of(&mut seen, number) = done.revision;
+        }
+    }),
+    ("swap", "compare_and_put, buffered", |subject, n| {
+        let mut seen = subject.loaded();
+        for number in 0..n {
+            let seen = subject.seen_of(&mut seen, number);
+            let done = subject.store.compare_and_put(subject.key(number), *seen, &subject.value);
+            let Ok(Outcome::Committed { revision }) = done else { panic!("nobody else writes") };
+            *seen = revision;
         }
     }),
     ("failed", "compare-and-swap that fails, buffered", |subject, n| {

@@ -145,7 +145,7 @@ impl Chain {
             // Only tasks are left, if any: whoever leads next finds them.
             self.group.give_up();
             wake_served(served);
-            if tasks && !self.world.request_work() {
+            if tasks && !self.world.request_lead() {
                 // Nobody else would. If the role is taken, its holder has them now.
                 return self.group.try_take();
             }

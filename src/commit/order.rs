@@ -40,7 +40,7 @@ enum Invalid {
 }
 
 /// As many as most transactions have need no allocation.
-type KeyNodes<'g> = SmallVec<[&'g KeyNode; 8]>;
+type KeyNodes<'g> = SmallVec<[&'g KeyNode; 4]>;
 
 /// A plan on its way into one generation.
 struct Attempt<'a, 'r, 'g> {
@@ -219,8 +219,10 @@ impl<'a, 'r, 'g> Attempt<'a, 'r, 'g> {
             }
             Ok(node)
         };
-        let write_nodes = plan.writes.iter().map(|write| node(&write.key));
-        let keys = write_nodes.collect::<Result<KeyNodes<'g>, Stop>>()?;
+        let mut keys = KeyNodes::with_capacity(plan.writes.len());
+        for write in &plan.writes {
+            keys.push(node(&write.key)?);
+        }
         let mut points = KeyNodes::with_capacity(plan.reads.points.len());
         for (index, (key, _)) in plan.reads.points.iter().enumerate() {
             // The usual compare-and-swap reads what it writes: one look-up for both.

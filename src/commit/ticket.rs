@@ -82,7 +82,7 @@ impl Ticket {
         group.waiters.push(&waiter);
         // If somebody has the role now, they see the push when they give it up, and serve us or ask
         // the background thread. If nobody has, somebody must be made to.
-        if group.is_idle() && !self.chain.world.request_work() && group.try_take() {
+        if group.is_idle() && !self.chain.world.request_lead() && group.try_take() {
             self.chain.lead();
         }
         let served = waiter.is_served();

@@ -40,7 +40,10 @@ pub(crate) trait World: Send + Sync + Debug {
     /// The generation before `current` is frozen.
     fn switched(&self, current: &Arc<Generation>);
 
-    /// Asks a background thread to call [`Chain::lead_once`](super::Chain::lead_once) soon, and to
-    /// look what else there is to do. Answers whether there is one.
-    fn request_work(&self) -> bool;
+    /// Asks a background thread to call [`Chain::lead_once`](super::Chain::lead_once) soon. Answers
+    /// whether there is one.
+    fn request_lead(&self) -> bool;
+
+    /// Asks a background thread to look what there is to do, if there is one.
+    fn request_work(&self);
 }

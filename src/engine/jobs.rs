@@ -327,8 +327,10 @@ impl Host for Busy<'_> {
         core.counters.background_bytes.fetch_add(bytes, Ordering::Relaxed);
         // Given up: it will be done again after the next open.
         core.check_open()?;
-        // In a Buffered store the worker is who writes out: not only between two pieces of work.
-        core.chain.lead_once()?;
+        // Where no thread writes the log by itself: not only between two pieces of work.
+        if !core.shared.logger.is_attended() {
+            core.chain.lead_once()?;
+        }
         while core.unit_of(self.depth)? {}
         Ok(())
     }

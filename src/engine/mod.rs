@@ -13,6 +13,7 @@
 //!    answered, whether it is still there or not.
 //! 4. Nothing waits for background work but a commit that finds too many frozen generations.
 
+mod bell;
 mod check;
 mod core;
 mod diff;
@@ -48,7 +49,9 @@ use crate::sync::{Arc, Ordering, fence};
 use self::core::Core;
 use self::worker::Worker;
 
-pub(crate) use crate::commit::{Footprint, InternalKey, Plan, Ticket, Write, WriteKind};
+#[cfg(test)]
+pub(crate) use crate::commit::Footprint;
+pub(crate) use crate::commit::{InternalKey, Plan, Ticket, Write, WriteKind};
 pub(crate) use crate::index::Stub;
 pub use check::{CheckReport, TornTail, check};
 pub(crate) use diff::Diff;

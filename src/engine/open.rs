@@ -440,7 +440,7 @@ impl Log for ChainLog {
                 check()?;
                 if writer.files().spare_is_wanted() {
                     // The next file is made ahead of need.
-                    self.shared.ring();
+                    self.shared.worker.ring();
                 }
             }
             None => return Err(ErrorKind::Closed.into()),

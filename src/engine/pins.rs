@@ -150,7 +150,7 @@ impl Drop for Pin {
         if self.revision < self.pins.held_up.load(Ordering::Relaxed)
             && let Some(bell) = &self.pins.bell
         {
-            bell.ring();
+            bell.worker.ring();
         }
     }
 }

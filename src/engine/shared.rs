@@ -1,4 +1,5 @@
-//! What the commit chain and the engine share: the published tables, the clock, the worker's bell.
+//! What the commit chain and the engine share: the published tables, the clock, the bells of the
+//! background threads.
 //!
 //! The chain calls this ([`World`]) from any committing thread, so nothing here waits for another
 //! thread.
@@ -6,9 +7,9 @@
 use crate::clock::Clock;
 use crate::commit::World;
 use crate::index::{Generation, GenerationSize};
-use crate::sync::plain::OnceLock;
-use crate::sync::{Arc, AtomicBool, Ordering, Thread, epoch};
+use crate::sync::{Arc, epoch};
 
+use super::bell::Bell;
 use super::published::Published;
 use super::tables::Tables;
 
@@ -22,12 +23,10 @@ pub(super) struct Shared {
     pub(super) tables: Published<Tables>,
     clock: Arc<dyn Clock>,
     generation_size: GenerationSize,
-    /// The background thread, where there is one.
-    worker: OnceLock<Thread>,
-    /// Whether it runs, and so leads when it is asked to.
-    alive: AtomicBool,
-    /// Whether the worker has been asked for something since it looked last.
-    rung: AtomicBool,
+    /// Calls the thread that writes the log where nobody waits for it.
+    pub(super) logger: Bell,
+    /// Calls the thread that does all other background work.
+    pub(super) worker: Bell,
 }
 
 impl Shared {
@@ -37,47 +36,9 @@ impl Shared {
             tables: Published::new(tables),
             clock,
             generation_size: generation_size(memtable_bytes),
-            worker: OnceLock::new(),
-            alive: AtomicBool::new(false),
-            rung: AtomicBool::new(false),
+            logger: Bell::default(),
+            worker: Bell::default(),
         }
-    }
-
-    /// Names the background thread.
-    pub(super) fn set_worker(&self, thread: Thread) {
-        let _ = self.worker.set(thread);
-    }
-
-    /// A background thread is about to begin.
-    pub(super) fn worker_comes(&self) {
-        self.alive.store(true, Ordering::Release);
-    }
-
-    /// The background thread will do nothing more than look once whether somebody waits.
-    pub(super) fn worker_leaves(&self) {
-        self.alive.store(false, Ordering::Release);
-        // Ordered against `ring`: whoever rang before this has pushed what the last look finds;
-        // whoever rings after it sees that nobody is there.
-        self.rung.swap(true, Ordering::AcqRel);
-    }
-
-    /// Whether a background thread runs.
-    pub(super) fn has_worker(&self) -> bool {
-        self.alive.load(Ordering::Acquire)
-    }
-
-    /// Wakes the background thread, if there is one and it has not been woken already.
-    pub(super) fn ring(&self) {
-        if let Some(thread) = self.worker.get()
-            && !self.rung.swap(true, Ordering::AcqRel)
-        {
-            thread.unpark();
-        }
-    }
-
-    /// For the worker: whether it was rung; clears the bell.
-    pub(super) fn answer_bell(&self) -> bool {
-        self.rung.swap(false, Ordering::AcqRel)
     }
 
     /// The tables of now, to keep.
@@ -113,13 +74,17 @@ impl World for Shared {
             Some(Tables { generations, files: Arc::clone(&tables.files) })
         });
         if switched {
-            self.ring();
+            self.worker.ring();
         }
     }
 
-    fn request_work(&self) -> bool {
-        // In this order; see `worker_leaves`.
-        self.ring();
-        self.has_worker()
+    fn request_lead(&self) -> bool {
+        // In this order; see `Bell::leave`.
+        self.logger.ring();
+        self.logger.is_attended()
+    }
+
+    fn request_work(&self) {
+        self.worker.ring();
     }
 }

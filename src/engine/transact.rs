@@ -155,7 +155,7 @@ impl Core {
                     let outcome = Outcome { position, changed, durability, read_only: false };
                     self.check_kept(&outcome)?;
                     if plan.buffered {
-                        self.shared.ring();
+                        self.shared.logger.ring();
                     }
                     return Ok(outcome);
                 }
@@ -218,11 +218,11 @@ impl Core {
         self.counters.waits.fetch_add(1, Ordering::Relaxed);
         // Where nothing can be written nothing has to wait: what only reads goes on.
         while frozen() > FROZEN_MAX && self.check_writable().is_ok() {
-            if !self.shared.has_worker() {
+            if !self.shared.worker.is_attended() {
                 self.run_unit()?;
                 continue;
             }
-            self.shared.ring();
+            self.shared.worker.ring();
             let mut waiting = lock(&self.flushed_lock);
             if frozen() > FROZEN_MAX && self.failed.get().is_none() {
                 let patience = std::time::Duration::from_millis(100);

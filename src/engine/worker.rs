@@ -1,4 +1,4 @@
-//! The background thread, and closing.
+//! The background threads, and closing.
 
 use std::thread::{self, JoinHandle};
 
@@ -9,42 +9,61 @@ use crate::reclaim::plan::TRIM_EAGER;
 use crate::sync::plain::lock;
 use crate::sync::{Arc, AtomicBool, Ordering};
 
+use super::bell::Bell;
 use super::core::Core;
+use super::shared::Shared;
 
-/// The thread that does the background work of a store. Dropping it stops and joins it.
+/// The two threads that work for a store in the background. Dropping this stops and joins them.
+///
+/// One writes the log of what nobody waits for; it spends its time in syncs. The other does everything
+/// else, and so is not kept from it by those.
 #[derive(Debug)]
 pub(super) struct Worker {
     stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl Worker {
-    /// Starts the thread.
+    /// Starts the threads.
     ///
     /// # Errors
     /// The system refuses a thread.
     pub(super) fn start(core: &Arc<Core>) -> Result<Self> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let (its_core, its_stop) = (Arc::clone(core), Arc::clone(&stop));
-        core.shared.worker_comes();
+        let mut worker = Self { stop: Arc::new(AtomicBool::new(false)), threads: Vec::new() };
+        // What is there already runs until `worker` is dropped, with the error.
+        worker.spawn(core, "annals-log", |shared| &shared.logger, write_log)?;
+        worker.spawn(core, "annals-worker", |shared| &shared.worker, work)?;
+        Ok(worker)
+    }
+
+    fn spawn(
+        &mut self,
+        core: &Arc<Core>,
+        name: &str,
+        bell: fn(&Shared) -> &Bell,
+        job: fn(&Core, &AtomicBool),
+    ) -> Result<()> {
+        let (its_core, its_stop) = (Arc::clone(core), Arc::clone(&self.stop));
+        bell(&core.shared).attend();
         let thread = thread::Builder::new()
-            .name("annals-worker".to_owned())
-            .spawn(move || run(&its_core, &its_stop))
+            .name(name.to_owned())
+            .spawn(move || run(&its_core, bell(&its_core.shared), &its_stop, job))
             .map_err(|error| {
-                core.shared.worker_leaves();
+                bell(&core.shared).leave();
                 Error::io("start a thread for", &core.path, error)
             })?;
-        core.shared.set_worker(thread.thread().clone());
-        // What was left from before, and what came before the worker had a name.
-        core.shared.ring();
-        Ok(Self { stop, thread: Some(thread) })
+        bell(&core.shared).set_thread(thread.thread().clone());
+        // What was left from before, and what came before the thread had a name.
+        bell(&core.shared).ring();
+        self.threads.push(thread);
+        Ok(())
     }
 }
 
 impl Drop for Worker {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
-        if let Some(thread) = self.thread.take() {
+        for thread in self.threads.drain(..) {
             thread.thread().unpark();
             // It does not panic; if it did, there is nothing to add to what it printed.
             let _ = thread.join();
@@ -52,33 +71,37 @@ impl Drop for Worker {
     }
 }
 
-/// The end of the background thread, also by a panic: from now on nobody may count on it.
-struct Leaving<'a>(&'a Core);
+/// The end of a background thread, also by a panic: from now on nobody may count on it.
+struct Leaving<'a>(&'a Core, &'a Bell);
 
 impl Drop for Leaving<'_> {
     fn drop(&mut self) {
         if thread::panicking() {
-            self.0.fail(&Error::invalid("the background thread has panicked"));
+            self.0.fail(&Error::invalid("a background thread has panicked"));
         }
-        self.0.shared.worker_leaves();
+        self.1.leave();
         // Who asked before that is served. A failure is kept by the chain.
         let _ = self.0.chain.lead_once();
     }
 }
 
-fn run(core: &Arc<Core>, stop: &AtomicBool) {
-    let _leaving = Leaving(core);
+fn run(core: &Core, bell: &Bell, stop: &AtomicBool, job: fn(&Core, &AtomicBool)) {
+    let _leaving = Leaving(core, bell);
     while !stop.load(Ordering::Acquire) {
-        if core.shared.answer_bell() {
-            // First, and also after background work has failed: somebody may wait for it, and what
-            // is ordered still becomes durable. A failure is kept by the chain.
-            let _ = core.chain.lead_once();
-            // A failure is kept by the core, which accepts no write from then on.
-            while !stop.load(Ordering::Acquire) && matches!(core.run_unit(), Ok(true)) {}
-        } else {
-            thread::park();
-        }
+        if bell.answer() { job(core, stop) } else { thread::park() }
     }
+}
+
+/// Also after background work has failed: somebody may wait for it, and what is ordered still becomes
+/// durable.
+fn write_log(core: &Core, _: &AtomicBool) {
+    // A failure is kept by the chain.
+    let _ = core.chain.lead_once();
+}
+
+fn work(core: &Core, stop: &AtomicBool) {
+    // A failure is kept by the core, which accepts no write from then on.
+    while !stop.load(Ordering::Acquire) && matches!(core.run_unit(), Ok(true)) {}
 }
 
 impl Core {

@@ -172,23 +172,32 @@ impl TxnRequest {
     /// Adds comparisons.
     #[must_use]
     pub fn when(mut self, compares: impl IntoIterator<Item = Compare>) -> Self {
-        self.compare.extend(compares);
+        append(&mut self.compare, compares);
         self
     }
 
     /// Adds operations to do when every comparison holds.
     #[must_use]
     pub fn then<T: Into<Op>>(mut self, ops: impl IntoIterator<Item = T>) -> Self {
-        self.success.extend(ops.into_iter().map(Into::into));
+        append(&mut self.success, ops.into_iter().map(Into::into));
         self
     }
 
     /// Adds operations to do when a comparison does not hold.
     #[must_use]
     pub fn or_else<T: Into<Op>>(mut self, ops: impl IntoIterator<Item = T>) -> Self {
-        self.failure.extend(ops.into_iter().map(Into::into));
+        append(&mut self.failure, ops.into_iter().map(Into::into));
         self
     }
+}
+
+/// Lists are mostly made at once, and short: no more room than they need.
+fn append<T>(list: &mut Vec<T>, items: impl IntoIterator<Item = T>) {
+    let items = items.into_iter();
+    if list.is_empty() {
+        list.reserve_exact(items.size_hint().0);
+    }
+    list.extend(items);
 }
 
 /// Builds a transaction on a store: *when* every comparison holds *then* one list of operations,

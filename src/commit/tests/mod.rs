@@ -69,7 +69,9 @@ impl World for Small {
         }
     }
 
-    fn request_work(&self) -> bool {
+    fn request_work(&self) {}
+
+    fn request_lead(&self) -> bool {
         self.requests.fetch_add(1, Ordering::Relaxed);
         lock(&self.background).as_ref().map(std::thread::Thread::unpark).is_some()
     }

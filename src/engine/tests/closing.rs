@@ -119,7 +119,7 @@ fn tasks_are_served_when_the_background_thread_is_gone() {
     let outcome = written(&engine, "a");
     let worker = crate::sync::plain::lock(&engine.0.worker).take();
     drop(worker);
-    assert!(!engine.0.core.shared.has_worker());
+    assert!(!engine.0.core.shared.logger.is_attended());
     within("what was written before", outcome.ticket);
     within("what was written after", written(&engine, "b").ticket);
 }

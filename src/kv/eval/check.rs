@@ -104,11 +104,17 @@ impl Limits {
         if request.ignore_lease && request.lease != 0 {
             return Err(ErrorKind::LeaseProvided.into());
         }
-        let (bytes, max) = (request.key.len() as u64, self.key_bytes);
+        self.sizes(&request.key, &request.value)
+    }
+
+    /// Refuses a key or a value that the store does not take.
+    pub(in crate::kv) fn sizes(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        not_empty(key)?;
+        let (bytes, max) = (key.len() as u64, self.key_bytes);
         if bytes > max {
             return Err(ErrorKind::KeyTooLong { bytes, max }.into());
         }
-        let (bytes, max) = (request.value.len() as u64, self.value_bytes);
+        let (bytes, max) = (value.len() as u64, self.value_bytes);
         if bytes > max {
             return Err(ErrorKind::ValueTooLong { bytes, max }.into());
         }

@@ -23,7 +23,7 @@ impl Evaluation<'_, '_> {
     ///
     /// A plan that deletes what is not there never finds its place, so the old attachment is looked
     /// for, although it is bound to be there.
-    pub(super) fn reattach(&mut self, key: &Bytes, old: i64, new: i64) -> Result<Option<usize>> {
+    pub(super) fn reattach(&mut self, key: &[u8], old: i64, new: i64) -> Result<Option<usize>> {
         if old == new {
             return Ok(None);
         }

@@ -38,7 +38,7 @@ use crate::kv::request::{DeleteRangeRequest, Op, PutRequest, RangeRequest, TxnRe
 use crate::kv::response::{
     DeleteRangeResponse, OpResponse, PutResponse, RangeResponse, TxnResponse,
 };
-use crate::kv::seam::{Plan, Record, Stub, Write, WriteKind};
+use crate::kv::seam::{InternalKey, Plan, Record, Stub, Write, WriteKind};
 use crate::kv::space;
 use crate::kv::types::KeyValue;
 
@@ -126,7 +126,9 @@ impl<'a, 'r> Evaluation<'a, 'r> {
             let taken_back = |place| self.taken_back.binary_search(&place).is_ok();
             self.plan.writes.retain(|_| !place.next().is_some_and(taken_back));
         }
-        self.plan.writes.extend(self.system.into_iter().flatten());
+        if !self.system.is_empty() {
+            self.plan.writes.extend(self.system.into_iter().flatten());
+        }
         !self.plan.writes.is_empty() || self.plan.compact.is_some()
     }
 
@@ -137,6 +139,43 @@ impl<'a, 'r> Evaluation<'a, 'r> {
         }
         self.keeps_something(request)?;
         self.put(request)
+    }
+
+    /// Puts one key, whatever it was before, detaching it from any lease.
+    pub(super) fn blind_put(&mut self, key: &'r [u8], value: &'r [u8]) -> Result<()> {
+        let internal = space::user(key);
+        if self.leases {
+            let newest = self.reads.newest(&internal)?;
+            self.detach(key, newest)?;
+        }
+        self.write(internal, WriteKind::Put { value: Cow::Borrowed(value), lease: 0 })
+    }
+
+    /// Puts one key if `seen` is its mod revision, 0 if it is not alive. Answers whether it is.
+    pub(super) fn compare_and_put(
+        &mut self,
+        key: &'r [u8],
+        seen: u64,
+        value: &'r [u8],
+    ) -> Result<bool> {
+        let internal = space::user(key);
+        let newest = self.reads.newest(&internal)?;
+        let point = (internal.clone(), newest.map_or(0, |stub| stub.revision));
+        self.plan.reads.points.push(point);
+        let alive = newest.filter(|stub| !stub.tombstone);
+        if alive.map_or(0, |stub| stub.revision) != seen {
+            return Ok(false);
+        }
+        self.detach(key, alive)?;
+        self.write(internal, WriteKind::Put { value: Cow::Borrowed(value), lease: 0 })?;
+        Ok(true)
+    }
+
+    /// Takes a key off the lease that its newest version has.
+    fn detach(&mut self, key: &[u8], newest: Option<Stub>) -> Result<()> {
+        let alive = newest.filter(|stub| !stub.tombstone);
+        self.reattach(key, alive.map_or(0, |stub| stub.lease), 0)?;
+        Ok(())
     }
 
     /// Sets the watermark. That it rises is checked again when the plan finds its place.
@@ -270,7 +309,7 @@ impl<'a, 'r> Evaluation<'a, 'r> {
             Some(kept) => Cow::Owned(kept.to_vec()),
             None => Cow::Borrowed(&request.value[..]),
         };
-        self.write(&request.key, WriteKind::Put { value, lease })?;
+        self.write(space::user(&request.key), WriteKind::Put { value, lease })?;
         if self.has_followers {
             let value = kept.unwrap_or(&request.value).clone();
             let put = Overlaid::Put { value, lease, write, attachment };
@@ -317,7 +356,7 @@ impl<'a, 'r> Evaluation<'a, 'r> {
             return self.take_back(key);
         }
         self.reattach(key, lease, 0)?;
-        self.write(key, WriteKind::Delete)?;
+        self.write(space::user(key), WriteKind::Delete)?;
         if self.has_followers {
             self.overlay.insert(key.clone(), Overlaid::Deleted);
         }
@@ -340,7 +379,7 @@ impl<'a, 'r> Evaluation<'a, 'r> {
                 // The put had left the key where it was attached.
                 self.reattach(key, lease, 0)?;
             }
-            self.write(key, WriteKind::Delete)?;
+            self.write(space::user(key), WriteKind::Delete)?;
         }
         Ok(())
     }
@@ -446,8 +485,8 @@ impl<'a, 'r> Evaluation<'a, 'r> {
         Ok(newest.filter(|stub| !stub.tombstone))
     }
 
-    fn write(&mut self, key: &Bytes, kind: WriteKind<'r>) -> Result<()> {
-        let write = Write { key: space::user(key), kind };
+    fn write(&mut self, key: InternalKey, kind: WriteKind<'r>) -> Result<()> {
+        let write = Write { key, kind };
         self.bytes += encoded_bytes(&write);
         self.changes += 1;
         self.changed = true;

@@ -29,6 +29,26 @@ impl Done<'_> {
         Patch { base: self.base, revision: self.revision() }
     }
 
+    /// What it came to, if its comparisons held or not.
+    fn decided(&self, succeeded: bool) -> Outcome {
+        let revision = self.revision();
+        if self.outcome.changed {
+            Outcome::Committed { revision }
+        } else if succeeded {
+            Outcome::Unchanged { as_of: revision }
+        } else {
+            Outcome::Failed { as_of: revision }
+        }
+    }
+
+    /// The claim on its durability.
+    fn ticket(self, response: TxnResponse) -> Ticket {
+        let outcome = self.decided(response.succeeded);
+        let waits = self.outcome.durability == Durability::Sync;
+        let pending = waits.then(|| self.engine.ticket(&self.outcome));
+        Ticket { pending, response, outcome }
+    }
+
     /// Waits until the write may be acknowledged.
     pub(super) fn acknowledge(self) -> Result<Commit> {
         let seam::Outcome { position, durability, .. } = self.outcome;
@@ -57,11 +77,86 @@ impl Store {
     ///
     /// [`EmptyKey`](crate::ErrorKind::EmptyKey), or a limit of the options.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<Commit> {
-        let request = PutRequest::new(key, value);
-        self.limits().put(&request)?;
+        let (key, value) = (key.as_ref(), value.as_ref());
+        self.limits().sizes(key, value)?;
         let options = CommitOptions::default();
-        let (_, done) = self.write(&options, |evaluation| evaluation.single_put(&request))?;
+        let ((), done) = self.write(&options, |evaluation| evaluation.blind_put(key, value))?;
         done.acknowledge()
+    }
+
+    /// Writes `value` to `key` if the key's mod revision is `seen` (0: if the key is not alive),
+    /// detaching the key from any lease: the usual compare-and-swap, as a transaction with one
+    /// comparison and one put would do it, without making a request. It allocates nothing.
+    ///
+    /// The answer waits for durability as every commit does; one that the comparison failed is of
+    /// the revision `as_of`.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir().expect("a temporary directory");
+    /// # let store = annals::Store::open(directory.path())?;
+    /// use annals::Outcome;
+    ///
+    /// // 0: only if there is no such key.
+    /// assert_eq!(store.compare_and_put("/leader", 0, b"a")?, Outcome::Committed { revision: 2 });
+    /// assert_eq!(store.compare_and_put("/leader", 0, b"b")?, Outcome::Failed { as_of: 2 });
+    /// assert_eq!(store.compare_and_put("/leader", 2, b"b")?, Outcome::Committed { revision: 3 });
+    /// # Ok::<(), annals::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::put`].
+    pub fn compare_and_put(
+        &self,
+        key: impl AsRef<[u8]>,
+        seen: u64,
+        value: impl AsRef<[u8]>,
+    ) -> Result<Outcome> {
+        let options = CommitOptions::default();
+        let (succeeded, done) = self.swap(key.as_ref(), seen, value.as_ref(), &options)?;
+        let outcome = done.decided(succeeded);
+        done.wait()?;
+        Ok(outcome)
+    }
+
+    /// As [`Store::compare_and_put`], with a ticket for the answer, which lists no responses.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir().expect("a temporary directory");
+    /// # let store = annals::Store::open(directory.path())?;
+    /// let tickets: Vec<_> = (0..64)
+    ///     .map(|n| store.submit_compare_and_put(format!("/{n}"), 0, "new"))
+    ///     .collect::<annals::Result<_>>()?;
+    /// for ticket in tickets {
+    ///     assert!(ticket.wait()?.succeeded); // durable; one sync for all of them
+    /// }
+    /// # Ok::<(), annals::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::put`].
+    pub fn submit_compare_and_put(
+        &self,
+        key: impl AsRef<[u8]>,
+        seen: u64,
+        value: impl AsRef<[u8]>,
+    ) -> Result<Ticket> {
+        let options = CommitOptions::default();
+        let (succeeded, done) = self.swap(key.as_ref(), seen, value.as_ref(), &options)?;
+        let response = TxnResponse { revision: done.revision(), succeeded, responses: Vec::new() };
+        Ok(done.ticket(response))
+    }
+
+    fn swap<'r>(
+        &self,
+        key: &'r [u8],
+        seen: u64,
+        value: &'r [u8],
+        options: &'r CommitOptions,
+    ) -> Result<(bool, Done<'_>)> {
+        self.limits().sizes(key, value)?;
+        self.write(options, |evaluation| evaluation.compare_and_put(key, seen, value))
     }
 
     /// Writes a key with a lease, keeping its value, returning what it was before, and so on.
@@ -191,18 +286,10 @@ impl Store {
     fn ordered(&self, request: &TxnRequest, options: &CommitOptions) -> Result<Ticket> {
         let (mut response, done) =
             self.write(options, |evaluation| evaluation.transaction(request))?;
-        let revision = done.revision();
-        let outcome = if done.outcome.changed {
+        if done.outcome.changed {
             done.patch().transaction(&mut response);
-            Outcome::Committed { revision }
-        } else if response.succeeded {
-            Outcome::Unchanged { as_of: revision }
-        } else {
-            Outcome::Failed { as_of: revision }
-        };
-        let waits = done.outcome.durability == Durability::Sync;
-        let pending = waits.then(|| self.engine.ticket(&done.outcome));
-        Ok(Ticket { pending, response, outcome })
+        }
+        Ok(done.ticket(response))
     }
 
     /// Evaluates until the plan finds its place in the order.
