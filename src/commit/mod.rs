@@ -97,6 +97,8 @@ mod waiter;
 mod world;
 
 pub(crate) use chain::Chain;
-pub(crate) use plan::{Footprint, InternalKey, OrderError, Ordered, Plan, Write, WriteKind};
+#[cfg(test)]
+pub(crate) use plan::Footprint;
+pub(crate) use plan::{InternalKey, OrderError, Ordered, Plan, Point, Write, WriteKind};
 pub(crate) use ticket::Ticket;
 pub(crate) use world::{Below, Log, World};

@@ -12,8 +12,8 @@ use super::plan::{OrderError, Ordered, Plan, Write, WriteKind};
 use super::world::Below;
 use crate::error::{Error, ErrorKind};
 use crate::index::{
-    Bound, Full, Generation, GenerationSize, KeyNode, Link, Node, Place, Position, Transaction,
-    Version,
+    Bound, Full, Generation, GenerationSize, KeyNode, Link, Newest, Node, Place, Position,
+    Transaction, Version,
 };
 use crate::sync::Arc;
 use crate::sync::epoch::{self, Guard};
@@ -211,23 +211,31 @@ impl<'a, 'r, 'g> Attempt<'a, 'r, 'g> {
         snapshot: &'a Snapshot<'g>,
         below: &dyn Below,
     ) -> Result<Self, Stop> {
-        let node = |key: &[u8]| -> Result<&'g KeyNode, Stop> {
+        // What the snapshot showed of a key that this generation does not know is still so, if it is
+        // the generation of the snapshot: all older structures are frozen since before.
+        let frozen_since = ptr::eq(generation, snapshot.node.generation());
+        let node = |key: &[u8], newest: Newest| -> Result<&'g KeyNode, Stop> {
             let node = generation.get_or_insert(key)?;
             if node.head().is_none() {
-                let stub = below.newest(key, generation.id())?;
+                let stub = match newest {
+                    Newest::Known(stub) if frozen_since => Some(stub),
+                    Newest::Absent if frozen_since => None,
+                    _ => below.newest(key, generation.id())?,
+                };
                 generation.resolve(node, stub)?;
             }
             Ok(node)
         };
-        let mut keys = KeyNodes::with_capacity(plan.writes.len());
-        for write in &plan.writes {
-            keys.push(node(&write.key)?);
+        let reads = &plan.reads.points;
+        let mut points = KeyNodes::with_capacity(reads.len());
+        for point in reads {
+            points.push(node(&point.key, point.newest)?);
         }
-        let mut points = KeyNodes::with_capacity(plan.reads.points.len());
-        for (index, (key, _)) in plan.reads.points.iter().enumerate() {
+        let mut keys = KeyNodes::with_capacity(plan.writes.len());
+        for (index, write) in plan.writes.iter().enumerate() {
             // The usual compare-and-swap reads what it writes: one look-up for both.
-            let same = plan.writes.get(index).is_some_and(|write| write.key == *key);
-            points.push(if same { keys[index] } else { node(key)? });
+            let same = reads.get(index).is_some_and(|point| point.key == write.key);
+            keys.push(if same { points[index] } else { node(&write.key, Newest::Unknown)? });
         }
         Ok(Self { plan, snapshot, keys, points })
     }
@@ -235,9 +243,9 @@ impl<'a, 'r, 'g> Attempt<'a, 'r, 'g> {
     /// Whether what the plan read still holds as of `last`.
     fn check(&self, chain: &Chain, last: &'g Node, checked: &mut &'g Node) -> Result<(), Invalid> {
         let reads = &self.plan.reads;
-        for (node, (_, seen)) in self.points.iter().zip(&reads.points) {
+        for (node, point) in self.points.iter().zip(&reads.points) {
             // Any other revision is a change, also if it came after `last`.
-            if node.head().map_or(0, Version::at) != *seen {
+            if node.head().map_or(0, Version::at) != point.seen {
                 return Err(Invalid::Conflict);
             }
         }
@@ -394,7 +402,7 @@ fn operations<'p>(plan: &'p Plan<'_>) -> impl Iterator<Item = Op<'p>> + Clone {
 /// The room a plan needs in an empty generation.
 fn least_size(plan: &Plan<'_>, size: &FrameSize) -> GenerationSize {
     let writes = plan.writes.iter().map(|write| write.key.len());
-    let points = plan.reads.points.iter().map(|(key, _)| key.len());
+    let points = plan.reads.points.iter().map(|point| point.key.len());
     let key_bytes = writes.chain(points).fold(0, usize::saturating_add);
     GenerationSize::for_frame(size, plan.writes.len() + plan.reads.points.len(), key_bytes)
 }

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use crate::error::Error;
-use crate::index::Position;
+use crate::index::{Newest, Position, Stub};
 
 /// An internal key: a space byte, then the key. The usual length takes no allocation.
 pub(crate) type InternalKey = SmallVec<[u8; 48]>;
@@ -80,12 +80,37 @@ pub(crate) enum WriteKind<'r> {
     Delete,
 }
 
+/// A key that was read.
+#[derive(Clone, Debug)]
+pub(crate) struct Point {
+    /// The key.
+    pub(crate) key: InternalKey,
+    /// The revision of its newest version as of the snapshot, tombstones included (its seq in the
+    /// system space); 0 if it never had one.
+    pub(crate) seen: u64,
+    /// That version, so that it need not be looked up again. [`Newest::Unknown`] if it must.
+    pub(super) newest: Newest,
+}
+
+impl Point {
+    /// A key whose newest version, tombstones included, the snapshot showed to be this.
+    pub(crate) fn new(key: InternalKey, newest: Option<Stub>) -> Self {
+        let seen = newest.map_or(0, |stub| stub.revision);
+        Self { key, seen, newest: newest.map_or(Newest::Absent, Newest::Known) }
+    }
+
+    /// A key of which only the revision is known.
+    #[cfg(test)]
+    pub(crate) fn at(key: impl AsRef<[u8]>, seen: u64) -> Self {
+        Self { key: InternalKey::from_slice(key.as_ref()), seen, newest: Newest::Unknown }
+    }
+}
+
 /// What a plan depends on.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Footprint {
-    /// Keys, each with the revision of its newest version as of the snapshot, tombstones included
-    /// (its seq in the system space); 0 if it never had one.
-    pub(crate) points: SmallVec<[(InternalKey, u64); 1]>,
+    /// Keys whose newest version must be the one that the snapshot showed.
+    pub(crate) points: SmallVec<[Point; 1]>,
     /// Ranges of internal keys, half-open, in which nothing may have changed since the snapshot. An
     /// empty end is the end of the space.
     pub(crate) ranges: Vec<(Bytes, Bytes)>,

@@ -51,7 +51,7 @@ use self::worker::Worker;
 
 #[cfg(test)]
 pub(crate) use crate::commit::Footprint;
-pub(crate) use crate::commit::{InternalKey, Plan, Ticket, Write, WriteKind};
+pub(crate) use crate::commit::{InternalKey, Plan, Point, Ticket, Write, WriteKind};
 pub(crate) use crate::index::Stub;
 pub use check::{CheckReport, TornTail, check};
 pub(crate) use diff::Diff;

@@ -112,13 +112,8 @@ fn newest_in(tables: &Tables, key: &[u8], at: u64, below: u64) -> Result<Option<
             Newest::Unknown => {}
         }
     }
-    Ok(in_files(&tables.files, key, at)?.map(|found| Stub {
-        revision: found.record.mod_revision,
-        create_revision: found.record.create_revision,
-        version: found.record.version,
-        lease: found.record.lease,
-        tombstone: found.tombstone,
-    }))
+    let found = in_files(&tables.files, key, at)?;
+    Ok(found.map(|found| Stub { tombstone: found.tombstone, ..found.record.stub() }))
 }
 
 impl HistoryRecord {

@@ -2,6 +2,8 @@
 
 use bytes::Bytes;
 
+use crate::index::Stub;
+
 /// One version of a key that lives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
@@ -19,6 +21,19 @@ pub(crate) struct Record {
     pub(crate) version: u64,
     /// The lease, 0 for none.
     pub(crate) lease: i64,
+}
+
+impl Record {
+    /// All but key, value and sub.
+    pub(crate) fn stub(&self) -> Stub {
+        Stub {
+            revision: self.mod_revision,
+            create_revision: self.create_revision,
+            version: self.version,
+            lease: self.lease,
+            tombstone: false,
+        }
+    }
 }
 
 /// One version of a key as its history shows it.

@@ -69,8 +69,8 @@ impl Snapshot<'_> {
         read::get(self.tables, key, at)
     }
 
-    /// The newest version of a key, tombstones included, without its value. Its revision is what
-    /// [`Footprint::points`](crate::commit::Footprint::points) wants to know.
+    /// The newest version of a key, tombstones included, without its value: what a
+    /// [`Point`](crate::commit::Point) is made of.
     pub(crate) fn newest(&self, key: &[u8]) -> Result<Option<Stub>> {
         read::newest(self.tables, key, at_for(key, self.position))
     }

@@ -18,13 +18,18 @@ use std::ptr::{self, NonNull};
 
 use crate::sync::plain::{AtomicPtr, AtomicUsize, Ordering};
 
+#[cfg(target_os = "linux")]
+use memmap2::Advice;
 use memmap2::{MmapMut, MmapOptions};
 
 /// Alignment of every allocation: a cache line, so that versions do not straddle two.
 pub(super) const ALIGN: usize = 64;
 
-/// Size of a chunk unless one allocation needs more.
-pub(super) const CHUNK_BYTES: usize = 1 << 20;
+/// Size of a chunk unless one allocation needs more: a huge page, where the system has those.
+pub(super) const CHUNK_BYTES: usize = 2 << 20;
+
+/// Size of the first chunk: a small store needs no more.
+const FIRST_BYTES: usize = 512 << 10;
 
 /// The allocator. Memory comes back when it is dropped.
 #[derive(Debug)]
@@ -58,7 +63,7 @@ impl Arena {
     /// An arena that hands out at most `budget_bytes`.
     pub(super) fn new(budget_bytes: usize) -> Self {
         let budget_bytes = budget_bytes.max(ALIGN).next_multiple_of(ALIGN);
-        let first = Chunk::new(CHUNK_BYTES.min(budget_bytes), 0);
+        let first = Chunk::new(FIRST_BYTES.min(budget_bytes), 0);
         Self { current: AtomicPtr::new(first.as_ptr()), first, budget_bytes }
     }
 
@@ -161,10 +166,10 @@ impl Drop for Arena {
 
 impl Chunk {
     fn new(bytes: usize, before: usize) -> NonNull<Self> {
-        // Populated at once: one call costs less than a fault for every page.
-        let Ok(mut memory) = MmapOptions::new().len(bytes).populate().map_anon() else {
+        let Ok(mut memory) = MmapOptions::new().len(bytes).map_anon() else {
             handle_alloc_error(Layout::array::<u8>(bytes).unwrap_or(Layout::new::<u8>()))
         };
+        populate(&memory);
         debug_assert!(memory.len() == bytes && memory.as_ptr().addr().is_multiple_of(ALIGN));
         // SAFETY: a map is never at null.
         let base = unsafe { NonNull::new_unchecked(memory.as_mut_ptr()) };
@@ -182,6 +187,20 @@ impl Chunk {
         drop(unsafe { Box::from_raw(chunk.as_ptr()) });
     }
 }
+
+/// Makes the pages of a map present, as huge ones if that is possible: one call costs less than a
+/// fault for every page, and a huge page less than 512 small ones. What the system cannot do it leaves
+/// to the faults.
+#[cfg(target_os = "linux")]
+fn populate(memory: &MmapMut) {
+    if memory.len() >= CHUNK_BYTES {
+        let _ = memory.advise(Advice::HugePage);
+    }
+    let _ = memory.advise(Advice::PopulateWrite);
+}
+
+#[cfg(not(target_os = "linux"))]
+fn populate(_: &MmapMut) {}
 
 #[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
 mod tests {

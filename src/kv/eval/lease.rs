@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::kv::request::{LEASE_TTL_MAX, LeaseGrantRequest};
-use crate::kv::seam::{InternalKey, Write, WriteKind};
+use crate::kv::seam::{InternalKey, Point, Write, WriteKind};
 use crate::kv::space;
 use crate::kv::types::Lease;
 
@@ -95,7 +95,7 @@ impl Evaluation<'_, '_> {
     /// Whether a system key is there, with its place in the footprint.
     fn has_system_key(&mut self, key: InternalKey) -> Result<bool> {
         let newest = self.reads.newest(&key)?;
-        self.plan.reads.points.push((key, newest.map_or(0, |stub| stub.revision)));
+        self.plan.reads.points.push(Point::new(key, newest));
         Ok(newest.is_some_and(|stub| !stub.tombstone))
     }
 

@@ -38,7 +38,7 @@ use crate::kv::request::{DeleteRangeRequest, Op, PutRequest, RangeRequest, TxnRe
 use crate::kv::response::{
     DeleteRangeResponse, OpResponse, PutResponse, RangeResponse, TxnResponse,
 };
-use crate::kv::seam::{InternalKey, Plan, Record, Stub, Write, WriteKind};
+use crate::kv::seam::{InternalKey, Plan, Point, Record, Stub, Write, WriteKind};
 use crate::kv::space;
 use crate::kv::types::KeyValue;
 
@@ -160,8 +160,7 @@ impl<'a, 'r> Evaluation<'a, 'r> {
     ) -> Result<bool> {
         let internal = space::user(key);
         let newest = self.reads.newest(&internal)?;
-        let point = (internal.clone(), newest.map_or(0, |stub| stub.revision));
-        self.plan.reads.points.push(point);
+        self.plan.reads.points.push(Point::new(internal.clone(), newest));
         let alive = newest.filter(|stub| !stub.tombstone);
         if alive.map_or(0, |stub| stub.revision) != seen {
             return Ok(false);
@@ -469,11 +468,11 @@ impl<'a, 'r> Evaluation<'a, 'r> {
     fn base_record(&mut self, key: &Bytes) -> Result<Option<Record>> {
         let internal = space::user(key);
         let found = self.reads.get(&internal)?;
-        let seen = match &found {
-            Some(record) => record.mod_revision,
-            None => self.reads.newest(&internal)?.map_or(0, |stub| stub.revision),
+        let newest = match &found {
+            Some(record) => Some(record.stub()),
+            None => self.reads.newest(&internal)?,
         };
-        self.plan.reads.points.push((internal, seen));
+        self.plan.reads.points.push(Point::new(internal, newest));
         Ok(found)
     }
 
@@ -481,7 +480,7 @@ impl<'a, 'r> Evaluation<'a, 'r> {
     fn base_stub(&mut self, key: &Bytes) -> Result<Option<Stub>> {
         let internal = space::user(key);
         let newest = self.reads.newest(&internal)?;
-        self.plan.reads.points.push((internal, newest.map_or(0, |stub| stub.revision)));
+        self.plan.reads.points.push(Point::new(internal, newest));
         Ok(newest.filter(|stub| !stub.tombstone))
     }
 
