@@ -97,8 +97,6 @@ mod waiter;
 mod world;
 
 pub(crate) use chain::Chain;
-#[cfg(test)]
-pub(crate) use plan::Footprint;
 pub(crate) use plan::{InternalKey, OrderError, Ordered, Plan, Point, Write, WriteKind};
 pub(crate) use ticket::Ticket;
 pub(crate) use world::{Below, Log, World};

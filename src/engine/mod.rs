@@ -49,8 +49,6 @@ use crate::sync::{Arc, Ordering, fence};
 use self::core::Core;
 use self::worker::Worker;
 
-#[cfg(test)]
-pub(crate) use crate::commit::Footprint;
 pub(crate) use crate::commit::{InternalKey, Plan, Point, Ticket, Write, WriteKind};
 pub(crate) use crate::index::Stub;
 pub use check::{CheckReport, TornTail, check};

@@ -14,12 +14,13 @@ fn zeros(bytes: u64) -> Bytes {
     vec![0; usize::try_from(bytes).unwrap()].into()
 }
 
-fn put_of(key: Bytes, value: Bytes) -> Write {
+fn put_of(key: Bytes, value: Bytes) -> Write<'static> {
+    let (key, value) = (InternalKey::from_slice(&key), Vec::from(value).into());
     Write { key, kind: WriteKind::Put { value, lease: 0 } }
 }
 
 /// Whether the chain refuses the plan, and goes on as if it had never seen it.
-fn refusal(plan: &Plan) -> ErrorKind {
+fn refusal(plan: &Plan<'_>) -> ErrorKind {
     let fixture = Fixture::small();
     fixture.order(&super::plan([put("a", "before")]));
     let refused = match fixture.try_order(plan) {
@@ -43,7 +44,8 @@ fn beyond_each_limit_of_the_format_is_refused() {
     assert!(matches!(refusal(&long), ErrorKind::KeyTooLong { bytes, max } if bytes == max + 1));
     let long = plan([put_of(user("k"), zeros(VALUE_BYTES_MAX + 1))]);
     assert!(matches!(refusal(&long), ErrorKind::ValueTooLong { bytes, max } if bytes == max + 1));
-    let long = Plan { metadata: zeros(METADATA_BYTES_MAX + 1), ..plan([put("k", "")]) };
+    let metadata = vec![0; usize::try_from(METADATA_BYTES_MAX + 1).unwrap()].leak();
+    let long = Plan { metadata, ..plan([put("k", "")]) };
     assert!(
         matches!(refusal(&long), ErrorKind::MetadataTooLong { bytes, max } if bytes == max + 1)
     );
@@ -57,7 +59,7 @@ fn beyond_each_limit_of_the_format_is_refused() {
             put_of(user("c"), zeros(last)),
         ])
     };
-    let size = |plan: &Plan| FrameSize::of(&plan.metadata, plan.writes.iter().map(Write::op));
+    let size = |plan: &Plan<'_>| FrameSize::of(plan.metadata, plan.writes.iter().map(Write::op));
     let bytes = size(&parts(8)).payload_bytes as u64;
     let exact = parts(8 + PAYLOAD_BYTES_MAX - bytes);
     check_limits(&exact, &size(&exact)).expect("it fits exactly");
@@ -71,7 +73,7 @@ fn beyond_each_limit_of_the_format_is_refused() {
 #[test]
 fn the_operations_counted_are_those_of_the_frame() {
     let plan = plan([put("k", "")]);
-    let mut size = FrameSize::of(&plan.metadata, plan.writes.iter().map(Write::op));
+    let mut size = FrameSize::of(plan.metadata, plan.writes.iter().map(Write::op));
     size.op_count = usize::try_from(TRANSACTION_OPERATIONS_MAX).unwrap();
     check_limits(&plan, &size).expect("as many as it holds");
     size.op_count += 1;

@@ -25,7 +25,8 @@ use annals_format::frame::{Binding, Frame, Op};
 use annals_format::space;
 use bytes::Bytes;
 
-use super::{Below, Chain, Footprint, Log, OrderError, Plan, World, Write, WriteKind};
+use super::plan::Footprint;
+use super::{Below, Chain, InternalKey, Log, OrderError, Plan, Point, World, Write, WriteKind};
 use crate::commit::chain::Snapshot;
 use crate::commit::plan::Ordered;
 use crate::error::{Error, Result};
@@ -138,26 +139,30 @@ pub(super) struct Seen {
     pub(super) value: Vec<u8>,
 }
 
+pub(super) fn internal(key: impl AsRef<[u8]>) -> InternalKey {
+    InternalKey::from_slice(&user(key))
+}
+
 pub(super) fn user(key: impl AsRef<[u8]>) -> Bytes {
     space::Key::User(key.as_ref()).encode().into()
 }
 
-pub(super) fn put(key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Write {
-    let value = Bytes::copy_from_slice(value.as_ref());
-    Write { key: user(key), kind: WriteKind::Put { value, lease: 0 } }
+pub(super) fn put(key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Write<'static> {
+    let value = value.as_ref().to_vec().into();
+    Write { key: internal(key), kind: WriteKind::Put { value, lease: 0 } }
 }
 
-pub(super) fn delete(key: impl AsRef<[u8]>) -> Write {
-    Write { key: user(key), kind: WriteKind::Delete }
+pub(super) fn delete(key: impl AsRef<[u8]>) -> Write<'static> {
+    Write { key: internal(key), kind: WriteKind::Delete }
 }
 
-pub(super) fn plan(writes: impl Into<Vec<Write>>) -> Plan {
-    Plan { writes: writes.into(), ..Plan::default() }
+pub(super) fn plan(writes: impl Into<Vec<Write<'static>>>) -> Plan<'static> {
+    Plan { writes: writes.into().into(), ..Plan::default() }
 }
 
 /// A plan that also requires some keys to stand at some revisions.
-pub(super) fn cas(writes: impl Into<Vec<Write>>, points: &[(&str, u64)]) -> Plan {
-    let points = points.iter().map(|(key, seen)| (user(key), *seen)).collect();
+pub(super) fn cas(writes: impl Into<Vec<Write<'static>>>, points: &[(&str, u64)]) -> Plan<'static> {
+    let points = points.iter().map(|(key, seen)| Point::at(user(key), *seen)).collect();
     Plan { reads: Footprint { points, ..Footprint::default() }, ..plan(writes) }
 }
 
@@ -184,14 +189,14 @@ impl Fixture {
     }
 
     /// One attempt, from a fresh snapshot.
-    pub(super) fn try_order(&self, plan: &Plan) -> Result<Ordered, OrderError> {
+    pub(super) fn try_order(&self, plan: &Plan<'_>) -> Result<Ordered, OrderError> {
         let guard = epoch::pin();
         let snapshot = self.chain.begin(&guard);
         self.chain.order(&snapshot, plan, &*self.world)
     }
 
     /// Orders what cannot conflict.
-    pub(super) fn order(&self, plan: &Plan) -> Ordered {
+    pub(super) fn order(&self, plan: &Plan<'_>) -> Ordered {
         self.try_order(plan).expect("nothing to conflict with")
     }
 
@@ -199,7 +204,7 @@ impl Fixture {
     /// and how often it conflicted.
     pub(super) fn transact(
         &self,
-        mut evaluate: impl FnMut(&Self, &Snapshot<'_>) -> Option<Plan>,
+        mut evaluate: impl FnMut(&Self, &Snapshot<'_>) -> Option<Plan<'static>>,
     ) -> (Option<Ordered>, usize) {
         for conflicts in 0.. {
             let guard = epoch::pin();

@@ -35,7 +35,7 @@ fn a_system_write_takes_a_seq_but_no_revision() {
     let store = Fixture::small();
     let key: Bytes = b"\0Llease-01".as_slice().into();
     let write = |value: &'static [u8]| Write {
-        key: key.clone(),
+        key: InternalKey::from_slice(&key),
         kind: WriteKind::Put { value: value.into(), lease: 0 },
     };
     store.order(&plan([put("a", "1")]));
@@ -48,9 +48,9 @@ fn a_system_write_takes_a_seq_but_no_revision() {
     assert_eq!((newest.at, newest.value.as_slice()), (3, b"ttl is y".as_slice()));
     // It is compared by its seq.
     let mut stale = plan([write(b"ttl is z")]);
-    stale.reads.points.push((key.clone(), 2));
+    stale.reads.points.push(Point::at(&key, 2));
     assert!(is_conflict(store.try_order(&stale)));
-    stale.reads.points[0].1 = 3;
+    stale.reads.points[0].seen = 3;
     store.order(&stale);
     store.chain.wait_durable(store.chain.applied()).unwrap();
     store.verify();
@@ -87,7 +87,7 @@ fn a_change_in_a_range_conflicts() {
     let guard = epoch::pin();
     let before = store.chain.begin(&guard);
     store.order(&plan([put("c", "1")]));
-    let order = |plan: &Plan| store.chain.order(&before, plan, &*store.world);
+    let order = |plan: &Plan<'_>| store.chain.order(&before, plan, &*store.world);
     assert!(is_conflict(order(&ranged("c", "d", "z"))));
     assert!(is_conflict(order(&ranged("a", "", "z"))));
     assert!(is_conflict(order(&ranged("", "", "z"))));
@@ -111,7 +111,7 @@ fn a_plan_that_read_the_past_conflicts_with_a_compaction_above_it_only() {
     let compact = |revision| Plan { compact: Some(revision), ..Plan::default() };
     let guard = epoch::pin();
     let before = store.chain.begin(&guard);
-    let order = |plan: &Plan| store.chain.order(&before, plan, &*store.world);
+    let order = |plan: &Plan<'_>| store.chain.order(&before, plan, &*store.world);
     store.order(&plan([put("a", "again"), put("other", "")]));
     order(&past("b")).expect("commits do not change the past");
     store.order(&compact(4));
@@ -281,7 +281,7 @@ fn replay_restores_what_was_logged() {
     lock(&store.world.files).insert(user("3").to_vec(), stub);
     for round in 0..300 {
         let mut change = plan([put(format!("{}", round % 7), vec![7; 500])]);
-        change.metadata = "by me".into();
+        change.metadata = b"by me";
         store.order(&change);
     }
     store.order(&Plan { compact: Some(17), ..plan([delete("5"), put("9", "x")]) });
@@ -384,7 +384,7 @@ proptest! {
                     }
                     for (index, &key) in compares.iter().enumerate() {
                         let off = u64::from(spoil && index == 0);
-                        plan.reads.points.push((user(name(key)), newest(&model, key).0 + off));
+                        plan.reads.points.push(Point::at(user(name(key)), newest(&model, key).0 + off));
                     }
                     match store.try_order(&plan) {
                         Ok(ordered) => {

@@ -104,9 +104,9 @@ fn compare_and_swap(store: &Fixture, generation: &mut Arc<Generation>, key: &Byt
             }
         };
         let mut plan = Plan::default();
-        let kind = WriteKind::Put { value: value.clone(), lease: 0 };
-        plan.writes.push(Write { key: key.clone(), kind });
-        plan.reads.points.push((key.clone(), seen));
+        let kind = WriteKind::Put { value: value[..].into(), lease: 0 };
+        plan.writes.push(Write { key: InternalKey::from_slice(key), kind });
+        plan.reads.points.push(Point::at(key, seen));
         plan.time = Some(1);
         match store.chain.order(&snapshot, &plan, &*store.world) {
             Ok(_) => return,

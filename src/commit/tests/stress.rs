@@ -33,7 +33,7 @@ fn no_increment_is_lost() {
                                 let old = number(store.read(&key, revision));
                                 let seen = store.seen(&key, revision);
                                 plan.writes.push(put(&key, (old + 1).to_le_bytes()));
-                                plan.reads.points.push((user(&key), seen));
+                                plan.reads.points.push(Point::at(user(&key), seen));
                             }
                             Some(plan)
                         });

@@ -58,7 +58,7 @@ fn a_view_of_a_closed_store_answers_closed() {
     engine.close().unwrap();
     let closed = |error: Error| assert!(matches!(error.kind(), ErrorKind::Closed), "{error}");
     closed(view.get(&user("a")).unwrap_err());
-    closed(view.seen(&user("a")).unwrap_err());
+    closed(view.newest(&user("a")).unwrap_err());
     closed(view.diff(2, &user(""), b"").unwrap_err());
     closed(view.previous(&user("a"), 2).unwrap_err());
     let mut scan = view.scan(&user(""), b"", false);
@@ -99,17 +99,17 @@ fn within<F: Future<Output = Result<()>> + Send + 'static>(what: &str, future: F
 
 fn written(engine: &Engine, key: &str) -> super::Outcome {
     let writes = vec![put(user(key), "1")];
-    submit(engine, &Plan { writes, ..Plan::default() }).unwrap()
+    submit(engine, &Plan { writes: writes.into(), ..Plan::default() }).unwrap()
 }
 
 #[test]
 fn tasks_are_served_after_background_work_has_failed() {
     let (_, vfs) = memory();
     let engine = open(&tiny(&vfs).background(true)).unwrap();
-    within("all is well", written(&engine, "a").ticket);
+    within("all is well", engine.ticket(&written(&engine, "a")));
     let outcome = written(&engine, "b");
     engine.0.core.fail(&Error::invalid("as if a flush had failed"));
-    within("after the failure", outcome.ticket);
+    within("after the failure", engine.ticket(&outcome));
 }
 
 #[test]
@@ -120,6 +120,6 @@ fn tasks_are_served_when_the_background_thread_is_gone() {
     let worker = crate::sync::plain::lock(&engine.0.worker).take();
     drop(worker);
     assert!(!engine.0.core.shared.logger.is_attended());
-    within("what was written before", outcome.ticket);
-    within("what was written after", written(&engine, "b").ticket);
+    within("what was written before", engine.ticket(&outcome));
+    within("what was written after", engine.ticket(&written(&engine, "b")));
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{Engine, Outcome, Plan, Step, Write, WriteKind};
+use super::{Engine, InternalKey, Outcome, Plan, Step, Write, WriteKind};
 use crate::clock::ManualClock;
 use crate::error::Result;
 use crate::options::{Durability, Options};
@@ -77,30 +77,33 @@ pub(super) fn system(key: impl AsRef<[u8]>) -> Bytes {
     Bytes::from([&[0], key.as_ref()].concat())
 }
 
-pub(super) fn put(key: Bytes, value: impl AsRef<[u8]>) -> Write {
-    let value = Bytes::copy_from_slice(value.as_ref());
+pub(super) fn put(key: Bytes, value: impl AsRef<[u8]>) -> Write<'static> {
+    let (key, value) = (InternalKey::from_slice(&key), value.as_ref().to_vec().into());
     Write { key, kind: WriteKind::Put { value, lease: 0 } }
 }
 
-pub(super) fn delete(key: Bytes) -> Write {
-    Write { key, kind: WriteKind::Delete }
+pub(super) fn delete(key: Bytes) -> Write<'static> {
+    Write { key: InternalKey::from_slice(&key), kind: WriteKind::Delete }
 }
 
 /// Commits blindly, without waiting for durability.
-pub(super) fn submit(engine: &Engine, plan: &Plan) -> Result<Outcome> {
-    engine.transact(None, &mut |_| Ok(Step::Write(plan.clone())))
+pub(super) fn submit(engine: &Engine, plan: &Plan<'_>) -> Result<Outcome> {
+    engine.transact(None, &mut |_, empty| {
+        empty.clone_from(plan);
+        Ok(Step::Write)
+    })
 }
 
 /// Commits blindly, and waits as long as the store demands.
-pub(super) fn commit(engine: &Engine, writes: Vec<Write>) -> Result<Outcome> {
-    let outcome = submit(engine, &Plan { writes, ..Plan::default() })?;
-    outcome.wait()?;
+pub(super) fn commit(engine: &Engine, writes: Vec<Write<'_>>) -> Result<Outcome> {
+    let outcome = submit(engine, &Plan { writes: writes.into(), ..Plan::default() })?;
+    engine.wait(&outcome)?;
     Ok(outcome)
 }
 
 pub(super) fn compact(engine: &Engine, revision: u64) -> Result<Outcome> {
     let outcome = submit(engine, &Plan { compact: Some(revision), ..Plan::default() })?;
-    outcome.wait()?;
+    engine.wait(&outcome)?;
     Ok(outcome)
 }
 

@@ -132,7 +132,7 @@ impl Model {
             assert_eq!(view.get(key).unwrap(), expected, "get {key:?} at {revision}");
             if revision == self.revision() {
                 // Only of a tombstone nobody can ask for any more is it unknown whether it is there.
-                let seen = view.seen(key).unwrap();
+                let seen = view.newest(key).unwrap().map_or(0, |stub| stub.revision);
                 let newest = self.at(key, revision);
                 let forgotten = newest
                     .is_some_and(|v| v.value.is_none() && v.revision < self.compacted)

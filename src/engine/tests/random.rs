@@ -39,7 +39,7 @@ pub(super) fn random_changes(
     changes
 }
 
-pub(super) fn writes(changes: &[(Bytes, Option<Bytes>)]) -> Vec<Write> {
+pub(super) fn writes(changes: &[(Bytes, Option<Bytes>)]) -> Vec<Write<'static>> {
     let write = |(key, value): &(Bytes, Option<Bytes>)| match value {
         Some(value) => put(key.clone(), value),
         None => delete(key.clone()),

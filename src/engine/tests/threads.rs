@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::{Numbers, memory, open, put, tiny, user};
 use crate::ErrorKind;
-use crate::engine::{Engine, Footprint, Plan, Step};
+use crate::engine::{Engine, InternalKey, Point, Step};
 use crate::error::Result;
 use crate::options::Durability;
 
@@ -31,23 +31,22 @@ fn value(balance: u64) -> Vec<u8> {
 
 /// Moves something from one account to another, by compare and swap on both.
 fn transfer(engine: &Engine, from: u64, to: u64, amount: u64) -> Result<()> {
-    let outcome = engine.transact(None, &mut |snapshot| {
+    let outcome = engine.transact(None, &mut |snapshot, plan| {
         let (from, to) = (account(from), account(to));
         let (Some(a), Some(b)) = (snapshot.get(&from)?, snapshot.get(&to)?) else {
             panic!("an account is gone at {:?}", snapshot.position());
         };
         let amount = amount.min(balance(&a.value));
-        let reads = Footprint {
-            points: vec![(from.clone(), snapshot.seen(&from)?), (to.clone(), snapshot.seen(&to)?)],
-            ..Footprint::default()
-        };
-        let writes = vec![
-            put(from, value(balance(&a.value) - amount)),
-            put(to, value(balance(&b.value) + amount)),
-        ];
-        Ok(Step::Write(Plan { writes, reads, ..Plan::default() }))
+        for key in [&from, &to] {
+            let key = InternalKey::from_slice(key);
+            let newest = snapshot.newest(&key)?;
+            plan.reads.points.push(Point::new(key, newest));
+        }
+        plan.writes.push(put(from, value(balance(&a.value) - amount)));
+        plan.writes.push(put(to, value(balance(&b.value) + amount)));
+        Ok(Step::Write)
     })?;
-    outcome.wait()
+    engine.wait(&outcome)
 }
 
 fn check_sum(engine: &Engine, revision: Option<u64>, backwards: bool) {
@@ -159,16 +158,16 @@ fn a_long_evaluation_finds_its_place_among_short_ones() {
         while passed.load(Ordering::Relaxed) < 100 {
             std::thread::yield_now();
         }
-        let outcome = engine.transact(None, &mut |_| {
+        let outcome = engine.transact(None, &mut |_, plan| {
             evaluations += 1;
             if evaluations > EVALUATIONS_MAX {
                 return Ok(Step::Read);
             }
             // As long as it takes to read a large range.
             std::thread::sleep(std::time::Duration::from_millis(20));
-            let ranges = vec![(user("/range/"), user("/range0"))];
-            let reads = Footprint { ranges, ..Footprint::default() };
-            Ok(Step::Write(Plan { writes: vec![put(user("a"), "v")], reads, ..Plan::default() }))
+            plan.reads.ranges.push((user("/range/"), user("/range0")));
+            plan.writes.push(put(user("a"), "v"));
+            Ok(Step::Write)
         });
         // The others go on as before.
         let before = passed.load(Ordering::Relaxed);

@@ -21,13 +21,14 @@ impl State {
         let mut state = Self::default();
         state.record(space::user(b"a"), 2, 0);
         state.record(space::user(b"b"), 3, 7);
-        state.gone.insert(space::user(b"gone"), 5);
+        state.gone.insert(space::user(b"gone").into_vec().into(), 5);
         state.record(space::lease(7), 1, 0);
         state.record(space::attachment(7, b"b"), 2, 0);
         state
     }
 
-    fn record(&mut self, key: Bytes, revision: u64, lease: i64) {
+    fn record(&mut self, key: InternalKey, revision: u64, lease: i64) {
+        let key = Bytes::from(key.into_vec());
         let record = Record {
             key: key.clone(),
             value: Bytes::from_static(b"value"),
@@ -54,9 +55,15 @@ impl Reads for State {
         Ok(self.live.get(key).cloned())
     }
 
-    fn seen(&self, key: &[u8]) -> Result<u64> {
-        let live = self.live.get(key).map(|record| record.mod_revision);
-        Ok(live.or(self.gone.get(key).copied()).unwrap_or_default())
+    fn newest(&self, key: &[u8]) -> Result<Option<Stub>> {
+        let gone = |revision: &u64| Stub {
+            revision: *revision,
+            create_revision: 0,
+            version: 0,
+            lease: 0,
+            tombstone: true,
+        };
+        Ok(self.live.get(key).map(Record::stub).or_else(|| self.gone.get(key).map(gone)))
     }
 
     fn scan(&self, start: &[u8], end: &[u8], _: bool) -> reads::Records<'_> {
@@ -78,23 +85,24 @@ impl Reads for State {
 }
 
 /// The plan and the answer of one evaluation.
-fn evaluate<T>(
+fn evaluate<'r, T>(
     leases: bool,
-    request: impl FnOnce(&mut Evaluation<'_>) -> Result<T>,
-) -> (Result<T>, Option<Plan>) {
-    let state = State::new();
-    let mut evaluation = Evaluation::new(&state, Limits::of(&Options::new()), leases);
+    request: impl FnOnce(&mut Evaluation<'_, 'r>) -> Result<T>,
+) -> (Result<T>, Option<Plan<'r>>) {
+    let (state, mut plan) = (State::new(), Plan::default());
+    let mut evaluation = Evaluation::new(&state, &mut plan, Limits::of(&Options::new()), leases);
     let answer = request(&mut evaluation);
-    (answer, evaluation.into_plan())
+    let writes = evaluation.finish();
+    (answer, writes.then_some(plan))
 }
 
-fn transaction(request: &TxnRequest) -> (TxnResponse, Option<Plan>) {
+fn transaction(request: &TxnRequest) -> (TxnResponse, Option<Plan<'_>>) {
     let (answer, plan) = evaluate(true, |evaluation| evaluation.transaction(request));
     (answer.expect("the transaction is evaluated"), plan)
 }
 
 /// The plan's writes: `+key` and `-key`, system keys by their letter.
-fn writes(plan: Option<&Plan>) -> String {
+fn writes(plan: Option<&Plan<'_>>) -> String {
     let told = plan.iter().flat_map(|plan| &plan.writes).map(|write| {
         let sign = if matches!(write.kind, WriteKind::Delete) { '-' } else { '+' };
         let key = if annals_format::space::is_user(&write.key) {
@@ -107,9 +115,14 @@ fn writes(plan: Option<&Plan>) -> String {
     told.collect::<Vec<_>>().join(" ")
 }
 
-fn points(plan: Option<&Plan>) -> Vec<(String, u64)> {
+fn internal(key: &str) -> Bytes {
+    space::user(key.as_bytes()).into_vec().into()
+}
+
+fn points(plan: Option<&Plan<'_>>) -> Vec<(String, u64)> {
     let points = plan.iter().flat_map(|plan| &plan.reads.points);
-    points.map(|(key, seen)| (String::from_utf8_lossy(&key[1..]).into_owned(), *seen)).collect()
+    let name = |key: &[u8]| String::from_utf8_lossy(&key[1..]).into_owned();
+    points.map(|point| (name(&point.key), point.seen)).collect()
 }
 
 #[test]
@@ -125,14 +138,31 @@ fn a_blind_put_conflicts_with_nothing() {
 
 #[test]
 fn what_the_answer_shows_is_in_the_footprint() {
-    let (answer, plan) = evaluate(false, |e| e.single_put(&PutRequest::new("a", "x").prev_kv()));
+    let request = PutRequest::new("a", "x").prev_kv();
+    let (answer, plan) = evaluate(false, |e| e.single_put(&request));
     assert_eq!(answer.expect("a put").prev_kv.map(|kv| kv.mod_revision), Some(2));
     assert_eq!(points(plan.as_ref()), [("a".into(), 2)]);
     // A tombstone's revision counts, too: a key written and deleted again is not the same.
-    let (_, plan) = evaluate(false, |e| e.single_put(&PutRequest::new("gone", "x").prev_kv()));
+    let request = PutRequest::new("gone", "x").prev_kv();
+    let (_, plan) = evaluate(false, |e| e.single_put(&request));
     assert_eq!(points(plan.as_ref()), [("gone".into(), 5)]);
-    let (_, plan) = evaluate(false, |e| e.single_put(&PutRequest::new("new", "x").prev_kv()));
+    let request = PutRequest::new("new", "x").prev_kv();
+    let (_, plan) = evaluate(false, |e| e.single_put(&request));
     assert_eq!(points(plan.as_ref()), [("new".into(), 0)]);
+}
+
+#[test]
+fn a_compare_and_put_depends_on_its_key() {
+    // Alive, deleted and never there; each with the revision that makes it hold, and another.
+    for (key, seen, newest) in [(b"a".as_slice(), 2, 2), (b"gone", 0, 5), (b"new", 0, 0)] {
+        let (held, plan) = evaluate(false, |e| e.compare_and_put(key, seen, b"x"));
+        assert!(held.expect("an answer"));
+        let name = String::from_utf8_lossy(key).into_owned();
+        assert_eq!(writes(plan.as_ref()), format!("+{name}"));
+        assert_eq!(points(plan.as_ref()), [(name, newest)]);
+        let (held, plan) = evaluate(false, |e| e.compare_and_put(key, seen + 5, b"x"));
+        assert!(!held.expect("an answer") && plan.is_none());
+    }
 }
 
 #[test]
@@ -143,7 +173,8 @@ fn a_delete_is_blind_where_the_order_checks_it() {
     let (_, plan) = evaluate(true, |e| e.delete_range(&DeleteRangeRequest::new("gone")));
     assert!(plan.is_none());
     // In company, the absence of a key matters.
-    let (_, plan) = transaction(&txn().then([delete("gone"), put("x", "")]));
+    let request = txn().then([delete("gone"), put("x", "")]);
+    let (_, plan) = transaction(&request);
     assert_eq!(
         (writes(plan.as_ref()), points(plan.as_ref())),
         ("+x".into(), vec![("gone".into(), 5)])
@@ -152,15 +183,23 @@ fn a_delete_is_blind_where_the_order_checks_it() {
 
 #[test]
 fn the_lease_table_follows_the_keys() {
-    let (_, plan) = evaluate(true, |e| e.single_put(&PutRequest::new("b", "x")));
+    let request = PutRequest::new("b", "x");
+    let (_, plan) = evaluate(true, |e| e.single_put(&request));
     assert_eq!(writes(plan.as_ref()), "+b -A");
-    let (_, plan) = evaluate(true, |e| e.single_put(&PutRequest::new("b", "x").lease(7)));
+    let request = PutRequest::new("b", "x").lease(7);
+    let (_, plan) = evaluate(true, |e| e.single_put(&request));
     assert_eq!(writes(plan.as_ref()), "+b");
     let leased = PutRequest::new("a", "x").lease(7);
-    let (_, plan) = transaction(&txn().then([delete("b"), leased.into(), put("c", "")]));
+    let request = txn().then([delete("b"), leased.into(), put("c", "")]);
+    let (_, plan) = transaction(&request);
     // Users' keys first: their places are the sub revisions.
     assert_eq!(writes(plan.as_ref()), "-b +a +c -A +A");
     assert_eq!(points(plan.as_ref()).len(), 2); // the lease and "a"
+    let (_, plan) = evaluate(true, |e| e.blind_put(b"b", b"x"));
+    assert_eq!(writes(plan.as_ref()), "+b -A");
+    let (held, plan) = evaluate(true, |e| e.compare_and_put(b"b", 3, b"x"));
+    assert!(held.expect("an answer"));
+    assert_eq!(writes(plan.as_ref()), "+b -A");
     let (deleted, plan) = evaluate(true, |e| e.revoke(7));
     assert_eq!(deleted.expect("a revoke"), ["b"]);
     assert_eq!(writes(plan.as_ref()), "-b -A -L");
@@ -186,27 +225,29 @@ fn ranges_and_compared_ranges_are_in_the_footprint() {
         put("k", ""),
     ]);
     let (_, plan) = transaction(&request);
-    let expected =
-        [("a", "c"), ("x", "y")].map(|(a, b)| (space::user(a.as_ref()), space::user(b.as_ref())));
+    let expected = [("a", "c"), ("x", "y")].map(|(a, b)| (internal(a), internal(b)));
     let ranges = plan.expect("a plan").reads.ranges;
     assert_eq!(ranges[..2], expected);
-    assert_eq!(ranges[2], (space::user(b"\0"), Bytes::new()));
+    assert_eq!(ranges[2], (internal("\0"), Bytes::new()));
 }
 
 #[test]
 fn a_filter_that_meets_own_writes_fixes_the_revision() {
     let filtered = || RangeRequest { min_mod_revision: 6, ..RangeRequest::prefix("") };
-    let (answer, plan) = transaction(&txn().then([put("k", ""), filtered().into()]));
+    let request = txn().then([put("k", ""), filtered().into()]);
+    let (answer, plan) = transaction(&request);
     assert!(plan.expect("a plan").reads.exact);
     assert_eq!(answer.responses[1].kvs()[0].mod_revision, 6);
-    let (_, plan) = transaction(&txn().then([filtered().into(), put("k", "")]));
+    let request = txn().then([filtered().into(), put("k", "")]);
+    let (_, plan) = transaction(&request);
     assert!(!plan.expect("a plan").reads.exact);
 }
 
 #[test]
 fn the_past_depends_on_not_being_compacted_and_on_nothing_else() {
     let past = |at| Op::from(RangeRequest::prefix("").at(at));
-    let (_, plan) = transaction(&txn().then([past(4), put("k", ""), past(3), past(5)]));
+    let request = txn().then([past(4), put("k", ""), past(3), past(5)]);
+    let (_, plan) = transaction(&request);
     let reads = plan.expect("a plan").reads;
     assert_eq!(reads.oldest_read, Some(3));
     assert!(!reads.exact && reads.ranges.is_empty() && reads.points.is_empty());
@@ -236,11 +277,11 @@ fn the_real_revision_takes_the_place_of_the_expected_one() {
 
 #[test]
 fn a_put_alone_and_a_put_in_a_transaction_check_in_different_orders() {
-    let request = || PutRequest::new("new", "").ignore_value().lease(404);
-    let (alone, _) = evaluate(true, |evaluation| evaluation.single_put(&request()));
+    let request = PutRequest::new("new", "").ignore_value().lease(404);
+    let (alone, _) = evaluate(true, |evaluation| evaluation.single_put(&request));
     let alone = alone.expect_err("the lease is looked at first");
     assert!(matches!(alone.kind(), ErrorKind::LeaseNotFound { lease: 404 }));
-    let whole = txn().then([request()]);
+    let whole = txn().then([request.clone()]);
     let (inside, plan) = evaluate(true, |evaluation| evaluation.transaction(&whole));
     let inside = inside.expect_err("the key is looked at first");
     assert!(matches!(inside.kind(), ErrorKind::KeyNotFound { .. }) && plan.is_none());

@@ -116,7 +116,7 @@ mod tests {
 
     use super::*;
     use crate::kv::eval::reads::{Reads, Records};
-    use crate::kv::seam::Record;
+    use crate::kv::seam::{Record, Stub};
     use crate::kv::{PutRequest, txn};
     use crate::options::Options;
     use crate::vfs::MemoryVfs;
@@ -140,8 +140,8 @@ mod tests {
             self.inner.get(key)
         }
 
-        fn seen(&self, key: &[u8]) -> Result<u64> {
-            self.inner.seen(key)
+        fn newest(&self, key: &[u8]) -> Result<Option<Stub>> {
+            self.inner.newest(key)
         }
 
         fn scan(&self, start: &[u8], end: &[u8], keys_only: bool) -> Records<'_> {

@@ -85,8 +85,9 @@ fn a_failure_while_a_transaction_is_evaluated_counts_too() {
     let (_, faulty, store) = store(Durability::Buffered);
     store.put("k", "lost").unwrap();
     break_down(&faulty);
+    let request = failing();
     let answer = store.write(&CommitOptions::default(), |evaluation| {
-        let answer = evaluation.transaction(&failing());
+        let answer = evaluation.transaction(&request);
         store.flush().unwrap_err();
         answer
     });
