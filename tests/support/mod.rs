@@ -14,6 +14,7 @@
 
 pub mod check;
 pub mod drive;
+pub mod gate;
 pub mod generate;
 pub mod model;
 pub mod random;
