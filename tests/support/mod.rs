@@ -13,6 +13,7 @@
 )]
 
 pub mod check;
+pub mod clients;
 pub mod drive;
 pub mod gate;
 pub mod generate;
