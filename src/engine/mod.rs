@@ -179,6 +179,12 @@ impl Engine {
         self.0.core.compacted()
     }
 
+    /// From here on whatever is applied shows all of which an effect has been seen. A watermark is
+    /// seen when its compaction is about to be applied, a little before the chain says that it is.
+    pub(crate) fn settle(&self) {
+        self.0.core.chain.settle();
+    }
+
     /// Counts the opens that followed no clean close, from 1.
     pub(crate) fn incarnation(&self) -> u64 {
         lock(&self.0.core.state).manifest.incarnation
