@@ -11,7 +11,8 @@
 //!    after neither does.
 //! 3. What a pinned revision can ask for is not dropped; what is below the watermark is not
 //!    answered, whether it is still there or not.
-//! 4. Nothing waits for background work but a commit that finds too many frozen generations.
+//! 4. Nothing waits for background work but a commit that finds too many frozen generations; before
+//!    that, commits slow down ([`pressure`]).
 
 mod check;
 mod core;
@@ -22,6 +23,7 @@ mod jobs;
 mod log;
 mod open;
 mod pins;
+mod pressure;
 mod published;
 mod read;
 mod record;
