@@ -9,6 +9,7 @@ use crate::index::{Generation, GenerationSize};
 use crate::sync::plain::OnceLock;
 use crate::sync::{Arc, AtomicBool, Ordering, Thread, epoch};
 
+use super::pressure::Pressure;
 use super::published::Published;
 use super::tables::Tables;
 
@@ -22,6 +23,8 @@ pub(super) struct Shared {
     pub(super) tables: Published<Tables>,
     clock: Arc<dyn Clock>,
     generation_size: GenerationSize,
+    /// How far flush is behind.
+    pub(super) pressure: Pressure,
     /// The background thread, where there is one.
     worker: OnceLock<Thread>,
     /// Whether it runs, and so leads when it is asked to.
@@ -37,10 +40,16 @@ impl Shared {
             tables: Published::new(tables),
             clock,
             generation_size: generation_size(memtable_bytes),
+            pressure: Pressure::new(),
             worker: OnceLock::new(),
             alive: AtomicBool::new(false),
             rung: AtomicBool::new(false),
         }
+    }
+
+    /// What a generation holds, in bytes, unless a transaction needs more.
+    pub(super) fn generation_bytes(&self) -> u64 {
+        self.generation_size.arena_bytes as u64
     }
 
     /// Names the background thread.
@@ -113,6 +122,7 @@ impl World for Shared {
             Some(Tables { generations, files: Arc::clone(&tables.files) })
         });
         if switched {
+            self.pressure.froze();
             self.ring();
         }
     }

@@ -6,11 +6,14 @@
 //! | `read` | get, range, views, history, diff, log |
 //! | `write` | put, delete, transactions, tickets |
 //! | `lease` | grant, revoke, list |
+//!
+//! `watermark` says when a refusal because of a compaction stands.
 
 mod lease;
 mod read;
 #[cfg(test)]
 mod tests;
+mod watermark;
 mod write;
 
 use std::path::Path;
