@@ -146,11 +146,15 @@ impl Core {
     pub(super) fn publish_flush(&self, generation: u64, files: &[FileMeta]) {
         let added = self.sealed(files);
         let guard = epoch::pin();
+        let mut flushed = 0;
         self.shared.tables.update(&guard, |tables| {
-            let kept = tables.generations.iter().filter(|kept| kept.id() != generation);
+            let is_flushed = |one: &&Arc<Generation>| one.id() == generation;
+            flushed = tables.generations.iter().find(is_flushed).map_or(0, |one| one.bytes_used());
+            let kept = tables.generations.iter().filter(|kept| !is_flushed(kept));
             let generations = kept.cloned().collect();
             Some(Tables { generations, files: Arc::new(tables.files.edited(&[], &added)) })
         });
+        self.shared.pressure.flushed(flushed as u64, self.shared.generation_bytes());
     }
 
     /// Folds all L0 files into HEAD and one HISTORY window.

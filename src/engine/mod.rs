@@ -11,7 +11,8 @@
 //!    after neither does.
 //! 3. What a pinned revision can ask for is not dropped; what is below the watermark is not
 //!    answered, whether it is still there or not.
-//! 4. Nothing waits for background work but a commit that finds too many frozen generations.
+//! 4. Nothing waits for background work but a commit that finds too many frozen generations; before
+//!    that, commits slow down ([`pressure`]).
 
 mod bell;
 mod check;
@@ -23,6 +24,7 @@ mod jobs;
 mod log;
 mod open;
 mod pins;
+mod pressure;
 mod published;
 mod read;
 mod record;
@@ -193,6 +195,12 @@ impl Engine {
     /// The watermark: nothing older is answered. 0 if the store was never compacted.
     pub(crate) fn compacted_revision(&self) -> u64 {
         self.0.core.compacted()
+    }
+
+    /// From here on whatever is applied shows all of which an effect has been seen. A watermark is
+    /// seen when its compaction is about to be applied, a little before the chain says that it is.
+    pub(crate) fn settle(&self) {
+        self.0.core.chain.settle();
     }
 
     /// Counts the opens that followed no clean close, from 1.

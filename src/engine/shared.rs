@@ -10,6 +10,7 @@ use crate::index::{Generation, GenerationSize};
 use crate::sync::{Arc, epoch};
 
 use super::bell::Bell;
+use super::pressure::Pressure;
 use super::published::Published;
 use super::tables::Tables;
 
@@ -23,6 +24,8 @@ pub(super) struct Shared {
     pub(super) tables: Published<Tables>,
     clock: Arc<dyn Clock>,
     generation_size: GenerationSize,
+    /// How far flush is behind.
+    pub(super) pressure: Pressure,
     /// Calls the thread that writes the log where nobody waits for it.
     pub(super) logger: Bell,
     /// Calls the thread that does all other background work.
@@ -36,9 +39,15 @@ impl Shared {
             tables: Published::new(tables),
             clock,
             generation_size: generation_size(memtable_bytes),
+            pressure: Pressure::new(),
             logger: Bell::default(),
             worker: Bell::default(),
         }
+    }
+
+    /// What a generation holds, in bytes, unless a transaction needs more.
+    pub(super) fn generation_bytes(&self) -> u64 {
+        self.generation_size.arena_bytes as u64
     }
 
     /// The tables of now, to keep.
@@ -74,6 +83,7 @@ impl World for Shared {
             Some(Tables { generations, files: Arc::clone(&tables.files) })
         });
         if switched {
+            self.pressure.froze();
             self.worker.ring();
         }
     }

@@ -12,7 +12,10 @@ use super::tables::SealedFile;
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     pub(super) conflicts: AtomicU64,
+    pub(super) delays: AtomicU64,
+    pub(super) delay_micros: AtomicU64,
     pub(super) waits: AtomicU64,
+    pub(super) wait_micros: AtomicU64,
     pub(super) flushes: AtomicU64,
     pub(super) folds: AtomicU64,
     pub(super) merges: AtomicU64,
@@ -44,6 +47,9 @@ pub struct Stats {
     pub generations: u64,
     /// Their memory, in bytes.
     pub memtable_bytes: u64,
+    /// The part of it that waits to be flushed to files: that of all generations but the one that
+    /// takes the writes.
+    pub flush_backlog_bytes: u64,
     /// Flushed generations that wait to be folded.
     pub l0: FileStats,
     /// The newest versions.
@@ -65,14 +71,21 @@ pub struct Stats {
     pub cache_bytes_max: u64,
     /// Writes of the log, each with one sync.
     pub batches: u64,
-    /// Transactions in them.
+    /// Transactions in them; see [`Stats::transactions_per_sync`].
     pub batch_transactions: u64,
     /// Bytes of the transactions in them, without headers and padding.
     pub batch_bytes: u64,
     /// Transactions that were evaluated again, because something they depended on had changed.
     pub conflicts: u64,
-    /// Commits that waited for background work to catch up.
+    /// Commits that were slowed down, because memory was filled faster than it was flushed.
+    pub delays: u64,
+    /// For how long in all, in microseconds. One such pause is 50 ms at most, and normally far
+    /// shorter.
+    pub delay_micros: u64,
+    /// Commits that found no room at all, and waited until a generation had been flushed.
     pub waits: u64,
+    /// For how long in all, in microseconds.
+    pub wait_micros: u64,
     /// Generations written to files.
     pub flushes: u64,
     /// Folds of flushed files into the newest and the superseded versions.
@@ -108,6 +121,26 @@ impl Stats {
     pub fn disk_bytes(&self) -> u64 {
         let segments = [self.l0, self.head, self.history, self.events];
         self.wal_bytes + segments.iter().map(|kind| kind.bytes).sum::<u64>()
+    }
+
+    /// Transactions that became durable with one sync of the log, on average; 0 if there was none.
+    ///
+    /// What is submitted before anybody waits shares a sync:
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir().expect("a temporary directory");
+    /// # let options = annals::Options::new().background(false);
+    /// # let store = options.open(directory.path())?;
+    /// let tickets = [1, 2, 3].map(|n| store.txn().then([annals::put("/a", [n])]).submit());
+    /// for ticket in tickets {
+    ///     ticket?.wait()?;
+    /// }
+    /// assert_eq!(store.stats().transactions_per_sync(), 3.0);
+    /// # Ok::<(), annals::Error>(())
+    /// ```
+    #[expect(clippy::cast_precision_loss, reason = "a figure to look at")]
+    pub fn transactions_per_sync(&self) -> f64 {
+        self.batch_transactions as f64 / self.batches.max(1) as f64
     }
 }
 
@@ -148,6 +181,7 @@ impl Core {
             oldest_pinned: pinned.iter().min().copied(),
             generations: tables.generations.len() as u64,
             memtable_bytes: tables.generations.iter().map(|g| g.bytes_used() as u64).sum(),
+            flush_backlog_bytes: tables.frozen().map(|g| g.bytes_used() as u64).sum(),
             l0: FileStats::of(&files.l0),
             head: FileStats::of(&files.head),
             history: FileStats::of(files.windows.iter().flat_map(|window| &window.files)),
@@ -161,7 +195,10 @@ impl Core {
             batch_transactions: count(&counters.batch_frames),
             batch_bytes: count(&counters.batch_bytes),
             conflicts: count(&counters.conflicts),
+            delays: count(&counters.delays),
+            delay_micros: count(&counters.delay_micros),
             waits: count(&counters.waits),
+            wait_micros: count(&counters.wait_micros),
             flushes: count(&counters.flushes),
             folds: count(&counters.folds),
             merges: count(&counters.merges),

@@ -7,7 +7,6 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::index::{Position, Stub};
 use crate::options::Durability;
 use crate::sync::epoch;
-use crate::sync::plain::lock;
 use crate::sync::{Arc, Ordering, fence};
 
 use super::core::Core;
@@ -16,9 +15,6 @@ use super::record::Record;
 use super::scan::{Scan, at_for};
 use super::tables::Tables;
 use super::view::View;
-
-/// Frozen generations that may wait for their flush before committers wait for it too.
-const FROZEN_MAX: usize = 2;
 
 /// What a transaction turned out to want.
 #[derive(Clone, Copy, Debug)]
@@ -157,6 +153,8 @@ impl Core {
                     if plan.buffered {
                         self.shared.logger.ring();
                     }
+                    drop(guard);
+                    self.slow_down();
                     return Ok(outcome);
                 }
                 Err(OrderError::Conflict) => {
@@ -206,34 +204,6 @@ impl Core {
         } else {
             self.chain.ticket(outcome.position)
         }
-    }
-
-    /// Waits while more generations than allowed wait for their flush: the one place where a commit
-    /// waits for background work, so that memory stays bounded.
-    fn wait_for_room(self: &Arc<Self>) -> Result<()> {
-        let frozen = || self.shared.tables.load(&epoch::pin()).generations.len().saturating_sub(1);
-        if frozen() <= FROZEN_MAX {
-            return Ok(());
-        }
-        self.counters.waits.fetch_add(1, Ordering::Relaxed);
-        // Where nothing can be written nothing has to wait: what only reads goes on.
-        while frozen() > FROZEN_MAX && self.check_writable().is_ok() {
-            if !self.shared.worker.is_attended() {
-                self.run_unit()?;
-                continue;
-            }
-            self.shared.worker.ring();
-            let mut waiting = lock(&self.flushed_lock);
-            if frozen() > FROZEN_MAX && self.failed.get().is_none() {
-                let patience = std::time::Duration::from_millis(100);
-                waiting = match self.flushed.wait_timeout(waiting, patience) {
-                    Ok((waiting, _)) => waiting,
-                    Err(poisoned) => poisoned.into_inner().0,
-                };
-            }
-            drop(waiting);
-        }
-        Ok(())
     }
 
     /// The failure that poisoned the store, as an error.

@@ -178,10 +178,10 @@ mod tests {
     #[expect(clippy::single_range_in_vec_init, reason = "a list of one run is meant")]
     fn a_fold_rewrites_what_it_touches_and_small_neighbours() {
         let big = [false; 5];
-        assert_eq!(head_runs(&[false; 5], &big), []);
+        assert!(head_runs(&[false; 5], &big).is_empty());
         assert_eq!(head_runs(&[false, true, true, false, true], &big), [1..3, 4..5]);
         let small = [false, false, true, true, false];
         assert_eq!(head_runs(&[false, true, false, false, false], &small), [1..3]);
-        assert_eq!(head_runs(&[], &[]), []);
+        assert!(head_runs(&[], &[]).is_empty());
     }
 }

@@ -13,7 +13,9 @@
 )]
 
 pub mod check;
+pub mod clients;
 pub mod drive;
+pub mod gate;
 pub mod generate;
 pub mod model;
 pub mod random;

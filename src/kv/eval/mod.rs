@@ -21,12 +21,12 @@ pub(super) mod check;
 mod compare;
 pub(super) mod lease;
 mod patch;
+mod put;
 pub(super) mod reads;
 pub(super) mod select;
 #[cfg(test)]
 mod tests;
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
@@ -34,10 +34,8 @@ use smallvec::SmallVec;
 
 use crate::error::{ErrorKind, Result};
 use crate::kv::range::KeyRange;
-use crate::kv::request::{DeleteRangeRequest, Op, PutRequest, RangeRequest, TxnRequest};
-use crate::kv::response::{
-    DeleteRangeResponse, OpResponse, PutResponse, RangeResponse, TxnResponse,
-};
+use crate::kv::request::{DeleteRangeRequest, Op, RangeRequest, TxnRequest};
+use crate::kv::response::{DeleteRangeResponse, OpResponse, RangeResponse, TxnResponse};
 use crate::kv::seam::{InternalKey, Plan, Point, Record, Stub, Write, WriteKind};
 use crate::kv::space;
 use crate::kv::types::KeyValue;
@@ -130,51 +128,6 @@ impl<'a, 'r> Evaluation<'a, 'r> {
             self.plan.writes.extend(self.system.into_iter().flatten());
         }
         !self.plan.writes.is_empty() || self.plan.compact.is_some()
-    }
-
-    /// A put on its own: as one in a transaction, with the checks in the other order.
-    pub(super) fn single_put(&mut self, request: &'r PutRequest) -> Result<PutResponse> {
-        if request.lease != 0 {
-            self.lease_exists(request.lease)?;
-        }
-        self.keeps_something(request)?;
-        self.put(request)
-    }
-
-    /// Puts one key, whatever it was before, detaching it from any lease.
-    pub(super) fn blind_put(&mut self, key: &'r [u8], value: &'r [u8]) -> Result<()> {
-        let internal = space::user(key);
-        if self.leases {
-            let newest = self.reads.newest(&internal)?;
-            self.detach(key, newest)?;
-        }
-        self.write(internal, WriteKind::Put { value: Cow::Borrowed(value), lease: 0 })
-    }
-
-    /// Puts one key if `seen` is its mod revision, 0 if it is not alive. Answers whether it is.
-    pub(super) fn compare_and_put(
-        &mut self,
-        key: &'r [u8],
-        seen: u64,
-        value: &'r [u8],
-    ) -> Result<bool> {
-        let internal = space::user(key);
-        let newest = self.reads.newest(&internal)?;
-        self.plan.reads.points.push(Point::new(internal.clone(), newest));
-        let alive = newest.filter(|stub| !stub.tombstone);
-        if alive.map_or(0, |stub| stub.revision) != seen {
-            return Ok(false);
-        }
-        self.detach(key, alive)?;
-        self.write(internal, WriteKind::Put { value: Cow::Borrowed(value), lease: 0 })?;
-        Ok(true)
-    }
-
-    /// Takes a key off the lease that its newest version has.
-    fn detach(&mut self, key: &[u8], newest: Option<Stub>) -> Result<()> {
-        let alive = newest.filter(|stub| !stub.tombstone);
-        self.reattach(key, alive.map_or(0, |stub| stub.lease), 0)?;
-        Ok(())
     }
 
     /// Sets the watermark. That it rises is checked again when the plan finds its place.
@@ -275,47 +228,6 @@ impl<'a, 'r> Evaluation<'a, 'r> {
     /// The revision a reader inside the transaction sees: the base until something was changed.
     fn seen_revision(&self) -> u64 {
         self.base + u64::from(self.changed)
-    }
-
-    /// `ignore_value` and `ignore_lease` need a key that was alive before the transaction.
-    fn keeps_something(&mut self, request: &PutRequest) -> Result<()> {
-        if (request.ignore_value || request.ignore_lease) && self.base_stub(&request.key)?.is_none()
-        {
-            return Err(ErrorKind::KeyNotFound { key: request.key.clone() }.into());
-        }
-        Ok(())
-    }
-
-    fn put(&mut self, request: &'r PutRequest) -> Result<PutResponse> {
-        let looks_back = request.prev_kv || request.ignore_value || request.ignore_lease;
-        let (old, old_lease) = if looks_back || request.lease != 0 {
-            let old = self.current_key(&request.key)?;
-            let lease = old.as_ref().map_or(0, |old| old.lease);
-            (old, lease)
-        } else if self.leases && !self.overlay.contains_key(&request.key) {
-            // Only to take the key off its old lease. A stale answer leaves an attachment too
-            // many, which does no harm: the key's own lease decides.
-            let newest = self.reads.newest(&space::user(&request.key))?;
-            (None, newest.filter(|stub| !stub.tombstone).map_or(0, |stub| stub.lease))
-        } else {
-            (None, 0)
-        };
-        let lease = if request.ignore_lease { old_lease } else { request.lease };
-        let kept = old.as_ref().filter(|_| request.ignore_value).map(|old| &old.value);
-        let attachment = self.reattach(&request.key, old_lease, lease)?;
-        let write = self.plan.writes.len();
-        let value = match kept {
-            Some(kept) => Cow::Owned(kept.to_vec()),
-            None => Cow::Borrowed(&request.value[..]),
-        };
-        self.write(space::user(&request.key), WriteKind::Put { value, lease })?;
-        if self.has_followers {
-            let value = kept.unwrap_or(&request.value).clone();
-            let put = Overlaid::Put { value, lease, write, attachment };
-            self.overlay.insert(request.key.clone(), put);
-        }
-        let prev_kv = old.filter(|_| request.prev_kv);
-        Ok(PutResponse { revision: self.seen_revision(), prev_kv })
     }
 
     pub(super) fn delete_range(

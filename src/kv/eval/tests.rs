@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::error::Error;
 use crate::kv::build::{delete, get, mod_revision, put, range, txn};
+use crate::kv::request::PutRequest;
 use crate::kv::seam::Record;
 use crate::options::Options;
 

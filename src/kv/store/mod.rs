@@ -5,12 +5,17 @@
 //! | this one | open, close, flush, compact, where the store is |
 //! | `read` | get, range, views, history, diff, log |
 //! | `write` | put, delete, transactions, tickets |
+//! | `swap` | compare-and-put |
 //! | `lease` | grant, revoke, list |
+//!
+//! `watermark` says when a refusal because of a compaction stands.
 
 mod lease;
 mod read;
+mod swap;
 #[cfg(test)]
 mod tests;
+mod watermark;
 mod write;
 
 use std::path::Path;

@@ -5,6 +5,7 @@ use std::ops::{Bound, RangeBounds};
 use crate::error::{Error, Result};
 
 use super::Store;
+use super::watermark::Watermark;
 use crate::kv::eval::reads::Reads as _;
 use crate::kv::eval::{check, select};
 use crate::kv::range::AsKeyRange;
@@ -47,14 +48,29 @@ impl Store {
     /// ```
     pub fn range(&self, request: RangeRequest) -> Result<RangeResponse> {
         check::range(&request)?;
-        let newest = Newest::of(&self.engine)?;
-        let revision = newest.revision();
-        match request.revision {
-            Some(at) if at != revision => {
-                check::readable(&newest, at)?;
-                select::past(&newest, at, &request, revision)
+        self.on_newest(|newest| {
+            let revision = newest.revision();
+            match request.revision {
+                Some(at) if at != revision => {
+                    check::readable(newest, at)?;
+                    select::past(newest, at, &request, revision)
+                }
+                _ => select::newest(newest, &request, revision),
             }
-            _ => select::newest(&newest, &request, revision),
+        })
+    }
+
+    /// Decides something on the newest visible state.
+    pub(super) fn on_newest<T>(
+        &self,
+        mut decide: impl FnMut(&Newest<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let mut watermark = Watermark::default();
+        loop {
+            match decide(&Newest::of(&self.engine)?) {
+                Err(error) if watermark.overtook(&self.engine, &error) => {}
+                decided => return decided,
+            }
         }
     }
 
@@ -78,7 +94,13 @@ impl Store {
         if revision == 0 {
             return Err(check::no_revision_zero());
         }
-        Ok(View::new(&self.engine, self.engine.view(revision)?))
+        let mut watermark = Watermark::default();
+        loop {
+            match self.engine.view(revision) {
+                Err(error) if watermark.overtook(&self.engine, &error) => {}
+                view => return Ok(View::new(&self.engine, view?)),
+            }
+        }
     }
 
     /// The store as of a time, in microseconds since the Unix epoch: the last revision ordered

@@ -4,11 +4,12 @@ use crate::error::Result;
 use crate::options::Durability;
 
 use super::Store;
+use super::watermark::Watermark;
 use crate::kv::build::TxnBuilder;
 use crate::kv::eval::{Evaluation, Patch, check};
 use crate::kv::request::{CommitOptions, DeleteRangeRequest, PutRequest, TxnRequest};
 use crate::kv::response::{DeleteRangeResponse, PutResponse, TxnResponse};
-use crate::kv::seam::{self, Engine, Newest, Step};
+use crate::kv::seam::{self, Engine, Step};
 use crate::kv::ticket::{Outcome, Ticket};
 use crate::kv::types::{Commit, Deleted};
 
@@ -30,7 +31,7 @@ impl Done<'_> {
     }
 
     /// What it came to, if its comparisons held or not.
-    fn decided(&self, succeeded: bool) -> Outcome {
+    pub(super) fn decided(&self, succeeded: bool) -> Outcome {
         let revision = self.revision();
         if self.outcome.changed {
             Outcome::Committed { revision }
@@ -42,7 +43,7 @@ impl Done<'_> {
     }
 
     /// The claim on its durability.
-    fn ticket(self, response: TxnResponse) -> Ticket {
+    pub(super) fn ticket(self, response: TxnResponse) -> Ticket {
         let outcome = self.decided(response.succeeded);
         let waits = self.outcome.durability == Durability::Sync;
         let pending = waits.then(|| self.engine.ticket(&self.outcome));
@@ -82,81 +83,6 @@ impl Store {
         let options = CommitOptions::default();
         let ((), done) = self.write(&options, |evaluation| evaluation.blind_put(key, value))?;
         done.acknowledge()
-    }
-
-    /// Writes `value` to `key` if the key's mod revision is `seen` (0: if the key is not alive),
-    /// detaching the key from any lease: the usual compare-and-swap, as a transaction with one
-    /// comparison and one put would do it, without making a request. It allocates nothing.
-    ///
-    /// The answer waits for durability as every commit does; one that the comparison failed is of
-    /// the revision `as_of`.
-    ///
-    /// ```
-    /// # let directory = tempfile::tempdir().expect("a temporary directory");
-    /// # let store = annals::Store::open(directory.path())?;
-    /// use annals::Outcome;
-    ///
-    /// // 0: only if there is no such key.
-    /// assert_eq!(store.compare_and_put("/leader", 0, b"a")?, Outcome::Committed { revision: 2 });
-    /// assert_eq!(store.compare_and_put("/leader", 0, b"b")?, Outcome::Failed { as_of: 2 });
-    /// assert_eq!(store.compare_and_put("/leader", 2, b"b")?, Outcome::Committed { revision: 3 });
-    /// # Ok::<(), annals::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// As [`Store::put`].
-    pub fn compare_and_put(
-        &self,
-        key: impl AsRef<[u8]>,
-        seen: u64,
-        value: impl AsRef<[u8]>,
-    ) -> Result<Outcome> {
-        let options = CommitOptions::default();
-        let (succeeded, done) = self.swap(key.as_ref(), seen, value.as_ref(), &options)?;
-        let outcome = done.decided(succeeded);
-        done.wait()?;
-        Ok(outcome)
-    }
-
-    /// As [`Store::compare_and_put`], with a ticket for the answer, which lists no responses.
-    ///
-    /// ```
-    /// # let directory = tempfile::tempdir().expect("a temporary directory");
-    /// # let store = annals::Store::open(directory.path())?;
-    /// let tickets: Vec<_> = (0..64)
-    ///     .map(|n| store.submit_compare_and_put(format!("/{n}"), 0, "new"))
-    ///     .collect::<annals::Result<_>>()?;
-    /// for ticket in tickets {
-    ///     assert!(ticket.wait()?.succeeded); // durable; one sync for all of them
-    /// }
-    /// # Ok::<(), annals::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// As [`Store::put`].
-    pub fn submit_compare_and_put(
-        &self,
-        key: impl AsRef<[u8]>,
-        seen: u64,
-        value: impl AsRef<[u8]>,
-    ) -> Result<Ticket> {
-        let options = CommitOptions::default();
-        let (succeeded, done) = self.swap(key.as_ref(), seen, value.as_ref(), &options)?;
-        let response = TxnResponse { revision: done.revision(), succeeded, responses: Vec::new() };
-        Ok(done.ticket(response))
-    }
-
-    fn swap<'r>(
-        &self,
-        key: &'r [u8],
-        seen: u64,
-        value: &'r [u8],
-        options: &'r CommitOptions,
-    ) -> Result<(bool, Done<'_>)> {
-        self.limits().sizes(key, value)?;
-        self.write(options, |evaluation| evaluation.compare_and_put(key, seen, value))
     }
 
     /// Writes a key with a lease, keeping its value, returning what it was before, and so on.
@@ -240,9 +166,10 @@ impl Store {
         self.limits().commit(&options)?;
         // What only reads waits for nothing, unless what is visible here may not be durable.
         if request.is_read_only() && options.durability != Some(Durability::Sync) {
-            let newest = Newest::of(&self.engine)?;
-            let mut plan = seam::Plan::default();
-            return Evaluation::new(&newest, &mut plan, self.limits(), false).transaction(&request);
+            return self.on_newest(|newest| {
+                let mut plan = seam::Plan::default();
+                Evaluation::new(newest, &mut plan, self.limits(), false).transaction(&request)
+            });
         }
         self.ordered(&request, &options)?.wait()
     }
@@ -301,26 +228,32 @@ impl Store {
         mut evaluate: impl FnMut(&mut Evaluation<'_, 'r>) -> Result<T>,
     ) -> Result<(T, Done<'_>)> {
         let (limits, leases) = (self.limits(), self.has_leases());
-        let mut decided = None;
-        let outcome = self.engine.transact(options.durability, &mut |snapshot, plan| {
-            (plan.time, plan.metadata) = (options.time, &options.metadata);
-            let mut evaluation = Evaluation::new(snapshot, plan, limits, leases);
-            evaluation.carries(&options.metadata);
-            let answer = evaluate(&mut evaluation).and_then(|answer| {
-                evaluation.fits()?;
-                Ok(answer)
-            });
-            let step = if answer.is_ok() && evaluation.finish() { Step::Write } else { Step::Read };
-            decided = Some((answer, snapshot.position().revision));
-            Ok(step)
-        })?;
-        match decided {
-            Some((Ok(answer), base)) => Ok((answer, Done { engine: &self.engine, base, outcome })),
-            Some((Err(error), _)) => {
-                self.engine.wait(&outcome)?;
-                Err(error)
+        let mut watermark = Watermark::default();
+        loop {
+            let mut decided = None;
+            let outcome = self.engine.transact(options.durability, &mut |snapshot, plan| {
+                (plan.time, plan.metadata) = (options.time, &options.metadata);
+                let mut evaluation = Evaluation::new(snapshot, plan, limits, leases);
+                evaluation.carries(&options.metadata);
+                let answer = evaluate(&mut evaluation).and_then(|answer| {
+                    evaluation.fits()?;
+                    Ok(answer)
+                });
+                let writes = answer.is_ok() && evaluation.finish();
+                decided = Some((answer, snapshot.position().revision));
+                Ok(if writes { Step::Write } else { Step::Read })
+            })?;
+            match decided {
+                Some((Ok(answer), base)) => {
+                    return Ok((answer, Done { engine: &self.engine, base, outcome }));
+                }
+                Some((Err(error), _)) if watermark.overtook(&self.engine, &error) => {}
+                Some((Err(error), _)) => {
+                    self.engine.wait(&outcome)?;
+                    return Err(error);
+                }
+                None => return Err(crate::error::ErrorKind::Closed.into()),
             }
-            None => Err(crate::error::ErrorKind::Closed.into()),
         }
     }
 }
@@ -331,8 +264,9 @@ mod tests {
 
     use crate::Store;
     use crate::error::{ErrorKind, Result};
+    use crate::kv::eval::Evaluation;
     use crate::kv::request::CommitOptions;
-    use crate::kv::{Op, RangeRequest, TxnResponse, put, txn};
+    use crate::kv::{Op, RangeRequest, TxnRequest, TxnResponse, put, txn, version};
     use crate::options::Options;
     use crate::vfs::MemoryVfs;
 
@@ -398,6 +332,52 @@ mod tests {
         let (evaluations, answer, written) = compact(4);
         let refused = answer.unwrap_err().into_kind();
         assert!(matches!(refused, ErrorKind::Compacted { requested: 3, compacted: 4 }));
-        assert!(evaluations == 2 && !written);
+        // The first of the refusals might have been by a compaction that its snapshot did not have.
+        assert!(evaluations == 3 && !written);
+    }
+
+    /// A read of the past, should `a` still be as it was written last.
+    fn read_the_past_if_unchanged() -> TxnRequest {
+        let past = Op::from(RangeRequest::new("a").at(3));
+        txn().when([version("a").eq(3)]).then([past])
+    }
+
+    /// At no time is `a` as the comparison wants it and revision 3 compacted.
+    fn delete_and_compact(store: &Store) {
+        store.delete("a").unwrap();
+        store.compact(5).unwrap();
+    }
+
+    #[test]
+    fn a_transaction_is_not_refused_for_what_it_would_not_read_any_more() {
+        let (store, request) = (store(), read_the_past_if_unchanged());
+        let mut evaluations = 0;
+        let decided = store.write(&CommitOptions::default(), |evaluation| {
+            evaluations += 1;
+            if evaluations == 1 {
+                delete_and_compact(&store);
+            }
+            evaluation.transaction(&request)
+        });
+        let (answer, done) = decided.unwrap();
+        assert!(!answer.succeeded && done.revision() == 5, "{answer:?}");
+        assert_eq!(evaluations, 2);
+    }
+
+    #[test]
+    fn nor_is_one_that_only_reads() {
+        let (store, request) = (store(), read_the_past_if_unchanged());
+        let mut evaluations = 0;
+        let answer = store.on_newest(|newest| {
+            evaluations += 1;
+            if evaluations == 1 {
+                delete_and_compact(&store);
+            }
+            Evaluation::new(newest, &mut crate::kv::seam::Plan::default(), store.limits(), false)
+                .transaction(&request)
+        });
+        let answer = answer.unwrap();
+        assert!(!answer.succeeded && answer.revision == 5, "{answer:?}");
+        assert_eq!(evaluations, 2);
     }
 }

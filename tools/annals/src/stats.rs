@@ -19,6 +19,8 @@ incarnation: how often the store was opened, counting only opens that followed n
 pinned: reads that hold on to a revision, this one included. generations: tables in memory.
 l0, head, history, events: files of flushed, newest and superseded versions, and of what changed;
 value_bytes before compression. wal_files, wal_bytes: the log as it was made; on_disk has its length.
+flush_backlog_bytes: memory of the tables that wait for their flush. delays, delay_micros: commits
+slowed down by that, and for how long; waits, wait_micros: those that found no room.
 cache_bytes: decoded blocks in memory. What counts work, from batches to background_bytes, counts it
 since this command opened the store.")]
 pub(crate) struct StatsArgs {
@@ -53,7 +55,9 @@ pub(crate) fn stats(global: &Global, args: &StatsArgs, out: &mut Output) -> Outc
     object.insert("time".into(), time);
     object.insert("flushed_revision".into(), json!(manifest.flushed_revision));
     object.insert("closed".into(), json!(manifest.closed));
-    object.extend(figures(&store.stats()));
+    let stats = store.stats();
+    object.extend(figures(&stats));
+    object.insert("transactions_per_sync".into(), json!(stats.transactions_per_sync()));
     if args.short {
         object.retain(|name, _| SHORT.contains(&name.as_str()));
     }
@@ -82,6 +86,7 @@ fn figures(stats: &Stats) -> Map<String, Value> {
         ("oldest_pinned", json!(stats.oldest_pinned)),
         ("generations", json!(stats.generations)),
         ("memtable_bytes", json!(stats.memtable_bytes)),
+        ("flush_backlog_bytes", json!(stats.flush_backlog_bytes)),
         ("l0", files(&stats.l0)),
         ("head", files(&stats.head)),
         ("history", files(&stats.history)),
@@ -95,7 +100,10 @@ fn figures(stats: &Stats) -> Map<String, Value> {
         ("batch_transactions", json!(stats.batch_transactions)),
         ("batch_bytes", json!(stats.batch_bytes)),
         ("conflicts", json!(stats.conflicts)),
+        ("delays", json!(stats.delays)),
+        ("delay_micros", json!(stats.delay_micros)),
         ("waits", json!(stats.waits)),
+        ("wait_micros", json!(stats.wait_micros)),
         ("flushes", json!(stats.flushes)),
         ("folds", json!(stats.folds)),
         ("merges", json!(stats.merges)),

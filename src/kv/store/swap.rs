@@ -1,0 +1,86 @@
+//! The usual compare-and-swap, without a request.
+
+use crate::error::Result;
+
+use super::Store;
+use super::write::Done;
+use crate::kv::request::CommitOptions;
+use crate::kv::response::TxnResponse;
+use crate::kv::ticket::{Outcome, Ticket};
+
+impl Store {
+    /// Writes `value` to `key` if the key's mod revision is `seen` (0: if the key is not alive),
+    /// detaching the key from any lease: the usual compare-and-swap, as a transaction with one
+    /// comparison and one put would do it, without making a request. It allocates nothing.
+    ///
+    /// The answer waits for durability as every commit does; one that the comparison failed is of
+    /// the revision `as_of`.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir().expect("a temporary directory");
+    /// # let store = annals::Store::open(directory.path())?;
+    /// use annals::Outcome;
+    ///
+    /// // 0: only if there is no such key.
+    /// assert_eq!(store.compare_and_put("/leader", 0, b"a")?, Outcome::Committed { revision: 2 });
+    /// assert_eq!(store.compare_and_put("/leader", 0, b"b")?, Outcome::Failed { as_of: 2 });
+    /// assert_eq!(store.compare_and_put("/leader", 2, b"b")?, Outcome::Committed { revision: 3 });
+    /// # Ok::<(), annals::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::put`].
+    pub fn compare_and_put(
+        &self,
+        key: impl AsRef<[u8]>,
+        seen: u64,
+        value: impl AsRef<[u8]>,
+    ) -> Result<Outcome> {
+        let options = CommitOptions::default();
+        let (succeeded, done) = self.swap(key.as_ref(), seen, value.as_ref(), &options)?;
+        let outcome = done.decided(succeeded);
+        done.wait()?;
+        Ok(outcome)
+    }
+
+    /// As [`Store::compare_and_put`], with a ticket for the answer, which lists no responses.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir().expect("a temporary directory");
+    /// # let store = annals::Store::open(directory.path())?;
+    /// let tickets: Vec<_> = (0..64)
+    ///     .map(|n| store.submit_compare_and_put(format!("/{n}"), 0, "new"))
+    ///     .collect::<annals::Result<_>>()?;
+    /// for ticket in tickets {
+    ///     assert!(ticket.wait()?.succeeded); // durable; one sync for all of them
+    /// }
+    /// # Ok::<(), annals::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::put`].
+    pub fn submit_compare_and_put(
+        &self,
+        key: impl AsRef<[u8]>,
+        seen: u64,
+        value: impl AsRef<[u8]>,
+    ) -> Result<Ticket> {
+        let options = CommitOptions::default();
+        let (succeeded, done) = self.swap(key.as_ref(), seen, value.as_ref(), &options)?;
+        let response = TxnResponse { revision: done.revision(), succeeded, responses: Vec::new() };
+        Ok(done.ticket(response))
+    }
+
+    fn swap<'r>(
+        &self,
+        key: &'r [u8],
+        seen: u64,
+        value: &'r [u8],
+        options: &'r CommitOptions,
+    ) -> Result<(bool, Done<'_>)> {
+        self.limits().sizes(key, value)?;
+        self.write(options, |evaluation| evaluation.compare_and_put(key, seen, value))
+    }
+}
