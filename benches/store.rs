@@ -1,9 +1,10 @@
 //! One operation at a time: put, compare-and-swap, get, get at an old revision, scan, scan at an old
 //! revision, flush, open; each beside a bare loop that does the least the machine could do.
 //!
-//! `cargo bench` measures, `cargo bench -- get` only what is named so. The other stores are in
-//! `benches/peers`. Directories are made below the target directory, so that syncs reach the disk
-//! that builds do, not a memory file system.
+//! `cargo bench` measures, `cargo bench -- get` only what is named so. The other stores, and the table
+//! of ratios to them and to bare loops measured in turns with annals, are in `benches/peers`, a crate
+//! of its own so that nothing else builds them. Directories are made below the target directory, so
+//! that syncs reach the disk that builds do, not a memory file system.
 #![expect(clippy::expect_used, reason = "a bench that cannot do its work has nothing to measure")]
 
 use std::collections::{BTreeMap, HashMap};
@@ -14,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use annals::{Durability, Options, Store, Ticket, mod_revision, put};
-use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{BatchSize, Criterion, Throughput, criterion_group};
 
 /// Bytes of a value.
 const VALUE_BYTES: usize = 256;
@@ -328,4 +329,13 @@ criterion_group! {
         .sample_size(30);
     targets = puts, compare_and_swaps, reads, flushes, opens
 }
-criterion_main!(benches);
+
+/// As `criterion_main` has it, and a word about what is not here.
+fn main() {
+    benches();
+    Criterion::default().configure_from_args().final_summary();
+    eprintln!(
+        "\nThe ratios to bare loops and to other stores, grouped and not, with the targets of the \
+         commit path:\n  cargo run --release --manifest-path benches/peers/Cargo.toml -- --help"
+    );
+}

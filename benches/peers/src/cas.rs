@@ -1,25 +1,36 @@
 //! Compare-and-swap under load, and the check afterwards that what was acknowledged is there.
+//!
+//! The bench's own work per commit is kept small and is the same for everybody: a random number, a key
+//! by reference, a value copied into a buffer that is used again, one look at the clock, one bucket of
+//! a histogram, one entry of a vector whose room was reserved before.
 
 use std::collections::HashMap;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::data::{self, Rng};
+use crate::data::{self, KEY_BYTES, Rng, VALUE_BYTES};
+use crate::latency::Latency;
 use crate::peer::{Cas, Peer, Result};
 
 /// Values that differ: a write takes one of these and stamps its nonce on it.
 const POOL: u64 = 1024;
+/// Commits of all threads together that room is reserved for, per second.
+const COMMITS_PER_SECOND_MAX: f64 = 4e6;
+/// Acknowledged commits that are looked for as of their revisions, and how many of one key: there are
+/// stores that read every version of a key to find one.
+const PROBES: usize = 1000;
+const PROBES_OF_A_KEY: usize = 50;
 
 /// The keys a phase writes to, with the revision each was last seen at.
 #[derive(Debug)]
 pub struct Field {
-    keys: Vec<Vec<u8>>,
+    keys: Vec<[u8; KEY_BYTES]>,
     seen: Vec<AtomicU64>,
-    pool: Vec<Vec<u8>>,
+    pool: Vec<[u8; VALUE_BYTES]>,
     /// Revision after loading.
     loaded: u64,
-    runs: AtomicU64,
+    runs: u64,
     acked: Vec<Acked>,
 }
 
@@ -27,8 +38,8 @@ pub struct Field {
 #[derive(Clone, Copy, Debug)]
 struct Acked {
     revision: u64,
-    key: usize,
     nonce: u64,
+    key: u32,
 }
 
 /// Who commits what, for how long.
@@ -37,77 +48,94 @@ pub struct Shape {
     pub threads: u64,
     /// Commits outstanding per thread; 1 is a blocking commit.
     pub window: usize,
+    /// A window goes commit by commit, as it must where there are neither tickets nor a group commit.
+    pub one_by_one: bool,
     /// Everybody writes one key.
     pub hot: bool,
     pub time: Duration,
 }
 
 /// What a run came to.
-#[derive(Clone, Debug, Default)]
-pub struct Rate {
+#[derive(Clone, Debug)]
+pub struct Run {
     pub per_second: f64,
     pub conflicts_per_commit: f64,
-    /// Of a commit, or of a whole window.
-    pub p99_us: f64,
+    /// Of a commit from its first try to its success, or of a whole window.
+    pub latency: Latency,
+    /// Commits per sync, where the store tells.
+    pub per_sync: Option<f64>,
 }
 
 impl Field {
     /// Writes `count` keys into a fresh store.
     pub fn load(peer: &dyn Peer, count: u64) -> Result<Self> {
-        let order = Rng::new(11).shuffled(count);
-        let keys: Vec<Vec<u8>> = (0..count).map(data::key).collect();
-        let seen: Vec<AtomicU64> = (0..count).map(|_| AtomicU64::new(0)).collect();
+        let keys = (0..count).map(data::key_array).collect::<Result<_>>()?;
+        let mut seen: Vec<AtomicU64> = (0..count).map(|_| AtomicU64::new(0)).collect();
         let mut last = 1;
-        for chunk in order.chunks(1000) {
+        for chunk in Rng::new(11).shuffled(count).chunks(1000) {
             let pairs: Vec<_> = chunk.iter().map(|&i| (data::key(i), data::value(i))).collect();
             last = peer.load(&pairs)?;
             for (&index, revision) in chunk.iter().zip(last + 1 - chunk.len() as u64..) {
-                if let Some(seen) = usize::try_from(index).ok().and_then(|index| seen.get(index)) {
-                    seen.store(revision, Ordering::Relaxed);
+                if let Some(seen) = usize::try_from(index).ok().and_then(|i| seen.get_mut(i)) {
+                    *seen.get_mut() = revision;
                 }
             }
         }
-        let pool = (0..POOL).map(data::value).collect();
-        let runs = AtomicU64::new(1);
-        Ok(Self { keys, seen, pool, loaded: last, runs, acked: Vec::new() })
+        let pool = (0..POOL).map(data::value_array).collect();
+        Ok(Self { keys, seen, pool, loaded: last, runs: 0, acked: Vec::new() })
     }
 
     /// One run; what it acknowledged is remembered for [`Self::verify`].
-    pub fn run(&mut self, peer: &dyn Peer, shape: Shape) -> Result<Rate> {
-        let run = self.runs.fetch_add(1, Ordering::Relaxed);
+    pub fn run(&mut self, peer: &dyn Peer, shape: Shape) -> Result<Run> {
+        self.runs += 1;
+        let run = self.runs;
         let barrier = Barrier::new(usize::try_from(shape.threads)?);
         let field = &*self;
-        let mut clients = Vec::new();
-        let started = Instant::now();
-        std::thread::scope(|scope| {
+        let groups_before = peer.groups();
+        let clients = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..shape.threads)
                 .map(|thread| {
                     let barrier = &barrier;
                     scope.spawn(move || {
-                        let client = Client::new(field, run, thread);
+                        let client = Client::new(field, run, thread, shape);
                         barrier.wait();
-                        client.work(peer, shape, Instant::now() + shape.time)
+                        client.work(peer, shape)
                     })
                 })
                 .collect();
-            for thread in threads {
-                clients.push(thread.join().map_err(|_| "a client panicked")??);
-            }
-            Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+            threads
+                .into_iter()
+                .map(|thread| thread.join().map_err(|_| "a client panicked")?)
+                .collect::<Result<Vec<Client<'_>>>>()
         })?;
-        let seconds = started.elapsed().as_secs_f64();
+        let started = clients.iter().map(|client| client.started).min();
+        let finished = clients.iter().map(|client| client.finished).max();
+        let elapsed = started.zip(finished).map_or(Duration::ZERO, |(from, to)| to - from);
         let commits: usize = clients.iter().map(|client| client.acked.len()).sum();
         let conflicts: u64 = clients.iter().map(|client| client.conflicts).sum();
-        let mut nanos: Vec<u64> =
-            clients.iter().flat_map(|client| client.nanos.iter().copied()).collect();
-        nanos.sort_unstable();
-        let acked: Vec<Acked> = clients.into_iter().flat_map(|client| client.acked).collect();
-        self.acked.extend(acked);
-        Ok(Rate {
-            per_second: commits as f64 / seconds,
+        let groups = groups_before.zip(peer.groups());
+        let per_sync = groups.map(|(before, after)| {
+            let syncs = after.syncs - before.syncs;
+            (after.commits - before.commits) as f64 / syncs.max(1) as f64
+        });
+        let mut latency = Latency::default();
+        let mut acked = Vec::with_capacity(clients.len());
+        for client in clients {
+            latency.add(&client.latency);
+            acked.push(client.acked);
+        }
+        self.acked.extend(acked.into_iter().flatten());
+        Ok(Run {
+            per_second: commits as f64 / elapsed.as_secs_f64(),
             conflicts_per_commit: conflicts as f64 / commits.max(1) as f64,
-            p99_us: percentile(&nanos, 99),
+            latency,
+            per_sync,
         })
+    }
+
+    /// Forgets what was acknowledged, where nothing is to be verified.
+    pub fn forget(&mut self) {
+        self.acked.clear();
     }
 
     /// Every acknowledged commit has a revision of its own without gaps, every key holds the newest
@@ -128,36 +156,46 @@ impl Field {
         for acked in newest.values() {
             self.check(peer, acked, None)?;
         }
-        for acked in self.acked.iter().step_by(self.acked.len() / 1000 + 1) {
-            self.check(peer, acked, Some(acked.revision))?;
+        let mut probes = HashMap::<u32, usize>::new();
+        for acked in self.acked.iter().step_by(self.acked.len() / PROBES + 1) {
+            let probes = probes.entry(acked.key).or_default();
+            *probes += 1;
+            if *probes <= PROBES_OF_A_KEY {
+                self.check(peer, acked, Some(acked.revision))?;
+            }
         }
         Ok(())
     }
 
     fn check(&self, peer: &dyn Peer, acked: &Acked, at: Option<u64>) -> Result<()> {
-        let key = self.keys.get(acked.key).ok_or("no such key")?;
         let mut found = (0, Vec::new());
+        let key = self.key(usize::try_from(acked.key)?);
         peer.get(key, at, &mut |revision, value| found = (revision, value.to_vec()))?;
-        if found.0 != acked.revision || found.1 != self.value(acked.nonce)? {
+        let mut expected = [0; VALUE_BYTES];
+        self.value(acked.nonce, &mut expected);
+        if found.0 != acked.revision || found.1 != expected {
             let (revision, nonce) = (found.0, data::nonce(&found.1));
             return Err(format!("{acked:?} at {at:?}: found {revision} {nonce:?}").into());
         }
         Ok(())
     }
 
-    fn value(&self, nonce: u64) -> Result<Vec<u8>> {
-        let index = usize::try_from(nonce % POOL)?;
-        let mut value = self.pool.get(index).ok_or("no such value")?.clone();
-        if let Some(head) = value.first_chunk_mut::<8>() {
+    fn key(&self, index: usize) -> &[u8] {
+        self.keys.get(index).map_or(&[], |key| key)
+    }
+
+    fn seen(&self, key: usize) -> u64 {
+        self.seen.get(key).map_or(0, |seen| seen.load(Ordering::Acquire))
+    }
+
+    fn value(&self, nonce: u64, out: &mut [u8; VALUE_BYTES]) {
+        if let Some(value) = self.pool.get((nonce % POOL) as usize) {
+            *out = *value;
+        }
+        if let Some(head) = out.first_chunk_mut::<8>() {
             *head = nonce.to_be_bytes();
         }
-        Ok(value)
     }
-}
-
-fn percentile(sorted: &[u64], percent: usize) -> f64 {
-    let index = (sorted.len() * percent / 100).min(sorted.len().saturating_sub(1));
-    sorted.get(index).map_or(0.0, |&nanos| nanos as f64 / 1000.0)
 }
 
 /// One committing thread.
@@ -168,103 +206,121 @@ struct Client<'a> {
     next_nonce: u64,
     acked: Vec<Acked>,
     conflicts: u64,
-    nanos: Vec<u64>,
+    latency: Latency,
+    started: Instant,
+    finished: Instant,
+    /// As many as are outstanding at a time.
+    tries: Vec<Try>,
 }
 
 /// A commit to be tried.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Try {
     key: usize,
     seen: u64,
     nonce: u64,
-    value: Vec<u8>,
+    value: [u8; VALUE_BYTES],
+}
+
+impl Try {
+    fn cas<'t>(&'t self, field: &'t Field) -> Cas<'t> {
+        Cas { key: field.key(self.key), seen: self.seen, value: &self.value }
+    }
 }
 
 impl<'a> Client<'a> {
-    fn new(field: &'a Field, run: u64, thread: u64) -> Self {
+    fn new(field: &'a Field, run: u64, thread: u64, shape: Shape) -> Self {
+        let commits = COMMITS_PER_SECOND_MAX * shape.time.as_secs_f64() / shape.threads as f64;
+        let now = Instant::now();
+        let empty = Try { key: 0, seen: 0, nonce: 0, value: [0; VALUE_BYTES] };
         Self {
             field,
             rng: Rng::new(run << 16 | thread),
             next_nonce: run << 44 | thread << 32,
-            acked: Vec::new(),
+            acked: Vec::with_capacity(commits as usize),
             conflicts: 0,
-            nanos: Vec::new(),
+            latency: Latency::default(),
+            started: now,
+            finished: now,
+            tries: vec![empty; shape.window],
         }
     }
 
-    fn work(mut self, peer: &dyn Peer, shape: Shape, deadline: Instant) -> Result<Self> {
-        let mut before = Instant::now();
-        while before < deadline {
+    fn work(mut self, peer: &dyn Peer, shape: Shape) -> Result<Self> {
+        self.started = Instant::now();
+        let mut before = self.started;
+        while before - self.started < shape.time {
             if shape.window == 1 {
-                let key = if shape.hot { 0 } else { self.random_key() };
-                let seen = self.field.seen.get(key).map_or(0, |s| s.load(Ordering::Acquire));
-                self.commit(peer, key, seen)?;
+                self.commit(peer, shape.hot)?;
             } else {
-                self.commit_window(peer, shape.window)?;
+                self.commit_window(peer, shape.one_by_one)?;
             }
             let now = Instant::now();
-            self.nanos.push(u64::try_from((now - before).as_nanos())?);
+            self.latency.record((now - before).as_nanos() as u64);
             before = now;
         }
+        self.finished = before;
         Ok(self)
     }
 
     fn random_key(&mut self) -> usize {
-        let keys = self.field.keys.len() as u64;
-        usize::try_from(self.rng.below(keys)).unwrap_or(0)
+        self.rng.below(self.field.keys.len() as u64) as usize
     }
 
-    fn attempt(&mut self, key: usize, seen: u64) -> Result<Try> {
-        let nonce = self.next_nonce;
+    fn prepare(&mut self, at: usize, key: usize) {
+        let Some(attempt) = self.tries.get_mut(at) else { return };
+        attempt.key = key;
+        attempt.seen = self.field.seen(key);
+        attempt.nonce = self.next_nonce;
         self.next_nonce += 1;
-        Ok(Try { key, seen, nonce, value: self.field.value(nonce)? })
-    }
-
-    fn cas<'t>(&'t self, attempt: &'t Try) -> Cas<'t> {
-        let key = self.field.keys.get(attempt.key).map_or(&[][..], Vec::as_slice);
-        Cas { key, seen: attempt.seen, value: &attempt.value }
-    }
-
-    fn acknowledge(&mut self, attempt: &Try, revision: u64) {
-        if let Some(seen) = self.field.seen.get(attempt.key) {
-            seen.fetch_max(revision, Ordering::AcqRel);
-        }
-        self.acked.push(Acked { revision, key: attempt.key, nonce: attempt.nonce });
+        self.field.value(attempt.nonce, &mut attempt.value);
     }
 
     /// Commits to one key, again after each conflict, as an application would: by reading it.
-    fn commit(&mut self, peer: &dyn Peer, key: usize, seen: u64) -> Result<()> {
-        let mut attempt = self.attempt(key, seen)?;
+    fn commit(&mut self, peer: &dyn Peer, hot: bool) -> Result<()> {
+        let key = if hot { 0 } else { self.random_key() };
+        self.prepare(0, key);
+        let Some(attempt) = self.tries.first_mut() else { return Ok(()) };
         loop {
-            if let Some(revision) = peer.cas(self.cas(&attempt))? {
-                self.acknowledge(&attempt, revision);
+            if let Some(revision) = peer.cas(attempt.cas(self.field))? {
+                self.acked.push(self.field.acknowledge(attempt, revision));
                 return Ok(());
             }
             self.conflicts += 1;
             let mut newest = 0;
-            peer.get(self.cas(&attempt).key, None, &mut |revision, _| newest = revision)?;
+            peer.get(self.field.key(key), None, &mut |revision, _| newest = revision)?;
             attempt.seen = newest;
         }
     }
 
-    fn commit_window(&mut self, peer: &dyn Peer, window: usize) -> Result<()> {
+    fn commit_window(&mut self, peer: &dyn Peer, one_by_one: bool) -> Result<()> {
         let first = self.random_key();
-        let keys = self.field.keys.len();
-        let mut attempts = Vec::with_capacity(window);
-        for offset in 0..window {
-            let key = (first + offset) % keys;
-            let seen = self.field.seen.get(key).map_or(0, |seen| seen.load(Ordering::Acquire));
-            attempts.push(self.attempt(key, seen)?);
+        for at in 0..self.tries.len() {
+            self.prepare(at, (first + at) % self.field.keys.len());
         }
-        let cas: Vec<Cas<'_>> = attempts.iter().map(|attempt| self.cas(attempt)).collect();
-        let answers = peer.cas_window(&cas)?;
-        drop(cas);
-        for (attempt, answer) in attempts.iter().zip(answers) {
+        let field = self.field;
+        let mut window = self.tries.iter().map(|attempt| attempt.cas(field));
+        let answers = if one_by_one {
+            window.map(|cas| peer.cas(cas)).collect::<Result<Vec<_>>>()?
+        } else {
+            let window: Vec<Cas<'_>> = window.by_ref().collect();
+            peer.cas_window(&window)?
+        };
+        for (attempt, answer) in self.tries.iter().zip(answers) {
             match answer {
-                Some(revision) => self.acknowledge(attempt, revision),
+                Some(revision) => self.acked.push(field.acknowledge(attempt, revision)),
                 None => self.conflicts += 1,
             }
         }
         Ok(())
+    }
+}
+
+impl Field {
+    fn acknowledge(&self, attempt: &Try, revision: u64) -> Acked {
+        if let Some(seen) = self.seen.get(attempt.key) {
+            seen.fetch_max(revision, Ordering::AcqRel);
+        }
+        Acked { revision, nonce: attempt.nonce, key: attempt.key as u32 }
     }
 }

@@ -6,6 +6,11 @@
 
 use std::fmt::Write as _;
 
+use crate::peer::Result;
+
+/// Bytes of a key.
+pub const KEY_BYTES: usize = 31;
+
 /// Bytes of a small value.
 pub const VALUE_BYTES: usize = 256;
 
@@ -47,7 +52,12 @@ pub fn key(index: u64) -> Vec<u8> {
     format!("registry/pods/ns-{:03}/pod-{:06}", index / 1000, index).into_bytes()
 }
 
-/// The end of the range of all keys.
+/// A [`key`] without an allocation of its own; fails where a key is longer.
+pub fn key_array(index: u64) -> Result<[u8; KEY_BYTES]> {
+    key(index).try_into().map_err(|_| format!("key {index} is not of {KEY_BYTES} bytes").into())
+}
+
+/// The beginning of the range of all keys.
 pub const KEYS_START: &[u8] = b"registry/pods/";
 /// One past the last key.
 pub const KEYS_END: &[u8] = b"registry/pods0";
@@ -64,6 +74,11 @@ pub fn value(nonce: u64) -> Vec<u8> {
     }
     out.extend(TEXT.iter().cycle().take(VALUE_BYTES - out.len()));
     out
+}
+
+/// A [`value`] without an allocation of its own.
+pub fn value_array(nonce: u64) -> [u8; VALUE_BYTES] {
+    value(nonce).try_into().unwrap_or([0; VALUE_BYTES])
 }
 
 /// The nonce a [`value`] carries.
@@ -132,9 +147,9 @@ mod tests {
 
     #[test]
     fn the_bytes_are_as_described() {
-        assert_eq!(key(12_345).len(), 31);
+        assert_eq!(key_array(12_345).ok().map(Vec::from), Some(key(12_345)));
         assert!(key(999) < key(1000));
-        assert_eq!(value(7).len(), VALUE_BYTES);
+        assert_eq!(value_array(7).to_vec(), value(7));
         assert_eq!(nonce(&value(7)), Some(7));
         let (a, b) = (pod(3, 1), pod(3, 2));
         assert!((1900..2400).contains(&a.len()), "{}", a.len());

@@ -26,6 +26,13 @@ pub struct Cas<'a> {
     pub value: &'a [u8],
 }
 
+/// Commits so far, and the syncs (of a peer: the native transactions) that they took.
+#[derive(Clone, Copy, Debug)]
+pub struct Groups {
+    pub commits: u64,
+    pub syncs: u64,
+}
+
 /// Called with a revision and the value it wrote.
 pub type Visit<'a> = &'a mut dyn FnMut(u64, &[u8]);
 
@@ -41,10 +48,15 @@ pub trait Peer: Send + Sync {
     /// One compare-and-swap as one commit: the new revision, or `None` where the compare failed.
     fn cas(&self, cas: Cas<'_>) -> Result<Option<u64>>;
 
-    /// Many commits by one thread, all acknowledged on return, each with a revision of its own.
-    /// Keys do not repeat. Stores without tickets do them in one native transaction, which is the
-    /// group commit their users write by hand.
+    /// Many commits together, all acknowledged on return, each with a revision of its own. A later
+    /// one of a key sees what an earlier one wrote. annals does them by tickets, the others in one
+    /// native transaction.
     fn cas_window(&self, window: &[Cas<'_>]) -> Result<Vec<Option<u64>>>;
+
+    /// How commits were grouped since the store was opened, where that is counted.
+    fn groups(&self) -> Option<Groups> {
+        None
+    }
 
     /// The newest version of `key`, or the one as of revision `at`; false where there is none.
     fn get(&self, key: &[u8], at: Option<u64>, visit: Visit<'_>) -> Result<bool>;
@@ -70,9 +82,22 @@ pub trait Peer: Send + Sync {
 /// How to open a store in a directory (made if absent).
 pub type Open = fn(&Path, Level) -> Result<Box<dyn Peer>>;
 
+/// What a contestant takes part as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    Annals,
+    /// What the machine gives without a store.
+    Bare,
+    /// Another store as it is.
+    Peer,
+    /// Another store under a group commit written by hand.
+    Grouped,
+}
+
 /// A store by name.
 #[derive(Clone, Copy, Debug)]
 pub struct Contestant {
     pub name: &'static str,
+    pub role: Role,
     pub open: Open,
 }

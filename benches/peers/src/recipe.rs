@@ -158,9 +158,10 @@ impl<M: Ordered> Peer for Recipe<M> {
     }
 
     fn cas_window(&self, window: &[Cas<'_>]) -> Result<Vec<Option<u64>>> {
-        let answers = self.map.write(|write| {
-            let mut revision = self.revision.load(Ordering::Acquire);
-            let mut answers = Vec::with_capacity(window.len());
+        let mut answers = Vec::with_capacity(window.len());
+        self.map.write(|write| {
+            let first = self.revision.load(Ordering::Acquire);
+            let mut revision = first;
             for cas in window {
                 let old = head(&*write, cas.key)?;
                 if old.map_or(0, |head| head.revision) == cas.seen {
@@ -172,9 +173,10 @@ impl<M: Ordered> Peer for Recipe<M> {
                 }
             }
             self.revision.store(revision, Ordering::Release);
-            Ok(Some(answers))
+            // Where every compare failed there is nothing to commit, nor to sync.
+            Ok((revision > first).then_some(()))
         })?;
-        Ok(answers.unwrap_or_default())
+        Ok(answers)
     }
 
     fn get(&self, key: &[u8], at: Option<u64>, visit: Visit<'_>) -> Result<bool> {

@@ -1,6 +1,8 @@
-//! The table: medians of interleaved rounds, and ratios round by round.
+//! The tables: medians of interleaved rounds, and ratios round by round.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
+
+use crate::peer::{Contestant, Role};
 
 /// One measure: a sample per round for each contestant.
 #[derive(Clone, Debug)]
@@ -10,6 +12,21 @@ pub struct Row {
     pub higher_is_better: bool,
     /// In the order of the contestants; empty where there is no such measure.
     pub samples: Vec<Vec<f64>>,
+}
+
+/// A ratio: the median of the rounds, the least and the most.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ratio {
+    pub median: f64,
+    pub least: f64,
+    pub most: f64,
+}
+
+impl fmt::Display for Ratio {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { median, least, most } = *self;
+        write!(f, "{}x ({}-{})", number(median), number(least), number(most))
+    }
 }
 
 impl Row {
@@ -28,32 +45,42 @@ impl Row {
         }
     }
 
-    /// How many times better the first contestant is than `other`: median, least, most of the rounds.
-    fn ratio(&self, other: usize) -> Option<(f64, f64, f64)> {
-        let (ours, theirs) = (self.samples.first()?, self.samples.get(other)?);
+    pub fn median(&self, contestant: usize) -> Option<f64> {
+        median(self.samples.get(contestant)?)
+    }
+
+    /// How many times better `ours` is than `theirs`.
+    pub fn ratio(&self, ours: usize, theirs: usize) -> Option<Ratio> {
+        let (ours, theirs) = (self.samples.get(ours)?, self.samples.get(theirs)?);
         let mut ratios: Vec<f64> = ours
             .iter()
             .zip(theirs)
             .map(|(a, b)| if self.higher_is_better { a / b } else { b / a })
             .collect();
         ratios.sort_by(f64::total_cmp);
-        Some((median(&ratios)?, *ratios.first()?, *ratios.last()?))
+        Some(Ratio { median: median(&ratios)?, least: *ratios.first()?, most: *ratios.last()? })
     }
 
-    /// The best contestant that is neither ours nor the bare loop.
-    fn best_peer(&self, names: &[&str]) -> Option<usize> {
-        let medians = self.samples.iter().zip(names).enumerate().filter_map(|(i, (s, &name))| {
-            if name == "annals" || name == "bare" { None } else { Some((i, median(s)?)) }
-        });
+    /// The contestant with the best median among those with one of these roles.
+    pub fn best(&self, contestants: &[Contestant], roles: &[Role]) -> Option<usize> {
         let better = |a: &f64, b: &f64| {
             if self.higher_is_better { a.total_cmp(b) } else { b.total_cmp(a) }
         };
-        medians.max_by(|a, b| better(&a.1, &b.1)).map(|best| best.0)
+        (0..contestants.len())
+            .filter(|&index| contestants.get(index).is_some_and(|one| roles.contains(&one.role)))
+            .filter_map(|index| Some((index, self.median(index)?)))
+            .max_by(|a, b| better(&a.1, &b.1))
+            .map(|best| best.0)
     }
 }
 
+/// Where the contestant with a role that only one has is.
+pub fn place(contestants: &[Contestant], role: Role) -> Option<usize> {
+    contestants.iter().position(|contestant| contestant.role == role)
+}
+
 /// The middle of the samples.
-pub fn median(samples: &[f64]) -> Option<f64> {
+fn median(samples: &[f64]) -> Option<f64> {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
     let upper = *sorted.get(sorted.len() / 2)?;
@@ -63,41 +90,46 @@ pub fn median(samples: &[f64]) -> Option<f64> {
     sorted.get(sorted.len() / 2 - 1).map(|lower| f64::midpoint(*lower, upper))
 }
 
-/// Renders the table as Markdown.
-pub fn markdown(rows: &[Row], names: &[&str]) -> String {
-    let mut out = String::from("| measure | unit |");
-    for name in names {
-        let _ = write!(out, " {name} |");
+/// Renders rows as a Markdown table, with annals' ratios to the bare loop and to the best peers if
+/// asked for; empty if there are no rows.
+pub fn table<'a>(
+    rows: impl IntoIterator<Item = &'a Row>,
+    contestants: &[Contestant],
+    with_ratios: bool,
+) -> String {
+    let mut rows = rows.into_iter().peekable();
+    let mut out = String::new();
+    if rows.peek().is_none() {
+        return out;
     }
-    let ours = names.first() == Some(&"annals");
-    let bare = names.iter().position(|&name| name == "bare");
-    if ours {
-        out.push_str(" annals / bare | annals / best peer |");
+    let columns: &[(&str, Role)] =
+        &[("bare", Role::Bare), ("best peer", Role::Peer), ("best grouped", Role::Grouped)];
+    let there = |role| with_ratios && place(contestants, role).is_some();
+    let ratios: Vec<_> = columns.iter().filter(|column| there(column.1)).collect();
+    out.push_str("| measure | unit |");
+    for contestant in contestants {
+        let _ = write!(out, " {} |", contestant.name);
     }
-    let columns = names.len() + if ours { 2 } else { 0 };
+    for (title, _) in &ratios {
+        let _ = write!(out, " annals / {title} |");
+    }
     out.push_str("\n|---|---|");
-    out.push_str(&"---:|".repeat(columns));
+    out.push_str(&"---:|".repeat(contestants.len() + ratios.len()));
     out.push('\n');
     for row in rows {
         let _ = write!(out, "| {} | {} |", row.name, row.unit);
-        let best = row.best_peer(names);
-        for (index, samples) in row.samples.iter().enumerate() {
-            let cell = median(samples).map_or_else(|| "-".to_owned(), number);
-            let bold = if best == Some(index) { "**" } else { "" };
+        let best = [Role::Peer, Role::Grouped].map(|role| row.best(contestants, &[role]));
+        for index in 0..contestants.len() {
+            let cell = row.median(index).map_or_else(|| "-".to_owned(), number);
+            let bold = if best.contains(&Some(index)) { "**" } else { "" };
             let _ = write!(out, " {bold}{cell}{bold} |");
         }
-        if ours {
-            let cell = |ratio: Option<(f64, f64, f64)>| {
-                ratio.map_or_else(
-                    || "-".to_owned(),
-                    |(mid, least, most)| {
-                        format!("{}x ({}-{})", number(mid), number(least), number(most))
-                    },
-                )
-            };
-            let against_bare = cell(bare.and_then(|bare| row.ratio(bare)));
-            let against_best = cell(best.and_then(|best| row.ratio(best)));
-            let _ = write!(out, " {against_bare} | {against_best} |");
+        for (_, role) in &ratios {
+            let ours = place(contestants, Role::Annals);
+            let theirs = row.best(contestants, &[*role]);
+            let ratio = ours.zip(theirs).and_then(|(ours, theirs)| row.ratio(ours, theirs));
+            let cell = ratio.map_or_else(|| "-".to_owned(), |ratio| ratio.to_string());
+            let _ = write!(out, " {cell} |");
         }
         out.push('\n');
     }
@@ -105,12 +137,12 @@ pub fn markdown(rows: &[Row], names: &[&str]) -> String {
 }
 
 /// Three significant digits, thousands with commas.
-fn number(value: f64) -> String {
+pub fn number(value: f64) -> String {
     if value >= 1000.0 {
         let digits = format!("{value:.0}");
         let mut out = String::new();
         for (index, digit) in digits.chars().enumerate() {
-            if index > 0 && (digits.len() - index) % 3 == 0 {
+            if index > 0 && (digits.len() - index).is_multiple_of(3) {
                 out.push(',');
             }
             out.push(digit);
@@ -128,14 +160,27 @@ fn number(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::peers;
+
+    fn some(names: &[&str]) -> Vec<Contestant> {
+        peers::ALL.iter().filter(|one| names.contains(&one.name)).copied().collect()
+    }
 
     #[test]
     fn ratios_are_taken_round_by_round() {
         let mut row = Row::new("x", "ms", false, 3);
         row.samples = vec![vec![1.0, 2.0, 4.0], vec![2.0, 4.0, 8.0], vec![8.0, 8.0, 8.0]];
-        assert_eq!(row.ratio(1), Some((2.0, 2.0, 2.0)));
-        assert_eq!(row.best_peer(&["annals", "bare", "redb"]), Some(2));
-        assert!(markdown(&[row], &["annals", "bare", "redb"]).contains("2.00x (2.00-2.00)"));
+        let contestants = some(&["annals", "bare", "redb"]);
+        let ratio = row.ratio(0, 1).map(|ratio| ratio.to_string());
+        assert_eq!(ratio.as_deref(), Some("2.00x (2.00-2.00)"));
+        assert_eq!(row.best(&contestants, &[Role::Peer]), Some(2));
+        assert_eq!(
+            table([&row], &contestants, true),
+            "| measure | unit | annals | bare | redb | annals / bare | annals / best peer |\n\
+             |---|---|---:|---:|---:|---:|---:|\n\
+             | x | ms | 2.00 | 4.00 | **8.00** | 2.00x (2.00-2.00) | 4.00x (2.00-8.00) |\n"
+        );
+        assert_eq!(table([], &contestants, true), "");
         assert_eq!(number(1_234_567.0), "1,234,567");
         assert_eq!(median(&[1.0, 3.0]), Some(2.0));
     }

@@ -9,15 +9,16 @@ use std::pin::pin;
 use std::task::{Context, Poll, Wake, Waker};
 
 use ::loom::model::Builder;
+use ::loom::sync::Notify;
 use ::loom::thread;
 
 use super::*;
 
 /// Room for everything a model does; four hash slots.
-const TINY: GenerationSize = GenerationSize { arena_bytes: 1 << 14, keys: 3 };
+pub(super) const TINY: GenerationSize = GenerationSize { arena_bytes: 1 << 14, keys: 3 };
 
 /// Runs a model, with at most `preemptions` forced thread switches per execution.
-fn model(preemptions: Option<usize>, run: impl Fn() + Send + Sync + 'static) {
+pub(super) fn model(preemptions: Option<usize>, run: impl Fn() + Send + Sync + 'static) {
     let mut builder = Builder::new();
     builder.preemption_bound = preemptions;
     builder.max_branches = 100_000;
@@ -25,25 +26,28 @@ fn model(preemptions: Option<usize>, run: impl Fn() + Send + Sync + 'static) {
 }
 
 /// A store whose keys `a` and `b` were written at revision 2.
-fn store() -> Fixture {
+pub(super) fn store() -> Fixture {
     let store = Fixture::new(TINY);
     store.order(&plan([put("a", "0"), put("b", "0")]));
     store
 }
 
-fn spawn(store: &Fixture, run: impl FnOnce(Fixture) + 'static) -> thread::JoinHandle<()> {
+pub(super) fn spawn(
+    store: &Fixture,
+    run: impl FnOnce(Fixture) + 'static,
+) -> thread::JoinHandle<()> {
     let store = store.clone();
     thread::spawn(move || run(store))
 }
 
-fn join(others: impl IntoIterator<Item = thread::JoinHandle<()>>) {
+pub(super) fn join(others: impl IntoIterator<Item = thread::JoinHandle<()>>) {
     for other in others {
         other.join().expect("no panic");
     }
 }
 
 /// Checks the store, and that the keys were written at these revisions.
-fn verify(store: &Fixture, expected: &[(&str, &[u64])]) {
+pub(super) fn verify(store: &Fixture, expected: &[(&str, &[u64])]) {
     store.chain.wait_durable(store.chain.applied()).expect("a log that does not fail");
     let keys = store.verify();
     for (key, revisions) in expected {
@@ -319,22 +323,24 @@ fn loom_poison_reaches_everyone() {
     });
 }
 
-/// Wakes a task that is driven by a thread of the model.
-struct Unpark(thread::Thread);
+/// Wakes a task that is driven by a thread of the model. Not by unparking it: loom takes that for a
+/// mistake when the thread has gone on, and joins another.
+struct Bell(Notify);
 
-impl Wake for Unpark {
+impl Wake for Bell {
     fn wake(self: Arc<Self>) {
-        self.0.unpark();
+        self.0.notify();
     }
 }
 
-fn block_on(future: impl Future<Output = Result<()>>) -> Result<()> {
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+pub(super) fn block_on(future: impl Future<Output = Result<()>>) -> Result<()> {
+    let bell = Arc::new(Bell(Notify::new()));
+    let waker = Waker::from(Arc::clone(&bell));
     let mut future = pin!(future);
     loop {
         match future.as_mut().poll(&mut Context::from_waker(&waker)) {
             Poll::Ready(result) => return result,
-            Poll::Pending => thread::park(),
+            Poll::Pending => bell.0.wait(),
         }
     }
 }

@@ -7,8 +7,14 @@
 mod limits;
 #[cfg(feature = "loom")]
 mod loom;
+#[cfg(feature = "loom")]
+mod loom_directed;
+#[cfg(feature = "loom")]
+mod loom_durable;
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
 mod model;
+#[cfg(not(any(feature = "loom", feature = "shuttle")))]
+mod reclaim;
 #[cfg(all(feature = "shuttle", not(feature = "loom")))]
 mod shuttle;
 #[cfg(all(unix, not(any(feature = "loom", feature = "shuttle"))))]
@@ -49,7 +55,7 @@ pub(super) struct Small {
     /// How often a background thread was asked for.
     pub(super) requests: AtomicU64,
     /// Whether there is one.
-    pub(super) background: Mutex<Option<std::thread::Thread>>,
+    pub(super) background: Mutex<Option<crate::sync::Thread>>,
 }
 
 impl World for Small {
@@ -71,7 +77,8 @@ impl World for Small {
 
     fn request_work(&self) -> bool {
         self.requests.fetch_add(1, Ordering::Relaxed);
-        lock(&self.background).as_ref().map(std::thread::Thread::unpark).is_some()
+        let background = lock(&self.background).clone();
+        background.map(|thread| thread.unpark()).is_some()
     }
 }
 

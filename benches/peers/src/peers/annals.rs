@@ -5,7 +5,7 @@ use std::path::Path;
 
 use annals::{Durability, Options, Store, Ticket, mod_revision, put};
 
-use crate::peer::{Cas, Level, Peer, Result, Visit, VisitKey};
+use crate::peer::{Cas, Groups, Level, Peer, Result, Visit, VisitKey};
 
 #[derive(Debug)]
 pub struct Annals(Store);
@@ -49,6 +49,11 @@ impl Peer for Annals {
             answers.push(answer.succeeded.then_some(answer.revision));
         }
         Ok(answers)
+    }
+
+    fn groups(&self) -> Option<Groups> {
+        let stats = self.0.stats();
+        Some(Groups { commits: stats.batch_transactions, syncs: stats.batches })
     }
 
     fn get(&self, key: &[u8], at: Option<u64>, visit: Visit<'_>) -> Result<bool> {

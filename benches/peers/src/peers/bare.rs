@@ -1,20 +1,31 @@
-//! What the machine gives without a store: a mutex, a hash table and a sorted map of version
-//! vectors in memory, and a zero-filled file that each commit is written to and synced.
+//! What the machine gives without a store: a mutex, a hash table and a sorted map in memory, and a
+//! zero-filled file.
 //!
-//! It does the same work with the same bytes and promises nothing on reopening: it is the yardstick,
-//! not a contestant.
+//! It is the yardstick, not a contestant: it does less than annals for the same commits and promises
+//! nothing on reopening. Its records are the revision, the key and the value, without headers or
+//! checksums. Synced, each commit is one write of whole zero-padded 4 KiB pages and one fdatasync, as
+//! annals' are: partial pages would cost the disk no less and would have it write pages again.
+//! Buffered, a background thread writes what gathers in a buffer. Histories are loaded as vectors of
+//! versions; a compare-and-swap replaces the newest version in place.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::ops::Bound;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard};
+use std::thread::{self, JoinHandle};
 
 use crate::peer::{Cas, Level, Peer, Result, Visit, VisitKey};
 
 /// Bytes of the log file, which is written round and round.
-pub const FILE_BYTES: u64 = 64 << 20;
+const FILE_BYTES: u64 = 64 << 20;
+const PAGE_BYTES: usize = 4096;
+/// Buffered records that are handed to the background thread together.
+const BUFFER_BYTES: usize = 64 << 10;
+/// Buffered records that may gather while it writes.
+const BUFFER_BYTES_MAX: usize = 8 << 20;
 
 type Versions = Vec<(u64, Box<[u8]>)>;
 
@@ -27,17 +38,37 @@ struct State {
     log: Log,
 }
 
-/// A preallocated, zero-filled file: what an append costs when neither size nor extents change.
+/// The log: records gather, a commit makes them what the level promises.
 #[derive(Debug)]
 pub struct Log {
-    file: File,
-    at: u64,
     pending: Vec<u8>,
-    level: Level,
+    sink: Sink,
 }
 
-impl Log {
-    pub fn create(path: &Path, level: Level) -> Result<Self> {
+#[derive(Debug)]
+enum Sink {
+    Synced(Ring),
+    Background(Background),
+}
+
+/// A preallocated, zero-filled file: what an append costs when neither size nor extents change.
+#[derive(Debug)]
+struct Ring {
+    file: File,
+    at: u64,
+}
+
+/// A thread that writes full buffers and gives them back empty.
+#[derive(Debug)]
+struct Background {
+    full: SyncSender<Vec<u8>>,
+    /// In a mutex only so that it can be shared; nobody waits for it.
+    empty: Mutex<Receiver<Vec<u8>>>,
+    thread: JoinHandle<std::io::Result<()>>,
+}
+
+impl Ring {
+    fn create(path: &Path) -> Result<Self> {
         let file = File::create(path)?;
         let zeros = vec![0; 1 << 20];
         let mut at = 0;
@@ -46,7 +77,66 @@ impl Log {
             at += zeros.len() as u64;
         }
         file.sync_all()?;
-        Ok(Self { file, at: 0, pending: Vec::new(), level })
+        Ok(Self { file, at: 0 })
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        if self.at + bytes.len() as u64 > FILE_BYTES {
+            self.at = 0;
+        }
+        self.file.write_all_at(bytes, self.at)?;
+        self.at += bytes.len() as u64;
+        Ok(())
+    }
+}
+
+impl Background {
+    fn start(mut ring: Ring) -> Result<Self> {
+        let (full, to_write) = sync_channel::<Vec<u8>>(1);
+        let (written, empty) = sync_channel::<Vec<u8>>(2);
+        written.send(Vec::with_capacity(2 * BUFFER_BYTES))?;
+        let thread = thread::spawn(move || {
+            for mut buffer in to_write {
+                ring.write(&buffer)?;
+                buffer.clear();
+                if written.send(buffer).is_err() {
+                    break;
+                }
+            }
+            Ok(())
+        });
+        Ok(Self { full, empty: Mutex::new(empty), thread })
+    }
+
+    /// Hands over what is pending once it is much; waits only if that is far too much.
+    fn take(&mut self, pending: &mut Vec<u8>) -> Result<()> {
+        if pending.len() < BUFFER_BYTES {
+            return Ok(());
+        }
+        let empty = self.empty.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let buffer = match empty.try_recv() {
+            Err(TryRecvError::Empty) if pending.len() < BUFFER_BYTES_MAX => return Ok(()),
+            Err(TryRecvError::Empty) => empty.recv()?,
+            received => received?,
+        };
+        self.full.send(std::mem::replace(pending, buffer))?;
+        Ok(())
+    }
+
+    fn finish(self) -> Result<()> {
+        drop(self.full);
+        Ok(self.thread.join().map_err(|_| "the writing thread panicked")??)
+    }
+}
+
+impl Log {
+    pub fn create(path: &Path, level: Level) -> Result<Self> {
+        let ring = Ring::create(path)?;
+        let sink = match level {
+            Level::Sync => Sink::Synced(ring),
+            Level::Buffered => Sink::Background(Background::start(ring)?),
+        };
+        Ok(Self { pending: Vec::with_capacity(2 * BUFFER_BYTES), sink })
     }
 
     fn record(&mut self, revision: u64, key: &[u8], value: &[u8]) {
@@ -55,29 +145,33 @@ impl Log {
         self.pending.extend_from_slice(value);
     }
 
-    /// Writes what is pending and, at `Sync`, waits for the disk. Buffered records gather to 64 KiB.
-    pub fn commit(&mut self) -> Result<()> {
-        if self.level == Level::Buffered && self.pending.len() < 64 << 10 {
-            return Ok(());
+    /// Writes what is pending in whole pages and waits for the disk, or leaves it to the thread.
+    fn commit(&mut self) -> Result<()> {
+        match &mut self.sink {
+            Sink::Synced(ring) => {
+                self.pending.resize(self.pending.len().next_multiple_of(PAGE_BYTES), 0);
+                ring.write(&self.pending)?;
+                self.pending.clear();
+                ring.file.sync_data()?;
+                Ok(())
+            }
+            Sink::Background(background) => background.take(&mut self.pending),
         }
-        if self.at + self.pending.len() as u64 > FILE_BYTES {
-            self.at = 0;
-        }
-        self.file.write_all_at(&self.pending, self.at)?;
-        self.at += self.pending.len() as u64;
-        self.pending.clear();
-        if self.level == Level::Sync {
-            self.file.sync_data()?;
-        }
-        Ok(())
     }
 
-    /// One synced write of `records` times the bytes of one commit, with nothing else around it.
+    /// One commit of `records` records of the same bytes, with nothing else around it.
     pub fn bare_commit(&mut self, bytes: &[u8], records: usize) -> Result<()> {
         for _ in 0..records {
             self.pending.extend_from_slice(bytes);
         }
         self.commit()
+    }
+
+    fn close(self) -> Result<()> {
+        match self.sink {
+            Sink::Synced(_) => Ok(()),
+            Sink::Background(background) => background.finish(),
+        }
     }
 }
 
@@ -107,18 +201,27 @@ impl State {
         slot
     }
 
-    fn put(&mut self, key: &[u8], seen: Option<u64>, value: &[u8]) -> Option<u64> {
+    fn load(&mut self, key: &[u8], value: &[u8]) {
         let slot = self.slot(key);
-        let revision = self.revision + 1;
-        let versions = self.slots.get_mut(slot)?;
-        let newest = versions.last().map_or(0, |newest| newest.0);
-        if seen.is_some_and(|seen| seen != newest) {
-            return None;
+        self.revision += 1;
+        if let Some(versions) = self.slots.get_mut(slot) {
+            versions.push((self.revision, value.into()));
         }
-        versions.push((revision, value.into()));
-        self.revision = revision;
-        self.log.record(revision, key, value);
-        Some(revision)
+        self.log.record(self.revision, key, value);
+    }
+
+    fn cas(&mut self, cas: Cas<'_>) -> Option<u64> {
+        let newest = self.hash.get(cas.key).and_then(|&slot| self.slots.get_mut(slot)?.last_mut());
+        let newest = newest.filter(|newest| newest.0 == cas.seen)?;
+        self.revision += 1;
+        newest.0 = self.revision;
+        if newest.1.len() == cas.value.len() {
+            newest.1.copy_from_slice(cas.value);
+        } else {
+            newest.1 = cas.value.into();
+        }
+        self.log.record(self.revision, cas.key, cas.value);
+        Some(self.revision)
     }
 
     fn find(&self, slot: usize, at: Option<u64>) -> Option<(u64, &[u8])> {
@@ -142,7 +245,7 @@ impl Peer for Bare {
     fn load(&self, pairs: &[(Vec<u8>, Vec<u8>)]) -> Result<u64> {
         let mut state = self.write();
         for (key, value) in pairs {
-            state.put(key, None, value);
+            state.load(key, value);
         }
         state.log.commit()?;
         Ok(state.revision)
@@ -150,7 +253,7 @@ impl Peer for Bare {
 
     fn cas(&self, cas: Cas<'_>) -> Result<Option<u64>> {
         let mut state = self.write();
-        let answer = state.put(cas.key, Some(cas.seen), cas.value);
+        let answer = state.cas(cas);
         if answer.is_some() {
             state.log.commit()?;
         }
@@ -159,9 +262,10 @@ impl Peer for Bare {
 
     fn cas_window(&self, window: &[Cas<'_>]) -> Result<Vec<Option<u64>>> {
         let mut state = self.write();
-        let answers =
-            window.iter().map(|cas| state.put(cas.key, Some(cas.seen), cas.value)).collect();
-        state.log.commit()?;
+        let answers: Vec<_> = window.iter().map(|&cas| state.cas(cas)).collect();
+        if answers.iter().any(Option::is_some) {
+            state.log.commit()?;
+        }
         Ok(answers)
     }
 
@@ -203,6 +307,6 @@ impl Peer for Bare {
     }
 
     fn close(self: Box<Self>) -> Result<()> {
-        Ok(())
+        self.0.into_inner().unwrap_or_else(PoisonError::into_inner).log.close()
     }
 }

@@ -227,18 +227,20 @@ impl Peer for Native {
     }
 
     fn cas_window(&self, window: &[Cas<'_>]) -> Result<Vec<Option<u64>>> {
-        let answers = self.base.write(|txn| {
-            let mut revision = self.revision.load(Ordering::Acquire);
-            let mut answers = Vec::with_capacity(window.len());
+        let mut answers = Vec::with_capacity(window.len());
+        self.base.write(|txn| {
+            let first = self.revision.load(Ordering::Acquire);
+            let mut revision = first;
             for cas in window {
                 let done = put(txn, cas.key, Some(cas.seen), cas.value, revision + 1)?;
                 revision += u64::from(done);
                 answers.push(done.then_some(revision));
             }
             self.revision.store(revision, Ordering::Release);
-            Ok(Some(answers))
+            // Where every compare failed there is nothing to commit, nor to sync.
+            Ok((revision > first).then_some(()))
         })?;
-        Ok(answers.unwrap_or_default())
+        Ok(answers)
     }
 
     fn get(&self, key: &[u8], at: Option<u64>, visit: Visit<'_>) -> Result<bool> {
