@@ -90,6 +90,11 @@ mod lead;
 mod order;
 mod plan;
 mod replay;
+#[cfg(all(
+    any(test, feature = "bench-internals"),
+    not(any(feature = "loom", feature = "shuttle"))
+))]
+pub mod rivals;
 #[cfg(test)]
 mod tests;
 mod ticket;

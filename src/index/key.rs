@@ -111,6 +111,19 @@ impl KeyNode {
         }
     }
 
+    /// As [`install`](Self::install), where nobody else changes heads.
+    ///
+    /// # Safety
+    /// As for `install`; and the head is the one that the version was bound to, and stays it.
+    #[cfg(all(
+        any(test, feature = "bench-internals"),
+        not(any(feature = "loom", feature = "shuttle"))
+    ))]
+    #[inline]
+    pub(crate) unsafe fn replace(&self, version: &Version) {
+        self.head.store(ptr::from_ref(version).cast_mut(), Ordering::Release);
+    }
+
     /// The newest version with a revision of at most `at` (seq in the system space; `u64::MAX` is
     /// the newest).
     #[inline]

@@ -166,6 +166,18 @@ impl Node {
         self.next.compare_exchange(null, node, Ordering::Release, Ordering::Acquire).is_ok()
     }
 
+    /// As [`link`](Self::link), where nobody else links.
+    ///
+    /// # Safety
+    /// As for `link`; and nothing is linked after `self`, nor will be but by this call.
+    #[cfg(all(
+        any(test, feature = "bench-internals"),
+        not(any(feature = "loom", feature = "shuttle"))
+    ))]
+    pub(crate) unsafe fn link_alone(&self, node: &Self) {
+        self.next.store(ptr::from_ref(node).cast_mut(), Ordering::Release);
+    }
+
     /// Fixes the node's place in the chain.
     ///
     /// # Safety
