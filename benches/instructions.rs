@@ -41,13 +41,13 @@ const OPERATIONS: &[(&str, &str, Work)] = &[
         for number in 0..n {
             let done = subject.cas(number, &seen).commit().expect("a commit");
             assert!(done.succeeded, "nobody else writes");
-            *subject.seen_of(&mut seen, number) = done.revision;
+            *Subject::seen_of(&mut seen, number) = done.revision;
         }
     }),
     ("swap", "compare_and_put, buffered", |subject, n| {
         let mut seen = subject.loaded();
         for number in 0..n {
-            let seen = subject.seen_of(&mut seen, number);
+            let seen = Subject::seen_of(&mut seen, number);
             let done = subject.store.compare_and_put(subject.key(number), *seen, &subject.value);
             let Ok(Outcome::Committed { revision }) = done else { panic!("nobody else writes") };
             *seen = revision;
@@ -66,12 +66,12 @@ const OPERATIONS: &[(&str, &str, Work)] = &[
         for number in 0..n {
             let keys = || (0..10).map(|key| number * 10 + key);
             let compares: Vec<_> = keys()
-                .map(|key| mod_revision(subject.key(key)).eq(*subject.seen_of(&mut seen, key)))
+                .map(|key| mod_revision(subject.key(key)).eq(*Subject::seen_of(&mut seen, key)))
                 .collect();
             let puts = keys().map(|key| put(subject.key(key), &subject.value));
             let done = subject.store.txn().when(compares).then(puts).commit().expect("a commit");
             assert!(done.succeeded, "nobody else writes");
-            keys().for_each(|key| *subject.seen_of(&mut seen, key) = done.revision);
+            keys().for_each(|key| *Subject::seen_of(&mut seen, key) = done.revision);
         }
     }),
     ("tickets", "compare-and-swap of one key, durable, 64 tickets outstanding", |subject, n| {
@@ -87,7 +87,7 @@ const OPERATIONS: &[(&str, &str, Work)] = &[
             for (number, ticket) in numbers().zip(tickets) {
                 let done = ticket.wait().expect("a commit");
                 assert!(done.succeeded, "nobody else writes");
-                *subject.seen_of(&mut seen, number) = done.revision;
+                *Subject::seen_of(&mut seen, number) = done.revision;
             }
         }
     }),
@@ -146,7 +146,7 @@ impl Subject {
         (self.first..self.first + KEYS).collect()
     }
 
-    fn seen_of<'a>(&self, seen: &'a mut [u64], number: u64) -> &'a mut u64 {
+    fn seen_of(seen: &mut [u64], number: u64) -> &mut u64 {
         &mut seen[Self::index(number)]
     }
 

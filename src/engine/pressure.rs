@@ -10,7 +10,9 @@
 //!    with how full the last generation is: from zero, so that nothing changes at once, to
 //!    [`STEEPNESS`]. To fill the whole generation takes twice as long as to flush one, so normally
 //!    the flush is done before; on the way the writers' rate approaches that of the flush. A flush
-//!    that takes longer than the last ones raises the price while it runs.
+//!    that takes longer than the last ones, because the disk is slow or other work goes first,
+//!    raises the price while it runs: what has run for a time is taken to need that time again, so
+//!    that it may take nine times as long as the last ones before there is no room left.
 //! 2. **Wait.** With more frozen generations than that nothing can be taken in: commits wait until
 //!    one is flushed ([`Core::wait_for_room`]).
 //!
@@ -134,7 +136,7 @@ impl Pressure {
     fn charge(&self, backlog: Backlog) -> Option<Duration> {
         let now = self.age.micros();
         let running = now.saturating_sub(self.since.load(Ordering::Relaxed));
-        let pace = self.pace.load(Ordering::Relaxed).max(pace_of(running, backlog.oldest));
+        let pace = expected_pace(self.pace.load(Ordering::Relaxed), running, backlog.oldest);
         let before = self.charged.swap(backlog.current, Ordering::Relaxed);
         // Less than before: it is the next generation, and all of it is new.
         let written = backlog.current.checked_sub(before).unwrap_or(backlog.current);
@@ -166,6 +168,12 @@ fn price(bytes: u64, fill: u64, pace: u64) -> u64 {
 /// Nanoseconds for a KiB, if `bytes` take this long.
 fn pace_of(micros: u64, bytes: u64) -> u64 {
     (micros.saturating_mul(1_000 * 1024) / bytes.max(1)).min(PACE_MAX)
+}
+
+/// The pace of a flush that has been running for so long, when the last ones had this one: what has
+/// run for a time is taken to need that time again.
+fn expected_pace(pace: u64, running_micros: u64, bytes: u64) -> u64 {
+    pace.max(pace_of(running_micros.saturating_mul(2), bytes))
 }
 
 /// The pace after one more flush. A usual generation counts as much as all before it, and a small
@@ -293,6 +301,19 @@ mod tests {
         let paid: u64 = (0..size / step).map(|n| price(step, n * step * FULL / size, pace)).sum();
         let flush = size / 1024 * pace;
         assert!(paid.abs_diff(2 * flush) < flush / 50, "{paid} for a flush of {flush}");
+    }
+
+    /// What the module promises of a flush that takes far longer than those before it.
+    #[test]
+    fn a_flush_may_take_nine_times_as_long_as_the_last_ones() {
+        let (size, step, pace) = (32_u64 << 20, 4096_u64, 10_000_u64);
+        let flush = size / 1024 * pace;
+        let mut now = 0;
+        for n in 0..size / step {
+            let pace = expected_pace(pace, now / 1_000, size);
+            now += price(step, n * step * FULL / size, pace);
+        }
+        assert!(now > 9 * flush, "{now} for a flush of {flush}");
     }
 
     #[test]

@@ -324,3 +324,45 @@ impl Field {
         Acked { revision, nonce: attempt.nonce, key: attempt.key as u32 }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peer::Level;
+    use crate::peers::{annals, nothing::Nothing};
+
+    const SHAPE: Shape = Shape {
+        threads: 4,
+        window: 1,
+        one_by_one: false,
+        hot: true,
+        time: Duration::from_millis(20),
+    };
+
+    #[test]
+    fn verification_passes_what_was_kept_and_finds_what_was_not() -> Result<()> {
+        let dir = std::env::temp_dir().join(format!("annals-peers-test-{}", std::process::id()));
+        std::fs::create_dir_all(&dir)?;
+        let peer = annals::open(&dir, Level::Buffered)?;
+        let mut field = Field::load(&*peer, 100)?;
+        for (window, one_by_one) in [(1, false), (8, false), (8, true)] {
+            let run = field.run(&*peer, Shape { window, one_by_one, ..SHAPE })?;
+            assert!(run.per_second > 0.0 && run.latency.micros(500) <= run.latency.micros_max());
+        }
+        peer.close()?;
+        let peer = annals::open(&dir, Level::Buffered)?;
+        field.verify(&*peer)?;
+
+        let last = field.acked.pop().ok_or("nothing was acknowledged")?;
+        field.acked.push(Acked { nonce: last.nonce ^ 1, ..last });
+        assert!(field.verify(&*peer).is_err(), "another value");
+        field.acked.pop();
+        field.acked.push(Acked { revision: last.revision + 1, ..last });
+        assert!(field.verify(&*peer).is_err(), "a gap");
+        assert!(field.verify(&Nothing::default()).is_err(), "an empty store");
+        field.forget();
+        field.verify(&*peer)?;
+        peer.close()?;
+        Ok(std::fs::remove_dir_all(&dir)?)
+    }
+}

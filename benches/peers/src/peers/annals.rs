@@ -1,9 +1,9 @@
-//! annals itself: a compare-and-swap is a transaction, a window is as many tickets.
+//! annals itself: a compare-and-swap is a compare-and-put, a window is as many tickets.
 
 use std::ops::Bound;
 use std::path::Path;
 
-use annals::{Durability, Options, Store, Ticket, mod_revision, put};
+use annals::{Durability, Options, Outcome, Store, Ticket, put};
 
 use crate::peer::{Cas, Groups, Level, Peer, Result, Visit, VisitKey};
 
@@ -17,8 +17,7 @@ pub fn open(dir: &Path, level: Level) -> Result<Box<dyn Peer>> {
 
 impl Annals {
     fn submit(&self, cas: Cas<'_>) -> Result<Ticket> {
-        let txn = self.0.txn().when([mod_revision(cas.key).eq(cas.seen)]);
-        Ok(txn.then([put(cas.key, cas.value)]).submit()?)
+        Ok(self.0.submit_compare_and_put(cas.key, cas.seen, cas.value)?)
     }
 }
 
@@ -35,9 +34,10 @@ impl Peer for Annals {
     }
 
     fn cas(&self, cas: Cas<'_>) -> Result<Option<u64>> {
-        let txn = self.0.txn().when([mod_revision(cas.key).eq(cas.seen)]);
-        let answer = txn.then([put(cas.key, cas.value)]).commit()?;
-        Ok(answer.succeeded.then_some(answer.revision))
+        Ok(match self.0.compare_and_put(cas.key, cas.seen, cas.value)? {
+            Outcome::Committed { revision } => Some(revision),
+            _ => None,
+        })
     }
 
     fn cas_window(&self, window: &[Cas<'_>]) -> Result<Vec<Option<u64>>> {
