@@ -80,7 +80,9 @@ pub(crate) fn run<W: Way>(way: &W, options: &Options, cell: Cell) -> Run {
     let commits = sum(|done| done.commits);
     assert_eq!(way.revision() - before, commits, "each commit has a revision of its own");
     let mut latency = Latency::default();
-    done.iter().for_each(|done| latency.add(&done.latency));
+    for done in &done {
+        latency.add(&done.latency);
+    }
     Run {
         commits_per_second: sum(|done| done.counted) as f64 / seconds,
         conflicts_per_commit: sum(|done| done.conflicts) as f64 / commits.max(1) as f64,
@@ -102,10 +104,10 @@ fn tick<W: Way>(way: &W, stall: Option<&Stall>, seconds: f64) -> f64 {
 }
 
 /// Commits until it is over.
-fn work<'r, W: Way>(
+fn work<W: Way>(
     way: &W,
     thread: usize,
-    mut worker: Worker<'r>,
+    mut worker: Worker<'_>,
     picker: &mut Picker<'_>,
     (phase, stall): (&AtomicU8, &Stall),
 ) -> Done {

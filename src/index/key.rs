@@ -111,17 +111,17 @@ impl KeyNode {
         }
     }
 
-    /// As [`install`](Self::install), where nobody else changes heads.
+    /// The head's word, for who changes it by other means than the chain's: see `commit::rivals`.
     ///
     /// # Safety
-    /// As for `install`; and the head is the one that the version was bound to, and stays it.
+    /// What is stored there is bound, belongs to the generation that holds `self`, and nobody else
+    /// stores there at the same time.
     #[cfg(all(
         any(test, feature = "bench-internals"),
         not(any(feature = "loom", feature = "shuttle"))
     ))]
-    #[inline]
-    pub(crate) unsafe fn replace(&self, version: &Version) {
-        self.head.store(ptr::from_ref(version).cast_mut(), Ordering::Release);
+    pub(crate) unsafe fn head_word(&self) -> &AtomicPtr<Version> {
+        &self.head
     }
 
     /// The newest version with a revision of at most `at` (seq in the system space; `u64::MAX` is

@@ -166,16 +166,16 @@ impl Node {
         self.next.compare_exchange(null, node, Ordering::Release, Ordering::Acquire).is_ok()
     }
 
-    /// As [`link`](Self::link), where nobody else links.
+    /// The word that [`link`](Self::link) sets, for who links by other means: see `commit::rivals`.
     ///
     /// # Safety
-    /// As for `link`; and nothing is linked after `self`, nor will be but by this call.
+    /// What is stored there is a node as `link` wants it, stored once, and nobody else links there.
     #[cfg(all(
         any(test, feature = "bench-internals"),
         not(any(feature = "loom", feature = "shuttle"))
     ))]
-    pub(crate) unsafe fn link_alone(&self, node: &Self) {
-        self.next.store(ptr::from_ref(node).cast_mut(), Ordering::Release);
+    pub(crate) unsafe fn next_word(&self) -> &AtomicPtr<Self> {
+        &self.next
     }
 
     /// Fixes the node's place in the chain.

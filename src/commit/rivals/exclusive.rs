@@ -12,20 +12,20 @@ use std::ptr;
 use annals_format::frame::{Binding, FrameSize};
 use smallvec::SmallVec;
 
-use super::{Key, Recent, START, STORE, Tables, Worker, evaluate};
+use super::{Key, Recent, START, STORE, Tables, Worker, evaluate, stub};
 use crate::commit::order::check_limits;
 use crate::commit::{Plan, Point, Write};
 use crate::index::{
-    Bound, FrameCursor, Full, Generation, GenerationSize, KeyNode, Newest, Node, Place, Position,
+    Bound, FrameCursor, Full, Generation, GenerationSize, KeyNode, Node, Place, Position,
     Transaction, Version,
 };
-use crate::sync::plain::{AtomicPtr, AtomicU64, Mutex, Ordering, lock};
+use crate::sync::plain::{AtomicU64, Mutex, Ordering, lock};
 use crate::sync::{Arc, epoch};
 
 /// The memtable of a store whose order comes from exclusion.
 #[derive(Debug)]
 pub struct Memtable {
-    recent: Arc<Recent>,
+    pub(super) recent: Arc<Recent>,
     binding: Binding,
     /// The last revision that readers may see.
     visible: AtomicU64,
@@ -37,7 +37,7 @@ pub struct Memtable {
 /// The right to order, of which a memtable has one.
 #[derive(Debug)]
 pub struct Token {
-    recent: Arc<Recent>,
+    pub(super) recent: Arc<Recent>,
     generation: Arc<Generation>,
     /// The last node, of `generation`.
     last: *const Node,
@@ -113,6 +113,9 @@ impl Memtable {
 
     /// Evaluates a transaction and makes its node: all that needs no order.
     ///
+    /// # Errors
+    /// When a key has changed meanwhile, or the generation is full.
+    ///
     /// # Panics
     /// When the transaction exceeds the format's limits.
     pub fn draft<'w, 'r>(
@@ -140,11 +143,7 @@ impl Memtable {
             let node = generation.get_or_insert(&point.key).map_err(full)?;
             if node.head().is_none() {
                 // The plan was made in this generation: all older ones were frozen before.
-                let stub = match point.newest {
-                    Newest::Known(stub) => Some(stub),
-                    Newest::Absent | Newest::Unknown => None,
-                };
-                generation.resolve(node, stub).map_err(full)?;
+                generation.resolve(node, stub(point.newest)).map_err(full)?;
             }
             points.push(node);
         }
@@ -197,11 +196,14 @@ impl Memtable {
         unsafe { node.patch_frame(&self.binding) };
         draft.is_ordered = true;
         for (key, version) in draft.keys.iter().zip(node.versions()) {
-            // SAFETY: whoever changes heads has the token of this generation, which is this thread's.
-            unsafe { key.replace(version) };
+            // SAFETY: bound just now, in the key's generation; who changes its heads has its token.
+            let head = unsafe { key.head_word() };
+            // Release: whoever finds the version finds what it says.
+            head.store(ptr::from_ref(version).cast_mut(), Ordering::Release);
         }
-        // SAFETY: as above; the node and its versions are bound, and lie in the generation of `last`.
-        unsafe { last.link_alone(node) };
+        // SAFETY: bound and new, and who links in this generation has its token.
+        let next = unsafe { last.next_word() };
+        next.store(ptr::from_ref(node).cast_mut(), Ordering::Release);
         token.last = node;
         self.visible.store(at, Ordering::Release);
         Verdict::Ordered
@@ -227,7 +229,9 @@ impl Memtable {
 
     /// Walks the frames that are not yet walked, as the writer of a log would.
     pub fn write_out(&self) {
-        self.walk(|frame| drop(black_box(frame)));
+        self.walk(|frame| {
+            black_box(frame);
+        });
     }
 
     pub(super) fn walk(&self, mut see: impl FnMut(&[u8])) {
@@ -265,73 +269,5 @@ impl Drop for Draft<'_> {
             // SAFETY: prepared for this draft, never linked, and not used any more.
             unsafe { self.generation.discard(self.node, &self.size) };
         }
-    }
-}
-
-/// A place where a thread leaves a draft for whoever has the token.
-#[derive(Debug)]
-pub struct Mailbox {
-    recent: Arc<Recent>,
-    /// Null when free; then the draft; then the verdict, [`MARK`] on: and null again.
-    word: AtomicPtr<Draft<'static>>,
-}
-
-const VERDICTS: [Verdict; 3] = [Verdict::Ordered, Verdict::Conflict, Verdict::Switched];
-const _: () = assert!(align_of::<Draft<'_>>() > VERDICTS.len());
-
-impl Mailbox {
-    /// A mailbox for drafts of this memtable.
-    pub fn new(memtable: &Memtable) -> Self {
-        Self { recent: memtable.recent.clone(), word: AtomicPtr::new(ptr::null_mut()) }
-    }
-
-    /// Leaves a draft and calls `wait` until it has its verdict. Aborts the process if `wait` panics,
-    /// since the draft cannot be taken back.
-    ///
-    /// # Panics
-    /// When another thread uses the mailbox.
-    pub fn hand_in(&self, draft: &mut Draft<'_>, mut wait: impl FnMut()) -> Verdict {
-        let (null, draft) = (ptr::null_mut(), ptr::from_mut(draft).cast());
-        // Release: whoever finds the draft finds what it says.
-        let left = self.word.compare_exchange(null, draft, Ordering::Release, Ordering::Relaxed);
-        assert!(left.is_ok(), "one thread to a mailbox");
-        let abort = AbortOnDrop;
-        let answer = loop {
-            // Acquire pairs with the Release of `serve`: the draft is this thread's again.
-            let word = self.word.load(Ordering::Acquire);
-            if word != draft {
-                break word;
-            }
-            wait();
-        };
-        std::mem::forget(abort);
-        self.word.store(null, Ordering::Relaxed);
-        VERDICTS[answer.addr() - 1]
-    }
-
-    /// Orders the draft that lies here, if there is one.
-    ///
-    /// # Panics
-    /// When the token is of another memtable.
-    pub fn serve(&self, memtable: &Memtable, token: &mut Token) {
-        assert!(Arc::ptr_eq(&self.recent, &token.recent), "a token of the same memtable");
-        let draft = self.word.load(Ordering::Acquire);
-        if draft.is_null() || draft.addr() <= VERDICTS.len() {
-            return;
-        }
-        // SAFETY: `hand_in` does not return, nor touch its draft, before it finds a verdict, which is
-        // written here only: by the one thread that has the token.
-        let verdict = memtable.order(token, unsafe { &mut *draft });
-        let answer = VERDICTS.iter().position(|known| *known == verdict).map_or(0, |at| at + 1);
-        self.word.store(ptr::without_provenance_mut(answer), Ordering::Release);
-    }
-}
-
-/// What a draft lies on while it is handed in.
-struct AbortOnDrop;
-
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        std::process::abort();
     }
 }

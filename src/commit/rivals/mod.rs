@@ -11,6 +11,7 @@
 //! value to each. Old generations are dropped as they fill: what only they knew is forgotten.
 
 mod exclusive;
+mod mailbox;
 #[cfg(test)]
 mod tests;
 
@@ -26,7 +27,8 @@ use crate::index::{Generation, GenerationSize, KeyNode, Newest, Position, Stub};
 use crate::sync::plain::{AtomicU64, Mutex, Ordering, lock};
 use crate::sync::{Arc, epoch, sleep};
 use crate::wal::BatchInfo;
-pub use exclusive::{Draft, Mailbox, Memtable, NoDraft, Retired, Spare, Token, Verdict};
+pub use exclusive::{Draft, Memtable, NoDraft, Retired, Spare, Token, Verdict};
+pub use mailbox::Mailbox;
 
 /// How long a stalled transaction sleeps.
 pub const STALL: Duration = Duration::from_millis(1);
@@ -41,7 +43,7 @@ pub struct Key(InternalKey);
 impl Key {
     /// The key of this name.
     pub fn new(name: &str) -> Self {
-        Self(InternalKey::from_vec(space::Key::User(name.as_bytes()).encode()))
+        Self(InternalKey::from_slice(&space::Key::User(name.as_bytes()).encode()))
     }
 }
 
@@ -153,10 +155,10 @@ fn evaluate<'r>(
     plan.clear();
     for Key(key) in keys {
         let newest = match newest_at(generation, key, revision) {
-            Newest::Known(stub) => Some(stub),
-            Newest::Absent => None,
-            Newest::Unknown => tables.newest_below(key, generation.id()).flatten(),
+            Newest::Unknown => tables.newest_below(key, generation.id()),
+            known => known,
         };
+        let newest = stub(newest);
         let kind = WriteKind::Put { value: Cow::Borrowed(value), lease: 0 };
         plan.writes.push(Write { key: key.clone(), kind });
         plan.reads.points.push(Point::new(key.clone(), newest));
@@ -167,18 +169,23 @@ fn newest_at(generation: &Generation, key: &[u8], revision: u64) -> Newest {
     generation.find(key).map_or(Newest::Unknown, |node: &KeyNode| node.newest_at(revision))
 }
 
+fn stub(newest: Newest) -> Option<Stub> {
+    match newest {
+        Newest::Known(stub) => Some(stub),
+        Newest::Absent | Newest::Unknown => None,
+    }
+}
+
 impl Tables {
-    /// The newest version of a key below a generation; `None` if the tables are not those.
-    fn newest_below(&self, key: &[u8], generation: u64) -> Option<Option<Stub>> {
-        let newest = |table: &Arc<Generation>| match newest_at(table, key, u64::MAX) {
-            Newest::Known(stub) => Some(stub),
-            Newest::Absent | Newest::Unknown => None,
+    /// The newest version of a key below a generation; unknown if the tables are not those.
+    fn newest_below(&self, key: &[u8], generation: u64) -> Newest {
+        let below = match generation.checked_sub(self.current.id()) {
+            Some(0) => self.before.as_ref(),
+            Some(1) => Some(&self.current),
+            _ => return Newest::Unknown,
         };
-        match generation.checked_sub(self.current.id())? {
-            0 => Some(self.before.as_ref().and_then(newest)),
-            1 => Some(newest(&self.current)),
-            _ => None,
-        }
+        let newest = below.and_then(|below| stub(newest_at(below, key, u64::MAX)));
+        newest.map_or(Newest::Absent, Newest::Known)
     }
 }
 
@@ -235,8 +242,10 @@ struct Older<'a> {
 
 impl Below for Older<'_> {
     fn newest(&self, key: &[u8], generation: u64) -> Result<Option<Stub>> {
-        let known = self.tables.newest_below(key, generation);
-        Ok(known.or_else(|| self.recent.tables().newest_below(key, generation)).flatten())
+        Ok(stub(match self.tables.newest_below(key, generation) {
+            Newest::Unknown => self.recent.tables().newest_below(key, generation),
+            known => known,
+        }))
     }
 }
 
@@ -246,7 +255,9 @@ struct Nowhere;
 
 impl Log for Nowhere {
     fn append(&mut self, frames: &mut dyn Iterator<Item = &[u8]>, _: BatchInfo) -> Result<()> {
-        frames.for_each(|frame| drop(black_box(frame)));
+        for frame in frames {
+            black_box(frame);
+        }
         Ok(())
     }
 }

@@ -133,7 +133,7 @@ fn a_draft_of_another_memtable_or_generation_is_not_ordered() {
     drop((draft, second));
     let mut draft = memtable.draft(&mut worker, &[&keys[1]], b"a").expect("room");
     let next = Generation::new(2, memtable.recent.size);
-    drop(memtable.switch(&mut token, exclusive::Spare(next)));
+    drop(memtable.switch(&mut token, Spare(next)));
     assert_eq!(memtable.order(&mut token, &mut draft), Verdict::Switched);
     assert_eq!(memtable.revision(), 2);
 }
