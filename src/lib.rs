@@ -114,6 +114,12 @@ pub mod vfs;
 mod wal;
 
 #[doc(hidden)]
+#[cfg(all(
+    any(test, feature = "bench-internals"),
+    not(any(feature = "loom", feature = "shuttle"))
+))]
+pub use crate::commit::rivals;
+#[doc(hidden)]
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
 pub use crate::engine::inspect;
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]

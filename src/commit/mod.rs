@@ -80,7 +80,8 @@
 //! `applied`, which its applier moved with `Release` after the heads were set. A head is published
 //! by `install` (`Release`) and read with `Acquire`. `applied` must be read with `Acquire`: stale
 //! heads would validate. The sync role is taken and given up by read-modify-writes on one word. No
-//! `SeqCst` is needed. The loom models in `tests/loom.rs` fail when one of these is weakened.
+//! `SeqCst` is needed. `ORDERINGS.md`, beside this file, says of each access what fails when it is
+//! weakened: a loom model, a stress test under `ThreadSanitizer`, or nothing, and then why.
 #![expect(unsafe_code, reason = "walks nodes in arena memory; see the SAFETY notes")]
 
 mod chain;
@@ -90,6 +91,11 @@ mod lead;
 mod order;
 mod plan;
 mod replay;
+#[cfg(all(
+    any(test, feature = "bench-internals"),
+    not(any(feature = "loom", feature = "shuttle"))
+))]
+pub mod rivals;
 #[cfg(test)]
 mod tests;
 mod ticket;

@@ -111,6 +111,19 @@ impl KeyNode {
         }
     }
 
+    /// The head's word, for who changes it by other means than the chain's: see `commit::rivals`.
+    ///
+    /// # Safety
+    /// What is stored there is bound, belongs to the generation that holds `self`, and nobody else
+    /// stores there at the same time.
+    #[cfg(all(
+        any(test, feature = "bench-internals"),
+        not(any(feature = "loom", feature = "shuttle"))
+    ))]
+    pub(crate) unsafe fn head_word(&self) -> &AtomicPtr<Version> {
+        &self.head
+    }
+
     /// The newest version with a revision of at most `at` (seq in the system space; `u64::MAX` is
     /// the newest).
     #[inline]

@@ -169,6 +169,18 @@ impl Node {
         self.next.compare_exchange(null, node, Ordering::Release, Ordering::Acquire).is_ok()
     }
 
+    /// The word that [`link`](Self::link) sets, for who links by other means: see `commit::rivals`.
+    ///
+    /// # Safety
+    /// What is stored there is a node as `link` wants it, stored once, and nobody else links there.
+    #[cfg(all(
+        any(test, feature = "bench-internals"),
+        not(any(feature = "loom", feature = "shuttle"))
+    ))]
+    pub(crate) unsafe fn next_word(&self) -> &AtomicPtr<Self> {
+        &self.next
+    }
+
     /// Fixes the node's place in the chain.
     ///
     /// # Safety

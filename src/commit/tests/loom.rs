@@ -46,6 +46,38 @@ pub(super) fn join(others: impl IntoIterator<Item = thread::JoinHandle<()>>) {
     }
 }
 
+/// How far the other threads are, for loom: a thread that only reads looks at it first, so that it is
+/// also tried after each of their steps. Relaxed: nothing is ordered by it.
+///
+/// It is needed because of the accesses to a word loom minds only the last, when it looks for what
+/// else could have come before a change: a thread that loads a word and then changes it hides the
+/// reader that loaded it before.
+#[derive(Clone)]
+pub(super) struct Steps(Arc<::loom::sync::atomic::AtomicUsize>);
+
+impl Steps {
+    pub(super) fn new() -> Self {
+        Self(Arc::new(::loom::sync::atomic::AtomicUsize::new(0)))
+    }
+
+    pub(super) fn done(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The same step, counted.
+    pub(super) fn then<F: FnOnce(Fixture)>(&self, step: F) -> impl FnOnce(Fixture) + use<F> {
+        let steps = self.clone();
+        move |store| {
+            step(store);
+            steps.done();
+        }
+    }
+
+    pub(super) fn look(&self) {
+        self.0.load(Ordering::Relaxed);
+    }
+}
+
 /// Checks the store, and that the keys were written at these revisions.
 pub(super) fn verify(store: &Fixture, expected: &[(&str, &[u64])]) {
     store.chain.wait_durable(store.chain.applied()).expect("a log that does not fail");
@@ -167,13 +199,20 @@ fn loom_phantom() {
 #[test]
 fn loom_reader_sees_whole_transactions() {
     model(Some(2), || {
-        let store = store();
-        let writer = spawn(&store, |store| {
-            store.order(&plan([put("a", "1"), put("b", "1")]));
-        });
-        let helper = spawn(&store, |store| {
-            store.order(&plan([put("b", "2")]));
-        });
+        let (store, steps) = (store(), Steps::new());
+        let writer = spawn(
+            &store,
+            steps.then(|store| {
+                store.order(&plan([put("a", "1"), put("b", "1")]));
+            }),
+        );
+        let helper = spawn(
+            &store,
+            steps.then(|store| {
+                store.order(&plan([put("b", "2")]));
+            }),
+        );
+        steps.look();
         let at = store.chain.applied().revision;
         let (a, b) = (store.read("a", at).expect("there"), store.read("b", at).expect("there"));
         if a.value == b"1" {
@@ -223,13 +262,20 @@ fn loom_same_cold_key() {
 #[test]
 fn loom_a_committed_key_is_in_the_ordered_index() {
     model(Some(2), || {
-        let store = Fixture::new(TINY);
-        let others = spawn(&store, |store| {
-            store.order(&plan([put("c", "1")]));
-        });
-        let again = spawn(&store, |store| {
-            store.order(&plan([put("c", "2")]));
-        });
+        let (store, steps) = (Fixture::new(TINY), Steps::new());
+        let others = spawn(
+            &store,
+            steps.then(|store| {
+                store.order(&plan([put("c", "1")]));
+            }),
+        );
+        let again = spawn(
+            &store,
+            steps.then(|store| {
+                store.order(&plan([put("c", "2")]));
+            }),
+        );
+        steps.look();
         let seen = store.chain.applied().revision > 1;
         let generation = lock(&store.world.generations)[0].clone();
         let mut cursor = generation.cursor();

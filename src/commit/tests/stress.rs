@@ -1,4 +1,7 @@
 //! Many threads, real time: the invariants under contention, with generation switches.
+//!
+//! These tests also run under `ThreadSanitizer` (`.ci/tsan`). Where it matters they join their
+//! threads themselves, although the scope does: it sees the one, and not always the other.
 
 use std::sync::atomic::AtomicBool;
 use std::thread;
@@ -163,20 +166,20 @@ fn first_appearances_race() {
     for seed in 1..30 {
         let generation = Generation::new(1, GenerationSize { arena_bytes: 1 << 20, keys: 1_000 });
         thread::scope(|scope| {
-            for thread in 0..4 {
-                let generation = &generation;
-                scope.spawn(move || {
-                    let mut random = Random(seed * 10 + thread);
-                    for _ in 0..1_000 {
-                        let key = format!("{}", random.below(500));
-                        let node = generation.get_or_insert(key.as_bytes()).expect("room");
-                        let found = generation.find(key.as_bytes()).expect("inserted");
-                        assert!(std::ptr::eq(node, found));
-                        let mut cursor = generation.cursor();
-                        cursor.seek(key.as_bytes());
-                        assert!(std::ptr::eq(cursor.node().expect("ordered"), node));
-                    }
-                });
+            let insert = |thread: u64| {
+                let mut random = Random(seed * 10 + thread);
+                for _ in 0..1_000 {
+                    let key = format!("{}", random.below(500));
+                    let node = generation.get_or_insert(key.as_bytes()).expect("room");
+                    let found = generation.find(key.as_bytes()).expect("inserted");
+                    assert!(std::ptr::eq(node, found));
+                    let mut cursor = generation.cursor();
+                    cursor.seek(key.as_bytes());
+                    assert!(std::ptr::eq(cursor.node().expect("ordered"), node));
+                }
+            };
+            for thread in [0, 1, 2, 3].map(|thread| scope.spawn(move || insert(thread))) {
+                thread.join().expect("no panic");
             }
         });
         let mut cursor = generation.cursor();
@@ -228,14 +231,14 @@ fn a_large_transaction_does_not_starve() {
         let store = Fixture::new(GenerationSize { arena_bytes: 64 << 20, keys: 200_000 });
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
-            for thread in 0..3 {
-                let (store, stop) = (&store, &stop);
+            let (store, stop) = (&store, &stop);
+            let small = [0, 1, 2].map(|thread| {
                 scope.spawn(move || {
                     while !stop.load(Ordering::Relaxed) {
                         store.order(&plan([put(format!("small {thread}"), "v")]));
                     }
-                });
-            }
+                })
+            });
             thread::sleep(std::time::Duration::from_millis(5));
             let writes: Vec<_> = (0..count).map(|key| put(format!("{key:06}"), "v")).collect();
             let start = std::time::Instant::now();
@@ -247,6 +250,9 @@ fn a_large_transaction_does_not_starve() {
                 ordered.position.revision - before
             );
             stop.store(true, Ordering::Relaxed);
+            for thread in small {
+                thread.join().expect("no panic");
+            }
         });
     }
 }
@@ -265,6 +271,30 @@ fn the_log_is_found_from_any_revision_in_a_few_steps() {
                 }
             });
         }
+        // While it grows, too: what a mark leads to is whole as soon as it is found.
+        let store = &store;
+        scope.spawn(move || {
+            let mut random = Random(3);
+            loop {
+                let applied = store.chain.applied();
+                let revision = 2 + random.below(applied.revision);
+                for generation in lock(&store.world.generations).clone() {
+                    let mut cursor = generation.frames_before(revision);
+                    let mut before = None;
+                    while let Some(frame) = cursor.next(applied.seq) {
+                        let at = frame.position().revision;
+                        assert!(before.is_none_or(|before| before + 1 == at), "nothing is skipped");
+                        if at >= revision {
+                            break;
+                        }
+                        before = Some(at);
+                    }
+                }
+                if applied.revision == 1 + THREADS * EACH {
+                    return;
+                }
+            }
+        });
     });
     let upto = store.chain.applied().seq;
     let generations = lock(&store.world.generations).clone();

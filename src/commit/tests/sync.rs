@@ -209,8 +209,8 @@ fn everyone_who_waits_learns_of_the_failure() {
         *lock(&store.log.fail_after) = Some(failing);
         let acked = Mutex::new(0);
         thread::scope(|scope| {
-            for thread in 0..12 {
-                let (store, acked) = (&store, &acked);
+            let (store, acked) = (&store, &acked);
+            let commit = |thread| {
                 scope.spawn(move || {
                     for round in 0.. {
                         let change = plan([put(format!("{thread}"), "v")]);
@@ -234,7 +234,10 @@ fn everyone_who_waits_learns_of_the_failure() {
                         let mut acked = lock(acked);
                         *acked = ordered.position.seq.max(*acked);
                     }
-                });
+                })
+            };
+            for thread in (0..12).map(commit).collect::<Vec<_>>() {
+                thread.join().expect("no panic");
             }
         });
         let durable = store.chain.durable().seq;
