@@ -321,14 +321,9 @@ impl<'a, 'r, 'g> Attempt<'a, 'r, 'g> {
             // SAFETY: the contract.
             unsafe { version.bind(bound) };
         }
+        let compacted = compacted.max(node.compact());
         // SAFETY: the contract.
-        unsafe {
-            node.bind(Place {
-                order: order + 1,
-                position,
-                compacted: compacted.max(node.compact()),
-            })
-        };
+        unsafe { node.bind(Place { order: order + 1, position, compacted }) };
         Ok(())
     }
 }
