@@ -33,7 +33,6 @@ pub(super) fn link_unapplied<'g>(store: &Fixture, last: &'g Node, older: &Versio
     unsafe { node.versions()[0].bind(bound) };
     // SAFETY: as above.
     unsafe { node.bind(Place { order: last.order() + 1, position, ..last.place() }) };
-    };
     // SAFETY: as above; everything is bound.
     unsafe { node.patch_frame(&store.chain.binding) };
     // SAFETY: as above; a node of the same generation.
