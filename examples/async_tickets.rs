@@ -9,7 +9,7 @@
 
 #![allow(clippy::expect_used, clippy::print_stdout, reason = "an example prints what it shows")]
 
-use annals::{Error, Outcome, Result, Store, mod_revision, put, txn};
+use annals::{Error, Outcome, Result, Store, put, txn};
 use tokio::task::JoinSet;
 
 const TASKS: u64 = 500;
@@ -58,8 +58,7 @@ async fn work(store: Store, n: u64) -> Result<(), Error> {
     let key = format!("/tasks/{n}");
     let mut seen = 0;
     for count in 1..=COMMITS {
-        let step = txn().when([mod_revision(&key).eq(seen)]).then([put(&key, count.to_string())]);
-        let answer = store.submit(step)?.await?;
+        let answer = store.submit_compare_and_put(&key, seen, count.to_string())?.await?;
         assert!(answer.succeeded, "nobody else writes {key}");
         seen = answer.revision;
     }

@@ -110,8 +110,9 @@ pub struct Options {
     pub(crate) transaction_operations_max: u64,
     /// Longest metadata of a transaction. 0 B to 64 KiB; default 64 KiB.
     pub(crate) metadata_bytes_max: u64,
-    /// Whether the store has a worker thread for flush, fold and reclaim. Default: true. Without
-    /// it the caller runs that work with `Store::run_background`.
+    /// Whether the store has background threads, for the log of what nobody waits for and for flush,
+    /// fold and reclaim. Default: true. Without them the caller runs that work with
+    /// `Store::run_background`.
     pub(crate) background: bool,
     /// The file system. Default: the operating system's.
     pub(crate) vfs: Arc<dyn Vfs>,
@@ -160,7 +161,7 @@ pub const KNOBS: &[Knob] = &[
     word("durability", "sync or buffered: when a commit is acknowledged (default sync)"),
     word("create", "true or false: make a new store where there is none (default true)"),
     word("read_mode", "mmap or pread: how the newest versions are read (default mmap)"),
-    word("background", "true or false: have a worker thread (default true)"),
+    word("background", "true or false: have background threads (default true)"),
     number("memtable_bytes", "size of one memtable generation", 16 * KIB, 4 * GIB, 32 * MIB),
     number("wal_bytes", "size a WAL file grows to", limits::WAL_BYTES_MIN, 4 * GIB, 64 * MIB),
     number("segment_bytes", "size at which a segment file is cut", 4 * KIB, 4 * GIB, 32 * MIB),
@@ -296,7 +297,7 @@ impl Options {
         transaction_operations_max: u64,
         /// Sets the longest metadata of a transaction. 0 B to 64 KiB; default 64 KiB.
         metadata_bytes_max: u64,
-        /// Sets whether the store has a worker thread. Default: true. Without it the caller runs
+        /// Sets whether the store has background threads. Default: true. Without them the caller runs
         /// the background work, which makes a single-threaded program deterministic.
         background: bool,
         /// Sets the file system. Default: the operating system's.

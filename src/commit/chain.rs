@@ -125,19 +125,6 @@ impl Chain {
         self.group.is_poisoned()
     }
 
-    /// The watermark of the last durable compaction, which a crash does not take back; 0 = never
-    /// compacted.
-    pub(crate) fn durable_compacted(&self) -> u64 {
-        self.durable_place().compacted
-    }
-
-    /// Applies whatever is linked, and answers the last of it: at or after everything that this
-    /// thread has seen an effect of.
-    pub(crate) fn settle(&self) -> Position {
-        let guard = epoch::pin();
-        self.catch_up(self.applied_node(&guard), &guard).position()
-    }
-
     /// The failure that ended this store's writing, if there was one.
     pub(crate) fn poison(&self) -> Option<Arc<Error>> {
         self.group.poison()

@@ -63,9 +63,9 @@ impl Chain {
         self.outcome_after(position)
     }
 
-    /// Writes out what is applied and not yet durable, unless somebody is doing it. For the
-    /// background worker: so Buffered commits become durable, and tasks that wait are served.
-    /// Answers whether it led.
+    /// Writes out what is applied and not yet durable, unless somebody is doing it. For whoever does the
+    /// background work where no thread writes the log by itself, and for the end of that thread: so
+    /// tasks that wait are served. Answers whether it led.
     ///
     /// # Errors
     /// `Poisoned` once a write or sync has failed.

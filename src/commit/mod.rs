@@ -40,29 +40,66 @@
 //!
 //! 1. The caller keeps quiet for a bounded while if a transaction that conflicts again and again asks
 //!    for it (`courtesy`). Then it pins the epoch, takes a [`Snapshot`] of `applied`, evaluates, and comes with a
-//!    [`Plan`]: what to write, and the [`Footprint`] of what it read.
-//! 2. *Prepare* (`order`): find or make each key's node in the current generation; look up in the
-//!    older structures, once per key and generation, what a cold key's newest version was; check the
-//!    footprint a first time, before any memory is taken; encode the frame, in the arena, once.
+//!    [`Plan`]: what to write, and what it read (its *footprint*).
+//! 2. *Prepare* (`order`): find or make each key's node in the current generation; what a cold key's
+//!    newest version was is taken from the snapshot if its generation is still the current one, else
+//!    looked up in the older structures, once per key and generation; check the footprint a first time, before any memory is taken; encode the frame, in the arena, once.
 //! 3. *Catch up* (`chain`): from `applied` walk to the last node, applying. At each step look at
 //!    `applied` again and jump: otherwise a thread that slept replays 100,000 nodes at the speed at
 //!    which the others link more (the worst commit then takes 0.2 to 0.8 s).
 //! 4. *Validate* as of `last` and *bind*. Points are compared with the heads. Ranges are compared
 //!    with the keys of the nodes linked since the snapshot, each node once: that walk does not jump.
+//!    What was read of the past is compared with the watermark of `last`.
 //! 5. *Link.* Lost: back to 3. Won: apply, move `applied` forward to the node (a loop: when the
 //!    commit returns, it is visible to its own thread), and done, as far as `Buffered` goes. A large
 //!    transaction that keeps losing asks the others to give way (`courtesy`), within bounds.
 //! 6. *Wait* (`lead`, described in `group`): somebody writes everything up to `applied` as one batch.
 //!
-//! # Generations
+//! # Five cases that need more than the chain
 //!
-//! When a transaction does not fit into the generation any more, its thread links the root of the
-//! next one, as a node like any other. Whoever walks over it applies it: the old generation is
-//! frozen, the store is told ([`World::switched`]), and from then on keys are resolved anew. A
-//! transaction that was prepared for the old generation sees that `last` lies in another one, and
-//! prepares again. No pointer leads from a newer generation to an older one, so each is freed whole:
-//! the chain holds one count of each from the last durable node's on, and gives it back through the
-//! epoch, so that whoever was walking there can finish.
+//! **Else branches.** *Problem:* which writes a transaction makes depends on its compares, and these on
+//! the state as of `last`, which is known only at the link. *Naive:* decide between validating and
+//! linking. But a branch may read ranges and files, for as long as it likes, and `last` moves on
+//! meanwhile: a busy store would never let it through, and the order step would run a user's reads.
+//! *Here:* the branch is chosen before, on a snapshot, and everything that the choice looked at is in
+//! the footprint, the compares of the branch not taken included. If the footprint still holds as of
+//! `last`, the same branch would be chosen there; if not, the caller evaluates again. A failed compare
+//! without writes is an answer as of the snapshot, and links nothing.
+//!
+//! **Range compares.** *Problem:* a key that did not exist when a range was compared has no head to
+//! compare with later (a phantom). *Naive:* compare the range again at the link. That costs as much as
+//! the first time, for each lost race, and reads files. *Here:* whatever came into the range since was
+//! put there by a node of the chain. So only the keys of the nodes linked since the snapshot are looked
+//! at, each node once however often the link is lost (`checked` in `order`), and a transaction with
+//! wide ranges that conflicts for ever asks for quiet (`courtesy`).
+//!
+//! **The generation switch.** *Problem:* a memtable fills up while others write to it. *Naive:* swap a
+//! pointer to the current one. Then a writer that took the old one links versions into it after a flush
+//! has begun to read it, and two writers of one key validate against different heads. A lock around the
+//! swap would stop everybody behind a sleeping thread. *Here:* when a transaction does not fit any more,
+//! its thread links the root of the next generation, as a node like any other. Whoever walks over it
+//! applies it: the old generation is frozen, the store is told ([`World::switched`]), and from then on
+//! keys are resolved anew. A transaction that was prepared for the old generation sees that `last` lies
+//! in another one, and prepares again. So the switch has one place in the order, everything before it is
+//! in the old generation and everything after it in the new.
+//!
+//! **Reclamation.** *Problem:* a generation's memory must come back, and at any time some thread may be
+//! walking in it. *Naive:* count references of each node; or free it when it is flushed. The first puts
+//! an atomic write on every step of every walk, the second frees what a thread that slept since the
+//! switch stands on. *Here:* no pointer leads from a newer generation to an older one, so each is freed
+//! whole. The chain holds one count of each from the last durable node's on (the group sync still has to
+//! write its frames), readers and flush hold counts of theirs, and the chain gives its own back through
+//! the epoch, so that whoever was walking there can finish. The price: a thread that is stopped while it
+//! is pinned keeps memory from coming back, though it stops no commit.
+//!
+//! **Poison.** *Problem:* a write or sync fails while others order, wait, and come. *Naive:* a flag that
+//! is looked at before the link. A commit that looked before and linked after would wait for ever; and
+//! one that was durable in an earlier batch, but asks late, would be told that it failed. *Here:* the
+//! holder of the sync role sets the poison, and only then serves everybody on the stack; whoever
+//! pushes itself later finds the role free and looks itself. An outcome is decided by `durable` first,
+//! the poison second, and `durable` again, as the batch that failed may not be the one that held the
+//! commit. `durable` does not move any more, so nothing that was linked after it is ever shown or
+//! acknowledged: who waits gets `OutcomeUnknown`, who comes `Poisoned`.
 //!
 //! # Invariants
 //!

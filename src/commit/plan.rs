@@ -34,18 +34,6 @@ pub(crate) struct Plan<'r> {
     pub(crate) buffered: bool,
 }
 
-impl Plan<'_> {
-    /// Takes everything out, and keeps the room.
-    pub(crate) fn clear(&mut self) {
-        let Self { writes, compact, reads, time, metadata, buffered } = self;
-        writes.clear();
-        reads.points.clear();
-        reads.ranges.clear();
-        (reads.oldest_read, reads.exact) = (None, false);
-        (*compact, *time, *metadata, *buffered) = (None, None, &[], false);
-    }
-}
-
 /// One change.
 #[derive(Clone, Debug)]
 pub(crate) struct Write<'r> {

@@ -31,23 +31,19 @@ impl std::fmt::Debug for Ticket {
 }
 
 impl Chain {
-    /// A ticket for a commit, which has been ordered at `position`.
-    pub(crate) fn ticket(self: &Arc<Self>, position: Position) -> Ticket {
-        Ticket { chain: Arc::clone(self), position, read_only: false, waiter: None }
+    /// A ticket for a commit, which has been ordered at `position`; or for an answer that only read, as
+    /// of `position`, and must not leave before what it saw is durable.
+    pub(crate) fn ticket(self: &Arc<Self>, position: Position, read_only: bool) -> Ticket {
+        Ticket { chain: Arc::clone(self), position, read_only, waiter: None }
     }
 
-    /// A ticket for an answer that only read, as of `position`, and must not leave before what it
-    /// saw is durable.
-    pub(crate) fn ticket_of_read(self: &Arc<Self>, position: Position) -> Ticket {
-        Ticket { read_only: true, ..self.ticket(position) }
-    }
-
-    /// As [`wait_durable`](Self::wait_durable), for an answer that only read.
+    /// Returns when the position is durable, as [`wait_durable`](Self::wait_durable).
     ///
     /// # Errors
-    /// `Poisoned` when a write or sync failed first.
-    pub(crate) fn wait_durable_of_read(&self, position: Position) -> Result<()> {
-        of_read(self.wait_durable(position))
+    /// When a write or sync failed first: `OutcomeUnknown`, or `Poisoned` of what only read.
+    pub(crate) fn wait(&self, position: Position, read_only: bool) -> Result<()> {
+        let outcome = self.wait_durable(position);
+        if read_only { of_read(outcome) } else { outcome }
     }
 }
 
@@ -57,11 +53,7 @@ impl Ticket {
     /// # Errors
     /// When a write or sync failed first: `OutcomeUnknown`, or `Poisoned` of what only read.
     pub(crate) fn wait(&self) -> Result<()> {
-        if self.read_only {
-            self.chain.wait_durable_of_read(self.position)
-        } else {
-            self.chain.wait_durable(self.position)
-        }
+        self.chain.wait(self.position, self.read_only)
     }
 
     fn poll_outcome(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {

@@ -97,7 +97,7 @@ impl Core {
 
     /// The oldest revision that somebody may ask for, now or after a crash; what is below may go.
     pub(super) fn keep(&self) -> u64 {
-        self.pins.keep(|| self.chain.durable_compacted())
+        self.pins.keep(|| self.chain.durable_place().compacted)
     }
 
     /// The watermark is above the last revision.

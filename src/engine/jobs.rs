@@ -71,7 +71,12 @@ impl Core {
             || self.trim_window(&files, keep, TRIM_USUAL)?
             || self.merge_some_windows(&files, keep)?
             || self.join_some_events(&files, keep)?
-            || self.chain.lead_once()?)
+            || self.write_log()?)
+    }
+
+    /// Writes the log where no thread does that by itself. Answers whether there was anything to write.
+    fn write_log(&self) -> Result<bool> {
+        Ok(!self.shared.logger.is_attended() && self.chain.lead_once()?)
     }
 
     /// Does the most urgent piece of the work that may be done inside a longer one.
@@ -132,7 +137,7 @@ impl Core {
         let wal = state.wal.clone();
         let forgotten = wal.as_ref().map_or(Vec::new(), |wal| wal.forget(last.seq));
         self.store_manifest(&mut state)?;
-        self.publish_flush(generation.id(), &files);
+        self.publish_flush(generation, &files);
         drop(state);
         Published::<Tables>::tidy();
         self.wake_flushed();
@@ -143,18 +148,16 @@ impl Core {
     }
 
     /// Publishes the tables in which the files stand for the generation.
-    pub(super) fn publish_flush(&self, generation: u64, files: &[FileMeta]) {
+    pub(super) fn publish_flush(&self, generation: &Generation, files: &[FileMeta]) {
         let added = self.sealed(files);
         let guard = epoch::pin();
-        let mut flushed = 0;
         self.shared.tables.update(&guard, |tables| {
-            let is_flushed = |one: &&Arc<Generation>| one.id() == generation;
-            flushed = tables.generations.iter().find(is_flushed).map_or(0, |one| one.bytes_used());
-            let kept = tables.generations.iter().filter(|kept| !is_flushed(kept));
+            let kept = tables.generations.iter().filter(|kept| kept.id() != generation.id());
             let generations = kept.cloned().collect();
             Some(Tables { generations, files: Arc::new(tables.files.edited(&[], &added)) })
         });
-        self.shared.pressure.flushed(flushed as u64, self.shared.generation_bytes());
+        let flushed = generation.bytes_used() as u64;
+        self.shared.pressure.flushed(flushed, self.shared.generation_bytes());
     }
 
     /// Folds all L0 files into HEAD and one HISTORY window.
@@ -284,7 +287,7 @@ impl Core {
     pub(super) fn store_manifest(&self, state: &mut State) -> Result<()> {
         // Only what is durable: a watermark that a crash takes back would leave a store that has
         // lost what it must answer. It is asked for first, so the floor is not below it.
-        let compacted = self.chain.durable_compacted();
+        let compacted = self.chain.durable_place().compacted;
         let durable = self.chain.durable();
         let manifest = &mut state.manifest;
         manifest.next_file = self.next_file.load(Ordering::Acquire);
@@ -331,10 +334,8 @@ impl Host for Busy<'_> {
         core.counters.background_bytes.fetch_add(bytes, Ordering::Relaxed);
         // Given up: it will be done again after the next open.
         core.check_open()?;
-        // Where no thread writes the log by itself: not only between two pieces of work.
-        if !core.shared.logger.is_attended() {
-            core.chain.lead_once()?;
-        }
+        // Not only between two pieces of work.
+        core.write_log()?;
         while core.unit_of(self.depth)? {}
         Ok(())
     }

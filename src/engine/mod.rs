@@ -61,7 +61,7 @@ pub(crate) use record::{Difference, HistoryRecord, Record, Transaction};
 pub use report::{DroppedTail, OpenReport};
 pub(crate) use scan::Scan;
 pub use stats::{FileStats, Stats};
-pub(crate) use transact::{Outcome, Snapshot, Step};
+pub(crate) use transact::{Outcome, Snapshot};
 pub(crate) use view::View;
 
 /// An open store of internal keys. Clones share it; the last one that goes closes it. The readers of
@@ -153,7 +153,8 @@ impl Engine {
         View::at(&self.0.core, revision)
     }
 
-    /// Runs a transaction: `evaluate` reads a snapshot and fills in the plan, which is empty. It is called again
+    /// Runs a transaction: `evaluate` reads a snapshot, fills in the plan, which is empty, and answers whether
+    /// there is anything to write. It is called again
     /// when something it depends on changed before its plan got its place.
     ///
     /// # Errors
@@ -161,7 +162,7 @@ impl Engine {
     pub(crate) fn transact<'r>(
         &self,
         durability: Option<Durability>,
-        evaluate: &mut dyn FnMut(&Snapshot<'_>, &mut Plan<'r>) -> Result<Step>,
+        evaluate: &mut dyn FnMut(&Snapshot<'_>, &mut Plan<'r>) -> Result<bool>,
     ) -> Result<Outcome> {
         self.0.core.transact(durability, evaluate)
     }
@@ -195,12 +196,6 @@ impl Engine {
     /// The watermark: nothing older is answered. 0 if the store was never compacted.
     pub(crate) fn compacted_revision(&self) -> u64 {
         self.0.core.compacted()
-    }
-
-    /// From here on whatever is applied shows all of which an effect has been seen. A watermark is
-    /// seen when its compaction is about to be applied, a little before the chain says that it is.
-    pub(crate) fn settle(&self) {
-        self.0.core.chain.settle();
     }
 
     /// Counts the opens that followed no clean close, from 1.

@@ -214,7 +214,7 @@ impl Spilled {
             let last = frozen_end(&generation)?;
             let host = Busy { core, depth: Depth::Flushing };
             let files = flush(&core.context, &host, &generation, core.options.segment_bytes)?;
-            core.publish_flush(generation.id(), &files);
+            core.publish_flush(&generation, &files);
             self.files.extend(files);
             self.last = Some(last);
         }

@@ -34,7 +34,7 @@ pub(super) struct Pins {
     /// The watermark that pins kept reclaim from when it looked last; 0 if they did not. Whoever
     /// unpins a revision below it wakes the worker.
     held_up: AtomicU64,
-    bell: Option<Arc<Shared>>,
+    shared: Option<Arc<Shared>>,
 }
 
 #[derive(Debug)]
@@ -53,9 +53,9 @@ pub(super) struct Pin {
 }
 
 impl Pins {
-    /// No pins. The worker behind `bell` learns when one is gone that was in its way.
-    pub(super) fn new(bell: Option<Arc<Shared>>) -> Self {
-        Self { first: Chunk::new(), held_up: AtomicU64::new(0), bell }
+    /// No pins. The worker learns when one is gone that was in its way.
+    pub(super) fn new(shared: Option<Arc<Shared>>) -> Self {
+        Self { first: Chunk::new(), held_up: AtomicU64::new(0), shared }
     }
 
     /// Pins a revision unless `compacted` says, after the pin can be seen, that it is gone: then
@@ -148,9 +148,9 @@ impl Drop for Pin {
         // way.
         fence(Ordering::SeqCst);
         if self.revision < self.pins.held_up.load(Ordering::Relaxed)
-            && let Some(bell) = &self.pins.bell
+            && let Some(shared) = &self.pins.shared
         {
-            bell.worker.ring();
+            shared.worker.ring();
         }
     }
 }

@@ -68,6 +68,9 @@ const PACE_FIRST: u64 = 7_600;
 /// The slowest flush that is believed, in nanoseconds for a KiB: 16 KiB/s.
 const PACE_MAX: u64 = 61_000_000;
 
+/// Bits of a mark for the memory of a generation; the rest is its number.
+const MARK_BITS: u32 = 40;
+
 /// How long a commit that waits sleeps at most before it looks again by itself.
 const PATIENCE: Duration = Duration::from_millis(100);
 
@@ -81,7 +84,7 @@ pub(super) struct Pressure {
     since: AtomicU64,
     /// Nanoseconds that flush has lately needed for a KiB, all its waiting for other work included.
     pace: AtomicU64,
-    /// Memory of the last generation when `paid_until` was last moved.
+    /// [`Backlog::mark`] up to which has been charged for.
     charged: AtomicU64,
     /// Until when what has been written is paid for, in nanoseconds of `age`.
     paid_until: AtomicU64,
@@ -92,10 +95,19 @@ pub(super) struct Pressure {
 struct Backlog {
     /// Memory of the oldest frozen generation.
     oldest: u64,
-    /// Memory of the generation that takes the writes.
+    /// Number of the generation that takes the writes.
+    id: u64,
+    /// Its memory.
     current: u64,
     /// How full that is, in [`FULL`]ths.
     fill: u64,
+}
+
+impl Backlog {
+    /// How far the writes have come: the number of the generation, then its memory.
+    fn mark(&self) -> u64 {
+        self.id << MARK_BITS | self.current.min((1 << MARK_BITS) - 1)
+    }
 }
 
 impl Pressure {
@@ -137,9 +149,9 @@ impl Pressure {
         let now = self.age.micros();
         let running = now.saturating_sub(self.since.load(Ordering::Relaxed));
         let pace = expected_pace(self.pace.load(Ordering::Relaxed), running, backlog.oldest);
-        let before = self.charged.swap(backlog.current, Ordering::Relaxed);
-        // Less than before: it is the next generation, and all of it is new.
-        let written = backlog.current.checked_sub(before).unwrap_or(backlog.current);
+        // Only ever upwards: memory may be given back, and a late look may show less.
+        let before = self.charged.fetch_max(backlog.mark(), Ordering::Relaxed);
+        let written = backlog.mark().saturating_sub(before.max(backlog.id << MARK_BITS));
         let pause = self.queue(now.saturating_mul(1_000), price(written, backlog.fill, pace));
         (pause >= DELAY_NANOS_MIN).then(|| Duration::from_nanos(pause))
     }
@@ -251,11 +263,12 @@ impl Core {
         let tables = self.shared.tables.load(&guard);
         let frozen = tables.frozen().count();
         let oldest = tables.frozen().next().filter(|_| frozen >= FROZEN_MAX)?;
-        let current = tables.generations.first()?.bytes_used() as u64;
+        let generation = tables.generations.first()?;
+        let (id, current) = (generation.id(), generation.bytes_used() as u64);
         let size = self.shared.generation_bytes().max(1);
         // One more than allowed: there is no last one to fill.
         let fill = if frozen > FROZEN_MAX { FULL } else { current.saturating_mul(FULL) / size };
-        Some(Backlog { oldest: oldest.bytes_used() as u64, current, fill: fill.min(FULL) })
+        Some(Backlog { oldest: oldest.bytes_used() as u64, id, current, fill: fill.min(FULL) })
     }
 }
 
@@ -336,12 +349,19 @@ mod tests {
     fn small_pauses_add_up_and_what_is_charged_once_is_not_charged_again() {
         let pressure = Pressure::new();
         pressure.pace.store(PACE_MAX, Ordering::Relaxed);
-        let at = |current| Backlog { oldest: 1 << 20, current, fill: FULL };
-        assert!(pressure.charge(at(1 << 20)).is_some_and(|pause| pause.as_nanos() > 0));
-        assert_eq!(pressure.charged.load(Ordering::Relaxed), 1 << 20);
+        let at = |id, current| Backlog { oldest: 1 << 20, id, current, fill: FULL };
+        assert!(pressure.charge(at(7, 1 << 20)).is_some());
         let paid = pressure.paid_until.load(Ordering::Relaxed);
-        let _ = pressure.charge(at(1 << 20));
-        assert_eq!(pressure.paid_until.load(Ordering::Relaxed), paid, "nothing new was written");
+        // Nothing new; memory given back; and a look at the generation before.
+        for (id, current) in [(7, 1 << 20), (7, (1 << 20) - 64), (6, 2 << 20)] {
+            let _ = pressure.charge(at(id, current));
+            assert_eq!(pressure.paid_until.load(Ordering::Relaxed), paid, "nothing new");
+        }
+        assert_eq!(pressure.charged.load(Ordering::Relaxed), at(7, 1 << 20).mark());
+        // All of the next generation is new.
+        let mark = |id, current| at(id, current).mark();
+        let _ = pressure.charge(at(8, 64));
+        assert_eq!(pressure.charged.load(Ordering::Relaxed), mark(8, 64));
     }
 
     #[test]

@@ -16,15 +16,6 @@ use super::scan::{Scan, at_for};
 use super::tables::Tables;
 use super::view::View;
 
-/// What a transaction turned out to want.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Step {
-    /// It only read.
-    Read,
-    /// It wants to write what its plan says.
-    Write,
-}
-
 /// How a transaction ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outcome {
@@ -58,7 +49,7 @@ impl Snapshot<'_> {
         self.place.compacted
     }
 
-    /// The value of an internal key; of the system space as of now.
+    /// The value of an internal key; of the system space, too.
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Record>> {
         let at = at_for(key, self.position());
         read::get(self.tables, key, at)
@@ -99,19 +90,18 @@ impl Below for Older<'_> {
 }
 
 impl Core {
-    /// Runs a transaction: `evaluate` reads a snapshot and fills in an empty plan, as often as it takes
-    /// for nothing it depends on to change in between. The result is ordered and applied.
+    /// Runs a transaction: `evaluate` reads a snapshot, fills in an empty plan, and answers whether there
+    /// is anything to write; as often as it takes for nothing it depends on to change in between. The result is ordered and applied.
     ///
     /// # Errors
     /// What `evaluate` answers, and whatever keeps the store from writing. Nothing was changed then.
     pub(super) fn transact<'r>(
         self: &Arc<Self>,
         durability: Option<Durability>,
-        evaluate: &mut dyn FnMut(&Snapshot<'_>, &mut Plan<'r>) -> Result<Step>,
+        evaluate: &mut dyn FnMut(&Snapshot<'_>, &mut Plan<'r>) -> Result<bool>,
     ) -> Result<Outcome> {
         let durability = durability.unwrap_or(self.options.durability);
         let mut quiet = self.chain.quiet();
-        let mut plan = Plan::default();
         loop {
             self.wait_for_room()?;
             let guard = epoch::pin();
@@ -125,26 +115,23 @@ impl Core {
             if !ptr::eq(tables, self.shared.tables.load(&guard)) {
                 continue;
             }
-            plan.clear();
-            match evaluate(&Snapshot { core: self, tables, place }, &mut plan)? {
-                Step::Write => {}
-                Step::Read => {
-                    let outcome = Outcome { position, changed: false, durability, read_only: true };
-                    self.check_kept(&outcome)?;
-                    return Ok(outcome);
-                }
+            let mut plan = Plan::default();
+            if !evaluate(&Snapshot { core: self, tables, place }, &mut plan)? {
+                let outcome = Outcome { position, changed: false, durability, read_only: true };
+                self.check_kept(&outcome)?;
+                return Ok(outcome);
             }
             self.check_writable()?;
             plan.buffered = durability == Durability::Buffered;
             match self.chain.order(&snapshot, &plan, &Older { core: self }) {
                 Ok(Ordered { position, changed }) => {
                     let outcome = Outcome { position, changed, durability, read_only: false };
-                    self.check_kept(&outcome)?;
                     if plan.buffered {
                         self.shared.logger.ring();
                     }
-                    drop(guard);
+                    drop((guard, quiet));
                     self.slow_down();
+                    self.check_kept(&outcome)?;
                     return Ok(outcome);
                 }
                 Err(OrderError::Conflict) => {
@@ -180,20 +167,12 @@ impl Core {
     /// # Errors
     /// When the write or sync failed: `OutcomeUnknown`, or `Poisoned` if the transaction only read.
     pub(super) fn wait(&self, outcome: &Outcome) -> Result<()> {
-        if outcome.read_only {
-            self.chain.wait_durable_of_read(outcome.position)
-        } else {
-            self.chain.wait_durable(outcome.position)
-        }
+        self.chain.wait(outcome.position, outcome.read_only)
     }
 
     /// What resolves when an outcome is durable.
     pub(super) fn ticket(&self, outcome: &Outcome) -> Ticket {
-        if outcome.read_only {
-            self.chain.ticket_of_read(outcome.position)
-        } else {
-            self.chain.ticket(outcome.position)
-        }
+        self.chain.ticket(outcome.position, outcome.read_only)
     }
 
     /// The failure that poisoned the store, as an error.

@@ -26,8 +26,8 @@ use super::tables::Tables;
 pub(crate) struct View {
     core: Arc<Core>,
     pin: Arc<Pin>,
-    position: Position,
-    compacted: u64,
+    /// The state: its position, and the watermark when the view was taken.
+    place: Place,
     /// Where the system space is found as of the position; without it, it is read as of now.
     system: Option<Arc<Tables>>,
 }
@@ -84,24 +84,23 @@ impl View {
     }
 
     fn new(core: &Arc<Core>, pin: Pin, place: Place) -> Self {
-        let Place { position, compacted, .. } = place;
-        Self { core: Arc::clone(core), pin: Arc::new(pin), position, compacted, system: None }
+        Self { core: Arc::clone(core), pin: Arc::new(pin), place, system: None }
     }
 
     /// The revision it shows.
     pub(crate) fn revision(&self) -> u64 {
-        self.position.revision
+        self.place.position.revision
     }
 
     /// The revision it shows, with the seq that was visible when the view was taken. The time is
     /// that of the newest transaction seen, or `i64::MIN` in a view of an older revision.
     pub(crate) fn position(&self) -> Position {
-        self.position
+        self.place.position
     }
 
     /// The watermark when the view was taken.
     pub(crate) fn compacted(&self) -> u64 {
-        self.compacted
+        self.place.compacted
     }
 
     /// The value of an internal key.
@@ -144,7 +143,7 @@ impl View {
     /// `Compacted`, or `FutureRevision` if `from` is above the view's revision; `Closed`.
     pub(crate) fn diff(&self, from: u64, start: &[u8], end: &[u8]) -> Result<Diff> {
         self.core.check_open()?;
-        let older = Self::within(&self.core, from, self.place())?;
+        let older = Self::within(&self.core, from, self.place)?;
         let end = if end.is_empty() { end_of_space(start) } else { end.to_vec() };
         let pins = vec![Arc::clone(&self.pin), older.pin];
         Ok(Diff::new(self.core.shared.tables(), (from, self.revision()), start, end, pins))
@@ -158,14 +157,10 @@ impl View {
     #[cfg(test)]
     pub(crate) fn previous(&self, key: &[u8], revision: u64) -> Result<Option<Record>> {
         self.core.check_open()?;
-        let pinned = Self::within(&self.core, revision, self.place())?;
+        let pinned = Self::within(&self.core, revision, self.place)?;
         let guard = epoch::pin();
         let tables = self.core.shared.tables.load(&guard);
         read::get(tables, key, pinned.revision().saturating_sub(1))
-    }
-
-    fn place(&self) -> Place {
-        Place { order: 0, position: self.position, compacted: self.compacted }
     }
 
     fn at_for(&self, key: &[u8]) -> u64 {
@@ -174,7 +169,7 @@ impl View {
         }
         // Without the tables of its moment the system space is read as of now, as far as it is
         // visible.
-        self.system.as_ref().map_or_else(|| self.core.visible().seq, |_| self.position.seq)
+        self.system.as_ref().map_or_else(|| self.core.visible().seq, |_| self.place.position.seq)
     }
 
     fn tables_for<'a>(&'a self, key: &[u8], guard: &'a Guard) -> &'a Tables {

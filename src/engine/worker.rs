@@ -95,8 +95,9 @@ fn run(core: &Core, bell: &Bell, stop: &AtomicBool, job: fn(&Core, &AtomicBool))
 /// Also after background work has failed: somebody may wait for it, and what is ordered still becomes
 /// durable.
 fn write_log(core: &Core, _: &AtomicBool) {
-    // A failure is kept by the chain.
-    let _ = core.chain.lead_once();
+    // As a thread that waits, not only a look whether somebody leads: who leads now may have gathered
+    // before this was ordered. A failure is kept by the chain.
+    let _ = core.chain.wait_durable(core.chain.applied());
 }
 
 fn work(core: &Core, stop: &AtomicBool) {

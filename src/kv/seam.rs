@@ -7,7 +7,7 @@ use super::eval::reads::{Reads, Records};
 
 pub(super) use crate::engine::{
     Diff as Differences, Difference, Engine, History, HistoryRecord, InternalKey, Log, Outcome,
-    Plan, Point, Record, Scan, Snapshot, Step, Stub, Ticket, Transaction, View, Write, WriteKind,
+    Plan, Point, Record, Scan, Snapshot, Stub, Ticket, Transaction, View, Write, WriteKind,
 };
 
 impl Reads for Snapshot<'_> {

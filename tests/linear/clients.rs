@@ -132,7 +132,12 @@ impl Client<'_> {
                 };
                 found_in(&found).map_or_else(Answer::Broken, Answer::Step)
             }
-            Request::Txn(txn) => answered(store.transact(transaction(txn))?),
+            Request::Txn(txn) => match swap(txn) {
+                Some((key, seen, value)) => {
+                    swapped(store.compare_and_put(name(key), seen, bytes(value))?)
+                }
+                None => answered(store.transact(transaction(txn))?),
+            },
             Request::Get(key) => match store.get(name(*key))?.as_ref().map(kv).transpose() {
                 Ok(found) => Answer::Got(found),
                 Err(what) => Answer::Broken(what),
@@ -152,6 +157,33 @@ impl Client<'_> {
             }
             Request::Compact(to) => Answer::Compacted { revision: store.compact(*to)?.revision },
         })
+    }
+}
+
+/// The key, what it must stand at and the value, if there is a call of its own for it.
+fn swap(txn: &Txn) -> Option<(Key, u64, u64)> {
+    let Txn { compare, success, failure } = txn;
+    match (&compare[..], &success[..], &failure[..]) {
+        (
+            [Compare { span, relation: Relation::Equal, target: Target::Mod(seen) }],
+            [Step::Put { key, value, prev: false }],
+            [],
+        ) if *span == Span::one(*key) => Some((*key, *seen, *value)),
+        _ => None,
+    }
+}
+
+/// What it answers, as the transaction would.
+fn swapped(outcome: Outcome) -> Answer {
+    match outcome {
+        Outcome::Committed { revision } => {
+            let found = vec![Found::Put { revision, prev: None }];
+            Answer::Txn { revision, changed: true, succeeded: true, found }
+        }
+        Outcome::Failed { as_of: revision } => {
+            Answer::Txn { revision, changed: false, succeeded: false, found: Vec::new() }
+        }
+        other => Answer::Broken(format!("the outcome {other:?}")),
     }
 }
 

@@ -152,7 +152,7 @@ fn evaluate<'r>(
     keys: &[&Key],
     value: &'r [u8],
 ) {
-    plan.clear();
+    *plan = Plan::default();
     for Key(key) in keys {
         let newest = match newest_at(generation, key, revision) {
             Newest::Unknown => tables.newest_below(key, generation.id()),

@@ -398,7 +398,7 @@ fn loom_a_task_and_a_thread_wait() {
         let first = store.chain.applied();
         let second = store.order(&plan([put("a", "1")])).position;
         let other = spawn(&store, move |store| {
-            block_on(store.chain.ticket(second)).expect("a log that does not fail");
+            block_on(store.chain.ticket(second, false)).expect("a log that does not fail");
         });
         store.chain.wait_durable(first).expect("a log that does not fail");
         other.join().expect("no panic");
@@ -412,9 +412,9 @@ fn loom_two_tasks_wait() {
         let store = store();
         let position = store.chain.applied();
         let other = spawn(&store, move |store| {
-            block_on(store.chain.ticket(position)).expect("a log that does not fail");
+            block_on(store.chain.ticket(position, false)).expect("a log that does not fail");
         });
-        block_on(store.chain.ticket(position)).expect("a log that does not fail");
+        block_on(store.chain.ticket(position, false)).expect("a log that does not fail");
         other.join().expect("no panic");
         store.verify();
     });

@@ -116,7 +116,9 @@ fn loom_helpers_finish_what_others_linked() {
         let first = link_unapplied(&store, last, head);
         link_unapplied(&store, first, &first.versions()[0]);
         let other = spawn(&store, |store| {
-            assert!(store.chain.settle().revision >= 4);
+            let guard = epoch::pin();
+            let last = store.chain.catch_up(store.chain.applied_node(&guard), &guard);
+            assert!(last.position().revision >= 4);
             assert_eq!(store.read("a", 4).expect("there").at, 4);
         });
         let ordered = store.order(&plan([put("a", "1")]));

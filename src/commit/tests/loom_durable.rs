@@ -86,12 +86,12 @@ fn loom_a_durable_compaction_is_in_force() {
         let others = [(); 2].map(|()| {
             let finds_it = move |store: Fixture| {
                 wait(&store, position);
-                assert_eq!(store.chain.durable_compacted(), 2);
+                assert_eq!(store.chain.durable_place().compacted, 2);
             };
             spawn(&store, steps.then(finds_it))
         });
         steps.look();
-        let compacted = store.chain.durable_compacted();
+        let compacted = store.chain.durable_place().compacted;
         let durable = store.chain.durable();
         assert!(compacted == 0 || durable >= position);
         join(others);
@@ -200,7 +200,7 @@ fn loom_a_ticket_is_dropped_while_it_waits() {
         let first = store.chain.applied();
         let other = spawn(&store, move |store| wait(&store, first));
         let second = store.order(&plan([put("a", "1")])).position;
-        let mut ticket = store.chain.ticket(second);
+        let mut ticket = store.chain.ticket(second, false);
         let polled = poll_once(&mut ticket);
         assert!(!matches!(polled, Poll::Ready(Err(_))));
         drop(ticket);
@@ -218,7 +218,7 @@ fn loom_a_ticket_is_awaited_by_another_task() {
         let store = store();
         let position = store.chain.applied();
         let other = spawn(&store, move |store| wait(&store, position));
-        let mut ticket = store.chain.ticket(position);
+        let mut ticket = store.chain.ticket(position, false);
         if poll_once(&mut ticket).is_pending() {
             block_on(ticket).expect("a log that does not fail");
         }
@@ -227,7 +227,7 @@ fn loom_a_ticket_is_awaited_by_another_task() {
     });
 }
 
-/// Runs `work` beside a background thread that leads when asked, as the engine's worker does.
+/// Runs `work` beside a background thread that leads when asked, as the engine's log thread does at its end.
 fn with_background(store: &Fixture, work: impl FnOnce()) {
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = Arc::clone(&stop);
@@ -250,7 +250,7 @@ fn loom_a_task_is_served_by_the_background_thread() {
         let store = store();
         with_background(&store, || {
             let position = store.order(&plan([put("a", "1")])).position;
-            block_on(store.chain.ticket(position)).expect("a log that does not fail");
+            block_on(store.chain.ticket(position, false)).expect("a log that does not fail");
         });
         store.verify();
     });
@@ -266,7 +266,7 @@ fn loom_a_task_a_thread_and_the_background_thread() {
         with_background(&store, || {
             let other = spawn(&store, move |store| wait(&store, first));
             let second = store.order(&plan([put("a", "1")])).position;
-            block_on(store.chain.ticket(second)).expect("a log that does not fail");
+            block_on(store.chain.ticket(second, false)).expect("a log that does not fail");
             other.join().expect("no panic");
         });
         store.verify();
@@ -366,9 +366,9 @@ fn loom_a_ticket_learns_of_the_failure() {
         *lock(&store.log.fail_after) = Some(0);
         let position = store.chain.applied();
         let other = spawn(&store, move |store| {
-            block_on(store.chain.ticket(position)).expect_err("the log fails");
+            block_on(store.chain.ticket(position, false)).expect_err("the log fails");
         });
-        block_on(store.chain.ticket(position)).expect_err("the log fails");
+        block_on(store.chain.ticket(position, false)).expect_err("the log fails");
         other.join().expect("no panic");
         assert_eq!(store.chain.durable(), START);
     });

@@ -37,7 +37,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Runs a background thread that leads when asked, as the engine's worker does.
+/// Runs a background thread that leads when asked, as the engine's log thread does at its end.
 fn with_background<R>(store: &Fixture, work: impl FnOnce() -> R) -> R {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -59,7 +59,9 @@ fn with_background<R>(store: &Fixture, work: impl FnOnce() -> R) -> R {
 fn waiting_writes_out_everything_before() {
     let store = Fixture::new(ROOMY);
     let tickets: Vec<_> = (0..64)
-        .map(|key| store.chain.ticket(store.order(&plan([put(format!("{key}"), "v")])).position))
+        .map(|key| {
+            store.chain.ticket(store.order(&plan([put(format!("{key}"), "v")])).position, false)
+        })
         .collect();
     assert_eq!(store.chain.durable(), START);
     tickets.last().unwrap().wait().unwrap();
@@ -108,7 +110,7 @@ fn tickets_can_be_awaited_without_a_background_thread() {
                     if round % 3 == 0 {
                         store.chain.wait_durable(ordered.position).unwrap();
                     } else {
-                        block_on(store.chain.ticket(ordered.position)).unwrap();
+                        block_on(store.chain.ticket(ordered.position, false)).unwrap();
                     }
                 }
             });
@@ -131,7 +133,7 @@ fn tickets_can_be_awaited_with_a_background_thread() {
                         if round % 3 == thread % 3 {
                             store.chain.wait_durable(ordered.position).unwrap();
                         } else {
-                            block_on(store.chain.ticket(ordered.position)).unwrap();
+                            block_on(store.chain.ticket(ordered.position, false)).unwrap();
                         }
                     }
                 });
@@ -149,7 +151,7 @@ fn a_poll_does_not_sync_if_somebody_else_can() {
     let unpark = Arc::new(Unpark { thread: thread::current(), wakes: AtomicUsize::new(0) });
     let waker = Waker::from(Arc::clone(&unpark));
     let mut context = Context::from_waker(&waker);
-    let mut ticket = pin!(store.chain.ticket(ordered.position));
+    let mut ticket = pin!(store.chain.ticket(ordered.position, false));
     assert!(ticket.as_mut().poll(&mut context).is_pending());
     assert!(ticket.as_mut().poll(&mut context).is_pending());
     assert_eq!(store.world.requests.load(Ordering::Relaxed), 1, "asked once");
@@ -164,7 +166,7 @@ fn a_dropped_task_holds_nobody_up() {
     let store = Fixture::new(ROOMY);
     *lock(&store.world.background) = Some(thread::current());
     let ordered = store.order(&plan([put("a", "v")]));
-    let mut ticket = store.chain.ticket(ordered.position);
+    let mut ticket = store.chain.ticket(ordered.position, false);
     let mut context = Context::from_waker(Waker::noop());
     assert!(pin!(&mut ticket).poll(&mut context).is_pending());
     drop(ticket);
@@ -181,7 +183,7 @@ fn a_failed_append_poisons_the_store() {
     store.chain.wait_durable(good.position).unwrap();
     *lock(&store.log.fail_after) = Some(0);
     let lost = store.order(&plan([put("a", "2")]));
-    let ticket = store.chain.ticket(lost.position);
+    let ticket = store.chain.ticket(lost.position, false);
     let error = store.chain.wait_durable(lost.position).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::OutcomeUnknown { revision: 3, .. }), "not {error:?}");
     assert!(error.to_string().contains("the disk is gone"), "{error}");
@@ -226,7 +228,7 @@ fn everyone_who_waits_learns_of_the_failure() {
                         let outcome = if (round + thread) % 2 == 0 {
                             store.chain.wait_durable(ordered.position)
                         } else {
-                            block_on(store.chain.ticket(ordered.position))
+                            block_on(store.chain.ticket(ordered.position, false))
                         };
                         if outcome.is_err() {
                             return;
@@ -256,6 +258,6 @@ fn a_closed_log_is_written_out_and_then_refuses() {
     let late = store.order(&plan([put("a", "2")]));
     let error = store.chain.wait_durable(late.position).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Closed), "not {error:?}");
-    let error = block_on(store.chain.ticket(late.position)).unwrap_err();
+    let error = block_on(store.chain.ticket(late.position, false)).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Closed), "not {error:?}");
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{Engine, InternalKey, Outcome, Plan, Step, Write, WriteKind};
+use super::{Engine, InternalKey, Outcome, Plan, Write, WriteKind};
 use crate::clock::ManualClock;
 use crate::error::Result;
 use crate::options::{Durability, Options};
@@ -90,7 +90,7 @@ pub(super) fn delete(key: Bytes) -> Write<'static> {
 pub(super) fn submit(engine: &Engine, plan: &Plan<'_>) -> Result<Outcome> {
     engine.transact(None, &mut |_, empty| {
         empty.clone_from(plan);
-        Ok(Step::Write)
+        Ok(true)
     })
 }
 

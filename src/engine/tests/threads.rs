@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::{Numbers, memory, open, put, tiny, user};
 use crate::ErrorKind;
-use crate::engine::{Engine, InternalKey, Point, Step};
+use crate::engine::{Engine, InternalKey, Point};
 use crate::error::Result;
 use crate::options::Durability;
 
@@ -44,7 +44,7 @@ fn transfer(engine: &Engine, from: u64, to: u64, amount: u64) -> Result<()> {
         }
         plan.writes.push(put(from, value(balance(&a.value) - amount)));
         plan.writes.push(put(to, value(balance(&b.value) + amount)));
-        Ok(Step::Write)
+        Ok(true)
     })?;
     engine.wait(&outcome)
 }
@@ -161,13 +161,13 @@ fn a_long_evaluation_finds_its_place_among_short_ones() {
         let outcome = engine.transact(None, &mut |_, plan| {
             evaluations += 1;
             if evaluations > EVALUATIONS_MAX {
-                return Ok(Step::Read);
+                return Ok(false);
             }
             // As long as it takes to read a large range.
             std::thread::sleep(std::time::Duration::from_millis(20));
             plan.reads.ranges.push((user("/range/"), user("/range0")));
             plan.writes.push(put(user("a"), "v"));
-            Ok(Step::Write)
+            Ok(true)
         });
         // The others go on as before.
         let before = passed.load(Ordering::Relaxed);

@@ -10,12 +10,12 @@ use bytes::Bytes;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::kv::request::{LEASE_TTL_MAX, LeaseGrantRequest};
-use crate::kv::seam::{InternalKey, Point, Write, WriteKind};
+use crate::kv::seam::{InternalKey, Write, WriteKind};
 use crate::kv::space;
 use crate::kv::types::Lease;
 
 use super::reads::Reads;
-use super::{Evaluation, encoded_bytes};
+use super::{Evaluation, alive, encoded_bytes};
 
 impl Evaluation<'_, '_> {
     /// Moves a key from one lease to another in the lease table; 0 is none. Returns the place of
@@ -29,7 +29,7 @@ impl Evaluation<'_, '_> {
         }
         if old != 0 {
             let attachment = space::attachment(old, key);
-            if self.reads.newest(&attachment)?.is_some_and(|stub| !stub.tombstone) {
+            if alive(self.reads.newest(&attachment)?).is_some() {
                 self.system_delete(attachment);
             }
         }
@@ -94,9 +94,7 @@ impl Evaluation<'_, '_> {
 
     /// Whether a system key is there, with its place in the footprint.
     fn has_system_key(&mut self, key: InternalKey) -> Result<bool> {
-        let newest = self.reads.newest(&key)?;
-        self.plan.reads.points.push(Point::new(key, newest));
-        Ok(newest.is_some_and(|stub| !stub.tombstone))
+        Ok(self.point(key)?.is_some())
     }
 
     fn system_put(&mut self, key: InternalKey, value: &[u8]) {

@@ -63,8 +63,6 @@ pub(super) struct Evaluation<'a, 'r> {
     taken_back: Vec<usize>,
     /// Bytes of the transaction as encoded so far.
     bytes: u64,
-    /// Users' keys written so far.
-    changes: u64,
     /// What this transaction did to a key, for the operations after it. Empty in an evaluation of
     /// a single operation.
     overlay: BTreeMap<Bytes, Overlaid>,
@@ -88,13 +86,14 @@ enum Overlaid {
 }
 
 impl<'a, 'r> Evaluation<'a, 'r> {
-    /// Fills in `plan`, which is empty.
+    /// Fills in `plan`, which has no more than its metadata and its time.
     pub(super) fn new(
         reads: &'a dyn Reads,
         plan: &'a mut Plan<'r>,
         limits: Limits,
         leases: bool,
     ) -> Self {
+        let bytes = plan.metadata.len() as u64;
         Self {
             reads,
             plan,
@@ -104,20 +103,16 @@ impl<'a, 'r> Evaluation<'a, 'r> {
             changed: false,
             system: Vec::new(),
             taken_back: Vec::new(),
-            bytes: 0,
-            changes: 0,
+            bytes,
             overlay: BTreeMap::new(),
             has_followers: false,
         }
     }
 
-    /// Counts the metadata the transaction will carry.
-    pub(super) fn carries(&mut self, metadata: &[u8]) {
-        self.bytes += metadata.len() as u64;
-    }
-
     /// Completes the plan. Answers whether there is anything to write.
-    pub(super) fn finish(mut self) -> bool {
+    pub(super) fn finish(mut self) -> Result<bool> {
+        // For what follows the last of the users' keys.
+        self.fits()?;
         if !self.taken_back.is_empty() {
             self.taken_back.sort_unstable();
             let mut place = 0..;
@@ -127,7 +122,7 @@ impl<'a, 'r> Evaluation<'a, 'r> {
         if !self.system.is_empty() {
             self.plan.writes.extend(self.system.into_iter().flatten());
         }
-        !self.plan.writes.is_empty() || self.plan.compact.is_some()
+        Ok(!self.plan.writes.is_empty() || self.plan.compact.is_some())
     }
 
     /// Sets the watermark. That it rises is checked again when the plan finds its place.
@@ -288,7 +283,6 @@ impl<'a, 'r> Evaluation<'a, 'r> {
         self.taken_back.push(write);
         let attachment = attachment.and_then(|at| self.system[at].take());
         self.bytes -= attachment.as_ref().map_or(0, encoded_bytes);
-        self.changes -= 1;
         if let Some(old) = self.base_stub(key)? {
             if old.lease == lease {
                 // The put had left the key where it was attached.
@@ -393,26 +387,31 @@ impl<'a, 'r> Evaluation<'a, 'r> {
     }
 
     /// The same without the value.
-    fn base_stub(&mut self, key: &Bytes) -> Result<Option<Stub>> {
-        let internal = space::user(key);
-        let newest = self.reads.newest(&internal)?;
-        self.plan.reads.points.push(Point::new(internal, newest));
-        Ok(newest.filter(|stub| !stub.tombstone))
+    fn base_stub(&mut self, key: &[u8]) -> Result<Option<Stub>> {
+        self.point(space::user(key))
+    }
+
+    /// The newest version of an internal key as of the snapshot, if it is alive, with its place in the
+    /// footprint.
+    fn point(&mut self, key: InternalKey) -> Result<Option<Stub>> {
+        let newest = self.reads.newest(&key)?;
+        self.plan.reads.points.push(Point::new(key, newest));
+        Ok(alive(newest))
     }
 
     fn write(&mut self, key: InternalKey, kind: WriteKind<'r>) -> Result<()> {
         let write = Write { key, kind };
         self.bytes += encoded_bytes(&write);
-        self.changes += 1;
         self.changed = true;
         self.plan.writes.push(write);
         self.fits()
     }
 
     /// Whether what is written so far keeps the limits. Checked on writing, so that whatever is
-    /// accepted can be read back; and once more at the end, for what follows the last user's key.
-    pub(super) fn fits(&self) -> Result<()> {
-        let (count, max) = (self.changes, self.limits.operations);
+    /// accepted can be read back; and once more at the end.
+    fn fits(&self) -> Result<()> {
+        let changes = self.plan.writes.len() - self.taken_back.len();
+        let (count, max) = (changes as u64, self.limits.operations);
         if count > max {
             return Err(ErrorKind::TooManyOperations { count, max }.into());
         }
@@ -422,6 +421,11 @@ impl<'a, 'r> Evaluation<'a, 'r> {
         }
         Ok(())
     }
+}
+
+/// A version that is no tombstone.
+fn alive(newest: Option<Stub>) -> Option<Stub> {
+    newest.filter(|stub| !stub.tombstone)
 }
 
 fn encoded_bytes(write: &Write<'_>) -> u64 {

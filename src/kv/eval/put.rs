@@ -5,10 +5,10 @@ use std::borrow::Cow;
 use crate::error::{ErrorKind, Result};
 use crate::kv::request::PutRequest;
 use crate::kv::response::PutResponse;
-use crate::kv::seam::{Point, Stub, WriteKind};
+use crate::kv::seam::{Stub, WriteKind};
 use crate::kv::space;
 
-use super::{Evaluation, Overlaid};
+use super::{Evaluation, Overlaid, alive};
 
 impl<'r> Evaluation<'_, 'r> {
     /// A put on its own: as one in a transaction, with the checks in the other order.
@@ -24,8 +24,8 @@ impl<'r> Evaluation<'_, 'r> {
     pub(in crate::kv) fn blind_put(&mut self, key: &'r [u8], value: &'r [u8]) -> Result<()> {
         let internal = space::user(key);
         if self.leases {
-            let newest = self.reads.newest(&internal)?;
-            self.detach(key, newest)?;
+            let alive = alive(self.reads.newest(&internal)?);
+            self.detach(key, alive)?;
         }
         self.write(internal, WriteKind::Put { value: Cow::Borrowed(value), lease: 0 })
     }
@@ -38,9 +38,7 @@ impl<'r> Evaluation<'_, 'r> {
         value: &'r [u8],
     ) -> Result<bool> {
         let internal = space::user(key);
-        let newest = self.reads.newest(&internal)?;
-        self.plan.reads.points.push(Point::new(internal.clone(), newest));
-        let alive = newest.filter(|stub| !stub.tombstone);
+        let alive = self.point(internal.clone())?;
         if alive.map_or(0, |stub| stub.revision) != seen {
             return Ok(false);
         }
@@ -49,11 +47,9 @@ impl<'r> Evaluation<'_, 'r> {
         Ok(true)
     }
 
-    /// Takes a key off the lease that its newest version has.
-    fn detach(&mut self, key: &[u8], newest: Option<Stub>) -> Result<()> {
-        let alive = newest.filter(|stub| !stub.tombstone);
-        self.reattach(key, alive.map_or(0, |stub| stub.lease), 0)?;
-        Ok(())
+    /// Takes a key off the lease that it has.
+    fn detach(&mut self, key: &[u8], alive: Option<Stub>) -> Result<()> {
+        self.reattach(key, alive.map_or(0, |stub| stub.lease), 0).map(drop)
     }
 
     /// `ignore_value` and `ignore_lease` need a key that was alive before the transaction.
@@ -74,7 +70,7 @@ impl<'r> Evaluation<'_, 'r> {
             // Only to take the key off its old lease. A stale answer leaves an attachment too
             // many, which does no harm: the key's own lease decides.
             let newest = self.reads.newest(&space::user(&request.key))?;
-            (None, newest.filter(|stub| !stub.tombstone).map_or(0, |stub| stub.lease))
+            (None, alive(newest).map_or(0, |stub| stub.lease))
         } else {
             (None, 0)
         };

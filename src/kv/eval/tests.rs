@@ -93,7 +93,7 @@ fn evaluate<'r, T>(
     let (state, mut plan) = (State::new(), Plan::default());
     let mut evaluation = Evaluation::new(&state, &mut plan, Limits::of(&Options::new()), leases);
     let answer = request(&mut evaluation);
-    let writes = evaluation.finish();
+    let writes = evaluation.finish().expect("within the limits");
     (answer, writes.then_some(plan))
 }
 

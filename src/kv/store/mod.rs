@@ -209,7 +209,7 @@ impl Store {
     }
 
     /// Does one unit of background work; false when there was none to do. Only needed where
-    /// [`Options`] turned the worker off.
+    /// [`Options`] turned the background threads off.
     ///
     /// # Errors
     ///

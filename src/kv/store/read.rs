@@ -5,7 +5,7 @@ use std::ops::{Bound, RangeBounds};
 use crate::error::{Error, Result};
 
 use super::Store;
-use super::watermark::Watermark;
+use super::watermark::overtook;
 use crate::kv::eval::reads::Reads as _;
 use crate::kv::eval::{check, select};
 use crate::kv::range::AsKeyRange;
@@ -65,10 +65,10 @@ impl Store {
         &self,
         mut decide: impl FnMut(&Newest<'_>) -> Result<T>,
     ) -> Result<T> {
-        let mut watermark = Watermark::default();
         loop {
-            match decide(&Newest::of(&self.engine)?) {
-                Err(error) if watermark.overtook(&self.engine, &error) => {}
+            let newest = Newest::of(&self.engine)?;
+            match decide(&newest) {
+                Err(error) if overtook(&error, newest.compacted()) => {}
                 decided => return decided,
             }
         }
@@ -94,13 +94,7 @@ impl Store {
         if revision == 0 {
             return Err(check::no_revision_zero());
         }
-        let mut watermark = Watermark::default();
-        loop {
-            match self.engine.view(revision) {
-                Err(error) if watermark.overtook(&self.engine, &error) => {}
-                view => return Ok(View::new(&self.engine, view?)),
-            }
-        }
+        Ok(View::new(&self.engine, self.engine.view(revision)?))
     }
 
     /// The store as of a time, in microseconds since the Unix epoch: the last revision ordered

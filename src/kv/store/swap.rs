@@ -11,7 +11,8 @@ use crate::kv::ticket::{Outcome, Ticket};
 impl Store {
     /// Writes `value` to `key` if the key's mod revision is `seen` (0: if the key is not alive),
     /// detaching the key from any lease: the usual compare-and-swap, as a transaction with one
-    /// comparison and one put would do it, without making a request. It allocates nothing.
+    /// comparison and one put would do it, without making a request. To evaluate it allocates nothing,
+    /// if the key has no lease and at most 47 bytes.
     ///
     /// The answer waits for durability as every commit does; one that the comparison failed is of
     /// the revision `as_of`.
@@ -37,8 +38,7 @@ impl Store {
         seen: u64,
         value: impl AsRef<[u8]>,
     ) -> Result<Outcome> {
-        let options = CommitOptions::default();
-        let (succeeded, done) = self.swap(key.as_ref(), seen, value.as_ref(), &options)?;
+        let (succeeded, done) = self.swap(key.as_ref(), seen, value.as_ref())?;
         let outcome = done.decided(succeeded);
         done.wait()?;
         Ok(outcome)
@@ -67,20 +67,14 @@ impl Store {
         seen: u64,
         value: impl AsRef<[u8]>,
     ) -> Result<Ticket> {
-        let options = CommitOptions::default();
-        let (succeeded, done) = self.swap(key.as_ref(), seen, value.as_ref(), &options)?;
+        let (succeeded, done) = self.swap(key.as_ref(), seen, value.as_ref())?;
         let response = TxnResponse { revision: done.revision(), succeeded, responses: Vec::new() };
         Ok(done.ticket(response))
     }
 
-    fn swap<'r>(
-        &self,
-        key: &'r [u8],
-        seen: u64,
-        value: &'r [u8],
-        options: &'r CommitOptions,
-    ) -> Result<(bool, Done<'_>)> {
+    fn swap(&self, key: &[u8], seen: u64, value: &[u8]) -> Result<(bool, Done<'_>)> {
         self.limits().sizes(key, value)?;
-        self.write(options, |evaluation| evaluation.compare_and_put(key, seen, value))
+        let options = CommitOptions::default();
+        self.write(&options, |evaluation| evaluation.compare_and_put(key, seen, value))
     }
 }
