@@ -70,6 +70,7 @@ fn commit<'r>(
         match memtable.draft(worker, keys, value) {
             Ok(mut draft) => {
                 if order(&mut draft) == Verdict::Ordered {
+                    assert!(draft.compares_held());
                     return;
                 }
             }
