@@ -12,15 +12,13 @@ use super::world::World;
 use crate::error::{Error, ErrorKind};
 use crate::index::{Generation, KeyNode, Link, Node, Place, Position, Version};
 use crate::sync::epoch::{self, Guard};
-use crate::sync::{Arc, AtomicPtr, AtomicU64, Ordering, spin_loop};
+use crate::sync::{Arc, AtomicPtr, Ordering, spin_loop};
 
 /// The commit chain of a store.
 pub(crate) struct Chain {
     /// Everything up to this node is applied: its versions are heads, or below heads. Never null;
     /// only moves forward. This is what a Buffered store shows.
     applied: AtomicPtr<Node>,
-    /// The highest watermark of an applied transaction; 0 = never compacted.
-    compacted: AtomicU64,
     /// The sync role, the waiters, and the cursor `durable`, which is behind `applied`.
     pub(super) group: Group,
     /// Who asks the others to give way. Decides nothing.
@@ -54,6 +52,11 @@ impl Snapshot<'_> {
         self.node.position()
     }
 
+    /// The same with the watermark.
+    pub(crate) fn place(&self) -> Place {
+        self.node.place()
+    }
+
     /// Number of the generation that was current.
     #[cfg(test)]
     pub(crate) fn generation(&self) -> u64 {
@@ -73,14 +76,13 @@ impl Chain {
     ) -> Self {
         let root = generation.root();
         // SAFETY: nobody else has seen the root of a generation that no chain uses yet.
-        unsafe { root.bind(Place { order: 0, position: start }) };
+        unsafe { root.bind(Place { order: 0, position: start, compacted }) };
         let root = ptr::from_ref(root).cast_mut();
         // The chain owns one count of each generation it still needs; `Group` gives it back.
         let _owned_by_the_chain = Arc::into_raw(generation);
         Self {
             applied: AtomicPtr::new(root),
-            compacted: AtomicU64::new(compacted),
-            group: Group::new(root, start.seq, compacted),
+            group: Group::new(root, start.seq),
             courtesy: Courtesy::new(),
             binding: Binding::new(store),
             world,
@@ -108,11 +110,14 @@ impl Chain {
         self.group.durable_node(&epoch::pin()).position()
     }
 
-    /// The watermark: nothing below is answered any more. 0 = never compacted.
-    ///
-    /// It may be that of a compaction which is linked and not yet seen by `applied`.
-    pub(crate) fn compacted(&self) -> u64 {
-        self.compacted.load(Ordering::Acquire)
+    /// As [`applied`](Self::applied), with the watermark of that state.
+    pub(crate) fn applied_place(&self) -> Place {
+        self.applied_node(&epoch::pin()).place()
+    }
+
+    /// As [`durable`](Self::durable), with the watermark of that state.
+    pub(crate) fn durable_place(&self) -> Place {
+        self.group.durable_node(&epoch::pin()).place()
     }
 
     /// Whether a failure has ended this store's writing.
@@ -120,11 +125,10 @@ impl Chain {
         self.group.is_poisoned()
     }
 
-    /// The watermark of the last durable compaction: at or below
-    /// [`compacted`](Self::compacted), and never above the revision of [`durable`](Self::durable)
-    /// when that is asked for afterwards. A crash does not take it back.
+    /// The watermark of the last durable compaction, which a crash does not take back; 0 = never
+    /// compacted.
     pub(crate) fn durable_compacted(&self) -> u64 {
-        self.group.compacted()
+        self.durable_place().compacted
     }
 
     /// Applies whatever is linked, and answers the last of it: at or after everything that this
@@ -191,9 +195,6 @@ impl Chain {
         if opens_generation {
             self.apply_switch(before, node);
             return;
-        }
-        if node.compact() != 0 {
-            self.compacted.fetch_max(node.compact(), Ordering::AcqRel);
         }
         let (keys, versions) = (node.keys(), node.versions());
         if keys.len() <= LARGE {

@@ -44,8 +44,6 @@ pub(super) struct Group {
     pub(super) waiters: Stack,
     /// The first failure, a leaked box; null while all is well. Set by the holder of the role.
     poison: AtomicPtr<Arc<Error>>,
-    /// The highest watermark of a durable compaction; 0 = never compacted.
-    compacted: AtomicU64,
     /// Belongs to the holder of the role.
     leader: UnsafeCell<Leader>,
 }
@@ -70,7 +68,7 @@ unsafe impl Send for Group {}
 // SAFETY: as above.
 unsafe impl Sync for Group {}
 impl Group {
-    pub(super) fn new(start: *mut Node, seq: u64, compacted: u64) -> Self {
+    pub(super) fn new(start: *mut Node, seq: u64) -> Self {
         let leader = Leader {
             log: None,
             synced: start,
@@ -84,7 +82,6 @@ impl Group {
             role: AtomicBool::new(false),
             waiters: Stack::new(),
             poison: AtomicPtr::new(ptr::null_mut()),
-            compacted: AtomicU64::new(compacted),
             leader: UnsafeCell::new(leader),
         }
     }
@@ -98,11 +95,6 @@ impl Group {
         // SAFETY: never null; the chain keeps its generation until `durable` is past it and all
         // guards of that time are gone.
         unsafe { &*self.durable.load(Ordering::Acquire) }
-    }
-
-    /// The watermark of the last durable compaction. Whoever saw it finds `durable` at or after it.
-    pub(super) fn compacted(&self) -> u64 {
-        self.compacted.load(Ordering::Acquire)
     }
 
     pub(super) fn is_poisoned(&self) -> bool {
@@ -159,17 +151,12 @@ impl Group {
         self.leader.with_mut(|leader| f(unsafe { &mut *leader }))
     }
 
-    /// Publishes `to` as durable, and gives up the generations before it. `compacted` is the highest
-    /// watermark of the nodes that this makes durable, 0 if there is none among them.
-    pub(super) fn publish(&self, leader: &mut Leader, to: &Node, compacted: u64, guard: &Guard) {
+    /// Publishes `to` as durable, and gives up the generations before it.
+    pub(super) fn publish(&self, leader: &mut Leader, to: &Node, guard: &Guard) {
         let mut from = leader.synced;
         leader.synced = to;
         self.durable.store(ptr::from_ref(to).cast_mut(), Ordering::Release);
-        // In between: nobody sees a watermark above the durable revision, and whoever waited for the
-        // compaction, or for anything after it, finds it in force.
-        if compacted > self.compacted.load(Ordering::Relaxed) {
-            self.compacted.store(compacted, Ordering::Release);
-        }
+        // Afterwards: whoever waited for a compaction, or for anything after it, finds it in force.
         self.durable_seq.store(to.position().seq, Ordering::Release);
         // SAFETY: nodes from the old `synced` on lie in generations the chain owns counts of.
         while let Some(generation) = unsafe { generation_before(&mut from, to) } {

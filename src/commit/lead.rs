@@ -90,8 +90,7 @@ impl Chain {
         if self.group.try_take() {
             // SAFETY: the role was just taken.
             unsafe {
-                self.group
-                    .with_leader(|leader| self.group.publish(leader, node, node.compact(), guard));
+                self.group.with_leader(|leader| self.group.publish(leader, node, guard));
             }
             self.release();
         }
@@ -192,7 +191,7 @@ impl Chain {
         // SAFETY: as above.
         let to = unsafe { &*to };
         let (before, after) = (synced.position(), to.position());
-        let mut frames = Frames { node: synced, to, compacted: 0 };
+        let compacts = to.place().compacted > synced.place().compacted;
         if after.seq > before.seq {
             let batch = BatchInfo {
                 first_seq: before.seq + 1,
@@ -200,13 +199,13 @@ impl Chain {
                 last_revision: after.revision,
                 durable_upto: before.seq,
             };
-            if let Err(error) = log.append(&mut frames, batch) {
+            if let Err(error) = log.append(&mut Frames { node: synced, to }, batch) {
                 self.group.set_poison(&error);
                 return;
             }
         }
-        self.group.publish(leader, to, frames.compacted, &epoch::pin());
-        if frames.compacted != 0 {
+        self.group.publish(leader, to, &epoch::pin());
+        if compacts {
             // Only now may what it forgets go.
             self.world.request_work();
         }
@@ -223,8 +222,6 @@ fn wake_served(served: Vec<Arc<Waiter>>) {
 struct Frames<'a> {
     node: &'a Node,
     to: &'a Node,
-    /// The highest watermark of a compaction passed, 0 if there was none.
-    compacted: u64,
 }
 
 impl<'a> Iterator for Frames<'a> {
@@ -236,7 +233,6 @@ impl<'a> Iterator for Frames<'a> {
             // and only the holder of the role, which drives this iterator, gives those up.
             self.node = unsafe { self.node.next_owned() }?.node;
             if !self.node.is_root() {
-                self.compacted = self.compacted.max(self.node.compact());
                 return Some(self.node.frame());
             }
         }

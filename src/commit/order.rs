@@ -116,7 +116,7 @@ impl Chain {
         let generation = last.generation();
         let attempt = Attempt::resolve(generation, plan, snapshot, below)?;
         // Before any memory is taken: most conflicts show here.
-        attempt.check(self, last, checked)?;
+        attempt.check(last, checked)?;
         let transaction = Transaction {
             size,
             buffered: plan.buffered,
@@ -138,7 +138,7 @@ impl Chain {
                 return discard(Stop::Switched);
             }
             // SAFETY: the node was prepared here and is not linked.
-            match unsafe { attempt.bind(self, node, last, time, checked) } {
+            match unsafe { attempt.bind(node, last, time, checked) } {
                 Ok(()) => {}
                 Err(Invalid::Behind) => {
                     claim.lost();
@@ -188,7 +188,7 @@ impl Chain {
             }
             let root = new.root();
             // SAFETY: the root of a generation that only this thread has.
-            unsafe { root.bind(Place { order: last.order() + 1, position: last.position() }) };
+            unsafe { root.bind(Place { order: last.order() + 1, ..last.place() }) };
             // With the link the chain gets a count of its own.
             let counted = Arc::into_raw(Arc::clone(&new));
             // SAFETY: as above; it is the root.
@@ -241,7 +241,7 @@ impl<'a, 'r, 'g> Attempt<'a, 'r, 'g> {
     }
 
     /// Whether what the plan read still holds as of `last`.
-    fn check(&self, chain: &Chain, last: &'g Node, checked: &mut &'g Node) -> Result<(), Invalid> {
+    fn check(&self, last: &'g Node, checked: &mut &'g Node) -> Result<(), Invalid> {
         let reads = &self.plan.reads;
         for (node, point) in self.points.iter().zip(&reads.points) {
             // Any other revision is a change, also if it came after `last`.
@@ -253,12 +253,11 @@ impl<'a, 'r, 'g> Attempt<'a, 'r, 'g> {
         if reads.exact && last.position().seq != self.snapshot.position().seq {
             return Err(Invalid::Conflict);
         }
-        // Everything up to `last` is applied, so the watermark knows of every compaction up to it. It
-        // may know of one behind it, too: that one goes before this plan then.
-        if reads.oldest_read.is_some_and(|revision| revision < chain.compacted()) {
+        let compacted = last.place().compacted;
+        if reads.oldest_read.is_some_and(|revision| revision < compacted) {
             return Err(Invalid::Conflict);
         }
-        if self.plan.compact.is_some_and(|revision| revision <= chain.compacted()) {
+        if self.plan.compact.is_some_and(|revision| revision <= compacted) {
             return Err(Invalid::Conflict);
         }
         if reads.ranges.is_empty() {
@@ -283,14 +282,13 @@ impl<'a, 'r, 'g> Attempt<'a, 'r, 'g> {
     /// `node` was prepared by this thread for this plan and is not linked.
     unsafe fn bind(
         &self,
-        chain: &Chain,
         node: &Node,
         last: &'g Node,
         time: i64,
         checked: &mut &'g Node,
     ) -> Result<(), Invalid> {
-        self.check(chain, last, checked)?;
-        let Place { order, position: before } = last.place();
+        self.check(last, checked)?;
+        let Place { order, position: before, compacted } = last.place();
         let position = Position {
             seq: before.seq + 1,
             revision: before.revision + u64::from(node.takes_revision()),
@@ -323,8 +321,9 @@ impl<'a, 'r, 'g> Attempt<'a, 'r, 'g> {
             // SAFETY: the contract.
             unsafe { version.bind(bound) };
         }
+        let compacted = compacted.max(node.compact());
         // SAFETY: the contract.
-        unsafe { node.bind(Place { order: order + 1, position }) };
+        unsafe { node.bind(Place { order: order + 1, position, compacted }) };
         Ok(())
     }
 }

@@ -20,7 +20,7 @@ pub(crate) type InternalKey = SmallVec<[u8; 48]>;
 pub(crate) struct Plan<'r> {
     /// What it writes, at most one change per key. The order decides the `sub` of each change.
     pub(crate) writes: SmallVec<[Write<'r>; 1]>,
-    /// A watermark to set. Must be above [`Chain::compacted`](super::Chain::compacted), which the
+    /// A watermark to set. Must be above that of the snapshot, which the
     /// evaluation checks; if another transaction set it as high meanwhile, the plan conflicts.
     pub(crate) compact: Option<u64>,
     /// What must still be true where it lands.

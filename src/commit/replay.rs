@@ -56,8 +56,9 @@ impl Chain {
             self.switch(last, least, &guard);
             last = self.catch_up(last, &guard);
         };
+        let compacted = last.place().compacted.max(node.compact());
         // SAFETY: prepared above, and not linked.
-        unsafe { node.bind(Place { order: last.order() + 1, position }) };
+        unsafe { node.bind(Place { order: last.order() + 1, position, compacted }) };
         // SAFETY: as above; everything is bound.
         unsafe { node.patch_frame(&self.binding) };
         // SAFETY: as above.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::commit::Chain;
 use crate::error::{Error, ErrorKind, Result};
-use crate::index::Position;
+use crate::index::{Place, Position};
 use crate::manifest::ManifestStore;
 use crate::options::{Durability, Options};
 use crate::segment::SegmentContext;
@@ -75,40 +75,29 @@ impl Core {
     /// The last visible transaction: durable in a Sync store, applied in a Buffered one. Once the
     /// log has failed, what is not durable is shown no more.
     pub(super) fn visible(&self) -> Position {
+        self.visible_place().position
+    }
+
+    /// The same, with the watermark of that state: the oldest revision that is answered; 0 if nothing
+    /// was ever compacted.
+    ///
+    /// A compaction is a transaction like any other: in a Sync store nobody may see its effect
+    /// before it is durable, or a crash could bring back what was refused.
+    pub(super) fn visible_place(&self) -> Place {
         match self.options.durability {
-            Durability::Buffered if !self.chain.is_poisoned() => self.chain.applied(),
-            _ => self.chain.durable(),
+            Durability::Buffered if !self.chain.is_poisoned() => self.chain.applied_place(),
+            _ => self.chain.durable_place(),
         }
     }
 
     /// The oldest revision that is answered; 0 if nothing was ever compacted.
-    ///
-    /// A compaction is a transaction like any other: in a Sync store nobody may see its effect
-    /// before it is durable, or a crash could bring back what was refused.
     pub(super) fn compacted(&self) -> u64 {
-        match self.options.durability {
-            // As `visible` does: once the log has failed, only what is durable counts.
-            Durability::Buffered if !self.chain.is_poisoned() => self.chain.compacted(),
-            _ => self.chain.durable_compacted(),
-        }
+        self.visible_place().compacted
     }
 
     /// The oldest revision that somebody may ask for, now or after a crash; what is below may go.
     pub(super) fn keep(&self) -> u64 {
         self.pins.keep(|| self.chain.durable_compacted())
-    }
-
-    /// Fails if a watermark that was seen is above everything there is. It cannot be, and what it
-    /// leads to is that nothing can be answered: better an error than looking again for ever.
-    pub(super) fn check_watermark(&self, compacted: u64) -> Result<()> {
-        let newest = match self.options.durability {
-            Durability::Sync => self.chain.durable(),
-            Durability::Buffered => self.chain.settle(),
-        };
-        if compacted <= newest.revision {
-            return Ok(());
-        }
-        Err(self.watermark_above(compacted, newest.revision))
     }
 
     /// The watermark is above the last revision.

@@ -340,7 +340,7 @@ impl Core {
 /// What was once durable cannot be gone, and only what was there can have been compacted.
 fn check_floor(core: &Core, manifest: &Manifest, recovered: &Recovered) -> Result<()> {
     if recovered.last_revision >= manifest.revision_floor {
-        let compacted = core.chain.compacted();
+        let compacted = core.chain.applied_place().compacted;
         if compacted > recovered.last_revision {
             return Err(core.watermark_above(compacted, recovered.last_revision));
         }

@@ -4,7 +4,7 @@ use std::ptr;
 
 use crate::commit::{Below, OrderError, Ordered, Plan, Ticket};
 use crate::error::{Error, ErrorKind, Result};
-use crate::index::{Position, Stub};
+use crate::index::{Place, Position, Stub};
 use crate::options::Durability;
 use crate::sync::epoch;
 use crate::sync::{Arc, Ordering, fence};
@@ -44,36 +44,35 @@ pub(crate) struct Outcome {
 pub(crate) struct Snapshot<'e> {
     core: &'e Arc<Core>,
     tables: &'e Tables,
-    position: Position,
-    compacted: u64,
+    place: Place,
 }
 
 impl Snapshot<'_> {
     /// The transaction it comes directly after.
     pub(crate) fn position(&self) -> Position {
-        self.position
+        self.place.position
     }
 
     /// The watermark: what the transaction may not read below, and a compaction must be above.
     pub(crate) fn compacted(&self) -> u64 {
-        self.compacted
+        self.place.compacted
     }
 
     /// The value of an internal key; of the system space as of now.
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Record>> {
-        let at = at_for(key, self.position);
+        let at = at_for(key, self.position());
         read::get(self.tables, key, at)
     }
 
     /// The newest version of a key, tombstones included, without its value: what a
     /// [`Point`](crate::commit::Point) is made of.
     pub(crate) fn newest(&self, key: &[u8]) -> Result<Option<Stub>> {
-        read::newest(self.tables, key, at_for(key, self.position))
+        read::newest(self.tables, key, at_for(key, self.position()))
     }
 
     /// The living keys of a range of internal keys; an empty `end` is the end of the space.
     pub(crate) fn scan(&self, start: &[u8], end: &[u8], keys_only: bool) -> Scan {
-        let at = at_for(start, self.position);
+        let at = at_for(start, self.position());
         Scan::new(self.tables.clone(), at, (start, end), keys_only, None)
     }
 
@@ -82,7 +81,7 @@ impl Snapshot<'_> {
     /// # Errors
     /// `Compacted`, or `FutureRevision` if it is above that of the snapshot.
     pub(crate) fn at(&self, revision: u64) -> Result<View> {
-        View::within(self.core, revision, self.position)
+        View::within(self.core, revision, self.place)
     }
 }
 
@@ -119,24 +118,15 @@ impl Core {
             self.check_open()?;
             let tables = self.shared.tables.load(&guard);
             let snapshot = self.chain.begin(&guard);
-            let position = snapshot.position();
+            let place = snapshot.place();
+            let position = place.position;
             // In force before and after: so the tables have everything up to the position, and their
             // files nothing behind it, which they may hold in place of older system keys.
             if !ptr::eq(tables, self.shared.tables.load(&guard)) {
                 continue;
             }
-            // The last before reading: so nothing the snapshot can ask for was gone in `tables`.
-            let compacted = self.chain.compacted();
-            if compacted > position.revision {
-                // Its thread has not come to show it yet: this one does.
-                let newest = self.chain.settle().revision;
-                if compacted > newest {
-                    return Err(self.watermark_above(compacted, newest));
-                }
-                continue;
-            }
             plan.clear();
-            match evaluate(&Snapshot { core: self, tables, position, compacted }, &mut plan)? {
+            match evaluate(&Snapshot { core: self, tables, place }, &mut plan)? {
                 Step::Write => {}
                 Step::Read => {
                     let outcome = Outcome { position, changed: false, durability, read_only: true };

@@ -3,7 +3,7 @@
 use annals_format::space::is_system;
 
 use crate::error::{ErrorKind, Result};
-use crate::index::{Position, Stub};
+use crate::index::{Place, Position, Stub};
 use crate::sync::Arc;
 use crate::sync::epoch::{self, Guard};
 
@@ -37,11 +37,10 @@ impl View {
     pub(super) fn latest(core: &Arc<Core>) -> Result<Self> {
         loop {
             core.check_open()?;
-            let position = core.visible();
-            match core.pins.pin(position.revision, || core.compacted()) {
-                Ok(pin) => return Ok(Self::new(core, pin, position)),
-                // Only if very much happened since: then the newest is another one by now.
-                Err(compacted) => core.check_watermark(compacted)?,
+            let place = core.visible_place();
+            // If it is compacted, very much happened since: then the newest is another one by now.
+            if let Ok(pin) = core.pins.pin(place.position.revision, || core.compacted()) {
+                return Ok(Self::new(core, pin, place));
             }
         }
     }
@@ -65,26 +64,27 @@ impl View {
     /// The state as of a visible revision.
     pub(super) fn at(core: &Arc<Core>, revision: u64) -> Result<Self> {
         core.check_open()?;
-        Self::within(core, revision, core.visible())
+        Self::within(core, revision, core.visible_place())
     }
 
     /// The state as of a revision that is not above that of `newest`.
-    pub(super) fn within(core: &Arc<Core>, revision: u64, newest: Position) -> Result<Self> {
-        let requested = revision;
-        if revision > newest.revision {
-            return Err(ErrorKind::FutureRevision { requested, current: newest.revision }.into());
+    pub(super) fn within(core: &Arc<Core>, revision: u64, newest: Place) -> Result<Self> {
+        let (requested, position) = (revision, newest.position);
+        if revision > position.revision {
+            return Err(ErrorKind::FutureRevision { requested, current: position.revision }.into());
         }
         if revision == 0 {
             return Err(crate::Error::invalid("revisions begin with 1"));
         }
         let compacted = |compacted| ErrorKind::Compacted { requested, compacted };
         let pin = core.pins.pin(revision, || core.compacted()).map_err(compacted)?;
-        let time = if revision == newest.revision { newest.time } else { i64::MIN };
-        Ok(Self::new(core, pin, Position { revision, time, ..newest }))
+        let time = if revision == position.revision { position.time } else { i64::MIN };
+        let position = Position { revision, time, ..position };
+        Ok(Self::new(core, pin, Place { position, ..newest }))
     }
 
-    fn new(core: &Arc<Core>, pin: Pin, position: Position) -> Self {
-        let compacted = core.compacted().min(position.revision);
+    fn new(core: &Arc<Core>, pin: Pin, place: Place) -> Self {
+        let Place { position, compacted, .. } = place;
         Self { core: Arc::clone(core), pin: Arc::new(pin), position, compacted, system: None }
     }
 
@@ -144,7 +144,7 @@ impl View {
     /// `Compacted`, or `FutureRevision` if `from` is above the view's revision; `Closed`.
     pub(crate) fn diff(&self, from: u64, start: &[u8], end: &[u8]) -> Result<Diff> {
         self.core.check_open()?;
-        let older = Self::within(&self.core, from, self.position)?;
+        let older = Self::within(&self.core, from, self.place())?;
         let end = if end.is_empty() { end_of_space(start) } else { end.to_vec() };
         let pins = vec![Arc::clone(&self.pin), older.pin];
         Ok(Diff::new(self.core.shared.tables(), (from, self.revision()), start, end, pins))
@@ -158,10 +158,14 @@ impl View {
     #[cfg(test)]
     pub(crate) fn previous(&self, key: &[u8], revision: u64) -> Result<Option<Record>> {
         self.core.check_open()?;
-        let pinned = Self::within(&self.core, revision, self.position)?;
+        let pinned = Self::within(&self.core, revision, self.place())?;
         let guard = epoch::pin();
         let tables = self.core.shared.tables.load(&guard);
         read::get(tables, key, pinned.revision().saturating_sub(1))
+    }
+
+    fn place(&self) -> Place {
+        Place { order: 0, position: self.position, compacted: self.compacted }
     }
 
     fn at_for(&self, key: &[u8]) -> u64 {

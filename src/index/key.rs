@@ -139,7 +139,7 @@ impl KeyNode {
             if version.at() <= at {
                 return Lookup::Found(version);
             }
-            next = version.older();
+            next = version.towards(at);
         }
         Lookup::Below
     }
@@ -163,9 +163,17 @@ impl KeyNode {
             if version.at() <= at {
                 return Newest::Known(version.stub());
             }
-            next = version.older();
+            next = version.towards(at);
         }
         Newest::Unknown
+    }
+
+    /// How many versions [`at`](Self::at) looks at.
+    #[cfg(test)]
+    pub(crate) fn steps(&self, at: u64) -> usize {
+        let newer = |version: &&Version| version.is_real() && version.at() > at;
+        let walk = std::iter::successors(self.head(), |version| version.towards(at));
+        walk.take_while(newer).count() + 1
     }
 
     /// The versions of this generation, newest first, without the end of the chain.

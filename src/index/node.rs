@@ -41,6 +41,9 @@ pub(crate) struct Place {
     pub(crate) order: u64,
     /// The position after this node.
     pub(crate) position: Position,
+    /// The watermark after this node: nothing below is answered any more; 0 = never compacted. It is
+    /// part of the place so that whoever takes a state has its watermark, and no other.
+    pub(crate) compacted: u64,
 }
 
 /// A node of the chain.
@@ -113,7 +116,7 @@ impl Node {
         let NodeParts { generation, keys, versions, changes, .. } = *parts;
         Self {
             next: AtomicPtr::new(ptr::null_mut()),
-            place: UnsafeCell::new(Place { order: 0, position: Position::default() }),
+            place: UnsafeCell::new(Place { order: 0, position: Position::default(), compacted: 0 }),
             generation,
             keys,
             versions,

@@ -179,6 +179,11 @@ impl PutRequest {
         self.ignore_lease = true;
         self
     }
+
+    /// Whether it does the same whatever the key was before.
+    pub(crate) fn is_blind(&self) -> bool {
+        !self.prev_kv && !self.ignore_value && !self.ignore_lease && self.lease == 0
+    }
 }
 
 /// Deletes a key or a range of keys.

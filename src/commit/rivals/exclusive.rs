@@ -99,7 +99,7 @@ impl Memtable {
         let generation = recent.tables().current;
         let root = generation.root();
         // SAFETY: nobody else has seen the root.
-        unsafe { root.bind(Place { order: 0, position: START }) };
+        unsafe { root.bind(Place { order: 0, position: START, compacted: 0 }) };
         let unmet = Mutex::new(vec![generation.frames()]);
         let token = Token { recent: recent.clone(), last: root, generation };
         let (visible, written) = (AtomicU64::new(START.revision), Mutex::default());
@@ -176,7 +176,7 @@ impl Memtable {
         let node = draft.node;
         // SAFETY: the token keeps the generation of its last node alive.
         let last = unsafe { &*token.last };
-        let Place { order, position: Position { seq, revision, time } } = last.place();
+        let Place { order, position: Position { seq, revision, time }, compacted } = last.place();
         let position = Position { seq: seq + 1, revision: revision + 1, time };
         let at = position.revision;
         for (key, version) in draft.keys.iter().zip(node.versions()) {
@@ -191,7 +191,7 @@ impl Memtable {
             unsafe { version.bind(bound) };
         }
         // SAFETY: as above.
-        unsafe { node.bind(Place { order: order + 1, position }) };
+        unsafe { node.bind(Place { order: order + 1, position, compacted }) };
         // SAFETY: as above, and everything is bound.
         unsafe { node.patch_frame(&self.binding) };
         draft.is_ordered = true;
@@ -217,9 +217,9 @@ impl Memtable {
             return Retired { _tables: None, _generation: spare.0 };
         }
         // SAFETY: the token keeps the generation of its last node alive.
-        let Place { order, position } = unsafe { &*token.last }.place();
+        let place = unsafe { &*token.last }.place();
         // SAFETY: nobody else has seen the root.
-        unsafe { next.root().bind(Place { order: order + 1, position }) };
+        unsafe { next.root().bind(Place { order: place.order + 1, ..place }) };
         lock(&self.unmet).push(next.frames());
         let tables = self.recent.push(next);
         token.last = next.root();

@@ -32,7 +32,7 @@ pub(super) fn link_unapplied<'g>(store: &Fixture, last: &'g Node, older: &Versio
     // SAFETY: prepared here, and not linked.
     unsafe { node.versions()[0].bind(bound) };
     // SAFETY: as above.
-    unsafe { node.bind(Place { order: last.order() + 1, position }) };
+    unsafe { node.bind(Place { order: last.order() + 1, position, ..last.place() }) };
     // SAFETY: as above; everything is bound.
     unsafe { node.patch_frame(&store.chain.binding) };
     // SAFETY: as above; a node of the same generation.
@@ -247,7 +247,7 @@ fn loom_one_of_two_compactions_wins() {
                 let outcome = store.try_order(&compaction(2));
                 won.fetch_add(u64::from(outcome.is_ok()), Ordering::SeqCst);
                 assert!(outcome.is_ok() || is_conflict(outcome));
-                assert_eq!(store.chain.compacted(), 2, "either way it is in force");
+                assert_eq!(store.chain.applied_place().compacted, 2, "either way it is in force");
             }
         };
         let other = spawn(&store, attempt(Arc::clone(&won)));
@@ -266,9 +266,9 @@ fn loom_a_late_helper_keeps_the_watermark() {
         store.order(&compaction(1));
         let helper = spawn(&store, |store| apply_from_the_root(&store));
         store.order(&compaction(2));
-        assert_eq!(store.chain.compacted(), 2);
+        assert_eq!(store.chain.applied_place().compacted, 2);
         helper.join().expect("no panic");
-        assert_eq!(store.chain.compacted(), 2);
+        assert_eq!(store.chain.applied_place().compacted, 2);
         verify(&store, &[]);
     });
 }

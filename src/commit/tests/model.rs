@@ -144,14 +144,14 @@ fn the_watermark_only_rises() {
         store.order(&plan([put("a", "1")]));
     }
     let compact = |revision| Plan { compact: Some(revision), ..Plan::default() };
-    assert_eq!(store.chain.compacted(), 0);
+    assert_eq!(store.chain.applied_place().compacted, 0);
     let ordered = store.order(&compact(3));
     assert_eq!((ordered.position.seq, ordered.position.revision), (6, 6));
-    assert_eq!(store.chain.compacted(), 3);
+    assert_eq!(store.chain.applied_place().compacted, 3);
     assert!(is_conflict(store.try_order(&compact(3))));
     assert!(is_conflict(store.try_order(&compact(2))));
     store.order(&compact(4));
-    assert_eq!(store.chain.compacted(), 4);
+    assert_eq!(store.chain.applied_place().compacted, 4);
     store.verify_all();
 }
 
@@ -296,7 +296,7 @@ fn replay_restores_what_was_logged() {
     assert_eq!(again.frames(), frames);
     assert_eq!(again.chain.applied(), store.chain.applied());
     assert_eq!(again.chain.durable(), store.chain.applied());
-    assert_eq!(again.chain.compacted(), 17);
+    assert_eq!(again.chain.applied_place().compacted, 17);
     assert!(lock(&again.world.generations).len() > lock(&store.world.generations).len());
     for key in ["0", "1", "2", "3", "4", "5", "6", "9"] {
         for revision in (1..=302).step_by(3) {

@@ -63,13 +63,8 @@ impl Limits {
 
     pub(in crate::kv) fn transaction(&self, request: &TxnRequest) -> Result<()> {
         self.shape(request, self.operations, NESTING_MAX)?;
-        for ops in [&request.success, &request.failure] {
-            // One operation on its own writes nothing twice, unless it is a transaction.
-            if !matches!(&ops[..], [] | [Op::Put(_) | Op::Range(_) | Op::DeleteRange(_)]) {
-                written(ops)?;
-            }
-        }
-        Ok(())
+        few_written(&request.success)?;
+        few_written(&request.failure)
     }
 
     /// The longest list of a transaction counts against the budget; nested ones get the rest.
@@ -183,6 +178,23 @@ fn compare(compare: &Compare) -> Result<()> {
 fn not_empty(key: &[u8]) -> Result<()> {
     if key.is_empty() {
         return Err(ErrorKind::EmptyKey.into());
+    }
+    Ok(())
+}
+
+/// As [`written`], for the usual list: a few puts are sooner compared with each other than collected.
+fn few_written(ops: &[Op]) -> Result<()> {
+    const FEW: usize = 16;
+    if ops.len() > FEW || !ops.iter().all(|op| matches!(op, Op::Put(_) | Op::Range(_))) {
+        return written(ops).map(|_| ());
+    }
+    for (place, op) in ops.iter().enumerate() {
+        let (before, _) = ops.split_at(place);
+        if let Op::Put(PutRequest { key, .. }) = op
+            && before.iter().any(|other| matches!(other, Op::Put(other) if other.key == *key))
+        {
+            return Err(twice(key));
+        }
     }
     Ok(())
 }

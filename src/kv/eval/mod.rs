@@ -143,8 +143,12 @@ impl<'a, 'r> Evaluation<'a, 'r> {
     /// A transaction whose shape has been checked.
     pub(super) fn transaction(&mut self, request: &'r TxnRequest) -> Result<TxnResponse> {
         let mut path = Path::new();
+        // Nothing looks at what an operation did if it is alone, or if all are puts that look at nothing:
+        // no key is put twice.
         let lone = |ops: &[Op]| ops.len() < 2 && !matches!(ops, [Op::Txn(_)]);
-        self.has_followers = !(lone(&request.success) && lone(&request.failure));
+        let blind = |ops: &[Op]| ops.iter().all(|op| matches!(op, Op::Put(put) if put.is_blind()));
+        let apart = |ops: &[Op]| lone(ops) || blind(ops);
+        self.has_followers = !(apart(&request.success) && apart(&request.failure));
         self.decide(request, &mut path)?;
         self.check_puts(request, &mut path.iter())?;
         self.check_ranges(request, &mut path.iter())?;

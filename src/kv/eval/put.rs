@@ -66,8 +66,7 @@ impl<'r> Evaluation<'_, 'r> {
     }
 
     pub(super) fn put(&mut self, request: &'r PutRequest) -> Result<PutResponse> {
-        let looks_back = request.prev_kv || request.ignore_value || request.ignore_lease;
-        let (old, old_lease) = if looks_back || request.lease != 0 {
+        let (old, old_lease) = if !request.is_blind() {
             let old = self.current_key(&request.key)?;
             let lease = old.as_ref().map_or(0, |old| old.lease);
             (old, lease)
