@@ -13,7 +13,7 @@ use annals::rivals::{Draft, Mailbox, Memtable, Retired, Spare, Token, Verdict};
 use parking_lot::Mutex;
 
 use crate::options::Options;
-use crate::ways::{Excluding, Stall};
+use crate::ways::{Apart, Excluding, Stall};
 
 /// How often a thread that waits looks before it yields.
 const SPINS: u32 = 64;
@@ -31,10 +31,6 @@ pub(crate) struct Combiner {
     top: Apart<AtomicUsize>,
     seats: Box<[Apart<Seat>]>,
 }
-
-/// A cache line of its own, and the one that processors fetch with it.
-#[repr(align(128))]
-struct Apart<T>(T);
 
 struct Seat {
     mailbox: Mailbox,

@@ -39,8 +39,10 @@
 //!
 //! Durability: nothing is written or synced, see `benches/peers` for that. Contention of more
 //! processors than the machine has: 64 threads on two cores meet when one is descheduled, not on a
-//! cache line. The cost of evaluating a request: the plan is filled in by hand. And a pause of the
-//! machine's own is in all three: a maximum says something when it comes again.
+//! cache line. The cost of evaluating a request: the plan is filled in by hand. Nor the order alone: in
+//! uniform cells most of the time goes to cache misses on keys and to fresh memory, the same for all,
+//! so ratios there are nearer to 1 than those of the orders are. And a pause of the machine's own is in
+//! all three: a maximum says something when it comes again.
 //!
 //! Every run ends with a check that the revision has grown by the number of commits.
 #![expect(clippy::print_stdout, reason = "a bench prints its results")]

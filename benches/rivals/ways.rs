@@ -51,6 +51,10 @@ impl Stall {
     }
 }
 
+/// A cache line of its own, and the one that processors fetch with it.
+#[repr(align(128))]
+pub(crate) struct Apart<T>(pub(crate) T);
+
 /// The commit chain.
 pub(crate) struct Chain(Chained);
 
@@ -133,13 +137,13 @@ impl<E: Excluding> Way for E {
 /// A mutex around looking again and applying.
 pub(crate) struct Mutex {
     memtable: Memtable,
-    token: parking_lot::Mutex<Token>,
+    token: Apart<parking_lot::Mutex<Token>>,
 }
 
 impl Mutex {
     pub(crate) fn new(options: &Options) -> Self {
         let (memtable, token) = Memtable::new(options.memtable_bytes(), options.memtable_keys());
-        Self { memtable, token: parking_lot::Mutex::new(token) }
+        Self { memtable, token: Apart(parking_lot::Mutex::new(token)) }
     }
 }
 
@@ -149,12 +153,12 @@ impl Excluding for Mutex {
     }
 
     fn order(&self, _thread: usize, draft: &mut Draft<'_>, stall: &Stall) -> Verdict {
-        let mut token = self.token.lock();
+        let mut token = self.token.0.lock();
         stall.here();
         self.memtable.order(&mut token, draft)
     }
 
     fn switch(&self, spare: Spare) -> Retired {
-        self.memtable.switch(&mut self.token.lock(), spare)
+        self.memtable.switch(&mut self.token.0.lock(), spare)
     }
 }

@@ -261,6 +261,15 @@ fn still_holds(nodes: &[&KeyNode], reads: &[Point]) -> bool {
     reads.all(|(node, point)| node.head().map_or(0, Version::at) == point.seen)
 }
 
+#[cfg(test)]
+impl Draft<'_> {
+    /// Of an ordered draft: whether what it read is what its versions replaced.
+    pub(super) fn compares_held(&self) -> bool {
+        let mut reads = self.node.versions().iter().zip(self.reads);
+        reads.all(|(version, point)| version.older().map_or(0, Version::at) == point.seen)
+    }
+}
+
 impl Drop for Draft<'_> {
     fn drop(&mut self) {
         if self.is_ordered {

@@ -19,15 +19,18 @@ fn keys() -> Vec<Key> {
 fn run(commit: impl Fn(usize, &[&Key]) + Sync) {
     let keys = keys();
     thread::scope(|scope| {
-        for thread in 0..THREADS {
-            let (commit, keys) = (&commit, &keys);
-            scope.spawn(move || {
-                for round in 0..COMMITS {
-                    let own = &keys[1 + (thread * 7 + round) % 49];
-                    let both: [&Key; 2] = [&keys[0], own];
-                    commit(thread, if round % 2 == 0 { &both } else { &both[..1] });
-                }
-            });
+        let (commit, keys) = (&commit, &keys);
+        let work = move |thread: usize| {
+            for round in 0..COMMITS {
+                let own = &keys[1 + (thread * 7 + round) % 49];
+                let both: [&Key; 2] = [&keys[0], own];
+                commit(thread, if round % 2 == 0 { &both } else { &both[..1] });
+            }
+        };
+        let threads: Vec<_> =
+            (0..THREADS).map(|thread| scope.spawn(move || work(thread))).collect();
+        for thread in threads {
+            thread.join().expect("no panic");
         }
     });
 }
@@ -67,6 +70,7 @@ fn commit<'r>(
         match memtable.draft(worker, keys, value) {
             Ok(mut draft) => {
                 if order(&mut draft) == Verdict::Ordered {
+                    assert!(draft.compares_held());
                     return;
                 }
             }
