@@ -172,7 +172,8 @@ pub enum ErrorKind {
         /// What was found there.
         detail: String,
     },
-    /// Another process, or another handle in this process, has the store open for writing.
+    /// Another process has the store open for writing, or this one has opened it before and not closed
+    /// it. (Clones of a `Store` are no second opening.)
     Locked {
         /// The directory.
         path: PathBuf,

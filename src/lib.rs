@@ -48,6 +48,8 @@
 //! # Where to begin
 //!
 //! * [`Store`] has every call. [`Store::put`], [`Store::get`], [`Store::delete`] are the short ones.
+//! * [`Store::compare_and_put`] is the usual compare-and-swap, [`Store::submit_compare_and_put`] and
+//!   [`Store::submit`] give a [`Ticket`] to wait for or to await.
 //! * [`Store::txn`] builds transactions, with [`put`], [`get`], [`delete`] and the comparisons
 //!   [`mod_revision`], [`create_revision`], [`version`], [`value`], [`lease`].
 //! * [`Store::latest`], [`Store::at`], [`Store::at_time`] return a [`View`], which reads keys and
@@ -62,8 +64,15 @@
 //! By default a write has reached the disk (`fdatasync`) when its call returns, and no answer, not
 //! even a failed comparison, shows anything that has not. Concurrent writers share their syncs; one
 //! thread keeps many writes in flight with [`Store::submit`] and [`Ticket`]s, which can be waited for
-//! or awaited. With [`Durability::Buffered`], for the store or for one commit, a write returns when it
-//! is ordered and visible, and a crash may take back the last of them; never one out of the middle.
+//! or awaited. With [`Durability::Buffered`] a write returns when it is ordered, and a crash may take back
+//! the last of them; never one out of the middle. In a `Buffered` store it is then visible; one
+//! `Buffered` commit in a `Sync` store becomes visible when it is durable, a few milliseconds later.
+//! [`Store::flush`] makes everything durable, and [`Store::stats`] tells how many syncs there were, how
+//! many commits shared them, and whether commits were slowed down because flush was behind.
+//!
+//! A reader sees a new value only once it is durable, so threads that read, change and swap *one* key get
+//! one commit a sync. One thread goes faster on it by taking the revision of [`Ticket::outcome`] for the
+//! next comparison.
 //!
 //! # Errors
 //!

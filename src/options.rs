@@ -298,7 +298,9 @@ impl Options {
         /// Sets the longest metadata of a transaction. 0 B to 64 KiB; default 64 KiB.
         metadata_bytes_max: u64,
         /// Sets whether the store has background threads. Default: true. Without them the caller runs
-        /// the background work, which makes a single-threaded program deterministic.
+        /// the background work, which makes a single-threaded program deterministic; a ticket that is
+        /// awaited then syncs in the polling thread, and what nobody waits for is not written before
+        /// somebody flushes, waits, or runs that work.
         background: bool,
         /// Sets the file system. Default: the operating system's.
         vfs: Arc<dyn Vfs>,

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use annals::clock::ManualClock;
 use annals::vfs::{CrashMode, Fault, FaultVfs, MemoryVfs, Operation};
-use annals::{CommitOptions, Durability, Options, Store, Ticket, TxnRequest, put, txn};
+use annals::{CommitOptions, Durability, ErrorKind, Options, Store, Ticket, TxnRequest, put, txn};
 use support::clients::{self, CLIENTS, Ended, block_on};
 use support::gate::{GateVfs, log_syncs};
 use support::watchdog::Watchdog;
@@ -220,5 +220,35 @@ fn what_is_ordered_during_a_sync_becomes_durable_though_nobody_waits() {
         while store.durable_revision() < 3 {
             thread::yield_now();
         }
+    }
+}
+
+/// Also in a Sync store, and also if the ticket is held.
+#[test]
+fn a_commit_whose_ticket_nobody_waits_for_becomes_durable() {
+    let Setup { options, watchdog: _watchdog, .. } = setup("tickets nobody waits for");
+    let store = open(&options.durability(Durability::Sync));
+    drop(store.submit(request("dropped")).unwrap());
+    let held = store.submit(request("held")).unwrap();
+    while store.durable_revision() < 3 || store.get("dropped").unwrap().is_none() {
+        thread::yield_now();
+    }
+    // Again after a while in which there was nothing to do, and without a request.
+    drop(store.submit_compare_and_put("swapped", 0, "").unwrap());
+    while store.durable_revision() < 4 {
+        thread::yield_now();
+    }
+    assert_eq!(held.wait().unwrap().revision, 3);
+}
+
+#[test]
+fn a_ticket_gives_its_answer_once() {
+    let Setup { options, watchdog: _watchdog, .. } = setup("a ticket awaited again");
+    let store = open(&options);
+    let mut ticket = store.submit(request("a")).unwrap();
+    assert_eq!(block_on(&mut ticket).unwrap().revision, 2);
+    let again = [block_on(&mut ticket).map(|_| ()), ticket.wait().map(|_| ())];
+    for again in again {
+        assert!(matches!(again.unwrap_err().kind(), ErrorKind::InvalidArgument { .. }));
     }
 }

@@ -12,6 +12,8 @@ pub(super) struct Bell {
     attended: AtomicBool,
     /// Whether it has been rung since the thread looked last.
     rung: AtomicBool,
+    /// Whether somebody waits for what it was rung for.
+    urgent: AtomicBool,
 }
 
 impl Bell {
@@ -47,8 +49,29 @@ impl Bell {
         }
     }
 
+    /// The same, for somebody who waits: also ends the thread's nap.
+    pub(super) fn ring_urgently(&self) {
+        if !self.urgent.swap(true, Ordering::AcqRel) {
+            self.rung.store(true, Ordering::Release);
+            if let Some(thread) = self.thread.get() {
+                thread.unpark();
+            }
+        }
+    }
+
+    /// For the thread: whether it was rung. The bell goes on ringing, so that nobody rings it again.
+    pub(super) fn is_rung(&self) -> bool {
+        self.rung.load(Ordering::Acquire)
+    }
+
+    /// For the thread: whether somebody waits.
+    pub(super) fn is_urgent(&self) -> bool {
+        self.urgent.load(Ordering::Acquire)
+    }
+
     /// For the thread: whether it was rung; makes the bell silent.
     pub(super) fn answer(&self) -> bool {
+        self.urgent.swap(false, Ordering::AcqRel);
         self.rung.swap(false, Ordering::AcqRel)
     }
 }

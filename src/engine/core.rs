@@ -128,7 +128,12 @@ impl Core {
     /// Ends writing: background work has failed, so memory could not be given back any more. What
     /// is ordered still becomes durable, and reads go on.
     pub(super) fn fail(&self, error: &Error) {
-        let _ = self.failed.set(Arc::new(error.clone()));
+        let cause = match error.kind() {
+            // Background work that was refused because of a failure is not another one.
+            ErrorKind::Poisoned { cause } => Arc::clone(cause),
+            _ => Arc::new(error.clone()),
+        };
+        let _ = self.failed.set(cause);
         self.wake_flushed();
     }
 

@@ -90,7 +90,7 @@ impl World for Shared {
 
     fn request_lead(&self) -> bool {
         // In this order; see `Bell::leave`.
-        self.logger.ring();
+        self.logger.ring_urgently();
         self.logger.is_attended()
     }
 

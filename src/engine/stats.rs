@@ -69,13 +69,14 @@ pub struct Stats {
     pub cache_bytes: u64,
     /// How many bytes of them there may be.
     pub cache_bytes_max: u64,
-    /// Writes of the log, each with one sync.
+    /// Syncs of the log: it was written so many times, each with one sync.
     pub batches: u64,
     /// Transactions in them; see [`Stats::transactions_per_sync`].
     pub batch_transactions: u64,
     /// Bytes of the transactions in them, without headers and padding.
     pub batch_bytes: u64,
-    /// Transactions that were evaluated again, because something they depended on had changed.
+    /// Transactions that were evaluated again inside their call, because something they depended on had
+    /// changed. A comparison that fails is an answer, and is not counted.
     pub conflicts: u64,
     /// Commits that were slowed down, because memory was filled faster than it was flushed.
     pub delays: u64,

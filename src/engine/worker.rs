@@ -1,6 +1,7 @@
 //! The background threads, and closing.
 
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use annals_format::name::LOCK;
 
@@ -88,19 +89,37 @@ impl Drop for Leaving<'_> {
 fn run(core: &Core, bell: &Bell, stop: &AtomicBool, job: fn(&Core, &AtomicBool)) {
     let _leaving = Leaving(core, bell);
     while !stop.load(Ordering::Acquire) {
-        if bell.answer() { job(core, stop) } else { thread::park() }
+        if bell.is_rung() { job(core, stop) } else { thread::park() }
     }
 }
 
+/// How long what nobody waits for may stay unwritten before the log thread writes it. One thread that
+/// submits many commits and then waits for them makes them durable with one sync by itself; a sync in
+/// between would be one too many.
+const PATIENCE: Duration = Duration::from_millis(2);
+
 /// Also after background work has failed: somebody may wait for it, and what is ordered still becomes
 /// durable.
-fn write_log(core: &Core, _: &AtomicBool) {
-    // As a thread that waits, not only a look whether somebody leads: who leads now may have gathered
-    // before this was ordered. A failure is kept by the chain.
-    let _ = core.chain.wait_durable(core.chain.applied());
+fn write_log(core: &Core, stop: &AtomicBool) {
+    let (bell, chain) = (&core.shared.logger, &core.chain);
+    let asked = chain.applied();
+    if !bell.is_urgent() && !stop.load(Ordering::Acquire) {
+        thread::park_timeout(PATIENCE);
+    }
+    let urgent = bell.is_urgent();
+    bell.answer();
+    if urgent || chain.durable().seq < asked.seq {
+        // As a thread that waits, not only a look whether somebody leads: who leads now may have
+        // gathered before this was ordered. A failure is kept by the chain.
+        let _ = chain.wait_durable(chain.applied());
+    } else if chain.durable().seq < chain.applied().seq {
+        // Younger than that: later.
+        bell.ring();
+    }
 }
 
 fn work(core: &Core, stop: &AtomicBool) {
+    core.shared.worker.answer();
     // A failure is kept by the core, which accepts no write from then on.
     while !stop.load(Ordering::Acquire) && matches!(core.run_unit(), Ok(true)) {}
 }

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 use super::response::TxnResponse;
 use super::seam;
@@ -34,18 +34,24 @@ pub enum Outcome {
 ///
 /// Its place in the order is fixed; [`wait`](Self::wait) (or `.await`) returns the answer as soon
 /// as everything it depends on has reached the durability asked for. Dropping a ticket does not
-/// take the transaction back.
+/// take the transaction back: what nobody waits for becomes durable, and visible, a few milliseconds
+/// later, written by a background thread. (In a store without
+/// [background threads](crate::Options::background) somebody has to wait, `flush`, or run the background
+/// work.)
 #[derive(Debug)]
 #[must_use = "the answer is only certain once the ticket was waited for"]
 pub struct Ticket {
     /// `None` where the durability asked for is reached already.
     pub(super) pending: Option<seam::Ticket>,
-    pub(super) response: TxnResponse,
+    /// `None` once it was awaited.
+    pub(super) response: Option<TxnResponse>,
     pub(super) outcome: Outcome,
 }
 
 impl Ticket {
-    /// What the transaction came to in the order; not yet durable.
+    /// What the transaction came to in the order; not yet durable. Its revision is what the next
+    /// compare-and-swap of the same thread may expect: so one thread can swap one key many times with
+    /// one sync.
     pub fn outcome(&self) -> Outcome {
         self.outcome
     }
@@ -61,11 +67,16 @@ impl Ticket {
         if let Some(ticket) = &self.pending {
             ticket.wait()?;
         }
-        Ok(self.response)
+        self.response.ok_or_else(taken)
     }
 }
 
-/// Needs no runtime. Ready once; after that the answer is an empty one.
+fn taken() -> Error {
+    Error::invalid("the answer of this ticket has been taken already")
+}
+
+/// Needs no runtime. Gives its answer once; awaited again it is an
+/// [`InvalidArgument`](crate::ErrorKind::InvalidArgument).
 impl Future for Ticket {
     type Output = Result<TxnResponse>;
 
@@ -75,6 +86,6 @@ impl Future for Ticket {
             Some(ticket) => Pin::new(ticket).poll(context),
             None => Poll::Ready(Ok(())),
         };
-        durable.map_ok(|()| std::mem::take(&mut this.response))
+        durable.map(|durable| durable.and_then(|()| this.response.take().ok_or_else(taken)))
     }
 }

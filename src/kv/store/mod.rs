@@ -199,11 +199,13 @@ impl Store {
         newer.map(|(engine, report)| Self::over(engine, report)).transpose()
     }
 
-    /// Makes everything acknowledged so far durable, also what was acknowledged `Buffered`.
+    /// Makes everything ordered so far durable: also what was acknowledged `Buffered`, and what was
+    /// submitted and not waited for.
     ///
     /// # Errors
     ///
-    /// [`OutcomeUnknown`](crate::ErrorKind::OutcomeUnknown) when the sync fails.
+    /// [`OutcomeUnknown`](crate::ErrorKind::OutcomeUnknown) when the sync fails;
+    /// [`Closed`](crate::ErrorKind::Closed).
     pub fn flush(&self) -> Result<()> {
         self.engine.flush()
     }

@@ -9,13 +9,15 @@ use crate::kv::response::TxnResponse;
 use crate::kv::ticket::{Outcome, Ticket};
 
 impl Store {
-    /// Writes `value` to `key` if the key's mod revision is `seen` (0: if the key is not alive),
-    /// detaching the key from any lease: the usual compare-and-swap, as a transaction with one
-    /// comparison and one put would do it, without making a request. To evaluate it allocates nothing,
-    /// if the key has no lease and at most 47 bytes.
+    /// Writes `value` to `key` if `seen` is the mod revision of the key, as a read of it has shown (0: if
+    /// the key is not alive), detaching the key from any lease. This is the usual compare-and-swap: what
+    /// a transaction with one comparison and one put does, without making a request. It answers
+    /// [`Committed`](Outcome::Committed) or [`Failed`](Outcome::Failed), never `Unchanged`, and waits for
+    /// durability as every commit does.
     ///
-    /// The answer waits for durability as every commit does; one that the comparison failed is of
-    /// the revision `as_of`.
+    /// For the present value in the same step when it fails, for a durability, a time or metadata of the
+    /// commit, use [`Store::txn`]. To evaluate it allocates nothing, if the key has no lease and at
+    /// most 47 bytes.
     ///
     /// ```
     /// # let directory = tempfile::tempdir().expect("a temporary directory");
@@ -31,7 +33,8 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// As [`Store::put`].
+    /// As [`Store::put`]. After [`OutcomeUnknown`](crate::ErrorKind::OutcomeUnknown) the store has to be
+    /// opened again; a [`get`](Store::get) then shows whether the write is there.
     pub fn compare_and_put(
         &self,
         key: impl AsRef<[u8]>,

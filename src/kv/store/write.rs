@@ -47,7 +47,7 @@ impl Done<'_> {
         let outcome = self.decided(response.succeeded);
         let waits = self.outcome.durability == Durability::Sync;
         let pending = waits.then(|| self.engine.ticket(&self.outcome));
-        Ticket { pending, response, outcome }
+        Ticket { pending, response: Some(response), outcome }
     }
 
     /// Waits until the write may be acknowledged.
@@ -76,7 +76,10 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`EmptyKey`](crate::ErrorKind::EmptyKey), or a limit of the options.
+    /// [`EmptyKey`](crate::ErrorKind::EmptyKey), or a limit of the options. As every write:
+    /// [`Closed`](crate::ErrorKind::Closed), [`ReadOnly`](crate::ErrorKind::ReadOnly);
+    /// [`OutcomeUnknown`](crate::ErrorKind::OutcomeUnknown) when its sync fails, and
+    /// [`Poisoned`](crate::ErrorKind::Poisoned) after that.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<Commit> {
         let (key, value) = (key.as_ref(), value.as_ref());
         self.limits().sizes(key, value)?;
