@@ -212,10 +212,29 @@ impl Chain {
     }
 }
 
+/// Wakes threads first: a task's waker is foreign code, which may panic or wait for one of them.
 fn wake_served(served: Vec<Arc<Waiter>>) {
-    for waiter in served {
+    let (threads, tasks): (Vec<_>, Vec<_>) =
+        served.into_iter().partition(|waiter| waiter.is_thread());
+    for waiter in threads {
         waiter.wake(Woken::Served);
     }
+    for waiter in tasks {
+        // It has said on its own what it panicked about, and is not to end this thread, nor to keep
+        // the others from being woken. Dropping the waker, the last thing done here, may run more of it.
+        guarded(|| waiter.wake(Woken::Served));
+    }
+}
+
+#[cfg(not(any(feature = "loom", feature = "shuttle")))]
+fn guarded(wake: impl FnOnce()) {
+    let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(wake));
+}
+
+/// A model checker ends a run by a panic.
+#[cfg(any(feature = "loom", feature = "shuttle"))]
+fn guarded(wake: impl FnOnce()) {
+    wake();
 }
 
 /// The frames after one node up to another, for the holder of the role.

@@ -253,21 +253,28 @@ impl Engine {
 
 impl Handle {
     fn close(&self) -> Result<()> {
+        let worker = self.end()?;
+        drop(worker);
+        self.core.shut()
+    }
+
+    /// Takes no more calls. Answers the background threads, which are to be stopped before the store is
+    /// shut.
+    fn end(&self) -> Result<Option<Worker>> {
         if self.core.closed.swap(true, Ordering::AcqRel) {
             return Err(ErrorKind::Closed.into());
         }
         // Ordered against `Core::check_kept`: what was answered before is in what is sealed.
         fence(Ordering::SeqCst);
         self.core.wake_flushed();
-        let worker = lock(&self.worker).take();
-        drop(worker);
-        self.core.shut()
+        Ok(lock(&self.worker).take())
     }
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // Nobody is left to tell; what was acknowledged is safe in any case.
-        let _ = self.close();
+        if let Ok(worker) = self.end() {
+            worker::shut_unseen(worker, Arc::clone(&self.core));
+        }
     }
 }

@@ -61,11 +61,35 @@ impl Worker {
     }
 }
 
+/// Shuts a store whose last owner is gone, without telling anybody how that went.
+///
+/// The last owner may have been a waker, which a background thread has just dropped. That thread cannot
+/// wait for itself, and may hold what shutting takes; so another one does it. If the system refuses one,
+/// the store ends as in a crash.
+pub(super) fn shut_unseen(worker: Option<Worker>, core: Arc<Core>) {
+    let this = thread::current().id();
+    let is_this = |thread: &JoinHandle<()>| thread.thread().id() == this;
+    let is_own_thread = worker.as_ref().is_some_and(|worker| worker.threads.iter().any(is_this));
+    let shut = move || {
+        drop(worker);
+        // What was acknowledged is safe in any case.
+        let _ = core.shut();
+    };
+    if is_own_thread {
+        let _ = thread::Builder::new().name("annals-close".to_owned()).spawn(shut);
+    } else {
+        shut();
+    }
+}
+
 impl Drop for Worker {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
-        for thread in self.threads.drain(..) {
+        for thread in &self.threads {
             thread.thread().unpark();
+        }
+        let this = thread::current().id();
+        for thread in self.threads.drain(..).filter(|thread| thread.thread().id() != this) {
             // It does not panic; if it did, there is nothing to add to what it printed.
             let _ = thread.join();
         }
