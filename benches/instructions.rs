@@ -14,7 +14,7 @@
 //! |---|---:|---:|---|
 //! | put | 6,099 | 3,658 | request and plan copied the key and the value; now they borrow |
 //! | cas | 11,028 | 6,640 | the same; one allocation is left beside the request's (tests/allocations.rs) |
-//! | swap (compare_and_put) | - | 4,221 | the request itself |
+//! | swap (`compare_and_put`) | - | 4,221 | the request itself |
 //! | failed | 5,726 | 3,164 | the value was read to compare a revision |
 //! | tickets | 11,300 | 6,909 | as cas |
 //! | get | 1,889 | 1,627 | |
