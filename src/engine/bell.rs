@@ -22,9 +22,11 @@ impl Bell {
         self.attended.store(true, Ordering::Release);
     }
 
-    /// Names the thread.
+    /// Names the thread, and wakes it: for what was left from before, and for whoever rang before it
+    /// had a name.
     pub(super) fn set_thread(&self, thread: Thread) {
-        let _ = self.thread.set(thread);
+        self.rung.store(true, Ordering::Release);
+        self.thread.get_or_init(|| thread).unpark();
     }
 
     /// The thread will do nothing more than look once whether somebody waits.
@@ -59,6 +61,11 @@ impl Bell {
         }
     }
 
+    /// For the thread: has it look again, although nobody rang.
+    pub(super) fn look_again(&self) {
+        self.rung.store(true, Ordering::Release);
+    }
+
     /// For the thread: whether it was rung. The bell goes on ringing, so that nobody rings it again.
     pub(super) fn is_rung(&self) -> bool {
         self.rung.load(Ordering::Acquire)
@@ -69,9 +76,81 @@ impl Bell {
         self.urgent.load(Ordering::Acquire)
     }
 
-    /// For the thread: whether it was rung; makes the bell silent.
+    /// For the thread: makes the bell silent, before it looks at what there is to do. Answers whether
+    /// somebody waits.
     pub(super) fn answer(&self) -> bool {
-        self.urgent.swap(false, Ordering::AcqRel);
-        self.rung.swap(false, Ordering::AcqRel)
+        // In this order: whoever comes in between and finds it urgent already is answered by the second;
+        // whoever comes after that rings anew.
+        self.rung.swap(false, Ordering::AcqRel);
+        self.urgent.swap(false, Ordering::AcqRel)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sync::current;
+
+    #[test]
+    fn a_ring_before_the_thread_has_a_name_is_not_lost() {
+        let bell = Bell::default();
+        bell.ring_urgently();
+        bell.set_thread(current());
+        assert!(bell.is_rung() && bell.is_urgent());
+        // Also if nobody rang at all: there may be something left from before.
+        let bell = Bell::default();
+        bell.set_thread(current());
+        assert!(bell.is_rung() && !bell.is_urgent());
+    }
+
+    #[test]
+    fn whoever_comes_after_an_answer_rings_anew() {
+        let bell = Bell::default();
+        bell.set_thread(current());
+        for _ in 0..2 {
+            bell.ring();
+            bell.ring_urgently();
+            assert!(bell.is_rung() && bell.answer());
+            assert!(!bell.is_rung() && !bell.is_urgent());
+            bell.ring_urgently();
+            assert!(bell.is_rung() && bell.answer());
+            bell.ring();
+            assert!(bell.is_rung() && !bell.answer());
+            bell.look_again();
+            assert!(bell.is_rung() && !bell.answer());
+        }
+    }
+
+    /// Nobody's urgent ring is swallowed by an answer that was on its way.
+    #[test]
+    fn an_answer_and_urgent_rings_never_miss_each_other() {
+        use std::sync::atomic::AtomicU64;
+
+        const EACH: u64 = 20_000;
+        let (bell, asked, done) = (Bell::default(), AtomicU64::new(0), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            let server = scope.spawn(|| {
+                while done.load(Ordering::Acquire) < 2 * EACH {
+                    if bell.is_rung() {
+                        bell.answer();
+                        done.store(asked.load(Ordering::Acquire), Ordering::Release);
+                    } else {
+                        std::thread::park();
+                    }
+                }
+            });
+            bell.set_thread(server.thread().clone());
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    for _ in 0..EACH {
+                        let mine = asked.fetch_add(1, Ordering::AcqRel) + 1;
+                        bell.ring_urgently();
+                        while done.load(Ordering::Acquire) < mine {
+                            std::thread::yield_now();
+                        }
+                    }
+                });
+            }
+        });
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use annals_format::name::LOCK;
 
+use crate::clock::Stopwatch;
 use crate::error::{Error, Result};
 use crate::reclaim::plan::TRIM_EAGER;
 use crate::sync::plain::lock;
@@ -54,8 +55,6 @@ impl Worker {
                 Error::io("start a thread for", &core.path, error)
             })?;
         bell(&core.shared).set_thread(thread.thread().clone());
-        // What was left from before, and what came before the thread had a name.
-        bell(&core.shared).ring();
         self.threads.push(thread);
         Ok(())
     }
@@ -120,25 +119,27 @@ fn run(core: &Core, bell: &Bell, stop: &AtomicBool, job: fn(&Core, &AtomicBool))
 /// How long what nobody waits for may stay unwritten before the log thread writes it. One thread that
 /// submits many commits and then waits for them makes them durable with one sync by itself; a sync in
 /// between would be one too many.
-const PATIENCE: Duration = Duration::from_millis(2);
+const PATIENCE_MICROS: u64 = 2_000;
 
 /// Also after background work has failed: somebody may wait for it, and what is ordered still becomes
 /// durable.
 fn write_log(core: &Core, stop: &AtomicBool) {
     let (bell, chain) = (&core.shared.logger, &core.chain);
     let asked = chain.applied();
-    if !bell.is_urgent() && !stop.load(Ordering::Acquire) {
-        thread::park_timeout(PATIENCE);
+    let begun = Stopwatch::start();
+    // A loop, as a thread may be unparked for what it has seen already.
+    while !bell.is_urgent() && !stop.load(Ordering::Acquire) {
+        let Some(left) = PATIENCE_MICROS.checked_sub(begun.micros()) else { break };
+        thread::park_timeout(Duration::from_micros(left));
     }
-    let urgent = bell.is_urgent();
-    bell.answer();
+    let urgent = bell.answer();
     if urgent || chain.durable().seq < asked.seq {
         // As a thread that waits, not only a look whether somebody leads: who leads now may have
         // gathered before this was ordered. A failure is kept by the chain.
         let _ = chain.wait_durable(chain.applied());
     } else if chain.durable().seq < chain.applied().seq {
         // Younger than that: later.
-        bell.ring();
+        bell.look_again();
     }
 }
 
