@@ -1,4 +1,6 @@
 //! Latencies in a histogram of fixed size: to record one costs an increment, however many there are.
+//!
+//! `benches/peers` has this file, too, and runs its tests.
 
 /// Buckets to an octave: a percentile is told within 1 / `STEPS`, and never too low.
 const STEPS: usize = 128;
@@ -22,10 +24,7 @@ impl Default for Latency {
 
 impl Latency {
     pub(crate) fn record(&mut self, nanos: u64) {
-        let bits = u64::BITS - nanos.leading_zeros();
-        let shift = bits.saturating_sub(STEP_BITS + 1);
-        let step = usize::try_from(nanos >> shift).unwrap_or(usize::MAX);
-        if let Some(count) = self.counts.get_mut(shift as usize * STEPS + step) {
+        if let Some(count) = self.counts.get_mut(bucket(nanos)) {
             *count += 1;
         }
         self.count += 1;
@@ -54,9 +53,46 @@ impl Latency {
     }
 }
 
+fn bucket(nanos: u64) -> usize {
+    let bits = u64::BITS - nanos.leading_zeros();
+    let shift = bits.saturating_sub(STEP_BITS + 1);
+    let step = usize::try_from(nanos >> shift).unwrap_or(usize::MAX);
+    shift as usize * STEPS + step
+}
+
 /// The most nanoseconds a bucket counts.
 fn most(bucket: usize) -> u64 {
     let shift = (bucket / STEPS).saturating_sub(1);
     let first = (bucket - shift * STEPS) as u64;
     (first << shift) | ((1 << shift) - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    // No `use`: in a bench without a harness the tests are left out.
+    #[test]
+    fn buckets_follow_each_other_without_gaps() {
+        for index in 0..super::BUCKETS {
+            assert_eq!(super::bucket(super::most(index)), index);
+            let next = super::most(index).checked_add(1).map(super::bucket);
+            assert_eq!(next, (index + 1 < super::BUCKETS).then_some(index + 1));
+        }
+        assert_eq!(super::bucket(u64::MAX), super::BUCKETS - 1);
+    }
+
+    #[test]
+    fn percentiles_are_those_of_the_sorted_values() {
+        let (mut one, mut other) = (super::Latency::default(), super::Latency::default());
+        for nanos in 1..=500_u64 {
+            one.record(nanos * 1000);
+            other.record((nanos + 500) * 1000);
+        }
+        one.add(&other);
+        for (per_myriad, nanos) in [(5_000, 500_000), (9_900, 990_000), (9_990, 999_000)] {
+            let found = one.nanos(per_myriad);
+            assert!((nanos..nanos + nanos / 100).contains(&found), "{per_myriad}: {found}");
+        }
+        assert_eq!(one.nanos(10_000), 1_000_000);
+        assert_eq!(super::Latency::default().nanos(9_990), 0);
+    }
 }

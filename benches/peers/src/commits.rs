@@ -84,10 +84,11 @@ impl Measured {
 
     fn push(&mut self, contestant: usize, run: &Run) {
         self.rate.push(contestant, run.per_second);
-        self.p50.push(contestant, run.latency.micros(500));
-        self.p99.push(contestant, run.latency.micros(990));
-        self.p999.push(contestant, run.latency.micros(999));
-        self.max.push(contestant, run.latency.micros_max());
+        let micros = |per_myriad| run.latency.nanos(per_myriad) as f64 / 1000.0;
+        self.p50.push(contestant, micros(5_000));
+        self.p99.push(contestant, micros(9_900));
+        self.p999.push(contestant, micros(9_990));
+        self.max.push(contestant, micros(10_000));
         self.conflicts.push(contestant, run.conflicts_per_commit);
         if let Some(per_sync) = run.per_sync.filter(|_| self.cell.level == Level::Sync) {
             self.per_sync.push(contestant, per_sync);
@@ -214,7 +215,7 @@ pub fn own_work(config: &Config) -> Result<(f64, f64)> {
     let mut nanos = |window: usize| -> Result<f64> {
         let shape = Shape { threads: 1, window, one_by_one: false, hot: false, time };
         let run = field.run(&nothing, shape)?;
-        Ok(run.latency.micros(500) * 1000.0 / window as f64)
+        Ok(run.latency.nanos(5_000) as f64 / window as f64)
     };
     Ok((nanos(1)?, nanos(64)?))
 }

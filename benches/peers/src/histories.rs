@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::config::Config;
-use crate::peer::{Level, Peer, Result};
+use crate::peer::{Contestant, Level, Peer, Result};
 use crate::reads::{self, History, Kind};
 use crate::report::Row;
 use crate::running::{Running, open_all, progress, said, timed_open, turns};
@@ -67,9 +67,9 @@ pub fn measure(config: &Config, kind: Kind) -> Result<Vec<Row>> {
         }
         one.peer.settle().map_err(|e| said(one.contestant, "settle", &e))?;
     }
-    running = reopen(running, |index, dir| {
+    running = reopen(running, |index, contestant, dir| {
         disk.push(index, reads::disk_bytes(dir)? as f64 / versions);
-        Ok(())
+        (contestant.open)(dir, Level::Sync).map_err(|e| said(contestant, "open", &e).into())
     })?;
     let mut rows = vec![load, disk];
     let raw = history.raw_bytes() as f64 / versions;
@@ -97,7 +97,11 @@ pub fn measure(config: &Config, kind: Kind) -> Result<Vec<Row>> {
     let mut opened = Row::new(open, "ms", false, running.len());
     for round in 0..if wants_open { config.rounds } else { 0 } {
         progress(&format!("{open}, round {round}"));
-        running = reopen_timed(running, &mut opened)?;
+        running = reopen(running, |index, contestant, dir| {
+            let (ms, peer) = timed_open(contestant, dir)?;
+            opened.push(index, ms);
+            Ok(peer)
+        })?;
     }
     if wants_open {
         rows.push(opened);
@@ -109,10 +113,10 @@ pub fn measure(config: &Config, kind: Kind) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Closes and opens all but the bare loop, which keeps nothing.
+/// Closes all but the bare loop, which keeps nothing, and has them opened again.
 fn reopen(
     running: Vec<Running>,
-    mut between: impl FnMut(usize, &Path) -> Result<()>,
+    mut open: impl FnMut(usize, Contestant, &Path) -> Result<Box<dyn Peer>>,
 ) -> Result<Vec<Running>> {
     let mut again = Vec::new();
     for (index, one) in running.into_iter().enumerate() {
@@ -122,23 +126,7 @@ fn reopen(
         }
         let Running { contestant, dir, peer } = one;
         peer.close().map_err(|e| said(contestant, "close", &e))?;
-        between(index, &dir)?;
-        again.push(Running::open(contestant, dir, Level::Sync)?);
-    }
-    Ok(again)
-}
-
-fn reopen_timed(running: Vec<Running>, row: &mut Row) -> Result<Vec<Running>> {
-    let mut again = Vec::new();
-    for (index, one) in running.into_iter().enumerate() {
-        if one.is_bare() {
-            again.push(one);
-            continue;
-        }
-        let Running { contestant, dir, peer } = one;
-        peer.close().map_err(|e| said(contestant, "close", &e))?;
-        let (ms, peer) = timed_open(contestant, &dir)?;
-        row.push(index, ms);
+        let peer = open(index, contestant, &dir)?;
         again.push(Running { contestant, dir, peer });
     }
     Ok(again)

@@ -16,6 +16,7 @@ mod commits;
 mod config;
 mod data;
 mod histories;
+#[path = "../../rivals/latency.rs"]
 mod latency;
 mod peer;
 mod peers;
