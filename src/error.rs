@@ -165,9 +165,9 @@ pub enum ErrorKind {
         /// The directory.
         path: PathBuf,
     },
-    /// The directory holds something else than a store.
+    /// The directory holds something else than a store, or the path leads to no directory.
     NotAStore {
-        /// The directory.
+        /// The path given.
         path: PathBuf,
         /// What was found there.
         detail: String,
@@ -308,6 +308,17 @@ impl Error {
         let structure = format!("{} {}", error.structure, error.field);
         let (expected, found) = (error.problem.expected(), error.problem.found());
         Self::corrupt(path, offset.saturating_add(error.offset), structure, expected, found)
+    }
+
+    /// An error of looking into a store's directory, which may turn out to be none: that is the
+    /// caller's path, not a failure of the machine.
+    pub(crate) fn of_directory(dir: &Path, operation: &'static str, error: io::Error) -> Self {
+        if error.kind() != io::ErrorKind::NotADirectory {
+            return Self::io(operation, dir, error);
+        }
+        let detail = "the path leads to a file: give the directory of a store, or for a new store \
+                      a path where there is nothing yet";
+        ErrorKind::NotAStore { path: dir.to_path_buf(), detail: detail.into() }.into()
     }
 
     /// A request that contradicts itself.

@@ -44,7 +44,7 @@ impl ManifestStore {
     /// directory is absent, empty, or holds what a crash left of an unfinished start.
     ///
     /// # Errors
-    /// - [`ErrorKind::NotAStore`]: there are other things in the directory;
+    /// - [`ErrorKind::NotAStore`]: there are other things in the directory, or it is a file;
     /// - [`ErrorKind::Corrupt`]: a store without `CURRENT`, or files that do not decode or do not
     ///   belong together;
     /// - [`ErrorKind::UnsupportedVersion`].
@@ -188,6 +188,9 @@ impl ManifestStore {
         let file = match self.vfs.open(path, Access::Read) {
             Ok(file) => file,
             Err(error) if is_absent(&error) => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+                return Err(Error::of_directory(&self.dir, "open", error));
+            }
             Err(error) => return Err(Error::io("open", path, error)),
         };
         let length = file.len().map_err(|error| Error::io("read length of", path, error))?;
@@ -282,7 +285,7 @@ impl ManifestStore {
         match self.vfs.list(&self.dir) {
             Ok(entries) => Ok(entries.into_iter().map(|entry| entry.name).collect()),
             Err(error) if is_absent(&error) => Ok(Vec::new()),
-            Err(error) => Err(Error::io("list", &self.dir, error)),
+            Err(error) => Err(Error::of_directory(&self.dir, "list", error)),
         }
     }
 }

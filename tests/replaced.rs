@@ -127,3 +127,29 @@ fn a_new_store_removes_nothing_it_did_not_make() {
         assert_eq!(fs::read(&path).unwrap(), [0; 100], "{name}");
     }
 }
+
+#[test]
+fn a_path_that_leads_to_a_file_is_no_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("data.db");
+    fs::write(&file, b"of another engine").unwrap();
+    let link = dir.path().join("link");
+    symlink(&file, &link).unwrap();
+    for path in [&file, &link, &file.join("below")] {
+        let no_create = small().create(false);
+        let errors = [
+            small().open(path).unwrap_err(),
+            no_create.open(path).unwrap_err(),
+            Store::open_read_only(path).unwrap_err(),
+            annals::inspect::StoreFiles::open(path, &small()).unwrap_err(),
+            annals::check(path, &small(), &mut |_, _| {}).unwrap_err(),
+        ];
+        for error in errors {
+            assert!(matches!(error.kind(), ErrorKind::NotAStore { .. }), "{error:?}");
+            let text = error.to_string();
+            assert!(text.contains("data.db") || text.contains("link"), "{text}");
+            assert!(text.contains("give the directory of a store"), "{text}");
+        }
+    }
+    assert_eq!(fs::read(&file).unwrap(), b"of another engine");
+}

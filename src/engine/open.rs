@@ -52,15 +52,14 @@ const NUMBERS_AVOIDED: u64 = 1 << 32;
 pub(super) fn open(path: &Path, options: &Options) -> Result<(Arc<Core>, OpenReport)> {
     options.validate()?;
     let vfs = &options.vfs;
-    let exists = vfs.exists(path).map_err(|error| Error::io("look for", path, error))?;
+    let exists = vfs.exists(path).map_err(|e| Error::of_directory(path, "look for", e))?;
     if !exists && !options.create {
         return Err(ErrorKind::NoStore { path: path.to_path_buf() }.into());
     }
     // Before anything is written, the lock included: is this a store, or may it become one?
     if exists {
-        let current = path.join(CURRENT);
-        let is_store =
-            vfs.exists(&current).map_err(|error| Error::io("look for", &current, error))?;
+        let is_store = vfs.exists(&path.join(CURRENT));
+        let is_store = is_store.map_err(|e| Error::of_directory(path, "look into", e))?;
         if !is_store
             && ManifestStore::new(Arc::clone(vfs), path).load()?.is_none()
             && !options.create
@@ -88,7 +87,7 @@ pub(super) fn open_read_only(path: &Path, options: &Options) -> Result<(Arc<Core
     options.validate()?;
     let canonical = match options.vfs.canonical(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => path.to_path_buf(),
-        found => found.map_err(|error| Error::io("find the path of", path, error))?,
+        found => found.map_err(|e| Error::of_directory(path, "find the path of", e))?,
     };
     let path = &*canonical;
     let store = ManifestStore::new(Arc::clone(&options.vfs), path);

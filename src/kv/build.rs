@@ -176,14 +176,14 @@ impl TxnRequest {
         self
     }
 
-    /// Adds operations to do when every comparison holds.
+    /// Adds operations to do when every comparison holds; [`Op`] tells how to mix them.
     #[must_use]
     pub fn then<T: Into<Op>>(mut self, ops: impl IntoIterator<Item = T>) -> Self {
         append(&mut self.success, ops.into_iter().map(Into::into));
         self
     }
 
-    /// Adds operations to do when a comparison does not hold.
+    /// Adds operations to do when a comparison does not hold; [`Op`] tells how to mix them.
     #[must_use]
     pub fn or_else<T: Into<Op>>(mut self, ops: impl IntoIterator<Item = T>) -> Self {
         append(&mut self.failure, ops.into_iter().map(Into::into));
@@ -237,13 +237,13 @@ impl<'s> TxnBuilder<'s> {
         self
     }
 
-    /// Adds operations to do when every comparison holds.
+    /// Adds operations to do when every comparison holds; [`Op`] tells how to mix them.
     pub fn then<T: Into<Op>>(mut self, ops: impl IntoIterator<Item = T>) -> Self {
         self.request = self.request.then(ops);
         self
     }
 
-    /// Adds operations to do when a comparison does not hold.
+    /// Adds operations to do when a comparison does not hold; [`Op`] tells how to mix them.
     pub fn or_else<T: Into<Op>>(mut self, ops: impl IntoIterator<Item = T>) -> Self {
         self.request = self.request.or_else(ops);
         self

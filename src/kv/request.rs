@@ -268,6 +268,29 @@ pub struct Compare {
 }
 
 /// One operation of a transaction.
+///
+/// [`put`](crate::put), [`get`](crate::get), [`range`](crate::range), [`delete`](crate::delete) and
+/// [`delete_prefix`](crate::delete_prefix) all answer an `Op`, so they mix in one array. A request, which
+/// has more fields, becomes an `Op` by `into()`; an array of requests of one kind needs no `into()`. What
+/// is made in a loop is collected into a `Vec<Op>`. Operations are done in their order: a read shows what
+/// was written before it in the same transaction.
+///
+/// ```
+/// use annals::{Op, PutRequest, delete, get, put, txn};
+/// # let directory = tempfile::tempdir().expect("a temporary directory");
+/// # let store = annals::Store::open(directory.path())?;
+///
+/// let mixed = [put("/a", "1"), get("/a"), delete("/b")];
+/// let with_a_request = [PutRequest::new("/c", "2").prev_kv().into(), get("/c")];
+/// let of_one_kind = [PutRequest::new("/d", "3").prev_kv(), PutRequest::new("/e", "4").prev_kv()];
+/// let mut made: Vec<Op> = (0..3).map(|n| put(format!("/n/{n}"), [n])).collect();
+/// made.push(txn().then([get("/n/0")]).into());
+///
+/// let answer = store.txn().then(mixed).then(with_a_request).then(of_one_kind).then(made).commit()?;
+/// assert_eq!(answer.responses.len(), 3 + 2 + 2 + 4);
+/// assert_eq!(answer.responses[1].kvs()[0].value, "1");
+/// # Ok::<(), annals::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
     /// A read.

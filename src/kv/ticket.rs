@@ -1,5 +1,6 @@
 //! The answer to a submitted transaction: ordered already, durable later.
 
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -38,7 +39,16 @@ pub enum Outcome {
 /// later, written by a background thread. (In a store without
 /// [background threads](crate::Options::background) somebody has to wait, `flush`, or run the background
 /// work.)
-#[derive(Debug)]
+///
+/// ```
+/// # let directory = tempfile::tempdir().expect("a temporary directory");
+/// # let store = annals::Options::new().background(false).open(directory.path())?;
+/// let ticket = store.txn().then([annals::put("/a", "1")]).submit()?;
+/// let told = format!("{ticket:?}");
+/// assert_eq!(told, "Ticket { outcome: Committed { revision: 2 }, state: Pending }");
+/// # ticket.wait()?;
+/// # Ok::<(), annals::Error>(())
+/// ```
 #[must_use = "the answer is only certain once the ticket was waited for"]
 pub struct Ticket {
     /// `None` where the durability asked for is reached already.
@@ -71,6 +81,20 @@ impl Ticket {
     }
 }
 
+/// What it came to, and its state: `Pending` until it was waited for, `Ready` where there is nothing to
+/// wait for (a commit that is [`Buffered`](crate::Durability::Buffered)), `Taken` once it was awaited.
+impl fmt::Debug for Ticket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = match (&self.response, &self.pending) {
+            (None, _) => "Taken",
+            (Some(_), None) => "Ready",
+            (Some(_), Some(_)) => "Pending",
+        };
+        let state = format_args!("{state}");
+        f.debug_struct("Ticket").field("outcome", &self.outcome).field("state", &state).finish()
+    }
+}
+
 fn taken() -> Error {
     Error::invalid("the answer of this ticket has been taken already")
 }
@@ -87,5 +111,31 @@ impl Future for Ticket {
             None => Poll::Ready(Ok(())),
         };
         durable.map(|durable| durable.and_then(|()| this.response.take().ok_or_else(taken)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use super::*;
+    use crate::options::{Durability, Options};
+    use crate::sync::Arc;
+    use crate::vfs::MemoryVfs;
+
+    #[test]
+    fn a_printed_ticket_tells_what_it_came_to_and_whether_it_is_to_be_waited_for() {
+        let options = Options::new().vfs(Arc::new(MemoryVfs::new())).background(false);
+        let store = options.open("store").expect("a fresh store opens");
+        let put = || store.txn().then([crate::put("a", "1")]);
+        let mut ticket = put().submit().expect("ordered");
+        let printed =
+            |state| format!("Ticket {{ outcome: Committed {{ revision: 2 }}, state: {state} }}");
+        assert_eq!(format!("{ticket:?}"), printed("Pending"));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(Pin::new(&mut ticket).poll(&mut context).is_ready());
+        assert_eq!(format!("{ticket:?}"), printed("Taken"));
+        let buffered = put().durability(Durability::Buffered).submit().expect("ordered");
+        assert!(format!("{buffered:?}").ends_with("revision: 3 }, state: Ready }"));
     }
 }

@@ -101,7 +101,7 @@ impl Store {
     /// # Errors
     ///
     /// [`Locked`](crate::ErrorKind::Locked) when another handle has it open for writing,
-    /// [`NotAStore`](crate::ErrorKind::NotAStore) when the directory holds something else,
+    /// [`NotAStore`](crate::ErrorKind::NotAStore) when the directory holds something else or is a file,
     /// [`Corrupt`](crate::ErrorKind::Corrupt) when a file is damaged.
     pub fn open(directory: impl AsRef<Path>) -> Result<Self> {
         Self::open_with(directory, &Options::new())
