@@ -12,12 +12,12 @@
 //!
 //! | operation | before | after | what went |
 //! |---|---:|---:|---|
-//! | put | 6,099 | 3,658 | request and plan copied the key and the value; now they borrow |
-//! | cas | 11,028 | 6,640 | the same; one allocation is left beside the request's (tests/allocations.rs) |
-//! | swap (`compare_and_put`) | - | 4,221 | the request itself |
-//! | failed | 5,726 | 3,164 | the value was read to compare a revision |
-//! | tickets | 11,300 | 6,909 | as cas |
-//! | get | 1,889 | 1,627 | |
+//! | put | 6,099 | 3,413 | request and plan copied the key and the value; now they borrow |
+//! | cas | 11,028 | 6,423 | the same; one allocation is left beside the request's (tests/allocations.rs) |
+//! | swap (`compare_and_put`) | - | 4,003 | the request itself |
+//! | failed | 5,726 | 3,105 | the value was read to compare a revision |
+//! | tickets | 11,300 | 6,709 | as cas |
+//! | get | 1,889 | 1,588 | |
 //!
 //! Of what is left of a swap, nearly a fifth is checksums (payload, header, sector), a seventh encoding the
 //! frame, one in twelve copying bytes to the arena and to the log. The samples of `perf` fall where caches

@@ -101,6 +101,9 @@ pub(crate) use imp::{
     AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Thread, UnsafeCell, current, park, spin_loop,
 };
 
+/// A word that many threads write, apart from those that they only read.
+pub(crate) use crossbeam_utils::CachePadded;
+
 /// Epoch pins: what a pinned thread can reach is not freed before it unpins.
 ///
 /// In every build crossbeam's own: the threads of a model all run on one thread of the system, which

@@ -279,6 +279,11 @@ pub trait Writer {
         if let Ok(byte @ ..0x80) = u8::try_from(value) {
             return self.put_u8(byte);
         }
+        // And nearly all others are of two bytes.
+        if let Ok(value @ ..0x4000) = u16::try_from(value) {
+            let [low, high] = (value << 1).to_le_bytes();
+            return self.put_bytes(&[low >> 1 | 0x80, high]);
+        }
         let (bytes, used) = varint::encode(value);
         self.put_bytes(bytes.get(..used).unwrap_or_default());
     }

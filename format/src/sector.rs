@@ -168,6 +168,7 @@ impl SectorBuffer {
 }
 
 /// The CRC-32 in a sector's trailer; 0 is stored as 1, so that no written sector is all zero.
+#[inline]
 fn trailer_crc(seed: FileSeed, offset: u64, data: &[u8], first: bool) -> u32 {
     seed.crc(offset, &[data, &[u8::from(first)]]).max(1)
 }

@@ -7,10 +7,12 @@
 pub const VARINT_BYTES_MAX: usize = 10;
 
 /// How many bytes `value` takes.
+#[inline]
 pub const fn len(value: u64) -> usize {
-    // Seven bits a byte, and zero takes one byte too.
+    // Seven bits a byte, and zero takes one byte too. This is `bits.div_ceil(7)` for up to 64 bits,
+    // without a division.
     let bits = 64 - (value | 1).leading_zeros();
-    bits.div_ceil(7) as usize
+    ((bits * 9 + 64) >> 6) as usize
 }
 
 /// Writes `value` to the start of `out`; answers the bytes and how many of them count.

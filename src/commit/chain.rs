@@ -12,13 +12,13 @@ use super::world::World;
 use crate::error::{Error, ErrorKind};
 use crate::index::{Generation, KeyNode, Link, Node, Place, Position, Version};
 use crate::sync::epoch::{self, Guard};
-use crate::sync::{Arc, AtomicPtr, Ordering, spin_loop};
+use crate::sync::{Arc, AtomicPtr, CachePadded, Ordering, spin_loop};
 
 /// The commit chain of a store.
 pub(crate) struct Chain {
     /// Everything up to this node is applied: its versions are heads, or below heads. Never null;
     /// only moves forward. This is what a Buffered store shows.
-    applied: AtomicPtr<Node>,
+    applied: CachePadded<AtomicPtr<Node>>,
     /// The sync role, the waiters, and the cursor `durable`, which is behind `applied`.
     pub(super) group: Group,
     /// Who asks the others to give way. Decides nothing.
@@ -81,7 +81,7 @@ impl Chain {
         // The chain owns one count of each generation it still needs; `Group` gives it back.
         let _owned_by_the_chain = Arc::into_raw(generation);
         Self {
-            applied: AtomicPtr::new(root),
+            applied: CachePadded::new(AtomicPtr::new(root)),
             group: Group::new(root, start.seq),
             courtesy: Courtesy::new(),
             binding: Binding::new(store),

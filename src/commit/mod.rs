@@ -141,6 +141,8 @@ mod waiter;
 mod world;
 
 pub(crate) use chain::Chain;
-pub(crate) use plan::{InternalKey, OrderError, Ordered, Plan, Point, Write, WriteKind};
+pub(crate) use plan::{
+    INLINE_KEY_BYTES, InternalKey, OrderError, Ordered, Plan, Point, Write, WriteKind,
+};
 pub(crate) use ticket::Ticket;
 pub(crate) use world::{Below, Log, World};

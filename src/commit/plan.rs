@@ -10,7 +10,10 @@ use crate::error::Error;
 use crate::index::{Newest, Position, Stub};
 
 /// An internal key: a space byte, then the key. The usual length takes no allocation.
-pub(crate) type InternalKey = SmallVec<[u8; 48]>;
+pub(crate) type InternalKey = SmallVec<[u8; INLINE_KEY_BYTES]>;
+
+/// The longest internal key that takes no allocation.
+pub(crate) const INLINE_KEY_BYTES: usize = 48;
 
 /// A transaction that was evaluated against a snapshot and asks for its place in the order.
 ///

@@ -51,7 +51,9 @@ use crate::sync::{Arc, Ordering, fence};
 use self::core::Core;
 use self::worker::Worker;
 
-pub(crate) use crate::commit::{InternalKey, Plan, Point, Ticket, Write, WriteKind};
+pub(crate) use crate::commit::{
+    INLINE_KEY_BYTES, InternalKey, Plan, Point, Ticket, Write, WriteKind,
+};
 pub(crate) use crate::index::Stub;
 pub use check::{CheckReport, TornTail, check};
 pub(crate) use diff::Diff;

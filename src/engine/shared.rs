@@ -6,8 +6,8 @@
 
 use crate::clock::Clock;
 use crate::commit::World;
-use crate::index::{Generation, GenerationSize};
-use crate::sync::{Arc, epoch};
+use crate::index::{Generation, GenerationSize, SpareChunks};
+use crate::sync::{Arc, CachePadded, epoch};
 
 use super::bell::Bell;
 use super::pressure::{Pressure, has_room};
@@ -24,12 +24,14 @@ pub(super) struct Shared {
     pub(super) tables: Published<Tables>,
     clock: Arc<dyn Clock>,
     generation_size: GenerationSize,
+    /// Memory of flushed generations, for the next one.
+    spare: Arc<SpareChunks>,
     /// How far flush is behind.
     pub(super) pressure: Pressure,
     /// Calls the thread that writes the log where nobody waits for it.
-    pub(super) logger: Bell,
+    pub(super) logger: CachePadded<Bell>,
     /// Calls the thread that does all other background work.
-    pub(super) worker: Bell,
+    pub(super) worker: CachePadded<Bell>,
 }
 
 impl Shared {
@@ -39,9 +41,10 @@ impl Shared {
             tables: Published::new(tables),
             clock,
             generation_size: generation_size(memtable_bytes),
+            spare: SpareChunks::new(generation_size(memtable_bytes).arena_bytes),
             pressure: Pressure::new(),
-            logger: Bell::default(),
-            worker: Bell::default(),
+            logger: CachePadded::default(),
+            worker: CachePadded::default(),
         }
     }
 
@@ -68,7 +71,7 @@ impl World for Shared {
     }
 
     fn new_generation(&self, id: u64, least: GenerationSize) -> Arc<Generation> {
-        Generation::new(id, self.generation_size.max(least))
+        Generation::with_memory(id, self.generation_size.max(least), &self.spare)
     }
 
     fn has_room(&self) -> bool {

@@ -118,8 +118,10 @@ pub struct FileStats {
 }
 
 impl Stats {
-    /// Length of all files of the store but the manifest, with `wal_bytes` for the log.
-    pub fn disk_bytes(&self) -> u64 {
+    /// Length of all files that the store knows: segments, and the log with its `wal_bytes`. What
+    /// `annals stats` calls `disk_bytes` is the length of what lies in the directory: the manifest
+    /// is in it, the last file of the log as it was cut by a close, and what is still to be removed.
+    pub fn listed_bytes(&self) -> u64 {
         let segments = [self.l0, self.head, self.history, self.events];
         self.wal_bytes + segments.iter().map(|kind| kind.bytes).sum::<u64>()
     }

@@ -7,7 +7,7 @@ use std::slice;
 use annals_format::frame::{self, Binding, FrameSize, Op};
 use bytes::Bytes;
 
-use super::arena::{Arena, CHUNK_BYTES};
+use super::arena::{Arena, CHUNK_BYTES, SpareChunks};
 use super::hash::{KeyHash, Table};
 use super::key::KeyNode;
 use super::marks::Marks;
@@ -22,6 +22,8 @@ const COPY_BYTES_MAX: usize = 1024;
 
 /// What a generation needs beside its budget: its root and `ABSENT`.
 const ROOT_BYTES: usize = 1024;
+
+const TOWER_ALIGN: usize = align_of::<AtomicPtr<KeyNode>>();
 
 /// How much a generation can take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +90,16 @@ impl GenerationSize {
 impl Generation {
     /// An empty generation. Its root has no place yet: the chain gives it one.
     pub(crate) fn new(id: u64, size: GenerationSize) -> Arc<Self> {
-        let arena = Arena::new(size.arena_bytes.saturating_add(ROOT_BYTES));
+        Self::with_memory(id, size, &SpareChunks::new(0))
+    }
+
+    /// As [`new`](Self::new), in memory of earlier generations as far as there is any.
+    pub(crate) fn with_memory(
+        id: u64,
+        size: GenerationSize,
+        spare: &Arc<SpareChunks>,
+    ) -> Arc<Self> {
+        let arena = Arena::new(size.arena_bytes.saturating_add(ROOT_BYTES), spare);
         let absent = place(&arena, Version::end(None));
         let root = place(&arena, Node::new(&NodeParts::root(ptr::null())));
         let (Some(absent), Some(root)) = (absent, root) else {
@@ -176,7 +187,7 @@ impl Generation {
 
     /// Notes a node of this generation that was linked, so that the log finds it.
     pub(crate) fn note(&self, node: &Node) {
-        self.marks.note(node.order().saturating_sub(self.root().order()), node);
+        self.marks.note(node, || self.root().order());
     }
 
     /// The position the generation begins after.
@@ -258,7 +269,7 @@ impl Generation {
         // SAFETY: `keys.len()` pointers fit there, and the two ranges do not overlap.
         unsafe { ptr::copy_nonoverlapping(keys.as_ptr().cast(), keys_at.as_ptr(), keys.len()) };
 
-        // SAFETY: the arena's memory is initialised (it comes zeroed), and this part is ours alone.
+        // SAFETY: the arena's memory is initialised (see `Arena::alloc`), and this part is ours alone.
         let frame = unsafe { slice::from_raw_parts_mut(frame_at.as_ptr(), size.bytes()) };
         let mut values = ops.clone();
         let mut sub = 0;
@@ -315,11 +326,13 @@ impl Generation {
     /// Allocates a key node with its tower and its bytes.
     fn new_key(&self, hash: KeyHash, key: &[u8]) -> Option<&KeyNode> {
         let height = hash.height(HEIGHT_MAX);
-        let tower_at = size_of::<KeyNode>();
-        let key_at = tower_at + height * size_of::<AtomicPtr<KeyNode>>();
-        let start = self.arena.alloc(key_at.checked_add(key.len())?)?;
-        // SAFETY: the allocation holds node, tower and key, one after the other; the tower is
-        // aligned because a node's size is a multiple of its alignment.
+        // The key comes first: a short one lies in the cache line of its node.
+        let key_at = size_of::<KeyNode>();
+        let tower_at = key_at.checked_add(key.len())?.checked_next_multiple_of(TOWER_ALIGN)?;
+        let tower_bytes = height * size_of::<AtomicPtr<KeyNode>>();
+        let start = self.arena.alloc(tower_at.checked_add(tower_bytes)?)?;
+        // SAFETY: the allocation holds node, key and tower, one after the other; the tower is
+        // aligned because the allocation is, and `tower_at` too.
         let tower = unsafe { start.add(tower_at) }.cast::<AtomicPtr<KeyNode>>();
         for level in 0..height {
             // SAFETY: inside the tower.

@@ -22,16 +22,19 @@ impl Marks {
     /// Room for the marks of as many nodes as fit into an arena.
     pub(super) fn new(arena_bytes: usize) -> Self {
         let every = usize::try_from(EVERY).unwrap_or(usize::MAX);
-        let count = arena_bytes / size_of::<Node>() / every;
+        let count = arena_bytes / size_of::<Node>() / every + 1;
         Self((0..count).map(|_| AtomicPtr::new(ptr::null_mut())).collect())
     }
 
-    /// Notes the `number`-th linked node of the generation, if it is one of those that are noted.
-    pub(super) fn note(&self, number: u64, node: &Node) {
-        if !number.is_multiple_of(EVERY) {
+    /// Notes a linked node of the generation, if it is one of those that are noted. `root` has the
+    /// place of the generation's first node in the chain, which most calls need not know.
+    pub(super) fn note(&self, node: &Node, root: impl FnOnce() -> u64) {
+        let order = node.order();
+        if !order.is_multiple_of(EVERY) {
             return;
         }
-        let index = usize::try_from(number / EVERY).ok().and_then(|number| number.checked_sub(1));
+        let number = (order / EVERY).checked_sub(root() / EVERY + 1);
+        let index = number.and_then(|number| usize::try_from(number).ok());
         if let Some(mark) = index.and_then(|index| self.0.get(index)) {
             // Release: whoever finds the mark sees the node it leads to.
             mark.store(ptr::from_ref(node).cast_mut(), Ordering::Release);

@@ -39,6 +39,7 @@ mod node;
 mod ordered;
 mod version;
 
+pub(crate) use arena::SpareChunks;
 pub(crate) use generation::{Full, Generation, GenerationSize, Transaction};
 pub(crate) use key::{KeyNode, Lookup, Newest};
 pub(crate) use node::{FrameCursor, FrameRef, Link, Node, Place, Position};

@@ -5,10 +5,15 @@ use annals_format::space::{Key, RECORD_ATTACHMENT, RECORD_LEASE, SYSTEM, USER};
 use bytes::Bytes;
 
 use super::range::KeyRange;
-use super::seam::InternalKey;
+use super::seam::{INLINE_KEY_BYTES, InternalKey};
 
 /// The internal key of a user key.
 pub(super) fn user(key: &[u8]) -> InternalKey {
+    let mut inline = [USER; INLINE_KEY_BYTES];
+    if let Some(place) = inline.get_mut(1..=key.len()) {
+        place.copy_from_slice(key);
+        return InternalKey::from_buf_and_len(inline, key.len() + 1);
+    }
     let mut internal = InternalKey::with_capacity(key.len() + 1);
     internal.push(USER);
     internal.extend_from_slice(key);

@@ -76,25 +76,26 @@ const TAG_PAYLOAD: u8 = b'p';
 ///
 /// A frame has no place in a file while it is made, so its two CRCs are bound to the store and to
 /// what they cover; the sectors around it bind the place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Binding {
-    header: u32,
-    payload: u32,
+    // Hashers and not their states: a new one asks for the features of the processor first.
+    header: Hasher,
+    payload: Hasher,
 }
 
 impl Binding {
     /// The binding of this store's frames.
     pub fn new(store: &StoreId) -> Self {
-        let seed = |tag| crate::checksum::crc_unplaced(store, tag, &[]);
+        let seed = |tag| Hasher::new_with_initial(crate::checksum::crc_unplaced(store, tag, &[]));
         Self { header: seed(TAG_HEADER), payload: seed(TAG_PAYLOAD) }
     }
 
-    fn header_crc(self, bytes: &[u8]) -> u32 {
-        continue_crc(self.header, bytes)
+    fn header_crc(&self, bytes: &[u8]) -> u32 {
+        continue_crc(&self.header, bytes)
     }
 
-    fn payload_crc(self, bytes: &[u8]) -> u32 {
-        continue_crc(self.payload, bytes)
+    fn payload_crc(&self, bytes: &[u8]) -> u32 {
+        continue_crc(&self.payload, bytes)
     }
 }
 
@@ -102,8 +103,8 @@ const fn header_bytes(op_count: usize) -> usize {
     FIXED_BYTES + op_count * OPERATION_BYTES + CRC_BYTES
 }
 
-fn continue_crc(seed: u32, bytes: &[u8]) -> u32 {
-    let mut hasher = Hasher::new_with_initial(seed);
+fn continue_crc(seed: &Hasher, bytes: &[u8]) -> u32 {
+    let mut hasher = seed.clone();
     hasher.update(bytes);
     hasher.finalize()
 }

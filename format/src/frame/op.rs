@@ -37,6 +37,7 @@ pub enum Op<'a> {
 
 impl<'a> Op<'a> {
     /// The internal key the operation writes, if it writes one.
+    #[inline]
     pub const fn key(&self) -> Option<&'a [u8]> {
         match self {
             Self::Put { key, .. } | Self::Delete { key } => Some(key),
@@ -45,11 +46,13 @@ impl<'a> Op<'a> {
     }
 
     /// Whether the operation writes a user key, and so makes its transaction take a revision.
+    #[inline]
     pub fn is_user(&self) -> bool {
         self.key().is_some_and(space::is_user)
     }
 
     /// How many bytes the operation takes in the payload.
+    #[inline]
     pub fn encoded_bytes(&self) -> usize {
         let prefixed = |bytes: &[u8]| varint::len(bytes.len() as u64) + bytes.len();
         match self {

@@ -110,7 +110,7 @@ impl<'a, 'r> Evaluation<'a, 'r> {
     }
 
     /// Completes the plan. Answers whether there is anything to write.
-    pub(super) fn finish(mut self) -> Result<bool> {
+    pub(super) fn finish(&mut self) -> Result<bool> {
         // For what follows the last of the users' keys.
         self.fits()?;
         if !self.taken_back.is_empty() {
@@ -120,7 +120,7 @@ impl<'a, 'r> Evaluation<'a, 'r> {
             self.plan.writes.retain(|_| !place.next().is_some_and(taken_back));
         }
         if !self.system.is_empty() {
-            self.plan.writes.extend(self.system.into_iter().flatten());
+            self.plan.writes.extend(self.system.drain(..).flatten());
         }
         Ok(!self.plan.writes.is_empty() || self.plan.compact.is_some())
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use annals::inspect::StoreFiles;
 use annals::{ErrorKind, KNOBS, Knob, KnobRange, Options, Store};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
 use crate::at::At;
 use crate::exit::{CODES, Failure, Outcome};
@@ -34,8 +34,10 @@ pub(crate) struct Cli {
 
 /// What every command takes.
 #[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Options of every command")]
 pub(crate) struct Global {
-    /// The directory of the store.
+    /// The directory of the store. Every command needs it but `tour`. put, txn, lease grant and import
+    /// make a store where there is none.
     #[arg(short = 'C', long = "data", value_name = "DIR", global = true)]
     pub(crate) data: Option<PathBuf>,
     /// How data is written to standard output.
@@ -46,16 +48,30 @@ pub(crate) struct Global {
     pub(crate) options: Vec<String>,
 }
 
+/// The command line. In the usage of a command stands the store, too, which clap leaves out.
+pub(crate) fn command() -> clap::Command {
+    let mut command = Cli::command();
+    command.build();
+    name_store(&mut command);
+    command
+}
+
+fn name_store(command: &mut clap::Command) {
+    let usage = command.render_usage().to_string();
+    let usage = usage.trim_start_matches("Usage: ").replacen("[OPTIONS]", "-C <DIR> [OPTIONS]", 1);
+    *command = std::mem::take(command).override_usage(usage);
+    let needs_it = |command: &&mut clap::Command| !NEED_NO_STORE.contains(&command.get_name());
+    command.get_subcommands_mut().filter(needs_it).for_each(name_store);
+}
+
+/// Commands that do without `-C`.
+const NEED_NO_STORE: [&str; 2] = ["tour", "help"];
+
 impl Global {
     /// The directory of the store.
     pub(crate) fn data(&self) -> Outcome<&PathBuf> {
         let data = self.data.as_ref();
-        let data = data.ok_or_else(|| Failure::Usage("which store? Give -C DIR".into()))?;
-        if std::fs::metadata(data).is_ok_and(|metadata| !metadata.is_dir()) {
-            let data = data.display();
-            return Err(Failure::Usage(format!("{data}: not a directory; -C names a store's")));
-        }
-        Ok(data)
+        data.ok_or_else(|| Failure::Usage("which store? Give -C DIR".into()))
     }
 
     /// The engine's options with every `-O` applied.
@@ -186,11 +202,26 @@ pub(crate) enum Command {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory as _;
 
     #[test]
     fn the_command_line_is_sound() {
-        Cli::command().debug_assert();
+        command().debug_assert();
+    }
+
+    #[test]
+    fn the_usage_of_a_command_names_the_store_it_needs() {
+        let mut command = command();
+        let mut usages = vec![command.render_usage().to_string()];
+        let is_help = |command: &&mut clap::Command| command.get_name() == "help";
+        for sub in command.get_subcommands_mut().filter(|sub| !is_help(sub)) {
+            usages.push(sub.render_usage().to_string());
+            let subs = sub.get_subcommands_mut().filter(|sub| !is_help(sub));
+            usages.extend(subs.map(|sub| sub.render_usage().to_string()));
+        }
+        let without = usages.iter().filter(|usage| !usage.contains("-C <DIR> [OPTIONS]"));
+        assert_eq!(without.collect::<Vec<_>>(), ["Usage: annals tour [OPTIONS] [PATH]"]);
+        assert!(usages.contains(&"Usage: annals get -C <DIR> [OPTIONS] <KEY>".to_owned()));
+        assert!(usages.contains(&"Usage: annals lease list -C <DIR> [OPTIONS]".to_owned()));
     }
 
     #[test]

@@ -1,13 +1,13 @@
 //! `compact`: first the plan, then, with `--confirm`, the deed.
 
 use annals::View;
-use annals::inspect::StoreFiles;
 use annals_format::FileKind;
 use clap::Args;
 use serde_json::{Value, json};
 
 use crate::args::{Global, parse_revision};
 use crate::exit::{Failure, Outcome};
+use crate::files::disk_bytes;
 use crate::output::Output;
 
 /// Arguments of `compact`.
@@ -33,7 +33,7 @@ pub(crate) fn compact(global: &Global, args: &CompactArgs, out: &mut Output) -> 
     // Says so where the revision is not there, or no longer.
     let view = store.at(args.rev)?;
     if args.rev == compacted {
-        let bytes = bytes(&crate::files::open(global)?);
+        let bytes = disk_bytes(&crate::files::open(global)?);
         out.note(format_args!("already compacted to {compacted}; nothing to do"))?;
         return out.object(&done(compacted, revision, bytes, bytes));
     }
@@ -46,7 +46,7 @@ pub(crate) fn compact(global: &Global, args: &CompactArgs, out: &mut Output) -> 
     }
     drop(view);
     drop(store);
-    let before = bytes(&crate::files::open(global)?);
+    let before = disk_bytes(&crate::files::open(global)?);
     // No worker: the space is given back by this thread, so that it is known when it is done.
     let options = global.engine_options()?.create(false).background(false);
     let store = options.open(global.data()?)?;
@@ -58,7 +58,7 @@ pub(crate) fn compact(global: &Global, args: &CompactArgs, out: &mut Output) -> 
     let closed = store.close();
     compacted?;
     closed?;
-    let after = bytes(&crate::files::open(global)?);
+    let after = disk_bytes(&crate::files::open(global)?);
     out.object(&done(args.rev, revision, before, after))
 }
 
@@ -66,8 +66,8 @@ fn done(compacted: u64, revision: u64, before: u64, after: u64) -> Value {
     json!({
         "compacted": compacted,
         "revision": revision,
-        "bytes_before": before,
-        "bytes_after": after,
+        "disk_bytes_before": before,
+        "disk_bytes_after": after,
     })
 }
 
@@ -103,15 +103,10 @@ fn plan(global: &Global, view: &View, revision: u64, compacted: u64) -> Outcome<
         "revisions": rev - compacted.max(1),
         "flushed_revision": files.manifest().flushed_revision,
         "keys_at_revision": view.count(..)?,
-        "bytes_now": bytes(&files),
+        "disk_bytes": disk_bytes(&files),
         "bytes_of_whole_files": sum(&gone),
         "bytes_of_files_in_part": sum(&partly),
         "files_that_go": gone,
         "files_in_part": partly,
     }))
-}
-
-/// The bytes of all files of the store.
-fn bytes(files: &StoreFiles) -> u64 {
-    files.names().filter_map(|name| files.file_bytes(name)).sum()
 }

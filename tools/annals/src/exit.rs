@@ -18,7 +18,7 @@ Exit codes:
   2  the command line is wrong
   3  a file of the store is damaged
   4  the store is open for writing elsewhere
-  5  not found: get, history, a lease; or an --if condition did not hold
+  5  not found: a key, a lease, a file; or a condition (--if, --fail-on-else) did not hold
   6  the revision has been compacted, or does not exist yet
   7  refused without --confirm
   8  no space left";

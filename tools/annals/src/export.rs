@@ -116,8 +116,8 @@ fn write(store: &Store, line: &mut dyn FnMut(&[u8]) -> Outcome) -> Outcome {
 }
 
 fn write_state(store: &Store, revision: u64, line: &mut dyn FnMut(&[u8]) -> Outcome) -> Outcome {
-    let origin = store.log(revision..=revision).next().and_then(Result::ok);
-    let time = origin.map_or(0, |origin| origin.time);
+    let transaction = store.log(revision..=revision).next().and_then(Result::ok);
+    let time = transaction.map_or(0, |transaction| transaction.time);
     let mut puts: Vec<(Bytes, Bytes)> = Vec::new();
     let mut bytes = 0;
     for kv in store.at(revision)?.range(..) {

@@ -23,14 +23,15 @@ mod writes;
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
+use clap::FromArgMatches as _;
 
 use args::{Cli, Command};
 use exit::Outcome;
 use output::Output;
 
 fn main() -> ExitCode {
-    match run(&Cli::parse()) {
+    let cli = Cli::from_arg_matches(&args::command().get_matches());
+    match run(&cli.unwrap_or_else(|error| error.exit())) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }

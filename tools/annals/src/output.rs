@@ -24,7 +24,7 @@ pub(crate) enum Format {
     Json,
     /// One JSON object a line.
     Ndjson,
-    /// The bytes themselves, nothing added; for lists: key and value, a line each.
+    /// Bytes as they are; of a list a line for each part, of figures `name value`.
     Raw,
 }
 

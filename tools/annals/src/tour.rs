@@ -177,8 +177,7 @@ impl Guide<'_> {
     }
 
     fn disk_bytes(&self) -> Outcome<u64> {
-        let files = crate::files::open(&self.global)?;
-        Ok(crate::files::in_force(&files).map(|(_, bytes)| bytes).sum())
+        Ok(crate::files::disk_bytes(&crate::files::open(&self.global)?))
     }
 
     /// The key with the most versions, as long as it is a text one can look at.

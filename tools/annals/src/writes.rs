@@ -22,7 +22,7 @@ use crate::txn::holds_for;
 /// What every command that writes takes.
 #[derive(Debug, Args)]
 pub(crate) struct CommitArgs {
-    /// Text to keep with the transaction; `history` shows it.
+    /// Text to keep with the transaction; `history` and `log` show it.
     #[arg(long, value_name = "TEXT")]
     metadata: Option<OsString>,
 }
@@ -47,8 +47,8 @@ pub(crate) struct PutArgs {
     /// Attach the key to a lease (`lease grant` makes one): decimal, or hexadecimal with 0x.
     #[arg(long, value_name = "ID", value_parser = parse_lease, default_value_t = 0, hide_default_value = true, allow_negative_numbers = true)]
     lease: i64,
-    /// Write only if the key is so now: mod=7, create=0, version!=3, value=text, lease=0; also < and
-    /// >. Can be repeated. Exits 5 when a condition does not hold.
+    /// Write only if the key is so now: mod=7, create=0, version!=3, lease=0, value=text (what follows
+    /// the sign, as it is); also < and >. Can be repeated. Exits 5 when a condition does not hold.
     #[arg(long = "if", value_name = "WHAT=VALUE")]
     conditions: Vec<OsString>,
     /// Show the key-value as it was before.
@@ -215,11 +215,13 @@ fn parse_conditions(key: &Bytes, conditions: &[OsString]) -> Outcome<Vec<Compare
         .collect()
 }
 
+/// How a condition is spelled.
+const CONDITION_FORM: &str = "a condition is mod, create, version, lease or value, then =, !=, < or >, \
+    then a number from 0 on (for value a text): mod=7, create=0, value=text";
+
 /// `mod=7` and the like.
 fn parse_condition(key: &Bytes, text: &[u8]) -> Result<Compare, String> {
-    let form = || {
-        "expected mod, create, version, value or lease, then =, !=, < or >, then a value".to_owned()
-    };
+    let form = || CONDITION_FORM.to_owned();
     let at = text.iter().position(|byte| matches!(byte, b'=' | b'!' | b'<' | b'>'));
     let (name, rest) = text.split_at(at.ok_or_else(form)?);
     let (result, value) = match rest {
@@ -231,14 +233,17 @@ fn parse_condition(key: &Bytes, text: &[u8]) -> Result<Compare, String> {
     };
     let number = || {
         let parsed = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
-        parsed.ok_or_else(|| format!("{:?} is no number from 0 on", show(value, 80)))
+        parsed.ok_or_else(|| format!("{:?} is no number; {CONDITION_FORM}", show(value, 80)))
     };
     let target = match name {
         b"mod" => CompareTarget::ModRevision(number()?),
         b"create" => CompareTarget::CreateRevision(number()?),
         b"version" => CompareTarget::Version(number()?),
         b"value" => CompareTarget::Value(Bytes::copy_from_slice(value)),
-        b"lease" => CompareTarget::Lease(parse_lease(&String::from_utf8_lossy(value))?),
+        b"lease" => {
+            let id = parse_lease(&String::from_utf8_lossy(value));
+            CompareTarget::Lease(id.map_err(|why| format!("{why}; {CONDITION_FORM}"))?)
+        }
         _ => return Err(form()),
     };
     Ok(Compare { key: key.clone(), range_end: Bytes::new(), result, target })
@@ -265,9 +270,11 @@ mod tests {
             assert_eq!(parse(text), None, "{text}");
         }
         let why = |text: &str| parse_condition(&key, text.as_bytes()).unwrap_err();
-        assert_eq!(why("mod=x"), "\"x\" is no number from 0 on");
+        assert!(why("mod=x").starts_with("\"x\" is no number; "));
         assert!(why("lease=x").contains("a lease id"));
-        assert!(why("size=1").contains("expected mod, create"));
+        for text in ["mod==0", "mod=x", "lease=x", "size=1", "mod", "mod!7"] {
+            assert!(why(text).contains("then =, !=, < or >"), "{text}: {}", why(text));
+        }
     }
 
     #[test]

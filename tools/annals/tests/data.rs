@@ -64,9 +64,12 @@ fn exit_codes() {
         .args(["-C", "/dev/null", "put", "k", "v"])
         .output()
         .unwrap();
-    assert_eq!(not_a_directory.status.code(), Some(2));
+    assert_eq!(not_a_directory.status.code(), Some(1));
     let said = String::from_utf8_lossy(&not_a_directory.stderr).into_owned();
-    assert!(said.contains("/dev/null: not a directory"), "{said}");
+    assert!(said.contains("/dev/null: not a store: the path leads to a file: give"), "{said}");
+    tool.run(&["txn", "--if", "mod==0"]).code(2).says("mod(\"k\") = \"7\"");
+    tool.run(&["put", "k", "v", "--if", "mod==0"]).code(2).says("then =, !=, < or >");
+    tool.run(&["get"]).code(2).says("Usage: annals get -C <DIR> [OPTIONS] <KEY>");
     let help = tool.ok(&["--help"]);
     assert!(
         help.contains("wal_bytes                   size a WAL file grows to; 64K to 4G"),

@@ -239,4 +239,12 @@ fn stats_know_the_store() {
     let alive = tool.json(&["range", "--count-only"])["count"].clone();
     assert_eq!(stats["keys"], alive);
     assert!(tool.ok(&["stats"]).contains("revision"));
+    // A 0 of this command's own opening would look like an answer.
+    for of_the_process in ["batches", "delays", "waits", "flushes", "pinned", "memtable_bytes"] {
+        assert_eq!(stats.get(of_the_process), None);
+    }
+    // One name, one meaning.
+    let plan = tool.run(&["compact", "--rev", "5000", "-o", "json"]).code(7).stdout();
+    let plan: Value = serde_json::from_str(&plan).unwrap();
+    assert_eq!(plan["disk_bytes"], stats["disk_bytes"]);
 }

@@ -67,6 +67,12 @@ fn logs(files: &StoreFiles) -> Vec<FileName> {
     names.into_iter().collect()
 }
 
+/// What `disk_bytes` means in everything the tool writes: the length of all files of the store's that
+/// lie in its directory, those included that are still to be removed.
+pub(crate) fn disk_bytes(files: &StoreFiles) -> u64 {
+    files.names().filter_map(|name| files.file_bytes(name)).sum()
+}
+
 /// The files the store is made of, with their lengths: those that its manifest lists, and what leads
 /// to it. Anything else in the directories is left over and never read.
 pub(crate) fn in_force(files: &StoreFiles) -> impl Iterator<Item = (FileName, u64)> {

@@ -49,7 +49,7 @@ pub(super) fn metadata_json(metadata: &[u8]) -> Value {
 }
 
 /// Metadata in a cell: commit and subject where there are such, else what there is.
-pub(super) fn origin_cell(metadata: &[u8]) -> String {
+pub(super) fn metadata_cell(metadata: &[u8]) -> String {
     const WIDTH: usize = 40;
     let Some(ours) = Metadata::parse(metadata) else { return show(metadata, WIDTH) };
     match ours.carried() {
@@ -100,7 +100,7 @@ impl Serialize for VersionRow<'_> {
 
 impl Row for VersionRow<'_> {
     const COLUMNS: &'static [&'static str] =
-        &["revision", "time", "what", "create", "version", "bytes", "origin", "value"];
+        &["revision", "time", "what", "create", "version", "bytes", "metadata", "value"];
 
     fn cells(&self) -> Vec<String> {
         let version = self.version;
@@ -120,7 +120,7 @@ impl Row for VersionRow<'_> {
                 if self.with_value { version.value.len().to_string() } else { String::new() };
             cells.push(bytes);
         }
-        cells.push(origin.map(|origin| origin_cell(&origin.metadata)).unwrap_or_default());
+        cells.push(origin.map(|origin| metadata_cell(&origin.metadata)).unwrap_or_default());
         cells.push(if self.with_value { show(&version.value, 40) } else { String::new() });
         cells
     }

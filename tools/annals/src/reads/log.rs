@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
 use serde_json::json;
 
-use super::history::{metadata_json, origin_cell};
+use super::history::{metadata_cell, metadata_json};
 use crate::args::{Global, parse_limit, parse_revision};
 use crate::at;
 use crate::bytes::{Spelled, show};
@@ -77,7 +77,7 @@ impl Serialize for LogRow {
 }
 
 impl Row for LogRow {
-    const COLUMNS: &'static [&'static str] = &["revision", "time", "changes", "origin", "what"];
+    const COLUMNS: &'static [&'static str] = &["revision", "time", "changes", "metadata", "what"];
 
     fn cells(&self) -> Vec<String> {
         let changes = &self.0.changes;
@@ -91,7 +91,7 @@ impl Row for LogRow {
             self.0.revision.to_string(),
             at::rfc3339(self.0.time),
             changes.len().to_string(),
-            origin_cell(&self.0.metadata),
+            metadata_cell(&self.0.metadata),
             what.join(", "),
         ]
     }

@@ -21,15 +21,19 @@ use crate::writes::CommitArgs;
 
 /// Arguments of `txn`.
 #[derive(Debug, Args)]
-#[command(after_help = "The transaction is JSON:
+#[command(
+    after_help = "The transaction is JSON; targets are VERSION, CREATE, MOD, VALUE, LEASE, results EQUAL, NOT_EQUAL,
+GREATER, LESS:
   {\"compare\": [{\"key\": \"k\", \"target\": \"MOD\", \"result\": \"EQUAL\", \"mod_revision\": 7}],
    \"success\": [{\"put\": {\"key\": \"k\", \"value\": \"v\"}}], \"failure\": [{\"range\": {\"key\": \"k\"}}]}
-or etcdctl's text, three parts with an empty line after each:
+or etcdctl's text, three parts with an empty line after each: comparisons of mod, create, version,
+lease or value by =, !=, < or >; what to do if all hold; what to do else (put, get, del):
   mod(\"k\") = \"7\"
 
   put k v
 
-  get k")]
+  get k"
+)]
 pub(crate) struct TxnArgs {
     /// The file that holds the transaction; - or nothing for standard input.
     file: Option<PathBuf>,
@@ -39,8 +43,18 @@ pub(crate) struct TxnArgs {
     /// Exit 5 when a comparison does not hold (after doing the other branch).
     #[arg(long)]
     fail_on_else: bool,
+    /// Refused, with where comparisons go: whoever knows `put --if` looks for it here.
+    #[arg(long = "if", hide = true, value_parser = refuse_condition)]
+    _condition: Option<String>,
     #[command(flatten)]
     commit: CommitArgs,
+}
+
+fn refuse_condition(_: &str) -> Result<String, String> {
+    Err(format!(
+        "txn has its comparisons in the transaction, as its first part: {}",
+        text::COMPARE_FORM
+    ))
 }
 
 /// `txn`: one transaction.

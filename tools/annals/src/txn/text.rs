@@ -45,14 +45,15 @@ pub(super) fn parse(text: &str) -> Result<TxnRequest, String> {
     Ok(txn)
 }
 
+/// How a comparison is spelled.
+pub(super) const COMPARE_FORM: &str = "a comparison is mod, create, version, lease or value, then (\"KEY\"), then \
+    =, !=, < or >, then \"VALUE\", both in double quotes: mod(\"k\") = \"7\"";
+
 /// `target("key") op "value"`.
 fn parse_compare(line: &str) -> Result<Compare, String> {
-    let malformed = || {
-        let shown = crate::bytes::show(line.as_bytes(), 80);
-        format!(
-            "{shown}: expected a comparison such as mod(\"key\") = \"7\", or JSON, which begins with {{"
-        )
-    };
+    let shown = || crate::bytes::show(line.as_bytes(), 80);
+    let malformed =
+        || format!("{}: {COMPARE_FORM}. (JSON is read, too: it begins with {{)", shown());
     let (target, rest) = line.split_once('(').ok_or_else(malformed)?;
     let (key, rest) = quoted(rest.trim_start()).ok_or_else(malformed)?;
     let rest = rest.trim_start().strip_prefix(')').ok_or_else(malformed)?.trim_start();
@@ -71,15 +72,19 @@ fn parse_compare(line: &str) -> Result<Compare, String> {
     }
     let number = || {
         let text = std::str::from_utf8(&value).ok();
-        text.and_then(|text| text.parse().ok()).ok_or_else(|| "expected a number".to_owned())
+        let number = text.and_then(|text| text.parse().ok());
+        number.ok_or_else(|| format!("{}: expected a number from 0 on, such as \"7\"", shown()))
     };
     let target = match target.trim() {
         "ver" | "version" => CompareTarget::Version(number()?),
         "c" | "create" => CompareTarget::CreateRevision(number()?),
         "m" | "mod" => CompareTarget::ModRevision(number()?),
         "val" | "value" => CompareTarget::Value(value.into()),
-        "lease" => CompareTarget::Lease(parse_lease(&String::from_utf8_lossy(&value))?),
-        other => return Err(format!("unknown comparison {other}")),
+        "lease" => {
+            let id = parse_lease(&String::from_utf8_lossy(&value));
+            CompareTarget::Lease(id.map_err(|why| format!("{}: {why}", shown()))?)
+        }
+        _ => return Err(malformed()),
     };
     Ok(Compare { key: key.into(), range_end: Bytes::new(), result, target })
 }
@@ -344,8 +349,15 @@ mod tests {
             "size(\"k\") = \"1\"",
             "mod(\"k\") = \"x\"",
             "mod(\"k\") = \"1\" x",
+            "lease(\"k\") = \"x\"",
         ] {
-            assert!(parse_compare(line).is_err(), "{line}");
+            assert!(parse_compare(line).unwrap_err().starts_with(line), "{line}");
+        }
+        for line in
+            ["mod==0", "mod=0", "mod(\"k\") == \"0\"", "mod(\"k\") = 0", "size(\"k\") = \"1\""]
+        {
+            let why = parse_compare(line).unwrap_err();
+            assert!(why.contains("then =, !=, < or >, then \"VALUE\""), "{why}");
         }
     }
 
