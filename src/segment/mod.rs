@@ -47,5 +47,5 @@ pub use inspect::{BlockInfo, PageInfo};
 pub(crate) use merge::{EntryCursor, MergeCursor};
 #[cfg(test)]
 pub(crate) use reader::Entry;
-pub(crate) use reader::{Segment, Version};
+pub(crate) use reader::{Segment, Version, Want};
 pub(crate) use writer::{NewSegment, SegmentWriter};
