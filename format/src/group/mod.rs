@@ -30,7 +30,19 @@
 //! because the checksum of the block was right, still never panic, and allocate nothing they have
 //! not bounded.
 
+mod apply;
+mod check;
+mod directory;
+mod head;
+mod shape;
+mod value;
+
 use crate::limits::VALUE_BYTES_MAX;
+
+pub use directory::Groups;
+pub use head::{Fields, Group};
+pub use shape::Shape;
+pub use value::{Scratch, Value};
 
 /// Most versions of a group.
 pub const VERSIONS_MAX: usize = 64;
