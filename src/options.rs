@@ -258,9 +258,9 @@ impl Options {
         create: bool,
         /// Sets the size of one memtable generation. 16 KiB to 4 GiB; default 32 MiB. Up to four
         /// generations can be in memory at a time: commits slow down once two of them wait to be written
-        /// to files, and wait once three do. There can be more while somebody reads them, and while many
-        /// threads commit what fills a generation alone: each may have asked for room before the others
-        /// took it. The memory of a generation that has been written to files is kept for the next one.
+        /// to files, and wait once three do. There can be more while somebody reads them, and each
+        /// `Store::reorganise` may end one early. The memory of a generation that has been written to
+        /// files is kept for the next one.
         memtable_bytes: u64,
         /// Sets the size a WAL file grows to. 64 KiB to 4 GiB; default 64 MiB. The first file of a
         /// session is smaller.

@@ -9,12 +9,12 @@
 mod support;
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use annals::clock::ManualClock;
+use annals::clock::{Clock, ManualClock};
 use annals::vfs::{Fault, FaultVfs, MemoryVfs, Operation};
 use annals::{Durability, ErrorKind, Options, Store};
 use support::gate::{self, GateVfs};
@@ -216,6 +216,73 @@ fn without_a_background_thread_commits_flush_themselves() {
     let stats = store.stats();
     assert!(stats.waits > 0 && stats.flushes > 0, "{stats:?}");
     assert_eq!((stats.delays, stats.delay_micros), (0, 0), "a pause would help nobody");
+}
+
+/// A clock that keeps a number of those who ask for the time until all of them have come. A commit
+/// asks when it has found room and been evaluated, and has no place yet.
+#[derive(Debug)]
+struct Rendezvous {
+    start: Barrier,
+    /// How many are still to come.
+    left: AtomicU64,
+}
+
+impl Clock for Rendezvous {
+    fn now_micros(&self) -> i64 {
+        let (success, failure) = (Ordering::SeqCst, Ordering::SeqCst);
+        if self.left.fetch_update(success, failure, |left| left.checked_sub(1)).is_ok() {
+            self.start.wait();
+        }
+        support::START_TIME
+    }
+
+    fn elapsed_micros(&self) -> i64 {
+        0
+    }
+}
+
+#[test]
+fn memory_is_bounded_when_many_writers_find_room_at_once() {
+    const WRITERS: u64 = 64;
+    const VALUE: &[u8] = &[7; 64 << 10];
+    let clock = Arc::new(Rendezvous {
+        start: Barrier::new(usize::try_from(WRITERS).unwrap()),
+        left: AtomicU64::new(0),
+    });
+    let Setup { gate, store, watchdog: _watchdog, .. } =
+        setup("a rendezvous", |options| options.clock(clock.clone()));
+    gate.shut();
+    clock.left.store(WRITERS, Ordering::SeqCst);
+    let acknowledged = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            let (store, acknowledged) = (&store, &acknowledged);
+            scope.spawn(move || {
+                store.put(format!("{writer}"), VALUE).unwrap();
+                acknowledged.fetch_add(1, Ordering::SeqCst);
+            });
+        }
+        // All of them came while there was room; each has either got its place or waits by now.
+        while acknowledged.load(Ordering::SeqCst) + store.stats().waits < WRITERS {
+            thread::sleep(Duration::from_millis(1));
+        }
+        let stats = store.stats();
+        // Before any of these fails: the store could not be closed otherwise.
+        gate.open();
+        assert!(stats.generations <= GENERATIONS_MAX, "{stats:?}");
+        assert!(stats.waits > WRITERS / 2, "{stats:?}");
+        // The first generation, and three of which each may have been begun with twice the room of the
+        // one before, so that who lost the race for that one finds a place.
+        let bound = 2 * MEMTABLE_BYTES + (1 + 2 + 4) * (VALUE.len() as u64 + MEMTABLE_BYTES);
+        assert!(stats.memtable_bytes <= bound, "{stats:?}");
+        while acknowledged.load(Ordering::SeqCst) < WRITERS {
+            let stats = store.stats();
+            assert!(stats.generations <= GENERATIONS_MAX, "{stats:?}");
+            thread::yield_now();
+        }
+    });
+    assert_eq!(store.revision(), 1 + WRITERS);
+    store.close().unwrap();
 }
 
 #[test]

@@ -77,7 +77,8 @@
 //! pointer to the current one. Then a writer that took the old one links versions into it after a flush
 //! has begun to read it, and two writers of one key validate against different heads. A lock around the
 //! swap would stop everybody behind a sleeping thread. *Here:* when a transaction does not fit any more,
-//! its thread links the root of the next generation, as a node like any other. Whoever walks over it
+//! its thread links the root of the next generation, as a node like any other (if the world has no room
+//! for one, it gets no place, and waits with nothing held until there is some). Whoever walks over it
 //! applies it: the old generation is frozen, the store is told ([`World::switched`]), and from then on
 //! keys are resolved anew. A transaction that was prepared for the old generation sees that `last` lies
 //! in another one, and prepares again. So the switch has one place in the order, everything before it is

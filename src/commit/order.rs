@@ -62,7 +62,8 @@ impl Chain {
     ///
     /// # Errors
     /// [`OrderError::Conflict`] when something the plan depends on has changed; then the caller
-    /// takes a new snapshot and evaluates again. Nothing was changed whenever there is an error.
+    /// takes a new snapshot and evaluates again. [`OrderError::NoRoom`] when it takes a generation
+    /// that the world has no room for. Nothing was changed whenever there is an error.
     pub(crate) fn order(
         &self,
         snapshot: &Snapshot<'_>,
@@ -90,6 +91,12 @@ impl Chain {
                 Err(Stop::Answer(error)) => return Err(error),
                 Err(Stop::Switched) => {}
                 Err(Stop::Full) => {
+                    // Here and not only before the evaluation: any number of threads may have come
+                    // past that while there was room for one. Of all that ask about one generation
+                    // one links the next, so the answer holds for the link.
+                    if !self.world.has_room() {
+                        return Err(OrderError::NoRoom);
+                    }
                     let mut least = least_size(plan, &size);
                     // Others may take room in the new generation before this thread comes to it: ask
                     // for more each time, so that this ends.

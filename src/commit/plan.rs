@@ -126,6 +126,9 @@ pub(crate) struct Ordered {
 pub(crate) enum OrderError {
     /// Something it depends on has changed: evaluate again, against a new snapshot.
     Conflict,
+    /// It needs another generation, and the world has no room for one: wait until it has, with no
+    /// guard held, and evaluate again.
+    NoRoom,
     /// It cannot succeed: the store is poisoned, the plan is too large, or reading failed.
     Failed(Error),
 }

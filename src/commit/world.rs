@@ -35,6 +35,11 @@ pub(crate) trait World: Send + Sync + Debug {
     /// same `id` at once; only one of their generations is used, the others are dropped.
     fn new_generation(&self, id: u64, least: GenerationSize) -> Arc<Generation>;
 
+    /// Whether there may be one generation more. A commit asks directly before it begins one, and
+    /// gets no place if not; what ends a generation for another reason does not ask. At that time
+    /// [`switched`](Self::switched) has returned for the generation that is full.
+    fn has_room(&self) -> bool;
+
     /// The chain goes on in `current`. Called before anything in it becomes visible, and maybe
     /// several times, also late, by several threads: everyone who applies the switch calls it.
     /// The generation before `current` is frozen.

@@ -20,9 +20,12 @@ use super::record::{Event, Transaction};
 use super::tables::{SealedFile, Tables};
 
 /// The transactions of a span of revisions, ascending. After an error it ends.
+///
+/// From when it is made it holds on to its first revision: a compaction that overtakes it takes nothing
+/// from it, nor from the [states](super::View::of_log) at its transactions.
 #[derive(Debug)]
 pub(crate) struct Log {
-    from: u64,
+    pub(super) from: u64,
     upto: u64,
     /// Frames beyond this are not visible.
     seq: u64,
@@ -31,7 +34,7 @@ pub(crate) struct Log {
     /// Oldest first.
     generations: VecDeque<FrameCursor>,
     done: bool,
-    _pin: Option<Pin>,
+    pub(super) pin: Arc<Pin>,
 }
 
 impl Log {
@@ -46,16 +49,11 @@ impl Log {
         let compacted = |compacted| ErrorKind::Compacted { requested: from, compacted };
         let pin = pin.map_err(compacted)?;
         let span = (from, upto.min(visible.revision));
-        Ok(Self::new(&core.shared.tables(), span, visible.seq, Some(pin)))
+        Ok(Self::new(&core.shared.tables(), span, visible.seq, pin))
     }
 
     /// The transactions with a revision in [`from`, `upto`], of those visible at `seq`.
-    pub(super) fn new(
-        tables: &Tables,
-        (from, upto): (u64, u64),
-        seq: u64,
-        pin: Option<Pin>,
-    ) -> Self {
+    fn new(tables: &Tables, (from, upto): (u64, u64), seq: u64, pin: Pin) -> Self {
         let files = tables.files.events.iter();
         let files =
             files.filter(|f| f.meta().max_revision >= from && f.meta().min_revision <= upto);
@@ -69,7 +67,7 @@ impl Log {
             cursor: None,
             generations: generations.map(|g| g.frames_before(from)).collect(),
             done: from > upto,
-            _pin: pin,
+            pin: Arc::new(pin),
         }
     }
 
@@ -177,9 +175,24 @@ pub(super) fn metadata_of<'a>(frame: &FrameRef<'a>) -> Result<&'a [u8]> {
 
 /// The newest visible revision whose time is not after `time`.
 pub(super) fn revision_at_time(core: &Core, time: i64) -> Result<u64> {
+    loop {
+        let compacted = core.compacted();
+        match search_time(core, time, compacted) {
+            // A compaction has overtaken the search: the revision refused is one that the search looked
+            // at, not one that was asked for.
+            Err(error)
+                if matches!(error.kind(), ErrorKind::Compacted { .. })
+                    && core.compacted() > compacted => {}
+            found => return found,
+        }
+    }
+}
+
+/// As [`revision_at_time`], as long as the watermark stays.
+fn search_time(core: &Core, time: i64, compacted: u64) -> Result<u64> {
     core.check_open()?;
     let visible = core.visible();
-    let oldest = core.compacted().max(2);
+    let oldest = compacted.max(2);
     let time_of = |revision: u64| -> Result<Option<i64>> {
         let mut log = Log::open(core, revision, revision)?;
         Ok(log.next().transpose()?.map(|transaction| transaction.time))

@@ -221,6 +221,11 @@ impl Engine {
         Log::open(&self.0.core, from, upto)
     }
 
+    /// The state as of a transaction that `log` has told, whatever was compacted since.
+    pub(crate) fn view_of_log(&self, log: &Log, revision: u64) -> View {
+        View::of_log(&self.0.core, log, revision)
+    }
+
     /// Makes everything applied durable.
     ///
     /// # Errors

@@ -14,7 +14,9 @@
 //!    raises the price while it runs: what has run for a time is taken to need that time again, so
 //!    that it may take nine times as long as the last ones before there is no room left.
 //! 2. **Wait.** With more frozen generations than that nothing can be taken in: commits wait until
-//!    one is flushed ([`Core::wait_for_room`]).
+//!    one is flushed ([`Core::wait_for_room`]). Any number of them may come past that while there is
+//!    room for one more generation, and each may need one for itself. So the chain asks again where
+//!    it would begin one ([`has_room`]), and sends back the commit that came too late.
 //!
 //! The pauses of all writers form one queue in time: `paid_until` is the time up to which what has
 //! been written is paid for. Each commit moves it on by the price of what has been written since it
@@ -41,6 +43,7 @@ use crate::sync::plain::{AtomicI64, AtomicU64, lock};
 use crate::sync::{Ordering, epoch, sleep};
 
 use super::core::Core;
+use super::tables::Tables;
 
 /// Frozen generations that may wait for their flush before committers wait for it too.
 const FROZEN_MAX: usize = 2;
@@ -198,6 +201,11 @@ fn mean_pace(pace: u64, micros: u64, bytes: u64, usual_bytes: u64) -> u64 {
     u64::try_from(total / (2 * u128::from(whole))).unwrap_or(PACE_MAX)
 }
 
+/// Whether one more generation may be begun, with the ones that these tables have.
+pub(super) fn has_room(tables: &Tables) -> bool {
+    tables.frozen().count() <= FROZEN_MAX
+}
+
 impl Core {
     /// For a commit before it is evaluated: waits while there are more frozen generations than
     /// allowed, so that memory stays bounded.
@@ -210,24 +218,25 @@ impl Core {
         }
     }
 
+    /// For a commit that found no room, and holds and pins nothing: waits until there is some.
     #[cold]
-    fn wait_for_flush(&self) -> Result<()> {
-        let frozen = || self.shared.tables.load(&epoch::pin()).generations.len().saturating_sub(1);
-        if frozen() <= FROZEN_MAX {
+    pub(super) fn wait_for_flush(&self) -> Result<()> {
+        let has_room = || has_room(self.shared.tables.load(&epoch::pin()));
+        if has_room() {
             return Ok(());
         }
         self.counters.waits.fetch_add(1, Ordering::Relaxed);
         let waited = Stopwatch::start();
         let mut outcome = Ok(());
         // Where nothing can be written nothing has to wait: what only reads goes on.
-        while outcome.is_ok() && frozen() > FROZEN_MAX && self.check_writable().is_ok() {
+        while outcome.is_ok() && !has_room() && self.check_writable().is_ok() {
             if !self.shared.worker.is_attended() {
                 outcome = self.run_unit().map(|_| ());
                 continue;
             }
             self.shared.worker.ring();
             let waiting = lock(&self.flushed_lock);
-            if frozen() > FROZEN_MAX && self.check_writable().is_ok() {
+            if !has_room() && self.check_writable().is_ok() {
                 drop(self.flushed.wait_timeout(waiting, PATIENCE));
             }
         }

@@ -10,7 +10,7 @@ use crate::index::{Generation, GenerationSize, SpareChunks};
 use crate::sync::{Arc, CachePadded, epoch};
 
 use super::bell::Bell;
-use super::pressure::Pressure;
+use super::pressure::{Pressure, has_room};
 use super::published::Published;
 use super::tables::Tables;
 
@@ -72,6 +72,10 @@ impl World for Shared {
 
     fn new_generation(&self, id: u64, least: GenerationSize) -> Arc<Generation> {
         Generation::with_memory(id, self.generation_size.max(least), &self.spare)
+    }
+
+    fn has_room(&self) -> bool {
+        has_room(self.tables.load(&epoch::pin()))
     }
 
     fn switched(&self, current: &Arc<Generation>) {

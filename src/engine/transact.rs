@@ -138,6 +138,11 @@ impl Core {
                     self.counters.conflicts.fetch_add(1, Ordering::Relaxed);
                     quiet.conflict();
                 }
+                Err(OrderError::NoRoom) => {
+                    // What is flushed meanwhile must come back.
+                    drop(guard);
+                    self.wait_for_flush()?;
+                }
                 Err(OrderError::Failed(error)) => return Err(error),
             }
         }

@@ -10,6 +10,7 @@ use crate::sync::epoch::{self, Guard};
 use super::core::Core;
 use super::diff::Diff;
 use super::history::History;
+use super::log::Log;
 use super::pins::Pin;
 use super::read;
 use super::record::Record;
@@ -81,6 +82,16 @@ impl View {
         let time = if revision == position.revision { position.time } else { i64::MIN };
         let position = Position { revision, time, ..position };
         Ok(Self::new(core, pin, Place { position, ..newest }))
+    }
+
+    /// The state as of a transaction that a log has told, also when it has been compacted since: what
+    /// the log holds on to keeps it readable.
+    pub(super) fn of_log(core: &Arc<Core>, log: &Log, revision: u64) -> Self {
+        debug_assert!(revision >= log.from, "the log holds on to nothing older");
+        let newest = core.visible_place();
+        let position = Position { revision, time: i64::MIN, ..newest.position };
+        let place = Place { position, ..newest };
+        Self { core: Arc::clone(core), pin: Arc::clone(&log.pin), place, system: None }
     }
 
     fn new(core: &Arc<Core>, pin: Pin, place: Place) -> Self {

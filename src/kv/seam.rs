@@ -111,15 +111,6 @@ pub(super) fn log(engine: &Engine, first: Option<u64>, end: u64) -> Result<Log> 
     }
 }
 
-/// The view at a revision, or `None` when it has been compacted away meanwhile.
-pub(super) fn view_if_readable(engine: &Engine, revision: u64) -> Result<Option<View>> {
-    match engine.view(revision) {
-        Ok(view) => Ok(Some(view)),
-        Err(error) if is_compacted(&error) => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
 pub(super) fn is_compacted(error: &crate::error::Error) -> bool {
     matches!(error.kind(), ErrorKind::Compacted { .. })
 }

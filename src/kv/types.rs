@@ -116,8 +116,8 @@ pub struct Change {
     pub version: u64,
     /// The key's lease after the change; 0 for none.
     pub lease: i64,
-    /// The value written: `None` for deletes, and for puts unless values were asked for and are
-    /// still kept (compaction may have dropped a superseded one).
+    /// The value written: `None` for deletes, and for puts unless
+    /// [values were asked for](crate::Log::with_values).
     pub value: Option<Bytes>,
 }
 

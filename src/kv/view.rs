@@ -255,7 +255,8 @@ fn origin(engine: &Engine, revision: u64) -> Result<Option<Origin>> {
     }
 }
 
-/// Iterates over differences in key order; made by [`Store::diff`](crate::Store::diff).
+/// Iterates over differences in key order; made by [`Store::diff`](crate::Store::diff). What both
+/// revisions show stays readable as long as it lives, whatever is compacted meanwhile.
 #[derive(Debug)]
 #[must_use = "iterators are lazy"]
 pub struct DiffIter {
@@ -300,7 +301,8 @@ impl Iterator for DiffIter {
 
 impl std::iter::FusedIterator for DiffIter {}
 
-/// Iterates over transactions, oldest first; made by [`Store::log`](crate::Store::log).
+/// Iterates over transactions, oldest first; made by [`Store::log`](crate::Store::log). What it has
+/// to tell, values included, stays readable as long as it lives, whatever is compacted meanwhile.
 #[derive(Debug)]
 #[must_use = "iterators are lazy"]
 pub struct Log {
@@ -319,7 +321,7 @@ impl Log {
         Self { engine: engine.clone(), transactions, error, with_values: false }
     }
 
-    /// Reads the values written, too. A value is `None` where compaction has dropped it.
+    /// Reads the values written, too.
     pub fn with_values(mut self) -> Self {
         self.with_values = true;
         self
@@ -333,11 +335,11 @@ impl Iterator for Log {
         if let Some(error) = self.error.take() {
             return Some(Err(error));
         }
-        let item = self
-            .transactions
-            .as_mut()?
-            .next()?
-            .and_then(|found| transaction(&self.engine, found, self.with_values));
+        let log = self.transactions.as_mut()?;
+        let item = log.next()?.and_then(|found| {
+            let revision = found.revision;
+            transaction(found, self.with_values.then(|| self.engine.view_of_log(log, revision)))
+        });
         if item.is_err() {
             self.transactions = None;
         }
@@ -347,14 +349,9 @@ impl Iterator for Log {
 
 impl std::iter::FusedIterator for Log {}
 
-fn transaction(
-    engine: &Engine,
-    found: seam::Transaction,
-    with_values: bool,
-) -> Result<Transaction> {
+/// The transaction as users see it, with the values that `view` shows if there is one.
+fn transaction(found: seam::Transaction, view: Option<seam::View>) -> Result<Transaction> {
     let seam::Transaction { revision, time, metadata, events } = found;
-    // Below the watermark the view is refused: superseded values may be gone.
-    let view = if with_values { seam::view_if_readable(engine, revision)? } else { None };
     let mut changes = Vec::with_capacity(events.len());
     for event in events {
         let value = match &view {

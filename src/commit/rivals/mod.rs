@@ -118,7 +118,7 @@ impl Chained {
             match self.chain.order(&snapshot, plan, &below) {
                 Ok(_) => return conflicts,
                 Err(OrderError::Conflict) => quiet.conflict(),
-                Err(OrderError::Failed(error)) => panic!("a transaction of the bench: {error}"),
+                Err(error) => panic!("a transaction of the bench: {error:?}"),
             }
         }
         unreachable!("a u64 of conflicts")
@@ -223,6 +223,10 @@ impl World for Recent {
 
     fn new_generation(&self, id: u64, least: GenerationSize) -> Arc<Generation> {
         Generation::new(id, self.size.max(least))
+    }
+
+    fn has_room(&self) -> bool {
+        true
     }
 
     fn switched(&self, current: &Arc<Generation>) {

@@ -133,7 +133,7 @@ fn loom_same_key_cas() {
                     won.fetch_add(1, Ordering::SeqCst);
                 }
                 Err(OrderError::Conflict) => assert!(store.chain.applied().revision >= 2),
-                Err(OrderError::Failed(error)) => panic!("{error}"),
+                Err(error) => panic!("{error:?}"),
             }
         };
         let other = spawn(&store, attempt(Arc::clone(&won)));

@@ -15,6 +15,8 @@ mod loom_durable;
 mod model;
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
 mod reclaim;
+#[cfg(not(any(feature = "loom", feature = "shuttle")))]
+mod room;
 #[cfg(all(feature = "shuttle", not(feature = "loom")))]
 mod shuttle;
 #[cfg(all(unix, not(any(feature = "loom", feature = "shuttle"))))]
@@ -52,6 +54,8 @@ pub(super) struct Small {
     pub(super) generations: Mutex<Vec<Arc<Generation>>>,
     /// What the files hold: the newest version of some keys.
     pub(super) files: Mutex<BTreeMap<Vec<u8>, Stub>>,
+    /// How many there may be; `None` any number.
+    pub(super) generations_max: Mutex<Option<usize>>,
     pub(super) clock: AtomicI64,
     /// How often a background thread was asked for.
     pub(super) requests: AtomicU64,
@@ -67,6 +71,11 @@ impl World for Small {
     fn new_generation(&self, id: u64, least: GenerationSize) -> Arc<Generation> {
         let usual = lock(&self.size).unwrap_or(least);
         Generation::new(id, usual.max(least))
+    }
+
+    fn has_room(&self) -> bool {
+        let max = *lock(&self.generations_max);
+        max.is_none_or(|max| lock(&self.generations).len() < max)
     }
 
     fn switched(&self, current: &Arc<Generation>) {
@@ -220,7 +229,7 @@ impl Fixture {
             match self.chain.order(&snapshot, &plan, &*self.world) {
                 Ok(ordered) => return (Some(ordered), conflicts),
                 Err(OrderError::Conflict) => {}
-                Err(OrderError::Failed(error)) => panic!("{error}"),
+                Err(error) => panic!("{error:?}"),
             }
         }
         unreachable!()

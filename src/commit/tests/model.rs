@@ -394,7 +394,7 @@ proptest! {
                             model = after;
                         }
                         Err(OrderError::Conflict) => prop_assert!(must_fail),
-                        Err(OrderError::Failed(error)) => prop_assert!(false, "{}", error),
+                        Err(error) => prop_assert!(false, "{:?}", error),
                     }
                 }
                 Step::Ranged { from, to, meanwhile } => {

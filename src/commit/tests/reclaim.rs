@@ -38,6 +38,10 @@ impl World for Forgetful {
         new
     }
 
+    fn has_room(&self) -> bool {
+        true
+    }
+
     fn switched(&self, current: &Arc<Generation>) {
         let mut known = lock(&self.current);
         if known.id() >= current.id() {

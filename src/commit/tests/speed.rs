@@ -111,7 +111,7 @@ fn compare_and_swap(store: &Fixture, generation: &mut Arc<Generation>, key: &Byt
         match store.chain.order(&snapshot, &plan, &*store.world) {
             Ok(_) => return,
             Err(OrderError::Conflict) => {}
-            Err(OrderError::Failed(error)) => panic!("{error}"),
+            Err(error) => panic!("{error:?}"),
         }
     }
 }

@@ -223,7 +223,7 @@ fn everyone_who_waits_learns_of_the_failure() {
                                 assert!(matches!(kind, ErrorKind::Poisoned { .. }), "{error:?}");
                                 return;
                             }
-                            Err(OrderError::Conflict) => panic!("a blind put never conflicts"),
+                            Err(error) => panic!("of a blind put: {error:?}"),
                         };
                         let outcome = if (round + thread) % 2 == 0 {
                             store.chain.wait_durable(ordered.position)

@@ -102,8 +102,8 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`NoRevisionAtTime`](crate::ErrorKind::NoRevisionAtTime),
-    /// [`Compacted`](crate::ErrorKind::Compacted).
+    /// [`NoRevisionAtTime`](crate::ErrorKind::NoRevisionAtTime);
+    /// [`Compacted`](crate::ErrorKind::Compacted) when the revision is compacted while it is looked for.
     pub fn at_time(&self, micros: i64) -> Result<View> {
         self.at(self.engine.revision_at_time(micros)?)
     }
@@ -126,6 +126,9 @@ impl Store {
     }
 
     /// What differs between the state at `from` and the state at `to`, in key order.
+    ///
+    /// Whether both revisions can be read is decided within this call: a compaction that is faster makes
+    /// it answer [`Compacted`](crate::ErrorKind::Compacted), a later one takes nothing from the iterator.
     ///
     /// # Errors
     ///
@@ -162,9 +165,10 @@ impl Store {
 
     /// The transactions with these revisions, oldest first, with their times and metadata.
     ///
-    /// An absent lower bound is the oldest retained transaction, an absent upper one the newest. A
-    /// lower bound below the compacted revision answers
-    /// [`Compacted`](crate::ErrorKind::Compacted).
+    /// An absent lower bound is the oldest retained transaction, an absent upper one the newest: both
+    /// are those of this call, as is what can be read. A lower bound below the compacted revision makes
+    /// [`Compacted`](crate::ErrorKind::Compacted) the first and last item. A compaction after this call
+    /// takes nothing from the iterator, nor a value [asked for](Log::with_values).
     ///
     /// ```
     /// # let directory = tempfile::tempdir().expect("a temporary directory");

@@ -1,0 +1,92 @@
+//! A world that has no room for a further generation.
+
+use super::*;
+
+const KEYS: GenerationSize = GenerationSize { arena_bytes: 1 << 16, keys: 2 };
+
+/// A store whose only generation has no key left, in a world that refuses another.
+fn full() -> Fixture {
+    let store = Fixture::new(KEYS);
+    store.order(&plan([put("a", "1"), put("b", "1")]));
+    *lock(&store.world.generations_max) = Some(1);
+    store
+}
+
+fn is_refused(result: Result<Ordered, OrderError>) -> bool {
+    result.is_err_and(|error| matches!(error, OrderError::NoRoom))
+}
+
+#[test]
+fn a_full_chain_refuses_the_switch_and_changes_nothing() {
+    let store = full();
+    let applied = store.chain.applied();
+    let frames = store.frames();
+    for _ in 0..3 {
+        assert!(is_refused(store.try_order(&plan([put("c", "2")]))));
+        assert!(is_refused(store.try_order(&plan([put("a", vec![7; 1 << 17])]))), "too large");
+        assert!(is_refused(store.try_order(&cas([put("a", "2")], &[("c", 0)]))), "only read");
+    }
+    assert_eq!(store.chain.applied(), applied);
+    assert_eq!(store.frames(), frames);
+    let generations = lock(&store.world.generations).clone();
+    assert_eq!(generations.len(), 1);
+    assert!(!generations[0].is_frozen());
+    assert_eq!(store.verify_all().len(), 2);
+}
+
+#[test]
+fn what_fits_is_still_taken_and_a_conflict_is_one() {
+    let store = full();
+    let ordered = store.order(&cas([put("a", "2")], &[("a", 2), ("b", 2)]));
+    assert_eq!(ordered.position.revision, 3);
+    assert!(is_conflict(store.try_order(&cas([put("a", "3")], &[("a", 2)]))));
+    store.verify_all();
+}
+
+#[test]
+fn it_goes_on_once_there_is_room() {
+    let store = full();
+    assert!(is_refused(store.try_order(&plan([put("c", "2")]))));
+    *lock(&store.world.generations_max) = Some(2);
+    assert_eq!(store.order(&plan([put("c", "2")])).position.revision, 3);
+    assert_eq!(lock(&store.world.generations).len(), 2);
+    assert_eq!(store.verify_all()[&user("c")[..]], [3]);
+}
+
+/// What makes room must not need any.
+#[test]
+fn a_generation_can_be_ended_without_room() {
+    let store = full();
+    store.chain.freeze();
+    let generations = lock(&store.world.generations).clone();
+    assert_eq!((generations.len(), generations[0].is_frozen()), (2, true));
+    store.order(&plan([put("c", "2")]));
+    assert!(is_refused(store.try_order(&plan([put("d", "2"), put("e", "2")]))));
+    store.verify_all();
+}
+
+/// All of them come while there is room for two more, and each needs one for itself.
+#[test]
+fn no_more_than_there_is_room_for_are_begun_at_once() {
+    const THREADS: usize = 8;
+    let store = full();
+    *lock(&store.world.generations_max) = Some(3);
+    let start = std::sync::Barrier::new(THREADS);
+    let refused = std::thread::scope(|scope| {
+        let (store, start) = (&store, &start);
+        let threads: Vec<_> = (0..THREADS)
+            .map(|thread| {
+                scope.spawn(move || {
+                    let writes = [1, 2].map(|n| put(format!("{thread}/{n}"), "1"));
+                    start.wait();
+                    is_refused(store.try_order(&plan(writes)))
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).filter(|refused| *refused).count()
+    });
+    assert_eq!(lock(&store.world.generations).len(), 3);
+    assert!((1..=THREADS - 2).contains(&refused), "{refused}");
+    let keys = store.verify_all();
+    assert_eq!(keys.len(), 2 + 2 * (THREADS - refused));
+}
