@@ -30,6 +30,15 @@
 //! because the checksum of the block was right, still never panic, and allocate nothing they have
 //! not bounded.
 
+mod choose;
+mod diff;
+mod draft;
+mod encode;
+mod table;
+
+pub use choose::{Favour, Pack};
+pub use encode::{GroupsBuilder, RawGroups};
+
 use crate::limits::VALUE_BYTES_MAX;
 
 /// Most versions of a group.
