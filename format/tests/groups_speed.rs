@@ -1,5 +1,10 @@
 //! Figures of groups, printed: `cargo test --release -p annals-format --test groups_speed -- --ignored --nocapture`.
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a program that prints figures")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::cast_precision_loss,
+    reason = "a program that prints figures"
+)]
 
 #[path = "harness/history.rs"]
 mod history;

@@ -268,11 +268,8 @@ impl Search<'_> {
         // A match that is one word, or part of one, vanishes.
         let head = head.unwrap_or(found.bytes);
         if head <= WORD_BYTES_MAX {
-            *found = Match {
-                at: found.at + head,
-                from: found.from + head,
-                bytes: found.bytes - head,
-            };
+            *found =
+                Match { at: found.at + head, from: found.from + head, bytes: found.bytes - head };
         }
         let tail = (0..found.bytes.min(WORD_BYTES_MAX + 1)).find(|by| {
             let bytes = found.bytes - by;
@@ -368,7 +365,7 @@ mod tests {
         index.build(base);
         assert!(diff(&index, base, value, words, usize::MAX, &mut delta));
         assert_eq!(apply(&delta, base), value);
-        let bytes: usize = delta.ops.iter().map(|op| op.stored_bytes()).sum();
+        let bytes: usize = delta.ops.iter().copied().map(Op::stored_bytes).sum();
         assert_eq!(delta.ops_bytes, bytes);
         delta
     }
@@ -400,7 +397,8 @@ mod tests {
             for _ in 0..random() % 6 {
                 let at = random() % (value.len() + 1);
                 let to = (at + random() % 30).min(value.len());
-                let with: Vec<u8> = (0..random() % 30).map(|n| b'0' + (n % 10) as u8).collect();
+                let with: Vec<u8> =
+                    b"0123456789abcdefghijklmnopqrstuvwxyz"[..random() % 30].to_vec();
                 value.splice(at..to, with);
             }
             diff_of(&base, &value, round % 2 == 0);
@@ -414,7 +412,7 @@ mod tests {
 
     #[test]
     fn a_long_base_is_indexed_sparsely_and_still_found() {
-        let base: Vec<u8> = (0..200_000_u32).flat_map(|n| n.to_le_bytes()).collect();
+        let base: Vec<u8> = (0..200_000_u32).flat_map(u32::to_le_bytes).collect();
         let mut value = base[300_000..500_000].to_vec();
         value.splice(100_000..100_003, *b"something else");
         let delta = diff_of(&base, &value, false);

@@ -1,4 +1,6 @@
 //! Histories to write groups of, and a stand-in for zstd: the format crate knows none.
+#![allow(dead_code, reason = "each test uses a part")]
+#![allow(clippy::struct_field_names, reason = "the format's name")]
 
 use std::fmt::Write as _;
 
@@ -90,9 +92,9 @@ pub(crate) fn history(
             ..Version::default()
         }
     };
-    (0..keys).flat_map(move |index| (1..=versions).rev().map(move |v| (index, v))).map(
-        move |(index, version)| entry(index, version),
-    )
+    (0..keys)
+        .flat_map(move |index| (1..=versions).rev().map(move |v| (index, v)))
+        .map(move |(index, version)| entry(index, version))
 }
 
 /// A document of about 2.1 KiB. All versions of one are the same but for five short fields.
