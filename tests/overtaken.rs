@@ -6,6 +6,7 @@
 mod support;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use annals::vfs::MemoryVfs;
 use annals::{Diff, ErrorKind, Store};
@@ -99,4 +100,28 @@ fn a_difference_that_was_begun_goes_on_to_its_end() {
     let error = store.diff(from, to, ..).unwrap_err();
     // Whichever of the two it names, both are gone.
     assert!(matches!(error.kind(), ErrorKind::Compacted { .. }), "{error}");
+}
+
+#[test]
+fn a_search_by_time_that_is_overtaken_is_not_refused_for_what_it_looked_at() {
+    let store = filled();
+    store.compact(WRITES / 2).unwrap();
+    let (ended, mut searches) = (AtomicBool::new(false), 0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..WRITES * 4 {
+                store.put("k", "v").unwrap();
+                store.compact(store.compacted_revision() + 1).unwrap();
+                while store.run_background().unwrap() {}
+            }
+            ended.store(true, Ordering::SeqCst);
+        });
+        while !ended.load(Ordering::SeqCst) {
+            // Earlier than every transaction.
+            let error = store.at_time(0).unwrap_err();
+            assert!(matches!(error.kind(), ErrorKind::NoRevisionAtTime { .. }), "{error}");
+            searches += 1;
+        }
+    });
+    assert!(searches > 0);
 }

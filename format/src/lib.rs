@@ -32,6 +32,7 @@ pub mod events;
 pub mod file_meta;
 pub mod filter;
 pub mod frame;
+pub mod group;
 pub mod layout;
 pub mod limits;
 pub mod manifest;

@@ -175,9 +175,24 @@ pub(super) fn metadata_of<'a>(frame: &FrameRef<'a>) -> Result<&'a [u8]> {
 
 /// The newest visible revision whose time is not after `time`.
 pub(super) fn revision_at_time(core: &Core, time: i64) -> Result<u64> {
+    loop {
+        let compacted = core.compacted();
+        match search_time(core, time, compacted) {
+            // A compaction has overtaken the search: the revision refused is one that the search looked
+            // at, not one that was asked for.
+            Err(error)
+                if matches!(error.kind(), ErrorKind::Compacted { .. })
+                    && core.compacted() > compacted => {}
+            found => return found,
+        }
+    }
+}
+
+/// As [`revision_at_time`], as long as the watermark stays.
+fn search_time(core: &Core, time: i64, compacted: u64) -> Result<u64> {
     core.check_open()?;
     let visible = core.visible();
-    let oldest = core.compacted().max(2);
+    let oldest = compacted.max(2);
     let time_of = |revision: u64| -> Result<Option<i64>> {
         let mut log = Log::open(core, revision, revision)?;
         Ok(log.next().transpose()?.map(|transaction| transaction.time))

@@ -3,6 +3,7 @@
 use crate::checksum::FileSeed;
 use crate::cursor::{Reader, Writer};
 use crate::error::{Problem, Result};
+use crate::group::{GROUPS_MAX, VERSIONS_MAX};
 use crate::layout::{Layout, field};
 use crate::limits;
 use crate::place::FileKind;
@@ -11,6 +12,8 @@ use crate::place::FileKind;
 pub const BLOCK_MAGIC: u16 = u16::from_le_bytes(*b"aB");
 /// Bytes of a [`BlockHeader`].
 pub const BLOCK_HEADER_BYTES: usize = 24;
+/// Most entries of a block of groups.
+const ENTRIES_MAX: u64 = (GROUPS_MAX * VERSIONS_MAX) as u64;
 
 /// How a block's body is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +25,8 @@ pub enum Encoding {
     Zstd = 1,
     /// One zstd frame over the file's dictionary.
     ZstdDictionary = 2,
-    // 3 is kept for groups of versions that are read without decoding a whole block.
+    /// Groups of versions that are read without decoding a whole block. See [`crate::group`].
+    Groups = 3,
     /// One zstd frame over the body of an earlier block, as its prefix. See
     /// [`BlockHeader::base_distance`].
     ZstdBase = 4,
@@ -35,7 +39,7 @@ pub struct BlockHeader {
     pub kind: FileKind,
     /// How the body is stored.
     pub encoding: Encoding,
-    /// Bytes of the body.
+    /// Bytes of the body; of groups, the lengths of all values.
     pub raw_bytes: u32,
     /// Bytes that follow the header.
     pub stored_bytes: u32,
@@ -53,6 +57,7 @@ impl Encoding {
             0 => Some(Self::Raw),
             1 => Some(Self::Zstd),
             2 => Some(Self::ZstdDictionary),
+            3 => Some(Self::Groups),
             4 => Some(Self::ZstdBase),
             _ => None,
         }
@@ -131,12 +136,21 @@ impl BlockHeader {
         if found > max {
             return Err(reader.error_at("raw_bytes", 4, Problem::TooLong { max, found }));
         }
-        // A block that does not shrink is stored raw, so these two say the same thing.
-        if (encoding == Encoding::Raw) != (raw_bytes == stored_bytes) || raw_bytes < stored_bytes {
+        let groups = encoding == Encoding::Groups;
+        if groups && kind != FileKind::History {
+            let found = u64::from(number);
+            return Err(reader.error_at("encoding", 3, Problem::Invalid { found }));
+        }
+        // A block that does not shrink is stored raw, so these two say the same thing. Values of
+        // groups may be empty, and their keys are not counted.
+        let raw = encoding == Encoding::Raw;
+        let fits = raw == (raw_bytes == stored_bytes) && raw_bytes >= stored_bytes;
+        if !groups && !fits {
             return Err(reader.error_at("raw_bytes", 4, Problem::Invalid { found }));
         }
-        if entry_count == 0 || entry_count > raw_bytes {
-            let found = u64::from(entry_count);
+        let entries_max = if groups { ENTRIES_MAX } else { u64::from(raw_bytes) };
+        let found = u64::from(entry_count);
+        if found == 0 || found > entries_max {
             return Err(reader.error_at("entry_count", 12, Problem::Invalid { found }));
         }
         if (encoding == Encoding::ZstdBase) != (base_distance != 0) {

@@ -109,8 +109,8 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`NoRevisionAtTime`](crate::ErrorKind::NoRevisionAtTime),
-    /// [`Compacted`](crate::ErrorKind::Compacted).
+    /// [`NoRevisionAtTime`](crate::ErrorKind::NoRevisionAtTime);
+    /// [`Compacted`](crate::ErrorKind::Compacted) when the revision is compacted while it is looked for.
     pub fn at_time(&self, micros: i64) -> Result<View> {
         self.at(self.engine.revision_at_time(micros)?)
     }

@@ -1,0 +1,207 @@
+//! What one operation costs in stores of one size after the other. Each store is measured by a process
+//! of its own, which finds it as the one before left it: closed.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::hint::black_box;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use annals::{Durability, Store};
+
+use crate::load::{self, Dir, Rng, key};
+use crate::options::Options;
+
+/// Versions of a key in these stores, on average.
+const VERSIONS: u64 = 100;
+/// Puts that are still in the log when a store is opened.
+const TAIL: u64 = 1_000;
+/// Keys of one scan.
+const SCAN: u64 = 1_000;
+/// Reads after which memory is looked at.
+const READS: u64 = 100_000;
+/// Events read of the log at most.
+const EVENTS: usize = 1_000_000;
+
+/// The measures that cost more the larger they are, in the order of the table: name and unit.
+pub(crate) const COSTS: &[(&str, &str)] = &[
+    ("open and first get", "ms"),
+    ("get latest", "ns"),
+    ("get at a random revision", "ns"),
+    ("scan latest, a key", "ns"),
+    ("scan at a random revision, a key", "ns"),
+    ("count of all keys", "us"),
+    ("replay, an event", "ns"),
+    ("replay with values, an event", "ns"),
+    ("compact, the call", "ms"),
+];
+
+/// The others.
+pub(crate) const SIZES: &[(&str, &str)] = &[
+    ("resident memory after reads, not mapped files", "MiB"),
+    ("resident memory after reads, with mapped files", "MiB"),
+    ("HEAD", "B/version"),
+    ("HISTORY", "B/version"),
+    ("EVENTS", "B/version"),
+    ("files and log before compaction", "MiB"),
+    ("files and log a minute after compaction of half", "MiB"),
+];
+
+/// What was measured of one store, by name.
+pub(crate) type Figures = BTreeMap<String, f64>;
+
+/// Makes a store of this many versions and measures it.
+pub(crate) fn measure(options: &Options, versions: u64) -> Figures {
+    let dir = Dir::new(&options.dir, &format!("growth-{versions}"));
+    let keys = (versions / VERSIONS).max(1);
+    let store = load::open(dir.path(), Durability::Buffered);
+    load::fill(&store, keys, versions / keys);
+    // All of it in files, and behind it the same tail in each: as much as the log of any store has.
+    store.reorganise().expect("background work");
+    let once = keys.min(TAIL);
+    for nonce in 0..TAIL / once {
+        load::write(&store, 0..once, versions + nonce);
+    }
+    load::settle(&store);
+    store.close().expect("a close");
+    let mut rounds: Vec<Figures> = Vec::new();
+    for round in 0..options.rounds {
+        let last = round + 1 == options.rounds;
+        rounds.push(child(dir.path(), keys, last));
+    }
+    let names: Vec<String> = rounds.iter().flat_map(Figures::keys).cloned().collect();
+    let median = |name: &String| {
+        let mut values: Vec<f64> =
+            rounds.iter().filter_map(|round| round.get(name)).copied().collect();
+        values.sort_by(f64::total_cmp);
+        values[values.len() / 2]
+    };
+    names.iter().map(|name| (name.clone(), median(name))).collect()
+}
+
+fn child(dir: &Path, keys: u64, last: bool) -> Figures {
+    let program = std::env::current_exe().expect("this program");
+    let mut command = Command::new(program);
+    command.arg("child").arg(dir).arg(keys.to_string()).arg(last.to_string());
+    let output = command.output().expect("a process");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    let figure = |line: &str| {
+        let (name, value) = line.rsplit_once('=')?;
+        Some((name.to_owned(), value.parse().ok()?))
+    };
+    text.lines().filter_map(figure).collect()
+}
+
+/// In the process of its own: prints `name=value` lines. The last one compacts.
+pub(crate) fn in_child(dir: &Path, keys: u64, last: bool) {
+    let say = |name: &str, value: f64| println!("{name}={value}");
+    let begun = Instant::now();
+    let store = load::open(dir, Durability::Sync);
+    black_box(store.get(key(0)).expect("a get"));
+    say("open and first get", begun.elapsed().as_secs_f64() * 1e3);
+
+    let mut rng = Rng(keys);
+    let revision = store.revision();
+    let nanos = |n: u64, begun: Instant| begun.elapsed().as_secs_f64() * 1e9 / n as f64;
+    let old = |rng: &mut Rng| 2 + rng.below(revision - 1);
+    for (name, is_old) in [("get latest", false), ("get at a random revision", true)] {
+        // The first half warms up.
+        let mut begun = Instant::now();
+        for read in 0..READS {
+            if read == READS / 2 {
+                begun = Instant::now();
+            }
+            let key = key(rng.below(keys));
+            let got = if is_old {
+                store.at(old(&mut rng)).and_then(|view| view.get(key))
+            } else {
+                store.get(key)
+            };
+            black_box(got.expect("a get"));
+        }
+        say(name, nanos(READS / 2, begun));
+    }
+    for (field, name) in [("RssAnon:", SIZES[0].0), ("VmRSS:", SIZES[1].0)] {
+        say(name, status_kib(field) / 1024.0);
+    }
+    for (name, is_old) in
+        [("scan latest, a key", false), ("scan at a random revision, a key", true)]
+    {
+        let (begun, mut scanned) = (Instant::now(), 0);
+        while begun.elapsed() < Duration::from_secs(1) {
+            let view =
+                if is_old { store.at(old(&mut rng)) } else { store.latest() }.expect("a view");
+            let from = key(rng.below(keys));
+            for kv in view.range(from..).limit(SCAN) {
+                black_box(kv.expect("a key"));
+                scanned += 1_u64;
+            }
+        }
+        say(name, nanos(scanned.max(1), begun));
+    }
+    let begun = Instant::now();
+    black_box(store.latest().and_then(|view| view.count(..)).expect("a count"));
+    say("count of all keys", begun.elapsed().as_secs_f64() * 1e6);
+    for (name, values) in [("replay, an event", false), ("replay with values, an event", true)] {
+        let log = store.log(2..);
+        let log = if values { log.with_values() } else { log };
+        let (begun, mut events) = (Instant::now(), 0);
+        for transaction in log {
+            events += transaction.expect("a transaction").changes.len();
+            if events >= EVENTS {
+                break;
+            }
+        }
+        say(name, nanos(events.max(1) as u64, begun));
+    }
+    if last {
+        let versions = keys * VERSIONS;
+        let stats = store.stats();
+        for (name, bytes) in [
+            ("HEAD", stats.head.bytes),
+            ("HISTORY", stats.history.bytes),
+            ("EVENTS", stats.events.bytes),
+        ] {
+            say(name, bytes as f64 / versions as f64);
+        }
+        compact(&store, revision, &say);
+    }
+    store.close().expect("a close");
+}
+
+fn compact(store: &Store, revision: u64, say: &dyn Fn(&str, f64)) {
+    say("files and log before compaction", disk_mib(store.path()));
+    let begun = Instant::now();
+    store.compact(revision / 2 + 1).expect("a compaction");
+    say("compact, the call", begun.elapsed().as_secs_f64() * 1e3);
+    let mut least = f64::MAX;
+    // A minute at most: less when it stays the same for a while.
+    let (mut same, begun) = (0, Instant::now());
+    while same < 5 && begun.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_secs(1));
+        let now = disk_mib(store.path());
+        same = if now < least { 0 } else { same + 1 };
+        least = least.min(now);
+    }
+    say("files and log a minute after compaction of half", least);
+}
+
+/// What the files of a store take, as they are listed.
+fn disk_mib(dir: &Path) -> f64 {
+    let Ok(entries) = fs::read_dir(dir) else { return 0.0 };
+    let size = |entry: fs::DirEntry| match entry.metadata() {
+        Ok(data) if data.is_dir() => disk_mib(&entry.path()),
+        Ok(data) => data.len() as f64 / f64::from(1 << 20),
+        Err(_) => 0.0,
+    };
+    entries.flatten().map(size).sum()
+}
+
+/// A field of `/proc/self/status`; 0 where there is none.
+fn status_kib(field: &str) -> f64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix(field));
+    line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(0.0)
+}

@@ -1,0 +1,85 @@
+//! What to run: words that choose, and `name=value` arguments.
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+pub(crate) const HELP: &str = "\
+cargo bench --bench history -- [WHAT]... [NAME=VALUE]...
+
+What; all of it if nothing is named:
+  growth    the cost of one operation in stores of one size after the other
+  versions  a scan of the latest versions: 1,000 versions a key beside 1
+  changed   a scan of an old revision, by how many keys have changed since
+  written   bytes written to the device for each byte put (Linux)
+  beside    readers beside a busy writer
+  reclaim   commits while space is given back
+How:
+  versions=1000,10000,100000,1000000   sizes of the growing stores; 10000000 takes minutes and 6 GB
+  rounds=3                             measurements; the results are medians
+  scale=1                              how many times larger the other stores are
+  dir=DIRECTORY                        where the stores lie; default: below the target directory
+  svg=FILE                             draws the growth curves";
+
+/// What is asked for.
+#[derive(Debug)]
+pub(crate) enum Asked {
+    Run(Options),
+    Help,
+}
+
+/// See [`HELP`].
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    what: Vec<String>,
+    pub(crate) versions: Vec<u64>,
+    pub(crate) rounds: usize,
+    pub(crate) scale: u64,
+    pub(crate) dir: PathBuf,
+    pub(crate) svg: Option<PathBuf>,
+}
+
+const WHAT: &[&str] = &["growth", "versions", "changed", "written", "beside", "reclaim"];
+
+impl Options {
+    pub(crate) fn parse(args: impl Iterator<Item = String>) -> Result<Asked, String> {
+        let mut options = Self {
+            what: Vec::new(),
+            versions: vec![1_000, 10_000, 100_000, 1_000_000],
+            rounds: 3,
+            scale: 1,
+            dir: Path::new(env!("CARGO_TARGET_TMPDIR")).to_owned(),
+            svg: None,
+        };
+        for arg in args {
+            match arg.split_once('=') {
+                Some(("versions", list)) => {
+                    let sizes = list.split(',').map(|value| one(&arg, value));
+                    options.versions = sizes.collect::<Result<_, _>>()?;
+                }
+                Some(("rounds", value)) => options.rounds = one(&arg, value)?,
+                Some(("scale", value)) => options.scale = one(&arg, value)?,
+                Some(("dir", value)) => options.dir = value.into(),
+                Some(("svg", value)) => options.svg = Some(value.into()),
+                _ => match &arg[..] {
+                    "--help" | "-h" => return Ok(Asked::Help),
+                    // What cargo passes to every bench.
+                    "--bench" => {}
+                    word if WHAT.contains(&word) => options.what.push(arg),
+                    _ => return Err(format!("what is `{arg}`?")),
+                },
+            }
+        }
+        if options.rounds == 0 || options.scale == 0 || options.versions.iter().any(|n| *n < 100) {
+            return Err("there must be at least a round, a scale of 1 and 100 versions".to_owned());
+        }
+        Ok(Asked::Run(options))
+    }
+
+    pub(crate) fn wants(&self, what: &str) -> bool {
+        self.what.is_empty() || self.what.iter().any(|word| word == what)
+    }
+}
+
+fn one<T: FromStr>(arg: &str, value: &str) -> Result<T, String> {
+    value.parse().map_err(|_| format!("`{arg}` has no such value"))
+}

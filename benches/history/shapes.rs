@@ -1,0 +1,224 @@
+//! Costs that depend on what a store is like, each as a ratio to the same without it.
+
+use std::fs;
+use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use annals::{Durability, Store, View};
+
+use crate::load::{self, Dir, Rng, key, value, version_bytes};
+use crate::options::Options;
+
+/// Commits outstanding at a time.
+const WINDOW: u64 = 64;
+
+/// One row: what, how much, and what is asked for.
+pub(crate) type Row = (String, String, String);
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// Keys a second of a scan of everything.
+fn scan(view: &View) -> f64 {
+    let (begun, mut keys) = (Instant::now(), 0);
+    for kv in view.range(..) {
+        black_box(kv.expect("a key"));
+        keys += 1;
+    }
+    f64::from(keys) / begun.elapsed().as_secs_f64()
+}
+
+/// Scans of two views in turns: the median of the ratio of the second to the first.
+fn scans(rounds: usize, first: &View, second: &View) -> f64 {
+    median((0..rounds * 3).map(|_| scan(first) / scan(second)).map(f64::recip).collect())
+}
+
+/// Many versions a key beside one.
+pub(crate) fn versions(options: &Options) -> Vec<Row> {
+    let keys = 2_000 * options.scale;
+    let store = |versions: u64| {
+        let dir = Dir::new(&options.dir, &format!("versions-{versions}"));
+        let store = load::open(dir.path(), Durability::Buffered);
+        load::fill(&store, keys, versions);
+        load::settle(&store);
+        (store, dir)
+    };
+    let (one, many) = (store(1), store(1_000));
+    let (first, second) = (one.0.latest().expect("a view"), many.0.latest().expect("a view"));
+    let ratio = scans(options.rounds, &first, &second);
+    vec![(
+        format!("scan latest of {keys} keys: 1,000 versions a key beside 1"),
+        format!("{ratio:.2}"),
+        ">= 0.9".to_owned(),
+    )]
+}
+
+/// A scan of an old revision, by the share of keys changed since.
+pub(crate) fn changed(options: &Options) -> Vec<Row> {
+    let keys = 20_000 * options.scale;
+    let dir = Dir::new(&options.dir, "changed");
+    let store = load::open(dir.path(), Durability::Buffered);
+    load::fill(&store, keys, 1);
+    let mut rows = Vec::new();
+    let mut rng = Rng(1);
+    for (nonce, share) in [(1, 0.01), (2, 0.1), (3, 0.5), (4, 1.0)] {
+        let old = store.revision();
+        let count = (keys as f64 * share) as u64;
+        let start = rng.below(keys);
+        // A step without a common factor: each key once.
+        let step = 7_919;
+        load::write(&store, (0..count).map(|n| (start + n * step) % keys), nonce);
+        store.reorganise().expect("background work");
+        load::settle(&store);
+        let (latest, old) = (store.latest().expect("a view"), store.at(old).expect("a view"));
+        let times = scans(options.rounds, &latest, &old).recip();
+        rows.push((
+            format!(
+                "scan of an old revision, {} % of the keys changed since, times latest",
+                share * 100.0
+            ),
+            format!("{times:.2}"),
+            format!("<= {:.2}", 1.0 + 8.0 * share),
+        ));
+    }
+    rows
+}
+
+/// Bytes written to the device for each byte of key and value.
+pub(crate) fn written(options: &Options) -> Vec<Row> {
+    let keys = 100_000 * options.scale;
+    let updates = 10 * keys;
+    let load = |name: &str, hot: bool, target: &str| {
+        let dir = Dir::new(&options.dir, &format!("written-{hot}"));
+        let store = load::open(dir.path(), Durability::Sync);
+        load::write(&store, 0..keys, 0);
+        load::settle(&store);
+        let (before, mut rng) = (written_bytes(), Rng(7));
+        let choose = |rng: &mut Rng| {
+            let of = if hot && rng.below(10) < 8 { keys / 100 } else { keys };
+            rng.below(of)
+        };
+        for _ in 0..updates / WINDOW {
+            let ticket = |rng: &mut Rng| {
+                let number = choose(rng);
+                let request = store.txn().then([annals::put(key(number), value(rng.number()))]);
+                request.submit().expect("a commit")
+            };
+            let tickets: Vec<_> = (0..WINDOW).map(|_| ticket(&mut rng)).collect();
+            for ticket in tickets {
+                ticket.wait().expect("a commit");
+            }
+        }
+        load::settle(&store);
+        store.close().expect("a close");
+        let bytes = updates / WINDOW * WINDOW * version_bytes();
+        let times = written_bytes().saturating_sub(before) as f64 / bytes as f64;
+        (
+            format!("bytes written for a byte put, {updates} updates of {keys} keys, {name}"),
+            format!("{times:.2}"),
+            target.to_owned(),
+        )
+    };
+    vec![load("80 % to 1 % of them", true, "<= 3.5"), load("uniform", false, "<= 12")]
+}
+
+fn written_bytes() -> u64 {
+    let io = fs::read_to_string("/proc/self/io").unwrap_or_default();
+    let line = io.lines().find_map(|line| line.strip_prefix("write_bytes:"));
+    line.and_then(|bytes| bytes.trim().parse().ok()).unwrap_or(0)
+}
+
+fn filled(options: &Options, name: &str) -> (Store, Dir) {
+    let dir = Dir::new(&options.dir, name);
+    let store = load::open(dir.path(), Durability::Sync);
+    load::fill(&store, 10_000 * options.scale, 50);
+    load::settle(&store);
+    (store, dir)
+}
+
+/// A reader beside a writer that always has 64 commits outstanding.
+pub(crate) fn beside(options: &Options) -> Vec<Row> {
+    let keys = 10_000 * options.scale;
+    let (store, _dir) = filled(options, "beside");
+    let gets = |time: Duration| {
+        let (begun, mut rng, mut gets) = (Instant::now(), Rng(3), 0_u32);
+        while begun.elapsed() < time {
+            for _ in 0..100 {
+                black_box(store.get(key(rng.below(keys))).expect("a get"));
+            }
+            gets += 100;
+        }
+        f64::from(gets) / begun.elapsed().as_secs_f64()
+    };
+    let ratio = |_| {
+        let alone = gets(Duration::from_secs(2));
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| busy(&store, keys, &done));
+            let beside = gets(Duration::from_secs(2));
+            done.store(true, Ordering::Relaxed);
+            beside / alone
+        })
+    };
+    let ratio = median((0..options.rounds).map(ratio).collect());
+    vec![(
+        "get latest beside a busy writer, times alone".to_owned(),
+        format!("{ratio:.2}"),
+        ">= 0.9".to_owned(),
+    )]
+}
+
+fn busy(store: &Store, keys: u64, done: &AtomicBool) {
+    let mut rng = Rng(11);
+    while !done.load(Ordering::Relaxed) {
+        window(store, keys, &mut rng);
+    }
+}
+
+fn window(store: &Store, keys: u64, rng: &mut Rng) {
+    let submit = |rng: &mut Rng| {
+        let request = store.txn().then([annals::put(key(rng.below(keys)), value(rng.number()))]);
+        request.submit().expect("a commit")
+    };
+    let tickets: Vec<_> = (0..WINDOW).map(|_| submit(rng)).collect();
+    for ticket in tickets {
+        ticket.wait().expect("a commit");
+    }
+}
+
+/// Commits while the space of old versions is given back.
+pub(crate) fn reclaim(options: &Options) -> Vec<Row> {
+    let keys = 10_000 * options.scale;
+    let (store, _dir) = filled(options, "reclaim");
+    let mut rng = Rng(5);
+    let mut p99 = |time: Duration| {
+        let (begun, mut took) = (Instant::now(), Vec::new());
+        while begun.elapsed() < time {
+            let before = Instant::now();
+            store.put(key(rng.below(keys)), value(rng.number())).expect("a commit");
+            took.push(before.elapsed().as_secs_f64() * 1e3);
+            // Not as fast as it can: background work has room beside it in both cases.
+            thread::sleep(Duration::from_millis(1));
+        }
+        took.sort_by(f64::total_cmp);
+        took[took.len() * 99 / 100]
+    };
+    let idle = p99(Duration::from_secs(4));
+    let begun = Instant::now();
+    store.compact(store.revision() / 2).expect("a compaction");
+    let call = begun.elapsed().as_secs_f64() * 1e3;
+    let during = p99(Duration::from_secs(4));
+    vec![
+        ("compact, the call (ms)".to_owned(), format!("{call:.2}"), "<= 1".to_owned()),
+        ("commit p99 idle (ms)".to_owned(), format!("{idle:.2}"), String::new()),
+        (
+            "commit p99 during reclaim, times idle".to_owned(),
+            format!("{:.2}", during / idle),
+            "<= 1.5".to_owned(),
+        ),
+    ]
+}
