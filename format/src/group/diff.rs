@@ -268,11 +268,8 @@ impl Search<'_> {
         // A match that is one word, or part of one, vanishes.
         let head = head.unwrap_or(found.bytes);
         if head <= WORD_BYTES_MAX {
-            *found = Match {
-                at: found.at + head,
-                from: found.from + head,
-                bytes: found.bytes - head,
-            };
+            *found =
+                Match { at: found.at + head, from: found.from + head, bytes: found.bytes - head };
         }
         let tail = (0..found.bytes.min(WORD_BYTES_MAX + 1)).find(|by| {
             let bytes = found.bytes - by;

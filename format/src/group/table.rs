@@ -237,7 +237,8 @@ const fn numbers(alphabet: &[u8; 16]) -> [u8; 256] {
 
 /// Appends the literals, two a byte if one alphabet has them all; answers its number.
 fn pack(literals: &[u8], out: &mut Vec<u8>) -> u8 {
-    let number = |table: &[u8; 256], byte: &u8| table.get(usize::from(*byte)).copied().unwrap_or(16);
+    let number =
+        |table: &[u8; 256], byte: &u8| table.get(usize::from(*byte)).copied().unwrap_or(16);
     let packed = NUMBERS.iter().zip(1..).find(|(table, _)| {
         literals.len() > 1 && literals.iter().all(|byte| number(table, byte) < 16)
     });

@@ -90,9 +90,9 @@ pub(crate) fn history(
             ..Version::default()
         }
     };
-    (0..keys).flat_map(move |index| (1..=versions).rev().map(move |v| (index, v))).map(
-        move |(index, version)| entry(index, version),
-    )
+    (0..keys)
+        .flat_map(move |index| (1..=versions).rev().map(move |v| (index, v)))
+        .map(move |(index, version)| entry(index, version))
 }
 
 /// A document of about 2.1 KiB. All versions of one are the same but for five short fields.
