@@ -360,7 +360,7 @@ fn transaction(found: seam::Transaction, view: Option<seam::View>) -> Result<Tra
         };
         changes.push(Change {
             kind: if event.delete { ChangeKind::Delete } else { ChangeKind::Put },
-            key: space::strip(&event.key),
+            key: space::strip(event.key),
             sub: event.sub,
             create_revision: event.create_revision,
             version: event.version,

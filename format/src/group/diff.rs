@@ -84,6 +84,19 @@ impl Delta {
         self.ops_bytes = 0;
     }
 
+    /// Takes ops that are known to make `value`.
+    pub(super) fn take(&mut self, ops: &[Op], value: &[u8]) {
+        self.clear();
+        self.ops.extend_from_slice(ops);
+        let mut at = 0;
+        for op in ops {
+            let insert = op.insert as usize;
+            self.literals.extend_from_slice(value.get(at..at + insert).unwrap_or_default());
+            at += insert + op.copy as usize;
+            self.ops_bytes += op.stored_bytes();
+        }
+    }
+
     fn push(&mut self, literals: &[u8], copy: usize, skip: i64) {
         // Values are at most 2^29 bytes long.
         let short = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
@@ -365,7 +378,7 @@ mod tests {
         index.build(base);
         assert!(diff(&index, base, value, words, usize::MAX, &mut delta));
         assert_eq!(apply(&delta, base), value);
-        let bytes: usize = delta.ops.iter().map(|op| op.stored_bytes()).sum();
+        let bytes: usize = delta.ops.iter().copied().map(Op::stored_bytes).sum();
         assert_eq!(delta.ops_bytes, bytes);
         delta
     }
@@ -397,7 +410,8 @@ mod tests {
             for _ in 0..random() % 6 {
                 let at = random() % (value.len() + 1);
                 let to = (at + random() % 30).min(value.len());
-                let with: Vec<u8> = (0..random() % 30).map(|n| b'0' + (n % 10) as u8).collect();
+                let with: Vec<u8> =
+                    b"0123456789abcdefghijklmnopqrstuvwxyz"[..random() % 30].to_vec();
                 value.splice(at..to, with);
             }
             diff_of(&base, &value, round % 2 == 0);
@@ -411,7 +425,7 @@ mod tests {
 
     #[test]
     fn a_long_base_is_indexed_sparsely_and_still_found() {
-        let base: Vec<u8> = (0..200_000_u32).flat_map(|n| n.to_le_bytes()).collect();
+        let base: Vec<u8> = (0..200_000_u32).flat_map(u32::to_le_bytes).collect();
         let mut value = base[300_000..500_000].to_vec();
         value.splice(100_000..100_003, *b"something else");
         let delta = diff_of(&base, &value, false);

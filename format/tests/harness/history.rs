@@ -1,4 +1,6 @@
 //! Histories to write groups of, and a stand-in for zstd: the format crate knows none.
+#![allow(dead_code, reason = "each test uses a part")]
+#![allow(clippy::struct_field_names, reason = "the format's name")]
 
 use std::fmt::Write as _;
 
