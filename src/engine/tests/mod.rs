@@ -2,6 +2,7 @@
 
 mod closing;
 mod crash;
+mod latest;
 mod model;
 mod random;
 mod reclaim;
