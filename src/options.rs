@@ -108,6 +108,7 @@ pub struct Options {
     pub(crate) history_codec: HistoryCodec,
     /// Compression level of HISTORY and EVENTS (zstd). 1 to 19; default 1.
     pub(crate) history_level: u64,
+    pub(crate) event_value_bytes: u64,
     /// L0 files that start a fold into HEAD and HISTORY. 1 to 64; default 4.
     pub(crate) l0_files_max: u64,
     /// HISTORY windows that start a merge of windows. 2 to 1024; default 12.
@@ -191,6 +192,7 @@ pub const KNOBS: &[Knob] = &[
     number("block_bytes", "size of a block of newest versions", 512, 256 * KIB, 8 * KIB),
     number("history_block_bytes", "raw size of a block of history", 512, 256 * KIB, 16 * KIB),
     number("history_level", "zstd level of history and events", 1, 19, 1),
+    number("event_value_bytes", "longest value that events repeat", 0, MIB, KIB),
     number("l0_files_max", "L0 files that start a fold", 1, 64, 4),
     number("history_windows_max", "history windows that start a merge", 2, 1024, 12),
     number("cache_bytes", "memory for decoded blocks", 0, 1 << 40, 64 * MIB),
@@ -259,6 +261,7 @@ impl Options {
             history_block_bytes: 16 * KIB,
             history_codec: HistoryCodec::ZstdBlocks,
             history_level: 1,
+            event_value_bytes: KIB,
             l0_files_max: 4,
             history_windows_max: 12,
             cache_bytes: 64 * MIB,
@@ -306,6 +309,13 @@ impl Options {
         history_codec: HistoryCodec,
         /// Sets the zstd level of history and events. 1 to 19; default 1.
         history_level: u64,
+        /// Sets the length up to which EVENTS repeat the values put. 0 to 1 MiB; default 1 KiB.
+        ///
+        /// A replay of old changes with their values ([`Log::with_values`](crate::Log::with_values))
+        /// then reads one file from front to back; a value that is not repeated is looked up, which
+        /// takes some ten times as long. What is repeated takes its room, compressed, a second time
+        /// until its revision is compacted.
+        event_value_bytes: u64,
         /// Sets how many L0 files start a fold. 1 to 64; default 4.
         l0_files_max: u64,
         /// Sets how many history windows start a merge. 2 to 1024; default 12.
@@ -431,7 +441,7 @@ impl Options {
     }
 
     /// Every knob that is a number.
-    fn numbers_mut(&mut self) -> [(&'static str, &mut u64); 14] {
+    fn numbers_mut(&mut self) -> [(&'static str, &mut u64); 15] {
         [
             ("memtable_bytes", &mut self.memtable_bytes),
             ("wal_bytes", &mut self.wal_bytes),
@@ -439,6 +449,7 @@ impl Options {
             ("block_bytes", &mut self.block_bytes),
             ("history_block_bytes", &mut self.history_block_bytes),
             ("history_level", &mut self.history_level),
+            ("event_value_bytes", &mut self.event_value_bytes),
             ("l0_files_max", &mut self.l0_files_max),
             ("history_windows_max", &mut self.history_windows_max),
             ("cache_bytes", &mut self.cache_bytes),
