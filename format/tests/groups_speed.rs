@@ -10,10 +10,11 @@
 mod history;
 
 use std::fs;
+use std::hint::black_box;
 
-use annals_format::block::BLOCK_HEADER_BYTES;
-use annals_format::group::{Favour, GroupsBuilder, RawGroups};
-use history::{Runs, Version, half_random, pod};
+use annals_format::block::{BLOCK_HEADER_BYTES, compare};
+use annals_format::group::{Favour, Groups, GroupsBuilder, RawGroups, Scratch};
+use history::{Rng, Runs, Version, half_random, pod};
 
 /// Of a block in the index: its handle, and a separator of about the length of a key.
 const INDEX_BYTES: usize = 40;
@@ -43,12 +44,35 @@ fn figures(name: &str, favour: Favour, dictionary: usize, value: fn(u64, u64) ->
     let stored = stored + blocks.len() * (BLOCK_HEADER_BYTES + INDEX_BYTES);
     let count = versions.len() as f64;
     println!(
-        "{name}: {:.1} B a version of {:.0}, {} blocks; encode {:.0} MB/s",
+        "{name}: {:.1} B a version of {:.0}, {} blocks; encode {:.0} MB/s, get {:.0} ns",
         stored as f64 / count,
         raw as f64 / count,
         blocks.len(),
         raw as f64 / seconds / 1e6,
+        gets(&versions, &blocks, &mut codec) * 1e9,
     );
+}
+
+/// Seconds of a get in random order: the search for the block, for the version, and its value.
+fn gets(versions: &[Version], blocks: &[RawGroups], codec: &mut Runs) -> f64 {
+    const GETS: u32 = 100_000;
+    let parsed: Vec<_> = blocks.iter().map(|block| Groups::parse(&block.stored).unwrap()).collect();
+    let mut rng = Rng(1);
+    let wanted: Vec<&Version> = (0..GETS)
+        .map(|_| &versions[usize::try_from(rng.below(versions.len() as u64)).unwrap()])
+        .collect();
+    let mut scratch = Scratch::default();
+    let before = cpu_seconds();
+    for version in wanted {
+        let of = |block: &RawGroups| {
+            compare(&block.first.0, block.first.1, &version.key, version.revision).is_le()
+        };
+        let block = &parsed[blocks.partition_point(of) - 1];
+        let (group, number) = block.seek(&version.key, version.revision).unwrap().unwrap();
+        let value = block.value(group, number, codec, &mut scratch).unwrap();
+        assert_eq!(black_box(value.as_ref()).len(), version.value.len());
+    }
+    (cpu_seconds() - before) / f64::from(GETS)
 }
 
 #[test]

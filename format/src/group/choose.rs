@@ -13,9 +13,8 @@
 //! are tried first, which takes one comparison with the keyframe. After two versions without success
 //! fewer and fewer are tried.
 
-use std::collections::VecDeque;
-
-use super::diff::{Delta, Index, Op, diff};
+use super::diff::{Delta, Index, diff};
+use super::recent::Recent;
 use super::table::{Stored, Table};
 use super::{
     KIND_DICTIONARY, KIND_NEIGHBOUR, KIND_OWN, KIND_ZSTD, KIND_ZSTD_DICTIONARY, STEPS_MAX,
@@ -53,12 +52,32 @@ const BASE_BYTES_MIN: usize = 12;
 const FRONT_BYTES_MAX: usize = 64 << 10;
 /// A delta with a payload up to this is good enough not to look for a better one.
 const PAYLOAD_BYTES_GOOD: usize = 40;
-/// How many of the last ops are tried.
-const RECENT_MAX: usize = 6;
 /// Steps from a version to a keyframe, with [`Favour::Fast`].
 const STEPS_FAST: usize = 3;
 /// After n failures in a row only every 2^(n - 1)th version is tried, up to this n.
 const FAILURES_MAX: u32 = 7;
+
+/// Does less and less of what does not succeed.
+#[derive(Debug, Default)]
+struct BackOff {
+    /// In a row, up to [`FAILURES_MAX`].
+    failures: u32,
+    /// How many times it is not done now.
+    pause: u32,
+}
+
+impl BackOff {
+    fn is_due(&mut self) -> bool {
+        let due = self.pause == 0;
+        self.pause = self.pause.saturating_sub(1);
+        due
+    }
+
+    fn note(&mut self, success: bool) {
+        self.failures = if success { 0 } else { (self.failures + 1).min(FAILURES_MAX) };
+        self.pause = if self.failures < 2 { 0 } else { (1 << (self.failures - 1)) - 1 };
+    }
+}
 
 /// A version others are made from.
 #[derive(Debug, Default)]
@@ -94,14 +113,6 @@ impl Base {
     }
 }
 
-/// Ops from the keyframe that made a version of this length.
-#[derive(Debug)]
-struct Recent {
-    ops: Vec<Op>,
-    inserted: usize,
-    value_bytes: usize,
-}
-
 /// Chooses how versions are stored, group after group of one file.
 #[derive(Debug)]
 pub(super) struct Chooser {
@@ -120,15 +131,17 @@ pub(super) struct Chooser {
     /// Version 0 of an earlier group of the block.
     front: Base,
 
-    recent: VecDeque<Recent>,
+    /// Ops over the keyframe, and over the dictionary in this group.
+    recent: Recent,
+    dictionary_recent: Recent,
     /// The least payload over this keyframe, and by how much the others exceed it.
     least: usize,
     excess: usize,
-    /// Versions in a row without success, and how many are not tried now.
-    failures: u32,
-    pause: u32,
+    /// Whether other versions of the group are tried as a base at all, and whether something better
+    /// than what the last ops make is looked for.
+    tries: BackOff,
+    improvements: BackOff,
 
-    literals: Vec<u8>,
     delta: Delta,
     trial: Stored,
 }
@@ -146,12 +159,12 @@ impl Chooser {
             last: Base::default(),
             first: Base::default(),
             front: Base::default(),
-            recent: VecDeque::new(),
+            recent: Recent::default(),
+            dictionary_recent: Recent::default(),
             least: usize::MAX,
             excess: 0,
-            failures: 0,
-            pause: 0,
-            literals: Vec::new(),
+            tries: BackOff::default(),
+            improvements: BackOff::default(),
             delta: Delta::default(),
             trial: Stored::default(),
         }
@@ -162,8 +175,9 @@ impl Chooser {
         self.keyframe.present = false;
         self.last.present = false;
         self.first.present = false;
+        self.dictionary_recent.clear();
         if !same_key {
-            (self.failures, self.pause) = (0, 0);
+            (self.tries, self.improvements) = (BackOff::default(), BackOff::default());
         }
     }
 
@@ -198,16 +212,12 @@ impl Chooser {
             stored.raw(value);
             return false;
         }
-        let tried = self.keyframe.present;
-        if tried && self.pause == 0 {
-            if self.over_own(number, value, table, stored) {
-                self.failures = 0;
+        if self.keyframe.present && self.tries.is_due() {
+            let found = self.over_own(number, value, table, stored);
+            self.tries.note(found);
+            if found {
                 return false;
             }
-            self.failures = (self.failures + 1).min(FAILURES_MAX);
-            self.pause = if self.failures < 2 { 0 } else { (1 << (self.failures - 1)) - 1 };
-        } else {
-            self.pause = self.pause.saturating_sub(1);
         }
         self.full(value, pack, alone);
         self.keyframe_bytes = alone.alone_bytes();
@@ -235,27 +245,38 @@ impl Chooser {
     ) -> bool {
         let full = self.keyframe_bytes * value.len() / self.keyframe.value.len().max(1);
         let limit = full / 10 * 7;
-        let mut found = self.over_recent(value, stored);
-        if !found || stored.payload.len() > PAYLOAD_BYTES_GOOD {
-            let known = if found { table.added_bytes(stored) } else { limit };
-            if self.keyframe.diff(value, known.min(limit), &mut self.delta) {
+        let mut found = self.recent.make(&self.keyframe.value, value, &mut self.delta);
+        if found {
+            self.take_delta(0, value.len());
+            std::mem::swap(stored, &mut self.trial);
+        }
+        let mut steps = 1;
+        let is_good = |stored: &Stored| stored.payload.len() <= PAYLOAD_BYTES_GOOD;
+        if !found || (!is_good(stored) && self.improvements.is_due()) {
+            let at_first = found.then(|| table.added_bytes(stored));
+            let mut known = at_first.unwrap_or(limit).min(limit);
+            if self.keyframe.diff(value, known, &mut self.delta) {
                 self.take_delta(0, value.len());
-                if !found || table.added_bytes(&self.trial) < known {
+                if table.added_bytes(&self.trial) <= known {
                     std::mem::swap(stored, &mut self.trial);
+                    known = table.added_bytes(stored);
                     found = true;
                 }
             }
-        }
-        let mut steps = 1;
-        if self.last.present && (!found || stored.payload.len() > PAYLOAD_BYTES_GOOD) {
-            let known = if found { table.added_bytes(stored) } else { limit };
-            if self.last.diff(value, known / 4 * 3, &mut self.delta) {
+            // A step more has to pay.
+            let limit = if found { known / 4 * 3 } else { known };
+            let is_good = found && is_good(stored);
+            if self.last.present && !is_good && self.last.diff(value, limit, &mut self.delta) {
                 self.take_delta(1, value.len());
-                if table.added_bytes(&self.trial) <= known / 4 * 3 {
+                if table.added_bytes(&self.trial) <= limit {
                     std::mem::swap(stored, &mut self.trial);
+                    known = table.added_bytes(stored);
                     steps = self.last.steps + 1;
                     found = true;
                 }
+            }
+            if let Some(at_first) = at_first {
+                self.improvements.note(known < at_first);
             }
         }
         if !found || table.added_bytes(stored) > limit {
@@ -268,7 +289,7 @@ impl Chooser {
             return false;
         }
         if steps == 1 {
-            self.remember(&stored.ops, value.len());
+            self.recent.remember(&stored.ops, value.len());
         }
         let steps_max = if self.favour == Favour::Small { STEPS_MAX } else { STEPS_FAST };
         if steps < steps_max {
@@ -285,53 +306,11 @@ impl Chooser {
         self.trial.delta(KIND_OWN, number, value_bytes, ops, literals);
     }
 
-    /// Tries the last ops over the keyframe; takes those that leave the fewest literals.
-    fn over_recent(&mut self, value: &[u8], stored: &mut Stored) -> bool {
-        let mut best = None;
-        let mut least = usize::MAX;
-        for (index, recent) in self.recent.iter().enumerate() {
-            if recent.value_bytes == value.len()
-                && recent.inserted < least
-                && fits(&recent.ops, &self.keyframe.value, value)
-            {
-                (best, least) = (Some(index), recent.inserted);
-            }
-        }
-        let Some(recent) = best.and_then(|index| self.recent.get(index)) else { return false };
-        self.literals.clear();
-        let mut at = 0;
-        for op in &recent.ops {
-            let insert = op.insert as usize;
-            self.literals.extend_from_slice(value.get(at..at + insert).unwrap_or_default());
-            at += insert + op.copy as usize;
-        }
-        let number = u8::try_from(self.keyframe.number).unwrap_or(u8::MAX);
-        stored.delta(KIND_OWN, number, value.len(), &recent.ops, &self.literals);
-        true
-    }
-
-    /// Puts the ops to the front of those that are tried.
-    fn remember(&mut self, ops: &[Op], value_bytes: usize) {
-        let known = self.recent.iter().position(|recent| recent.ops == ops);
-        let full = (self.recent.len() == RECENT_MAX).then_some(RECENT_MAX - 1);
-        let inserted = ops.iter().map(|op| op.insert as usize).sum();
-        let mut recent = known
-            .or(full)
-            .and_then(|index| self.recent.remove(index))
-            .unwrap_or(Recent { ops: Vec::new(), inserted, value_bytes });
-        if known.is_none() {
-            recent.ops.clear();
-            recent.ops.extend_from_slice(ops);
-            (recent.inserted, recent.value_bytes) = (inserted, value_bytes);
-        }
-        self.recent.push_front(recent);
-    }
-
     /// Stores version 0 over that of an earlier group, if that pays against `keyframe_bytes`.
     fn over_neighbour(&mut self, group: usize, value: &[u8], stored: &mut Stored) -> bool {
         let limit = self.keyframe_bytes / 10 * 7;
         // Where versions of one key have nothing in common, groups of it have not either.
-        if !self.front.present || self.favour == Favour::Raw || self.failures > 1 {
+        if !self.front.present || self.favour == Favour::Raw || self.tries.failures > 1 {
             return false;
         }
         let distance = group.checked_sub(self.front.number).map(u8::try_from);
@@ -365,33 +344,16 @@ impl Chooser {
                 return;
             }
         } else if dictionary && worth > 0 {
-            let (index, base) = (&self.dictionary_index, &self.dictionary);
-            if diff(index, base, value, false, worth, &mut self.delta) {
-                let Delta { ops, literals, .. } = &self.delta;
-                stored.delta(KIND_DICTIONARY, 0, value.len(), ops, literals);
-                if stored.alone_bytes() <= worth {
+            let (index, base, delta) = (&self.dictionary_index, &self.dictionary, &mut self.delta);
+            let known = self.dictionary_recent.make(base, value, delta);
+            if known || diff(index, base, value, false, worth, delta) {
+                stored.delta(KIND_DICTIONARY, 0, value.len(), &delta.ops, &delta.literals);
+                if known || stored.alone_bytes() <= worth {
+                    self.dictionary_recent.remember(&stored.ops, value.len());
                     return;
                 }
             }
         }
         stored.raw(value);
     }
-}
-
-/// Whether the ops make this value from this base, with whatever literals.
-fn fits(ops: &[Op], base: &[u8], value: &[u8]) -> bool {
-    let (mut at, mut cursor) = (0_usize, 0_i64);
-    for op in ops {
-        at += op.insert as usize;
-        cursor += op.skip;
-        let Ok(from) = usize::try_from(cursor) else { return false };
-        let copy = op.copy as usize;
-        let (made, taken) = (value.get(at..at + copy), base.get(from..from + copy));
-        if made.is_none() || made != taken {
-            return false;
-        }
-        at += copy;
-        cursor += i64::from(op.copy);
-    }
-    at == value.len()
 }

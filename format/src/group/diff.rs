@@ -84,6 +84,19 @@ impl Delta {
         self.ops_bytes = 0;
     }
 
+    /// Takes ops that are known to make `value`.
+    pub(super) fn take(&mut self, ops: &[Op], value: &[u8]) {
+        self.clear();
+        self.ops.extend_from_slice(ops);
+        let mut at = 0;
+        for op in ops {
+            let insert = op.insert as usize;
+            self.literals.extend_from_slice(value.get(at..at + insert).unwrap_or_default());
+            at += insert + op.copy as usize;
+            self.ops_bytes += op.stored_bytes();
+        }
+    }
+
     fn push(&mut self, literals: &[u8], copy: usize, skip: i64) {
         // Values are at most 2^29 bytes long.
         let short = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);

@@ -8,8 +8,11 @@ use super::{
 use crate::cursor::Writer;
 use crate::entry::EntryRef;
 
-/// A group ends when so many versions have been stored and none is made from another.
+/// A group ends when so many versions have been stored and none is made from another, unless they
+/// share shapes and are short: whoever looks for one version passes by all the shapes, and reads the
+/// block.
 const WHOLE_VERSIONS_MAX: usize = 8;
+const WHOLE_PAYLOAD_BYTES_MAX: usize = 4 << 10;
 /// A group ends when the payloads after that of version 0 take so many bytes.
 const PAYLOAD_BYTES_MAX: usize = 64 << 10;
 
@@ -100,9 +103,14 @@ impl Draft {
     pub(super) fn ends_before(&self, revision: u64) -> bool {
         let Some(newest) = self.versions.first() else { return false };
         self.len() == VERSIONS_MAX
-            || (self.deltas == 0 && self.len() >= WHOLE_VERSIONS_MAX)
+            || (self.deltas == 0 && self.is_heavy())
             || self.payload.len() - self.first_bytes >= PAYLOAD_BYTES_MAX
             || u32::try_from(newest.revision - revision).is_err()
+    }
+
+    fn is_heavy(&self) -> bool {
+        let long = self.payload.len() >= WHOLE_PAYLOAD_BYTES_MAX;
+        self.table.len() >= WHOLE_VERSIONS_MAX || (long && self.len() >= WHOLE_VERSIONS_MAX)
     }
 
     /// Whether version 0 stands for itself, or could be made to.

@@ -38,6 +38,7 @@ mod directory;
 mod draft;
 mod encode;
 mod head;
+mod recent;
 mod shape;
 mod table;
 mod value;

@@ -106,6 +106,11 @@ impl Table {
         4 + self.ops.len() + 8 * self.rows.len()
     }
 
+    /// How many shapes there are.
+    pub(super) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
     /// Bytes that the version would add: its payload and what of its shape is new.
     pub(super) fn added_bytes(&mut self, stored: &Stored) -> usize {
         let (row, list) = self.find(stored);
