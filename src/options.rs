@@ -66,11 +66,11 @@ pub enum ReadMode {
 #[non_exhaustive]
 pub enum HistoryCodec {
     /// In blocks that are compressed as a whole: a read decompresses one.
-    #[default]
     ZstdBlocks,
     /// Most as what differs from another version of the key, the others as they are.
     Raw,
     /// As `Raw`, but the others are made smaller with means that cost little to read.
+    #[default]
     Fast,
     /// As `Fast`, with means that cost more.
     Small,
@@ -104,7 +104,7 @@ pub struct Options {
     /// Size, before compression, of a block of HISTORY and EVENTS. 512 B to 256 KiB; default
     /// 16 KiB.
     pub(crate) history_block_bytes: u64,
-    /// How HISTORY is stored. Default: `ZstdBlocks`.
+    /// How HISTORY is stored. Default: `Fast`.
     pub(crate) history_codec: HistoryCodec,
     /// Compression level of HISTORY and EVENTS (zstd). 1 to 19; default 1.
     pub(crate) history_level: u64,
@@ -183,7 +183,7 @@ pub const KNOBS: &[Knob] = &[
     word("read_mode", "mmap or pread: how sealed files are read (default mmap)"),
     word(
         "history_codec",
-        "zstd-blocks, raw, fast or small: how superseded versions are stored (default zstd-blocks)",
+        "zstd-blocks, raw, fast or small: how superseded versions are stored (default fast)",
     ),
     word("background", "true or false: have background threads (default true)"),
     number("memtable_bytes", "size of one memtable generation", 16 * KIB, 4 * GIB, 32 * MIB),
@@ -259,7 +259,7 @@ impl Options {
             segment_bytes: 32 * MIB,
             block_bytes: 8 * KIB,
             history_block_bytes: 16 * KIB,
-            history_codec: HistoryCodec::ZstdBlocks,
+            history_codec: HistoryCodec::Fast,
             history_level: 1,
             event_value_bytes: KIB,
             l0_files_max: 4,
@@ -304,8 +304,7 @@ impl Options {
         /// default 16 KiB. Where superseded versions are not compressed as whole blocks, a block of
         /// them is about a quarter of this in the file.
         history_block_bytes: u64,
-        /// Sets how superseded versions are stored in files written from now on. Default:
-        /// `ZstdBlocks`.
+        /// Sets how superseded versions are stored in files written from now on. Default: `Fast`.
         history_codec: HistoryCodec,
         /// Sets the zstd level of history and events. 1 to 19; default 1.
         history_level: u64,

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use annals::clock::{Clock as _, ManualClock};
 use annals::vfs::{CrashMode, MemoryVfs};
-use annals::{Durability, KeyRange, Options, ReadMode, Store, View};
+use annals::{Durability, HistoryCodec, KeyRange, Options, ReadMode, Store, View};
 use bytes::Bytes;
 use support::check::{self, Depth, Found, good, same};
 use support::drive::{Driver, Ended, durability};
@@ -107,6 +107,12 @@ fn shaped(options: Options, random: &mut Random) -> Options {
         .l0_files_max(random.between(1, 5))
         .history_windows_max(random.between(2, 6))
         .cache_bytes(*random.pick(&[0, 4 << 10, 1 << 20]))
+        .history_codec(*random.pick(&[
+            HistoryCodec::Fast,
+            HistoryCodec::Raw,
+            HistoryCodec::Small,
+            HistoryCodec::ZstdBlocks,
+        ]))
         .read_mode(*random.pick(&[ReadMode::Mmap, ReadMode::Pread]))
 }
 
