@@ -62,7 +62,7 @@ pub use check::{CheckReport, TornTail, check};
 pub(crate) use diff::Diff;
 pub(crate) use history::History;
 pub(crate) use log::Log;
-pub(crate) use record::{Difference, HistoryRecord, Record, Transaction};
+pub(crate) use record::{Difference, Event, HistoryRecord, Record, Transaction};
 pub use report::{DroppedTail, OpenReport};
 pub(crate) use scan::Scan;
 pub use stats::{FileStats, Stats};
