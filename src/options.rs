@@ -93,6 +93,9 @@ pub struct Options {
     pub(crate) l0_files_max: u64,
     /// HISTORY windows that start a merge of windows. 2 to 1024; default 12.
     pub(crate) history_windows_max: u64,
+    /// What folds, merges and trims may write for each sync of the log. 4 KiB to 4 GiB; default
+    /// 256 KiB.
+    pub(crate) background_bytes_per_sync: u64,
     /// Memory for decoded blocks. 0 to 1 TiB; default 64 MiB.
     pub(crate) cache_bytes: u64,
     /// How the newest versions are read. Default: `Mmap`.
@@ -170,6 +173,13 @@ pub const KNOBS: &[Knob] = &[
     number("history_level", "zstd level of history and events", 1, 19, 1),
     number("l0_files_max", "L0 files that start a fold", 1, 64, 4),
     number("history_windows_max", "history windows that start a merge", 2, 1024, 12),
+    number(
+        "background_bytes_per_sync",
+        "what folds and merges may write for each sync of the log",
+        4 * KIB,
+        4 * GIB,
+        256 * KIB,
+    ),
     number("cache_bytes", "memory for decoded blocks", 0, 1 << 40, 64 * MIB),
     // What is written must be readable: these end where the format does.
     number("key_bytes_max", "longest key", 1, limits::KEY_BYTES_MAX, limits::KEY_BYTES_DEFAULT),
@@ -237,6 +247,7 @@ impl Options {
             history_level: 1,
             l0_files_max: 4,
             history_windows_max: 12,
+            background_bytes_per_sync: 256 * KIB,
             cache_bytes: 64 * MIB,
             read_mode: ReadMode::Mmap,
             key_bytes_max: limits::KEY_BYTES_DEFAULT,
@@ -282,6 +293,14 @@ impl Options {
         l0_files_max: u64,
         /// Sets how many history windows start a merge. 2 to 1024; default 12.
         history_windows_max: u64,
+        /// Sets what folds, merges and trims may write for each sync of the log. 4 KiB to 4 GiB;
+        /// default 256 KiB.
+        ///
+        /// A sync makes the device write whatever it has been given. Less keeps commits faster while
+        /// background work runs, and lets that take longer: reads find more files meanwhile. It is no
+        /// limit where nobody commits, and none for work that is far behind; the largest value is
+        /// none at all. Flushes are not counted.
+        background_bytes_per_sync: u64,
         /// Sets the memory for decoded blocks. 0 to 1 TiB; default 64 MiB.
         cache_bytes: u64,
         /// Sets how the newest versions are read. Default: `Mmap`.
@@ -396,7 +415,7 @@ impl Options {
     }
 
     /// Every knob that is a number.
-    fn numbers_mut(&mut self) -> [(&'static str, &mut u64); 14] {
+    fn numbers_mut(&mut self) -> [(&'static str, &mut u64); 15] {
         [
             ("memtable_bytes", &mut self.memtable_bytes),
             ("wal_bytes", &mut self.wal_bytes),
@@ -406,6 +425,7 @@ impl Options {
             ("history_level", &mut self.history_level),
             ("l0_files_max", &mut self.l0_files_max),
             ("history_windows_max", &mut self.history_windows_max),
+            ("background_bytes_per_sync", &mut self.background_bytes_per_sync),
             ("cache_bytes", &mut self.cache_bytes),
             ("key_bytes_max", &mut self.key_bytes_max),
             ("value_bytes_max", &mut self.value_bytes_max),

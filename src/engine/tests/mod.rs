@@ -3,6 +3,7 @@
 mod closing;
 mod crash;
 mod model;
+mod pacing;
 mod random;
 mod reclaim;
 mod threads;
