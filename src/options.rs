@@ -43,11 +43,12 @@ pub enum Durability {
     Buffered,
 }
 
-/// How the blocks of the newest versions are read.
+/// How sealed files are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[expect(clippy::exhaustive_enums, reason = "there are these two ways and no others")]
 pub enum ReadMode {
-    /// Files are mapped into memory and the newest versions are read in place. However many files
+    /// Files are mapped into memory. The newest versions are read in place, and so are superseded
+    /// ones unless they were stored as `HistoryCodec::ZstdBlocks`. However many files
     /// there are, at most 128 of them have a descriptor at a time (before Linux 5.14: each that is
     /// mapped).
     #[default]
@@ -57,6 +58,22 @@ pub enum ReadMode {
     /// file that a fold or merge is just replacing, and one for each file that was removed and is
     /// still being read.
     Pread,
+}
+
+/// How superseded versions are stored in files that are written from now on. Files of either kind are
+/// read whatever is set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum HistoryCodec {
+    /// In blocks that are compressed as a whole: a read decompresses one.
+    #[default]
+    ZstdBlocks,
+    /// Most as what differs from another version of the key, the others as they are.
+    Raw,
+    /// As `Raw`, but the others are made smaller with means that cost little to read.
+    Fast,
+    /// As `Fast`, with means that cost more.
+    Small,
 }
 
 /// How a store is opened.
@@ -87,8 +104,11 @@ pub struct Options {
     /// Size, before compression, of a block of HISTORY and EVENTS. 512 B to 256 KiB; default
     /// 16 KiB.
     pub(crate) history_block_bytes: u64,
+    /// How HISTORY is stored. Default: `ZstdBlocks`.
+    pub(crate) history_codec: HistoryCodec,
     /// Compression level of HISTORY and EVENTS (zstd). 1 to 19; default 1.
     pub(crate) history_level: u64,
+    pub(crate) event_value_bytes: u64,
     /// L0 files that start a fold into HEAD and HISTORY. 1 to 64; default 4.
     pub(crate) l0_files_max: u64,
     /// HISTORY windows that start a merge of windows. 2 to 1024; default 12.
@@ -98,7 +118,7 @@ pub struct Options {
     pub(crate) background_bytes_per_sync: u64,
     /// Memory for decoded blocks. 0 to 1 TiB; default 64 MiB.
     pub(crate) cache_bytes: u64,
-    /// How the newest versions are read. Default: `Mmap`.
+    /// How sealed files are read. Default: `Mmap`.
     pub(crate) read_mode: ReadMode,
     /// Longest key. 1 B to 1 MiB; default 64 KiB.
     pub(crate) key_bytes_max: u64,
@@ -163,7 +183,11 @@ const fn word(name: &'static str, what: &'static str) -> Knob {
 pub const KNOBS: &[Knob] = &[
     word("durability", "sync or buffered: when a commit is acknowledged (default sync)"),
     word("create", "true or false: make a new store where there is none (default true)"),
-    word("read_mode", "mmap or pread: how the newest versions are read (default mmap)"),
+    word("read_mode", "mmap or pread: how sealed files are read (default mmap)"),
+    word(
+        "history_codec",
+        "zstd-blocks, raw, fast or small: how superseded versions are stored (default zstd-blocks)",
+    ),
     word("background", "true or false: have background threads (default true)"),
     number("memtable_bytes", "size of one memtable generation", 16 * KIB, 4 * GIB, 32 * MIB),
     number("wal_bytes", "size a WAL file grows to", limits::WAL_BYTES_MIN, 4 * GIB, 64 * MIB),
@@ -171,6 +195,7 @@ pub const KNOBS: &[Knob] = &[
     number("block_bytes", "size of a block of newest versions", 512, 256 * KIB, 8 * KIB),
     number("history_block_bytes", "raw size of a block of history", 512, 256 * KIB, 16 * KIB),
     number("history_level", "zstd level of history and events", 1, 19, 1),
+    number("event_value_bytes", "longest value that events repeat", 0, MIB, KIB),
     number("l0_files_max", "L0 files that start a fold", 1, 64, 4),
     number("history_windows_max", "history windows that start a merge", 2, 1024, 12),
     number(
@@ -244,7 +269,9 @@ impl Options {
             segment_bytes: 32 * MIB,
             block_bytes: 8 * KIB,
             history_block_bytes: 16 * KIB,
+            history_codec: HistoryCodec::ZstdBlocks,
             history_level: 1,
+            event_value_bytes: KIB,
             l0_files_max: 4,
             history_windows_max: 12,
             background_bytes_per_sync: 256 * KIB,
@@ -285,10 +312,21 @@ impl Options {
         /// Sets the size of a block of newest versions. 512 B to 256 KiB; default 8 KiB.
         block_bytes: u64,
         /// Sets the size, before compression, of a block of history and events. 512 B to 256 KiB;
-        /// default 16 KiB.
+        /// default 16 KiB. Where superseded versions are not compressed as whole blocks, a block of
+        /// them is about a quarter of this in the file.
         history_block_bytes: u64,
+        /// Sets how superseded versions are stored in files written from now on. Default:
+        /// `ZstdBlocks`.
+        history_codec: HistoryCodec,
         /// Sets the zstd level of history and events. 1 to 19; default 1.
         history_level: u64,
+        /// Sets the length up to which EVENTS repeat the values put. 0 to 1 MiB; default 1 KiB.
+        ///
+        /// A replay of old changes with their values ([`Log::with_values`](crate::Log::with_values))
+        /// then reads one file from front to back; a value that is not repeated is looked up, which
+        /// takes some ten times as long. What is repeated takes its room, compressed, a second time
+        /// until its revision is compacted.
+        event_value_bytes: u64,
         /// Sets how many L0 files start a fold. 1 to 64; default 4.
         l0_files_max: u64,
         /// Sets how many history windows start a merge. 2 to 1024; default 12.
@@ -303,7 +341,7 @@ impl Options {
         background_bytes_per_sync: u64,
         /// Sets the memory for decoded blocks. 0 to 1 TiB; default 64 MiB.
         cache_bytes: u64,
-        /// Sets how the newest versions are read. Default: `Mmap`.
+        /// Sets how sealed files are read. Default: `Mmap`.
         read_mode: ReadMode,
         /// Sets the longest key. 1 B to 1 MiB; default 64 KiB.
         key_bytes_max: u64,
@@ -407,6 +445,13 @@ impl Options {
             ("create", "false") => self.create = false,
             ("background", "true") => self.background = true,
             ("background", "false") => self.background = false,
+            ("history_codec", "zstd-blocks") => self.history_codec = HistoryCodec::ZstdBlocks,
+            ("history_codec", "raw") => self.history_codec = HistoryCodec::Raw,
+            ("history_codec", "fast") => self.history_codec = HistoryCodec::Fast,
+            ("history_codec", "small") => self.history_codec = HistoryCodec::Small,
+            ("history_codec", _) => {
+                return Err(invalid(name, value, "zstd-blocks, raw, fast or small"));
+            }
             ("durability", _) => return Err(invalid(name, value, "sync or buffered")),
             ("read_mode", _) => return Err(invalid(name, value, "mmap or pread")),
             _ => return Err(invalid(name, value, "true or false")),
@@ -423,6 +468,7 @@ impl Options {
             ("block_bytes", &mut self.block_bytes),
             ("history_block_bytes", &mut self.history_block_bytes),
             ("history_level", &mut self.history_level),
+            ("event_value_bytes", &mut self.event_value_bytes),
             ("l0_files_max", &mut self.l0_files_max),
             ("history_windows_max", &mut self.history_windows_max),
             ("background_bytes_per_sync", &mut self.background_bytes_per_sync),

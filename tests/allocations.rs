@@ -1,6 +1,7 @@
-//! What a commit allocates, beside the memtable's arena: nothing, or one list for the answer.
+//! What a commit allocates, beside the memtable's arena: nothing, or one list for the answer. And a get of
+//! the newest state: the key and a value that is copied.
 //!
-//! Counted in the committing thread. Every commit is of a key that the memtable knows, and what comes up
+//! Counted in the calling thread. Every commit is of a key that the memtable knows, and what comes up
 //! once in thousands of commits (a chunk of the arena, garbage of the epochs) is allowed for.
 
 #![allow(unsafe_code, reason = "an allocator that counts is unsafe to write")]
@@ -113,6 +114,30 @@ fn a_commit_allocates_at_most_its_answer() {
                 "{durability:?}, measure {index}: {counted} allocations in {COMMITS} commits"
             );
         }
+        store.close().expect("closed");
+    }
+}
+
+#[test]
+fn a_get_allocates_at_most_its_key_and_its_value() {
+    for durability in [Durability::Buffered, Durability::Sync] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let options = Options::new().durability(durability).background(false);
+        let store = options.open(directory.path()).expect("a store");
+        for n in 0..KEYS {
+            store.put(key(n), [7; 256]).expect("a commit");
+        }
+        let gets = || {
+            allocations(|key| {
+                let found = store.get(key).expect("an answer").expect("a value");
+                assert_eq!((found.key.as_ref(), found.value.len()), (key.as_bytes(), 256));
+            })
+        };
+        let counted = gets();
+        assert!(counted <= 2 * COMMITS + SELDOM, "{durability:?}, memory: {counted}");
+        store.reorganise().expect("in files");
+        let counted = gets();
+        assert!(counted <= COMMITS + SELDOM, "{durability:?}, a mapped file: {counted}");
         store.close().expect("closed");
     }
 }

@@ -117,7 +117,12 @@ impl Chain {
 
     /// As [`durable`](Self::durable), with the watermark of that state.
     pub(crate) fn durable_place(&self) -> Place {
-        self.group.durable_node(&epoch::pin()).place()
+        self.durable_place_under(&epoch::pin())
+    }
+
+    /// The same, for who holds a guard.
+    pub(crate) fn durable_place_under(&self, guard: &Guard) -> Place {
+        self.group.durable_node(guard).place()
     }
 
     /// Whether a failure has ended this store's writing.

@@ -8,6 +8,7 @@ use crate::index::{Place, Position};
 use crate::manifest::ManifestStore;
 use crate::options::{Durability, Options};
 use crate::segment::SegmentContext;
+use crate::sync::epoch::{self, Guard};
 use crate::sync::plain::{AtomicU64, Condvar, Mutex, OnceLock, lock};
 use crate::sync::{Arc, AtomicBool, Ordering};
 use crate::vfs::LockGuard;
@@ -84,9 +85,14 @@ impl Core {
     /// A compaction is a transaction like any other: in a Sync store nobody may see its effect
     /// before it is durable, or a crash could bring back what was refused.
     pub(super) fn visible_place(&self) -> Place {
+        self.visible_place_under(&epoch::pin())
+    }
+
+    /// The same, for who holds a guard.
+    pub(super) fn visible_place_under(&self, guard: &Guard) -> Place {
         match self.options.durability {
-            Durability::Buffered if !self.chain.is_poisoned() => self.chain.applied_place(),
-            _ => self.chain.durable_place(),
+            Durability::Buffered if !self.chain.is_poisoned() => self.chain.begin(guard).place(),
+            _ => self.chain.durable_place_under(guard),
         }
     }
 

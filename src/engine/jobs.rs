@@ -146,7 +146,7 @@ impl Core {
         // In the log first: files must not know what a crash could take back.
         self.chain.wait_durable(last)?;
         let host = Busy { core: self, depth: Depth::Flushing };
-        let files = flush(&self.context, &host, generation, self.options.segment_bytes)?;
+        let files = flush(&self.context, &host, generation, &self.options)?;
         self.counters.flushes.fetch_add(1, Ordering::Relaxed);
         if !files.is_empty() {
             self.context.sync_dir()?;

@@ -1,12 +1,14 @@
 //! The engine room: everything below put together into a store of internal keys.
 //!
 //! Reading order: [`tables`] says where a version can be, [`read`] and [`scan`] find it there,
-//! [`view`] and [`transact`] are the two kinds of readers, [`jobs`] moves versions from memory to
+//! [`view`] and [`transact`] are the two kinds of readers, [`latest`] is for a
+//! reader with one question, [`jobs`] moves versions from memory to
 //! files and on, [`open`] finds it all again.
 //!
 //! Invariants:
 //!
-//! 1. A reader fixes its revision before it loads the tables, and asks one value of the tables.
+//! 1. A reader fixes its revision before it loads the tables, or knows that they were in force when it
+//!    did, and asks one value of the tables.
 //! 2. Files are in force through the manifest before the tables show them, and are unlinked only
 //!    after neither does.
 //! 3. What a pinned revision can ask for is not dropped; what is below the watermark is not
@@ -23,6 +25,7 @@ mod diff;
 mod history;
 pub mod inspect;
 mod jobs;
+mod latest;
 mod log;
 mod open;
 mod pins;
@@ -61,7 +64,7 @@ pub use check::{CheckReport, TornTail, check};
 pub(crate) use diff::Diff;
 pub(crate) use history::History;
 pub(crate) use log::Log;
-pub(crate) use record::{Difference, HistoryRecord, Record, Transaction};
+pub(crate) use record::{Difference, Event, HistoryRecord, Record, Transaction};
 pub use report::{DroppedTail, OpenReport};
 pub(crate) use scan::Scan;
 pub use stats::{FileStats, Stats};
@@ -147,6 +150,15 @@ impl Engine {
     /// `Closed`.
     pub(crate) fn latest_of_both_spaces(&self) -> Result<View> {
         View::latest_of_both_spaces(&self.0.core)
+    }
+
+    /// The value of an internal key in the newest visible state, and the revision of that state. It
+    /// costs less than a view that is asked once.
+    ///
+    /// # Errors
+    /// `Closed`, or what reading a file answers.
+    pub(crate) fn get_latest(&self, key: &[u8]) -> Result<(u64, Option<Record>)> {
+        self.0.core.get_latest(key)
     }
 
     /// The state as of a revision.

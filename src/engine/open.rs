@@ -212,7 +212,7 @@ impl Spilled {
         for generation in frozen {
             let last = frozen_end(&generation)?;
             let host = Busy { core, depth: Depth::Flushing };
-            let files = flush(&core.context, &host, &generation, core.options.segment_bytes)?;
+            let files = flush(&core.context, &host, &generation, &core.options)?;
             core.publish_flush(&generation, &files);
             self.files.extend(files);
             self.last = Some(last);

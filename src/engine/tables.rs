@@ -5,7 +5,7 @@
 //! 1. [`Tables`] and everything below it is immutable; a change publishes a new value.
 //! 2. Every version that a view can ask for is in exactly one of: a generation, an L0 file, HEAD, a
 //!    HISTORY window. So whoever reads takes one `Tables` and asks all of them, newest first.
-//! 3. A reader learns its revision before it loads the tables. What it must see was then already in
+//! 3. A reader learns its revision before it loads the tables, or while they are in force. What it must see was then already in
 //!    them: a generation is published before the first version in it becomes visible.
 
 use crate::error::Result;

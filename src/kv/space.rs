@@ -2,7 +2,7 @@
 //! begins and ends. What their bytes are is said in [`annals_format::space`].
 
 use annals_format::space::{Key, RECORD_ATTACHMENT, RECORD_LEASE, SYSTEM, USER};
-use bytes::Bytes;
+use bytes::{Buf as _, Bytes};
 
 use super::range::KeyRange;
 use super::seam::{INLINE_KEY_BYTES, InternalKey};
@@ -27,8 +27,10 @@ pub(super) fn user_range(range: &KeyRange) -> (Bytes, Bytes) {
 }
 
 /// An internal key without its space byte.
-pub(super) fn strip(internal: &Bytes) -> Bytes {
-    internal.slice(1.min(internal.len())..)
+pub(super) fn strip(mut internal: Bytes) -> Bytes {
+    // Not a slice: that would be a second owner, which has to be allocated.
+    internal.advance(1.min(internal.len()));
+    internal
 }
 
 /// The system key of a lease.

@@ -5,6 +5,7 @@ use super::shape::Piece;
 use super::{ALPHABETS, OPS_MAX};
 use crate::cursor::Reader;
 use crate::error::{DecodeError, Problem, Result};
+use crate::varint;
 
 /// One op: so many literals, then so many bytes of the base from a place `skip` past the cursor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,66 +16,107 @@ pub(super) struct Op {
 }
 
 /// The ops of a shape, in place, up to where they have made its value.
+///
+/// This is the inner loop of every read, so a step answers no error but stops, and
+/// [`finish`](Self::finish) looks at the op it stopped at once more to say why.
 #[derive(Clone, Debug)]
 pub(super) struct Ops<'a> {
-    reader: Reader<'a>,
+    /// The stored bytes up to the end of the group's ops.
+    bytes: &'a [u8],
+    /// The ops not taken yet.
+    rest: &'a [u8],
     /// Bytes still to be made.
-    rest: usize,
-    count: usize,
+    bytes_left: usize,
+    allowed: usize,
 }
 
 impl<'a> Ops<'a> {
-    pub(super) fn new(piece: &Piece<'a>) -> Result<Self> {
-        let mut reader = Reader::new(GROUP, piece.ops);
-        reader.bytes("ops_at", piece.ops_at)?;
-        let rest = usize::try_from(piece.shape.value_bytes).unwrap_or(usize::MAX);
-        Ok(Self { reader, rest, count: 0 })
+    pub(super) fn new(piece: &Piece<'a>) -> Self {
+        let rest = piece.ops.get(piece.ops_at..).unwrap_or_default();
+        let bytes_left = usize::try_from(piece.shape.value_bytes).unwrap_or(usize::MAX);
+        Self { bytes: piece.ops, rest, bytes_left, allowed: OPS_MAX }
     }
 
     /// Where the next op begins.
     pub(super) const fn position(&self) -> usize {
-        self.reader.position()
+        self.bytes.len() - self.rest.len()
     }
 
-    /// The next op, `None` when the value is made.
+    /// The next op, `None` when the value is made or an op is bad.
     #[inline]
-    pub(super) fn next(&mut self) -> Result<Option<Op>> {
-        if self.rest == 0 {
-            return Ok(None);
+    pub(super) fn step(&mut self) -> Option<Op> {
+        if self.bytes_left == 0 {
+            return None;
         }
-        let at = self.reader.position();
-        self.count += 1;
-        let insert = self.reader.varint("insert")?;
-        let copy = self.reader.varint("copy")?;
-        let skip = self.reader.varint("skip")?;
-        let made = insert.checked_add(copy).and_then(|made| usize::try_from(made).ok());
-        let rest = made.filter(|made| *made > 0).and_then(|made| self.rest.checked_sub(made));
-        let (Some(rest), 0..=OPS_MAX) = (rest, self.count) else {
-            return Err(self.error(at, insert.saturating_add(copy)));
-        };
-        if copy == 0 && (skip != 0 || rest != 0) {
-            return Err(self.reader.error_at("copy", at, Problem::Invalid { found: 0 }));
+        let mut rest = self.rest;
+        let (insert, copy, skip) = (short(&mut rest)?, short(&mut rest)?, short(&mut rest)?);
+        let insert = usize::try_from(insert).ok()?;
+        let copy = usize::try_from(copy).ok()?;
+        let made = insert.checked_add(copy)?;
+        let bytes_left = self.bytes_left.checked_sub(made)?;
+        // An op makes something, and one without a copy is the last and skips nothing.
+        if copy == 0 && (insert == 0 || skip != 0 || bytes_left != 0) {
+            return None;
         }
-        self.rest = rest;
-        // Both are below `rest`, which is a usize.
-        let wide = |number| usize::try_from(number).unwrap_or(usize::MAX);
+        self.allowed = self.allowed.checked_sub(1)?;
+        (self.rest, self.bytes_left) = (rest, bytes_left);
         // Zigzag: the sign is the lowest bit.
-        let signed = (skip >> 1).cast_signed() ^ -(skip & 1).cast_signed();
-        let skip = isize::try_from(signed).unwrap_or(isize::MAX);
-        Ok(Some(Op { insert: wide(insert), copy: wide(copy), skip }))
+        let skip = (skip >> 1).cast_signed() ^ -(skip & 1).cast_signed();
+        Some(Op { insert, copy, skip: isize::try_from(skip).ok()? })
+    }
+
+    /// Whether all ops were good, after the last step: if not, what is wrong with the next one.
+    pub(super) fn finish(&self) -> Result<()> {
+        if self.bytes_left == 0 { Ok(()) } else { Err(self.error()) }
     }
 
     #[cold]
-    fn error(&self, at: usize, found: u64) -> DecodeError {
-        if self.count > OPS_MAX {
-            let (max, found) = (OPS_MAX as u64, self.count as u64);
-            return self.reader.error_at("ops", at, Problem::TooLong { max, found });
+    fn error(&self) -> DecodeError {
+        let at = self.position();
+        let mut reader = Reader::new(GROUP, self.bytes);
+        let mut fields = || {
+            reader.bytes("ops", at)?;
+            Ok((reader.varint("insert")?, reader.varint("copy")?, reader.varint("skip")?))
+        };
+        let (insert, copy, skip) = match fields() {
+            Ok(fields) => fields,
+            Err(error) => return error,
+        };
+        let (made, max) = (insert.saturating_add(copy), self.bytes_left as u64);
+        if made == 0 {
+            return error("insert", at, Problem::Invalid { found: 0 });
         }
-        if found == 0 {
-            return self.reader.error_at("insert", at, Problem::Invalid { found });
+        if made > max {
+            return error("value_bytes", at, Problem::TooLong { max, found: made });
         }
-        let problem = Problem::TooLong { max: self.rest as u64, found };
-        self.reader.error_at("value_bytes", at, problem)
+        if copy == 0 {
+            return error("copy", at, Problem::Invalid { found: 0 });
+        }
+        if self.allowed == 0 {
+            let max = OPS_MAX as u64;
+            return error("ops", at, Problem::TooLong { max, found: max + 1 });
+        }
+        error("skip", at, Problem::Invalid { found: skip })
+    }
+}
+
+/// A varint, most likely of one or two bytes.
+#[inline]
+fn short(rest: &mut &[u8]) -> Option<u64> {
+    match **rest {
+        [low @ ..0x80, ref after @ ..] => {
+            *rest = after;
+            Some(low.into())
+        }
+        [low, high @ 1..0x80, ref after @ ..] => {
+            *rest = after;
+            Some(u64::from(low & 0x7f) | u64::from(high) << 7)
+        }
+        _ => {
+            let (value, used) = varint::decode(rest)?;
+            *rest = rest.get(used..)?;
+            Some(value)
+        }
     }
 }
 
@@ -96,28 +138,28 @@ pub(super) fn apply(
             unpacked
         }
     };
-    let mut ops = Ops::new(piece)?;
+    let mut ops = Ops::new(piece);
     if piece.shape.value_bytes > TRUSTED_BYTES {
         // The length is worth its memory only if the ops make that many bytes.
         let mut ahead = ops.clone();
-        while ahead.next()?.is_some() {}
+        while ahead.step().is_some() {}
+        ahead.finish()?;
     }
     reserve(piece, out)?;
     let (mut rest, mut cursor) = (literals, 0_usize);
-    loop {
-        let at = ops.position();
-        let Some(op) = ops.next()? else { break };
+    while let Some(op) = ops.step() {
         let taken = rest.split_at_checked(op.insert);
         let start = cursor.checked_add_signed(op.skip);
         let copied = start.and_then(|start| base.get(start..start.checked_add(op.copy)?));
         let (Some((literals, after)), Some(start), Some(copied)) = (taken, start, copied) else {
-            return Err(outside(at, taken.is_none(), op, base.len(), rest.len()));
+            return Err(outside(ops.position(), taken.is_none(), op, base.len(), rest.len()));
         };
         out.extend_from_slice(literals);
         out.extend_from_slice(copied);
         rest = after;
         cursor = start + op.copy;
     }
+    ops.finish()?;
     // Of packed literals an odd number leaves the last high bits.
     let padding = piece.payload.last().is_some_and(|byte| byte >> 4 == 0);
     let padded = piece.shape.alphabet != 0 && rest.len() == 1 && padding;
@@ -161,6 +203,7 @@ const fn pairs(alphabet: &[u8; 16]) -> [[u8; 2]; 256] {
     out
 }
 
+/// An op, which ends at `at`, that reaches beyond its base or the literals.
 #[cold]
 fn outside(at: usize, insert: bool, op: Op, base: usize, literals: usize) -> DecodeError {
     if insert {

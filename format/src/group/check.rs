@@ -224,8 +224,9 @@ impl Shapes {
     fn check_ops(&self, group: &Group<'_>, shape: &Shape) -> Result<(usize, usize)> {
         let (ops, ops_at) = self.ops_of(group, shape)?;
         let piece = Piece { shape: *shape, ops, ops_at, ..Piece::default() };
-        let mut ops = Ops::new(&piece)?;
-        while ops.next()?.is_some() {}
+        let mut ops = Ops::new(&piece);
+        while ops.step().is_some() {}
+        ops.finish()?;
         Ok((ops_at, ops.position()))
     }
 }

@@ -32,14 +32,22 @@
 
 mod apply;
 mod check;
+mod choose;
+mod diff;
 mod directory;
+mod draft;
+mod encode;
 mod head;
+mod recent;
 mod shape;
+mod table;
 mod value;
 
 use crate::limits::VALUE_BYTES_MAX;
 
+pub use choose::{Favour, Pack};
 pub use directory::Groups;
+pub use encode::{GroupsBuilder, RawGroups};
 pub use head::{Fields, Group};
 pub use shape::Shape;
 pub use value::{Scratch, Value};

@@ -4,6 +4,7 @@
 
 use annals_format::block::{BlockHeader, Encoding};
 use annals_format::cursor::Writer;
+use annals_format::entry::EntryRef;
 use annals_format::group::{
     ALPHABET_SHIFT, Codec, FLAG_DEATHS, FLAG_LEASE, FLAG_LEASES, FLAG_LIFETIMES, FLAG_SUBS,
     FLAGS_COLUMNS, FLAGS_WIDTH, Groups, KIND_DICTIONARY, KIND_NEIGHBOUR, KIND_OWN, KIND_RAW,
@@ -166,25 +167,20 @@ impl Codec for Backwards {
 /// tombstone).
 pub(crate) type Row = (Vec<u8>, u64, u64, u32, u64, u64, i64, Option<Vec<u8>>);
 
+/// An entry as a row.
+pub(crate) fn row(entry: &EntryRef<'_>) -> Row {
+    let EntryRef { revision, death, sub, create_revision, version, lease, .. } = *entry;
+    let value = (!entry.tombstone).then(|| entry.value.to_vec());
+    (entry.key.to_vec(), revision, death, sub, create_revision, version, lease, value)
+}
+
 /// All entries of a block that the check lets through.
 pub(crate) fn rows(stored: &[u8], entries: u32, bytes: u32) -> Result<Vec<Row>, DecodeError> {
     let mut rows = Vec::new();
     let (header, mut codec) = (header(stored, entries, bytes), Backwards(DICTIONARY));
     Groups::parse(stored)?.check(&header, &mut codec, &mut Scratch::default(), |entry, key| {
         assert_eq!(entry.key, key);
-        let value = (!entry.tombstone).then(|| entry.value.to_vec());
-        let life = (entry.create_revision, entry.version);
-        let key = key.to_vec();
-        rows.push((
-            key,
-            entry.revision,
-            entry.death,
-            entry.sub,
-            life.0,
-            life.1,
-            entry.lease,
-            value,
-        ));
+        rows.push(row(entry));
     })?;
     Ok(rows)
 }

@@ -2,6 +2,7 @@
 
 mod closing;
 mod crash;
+mod latest;
 mod model;
 mod pacing;
 mod random;

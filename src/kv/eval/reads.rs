@@ -41,7 +41,7 @@ pub(in crate::kv) trait Reads {
 /// A record of the users' space as its user sees it.
 pub(in crate::kv) fn key_value(record: Record) -> KeyValue {
     KeyValue {
-        key: space::strip(&record.key),
+        key: space::strip(record.key),
         value: record.value,
         create_revision: record.create_revision,
         mod_revision: record.mod_revision,

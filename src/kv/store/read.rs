@@ -6,12 +6,13 @@ use crate::error::{Error, Result};
 
 use super::Store;
 use super::watermark::overtook;
-use crate::kv::eval::reads::Reads as _;
+use crate::kv::eval::reads::{Reads as _, key_value};
 use crate::kv::eval::{check, select};
 use crate::kv::range::AsKeyRange;
 use crate::kv::request::RangeRequest;
 use crate::kv::response::RangeResponse;
 use crate::kv::seam::Newest;
+use crate::kv::space;
 use crate::kv::types::KeyValue;
 use crate::kv::view::{DiffIter, History, Log, View};
 
@@ -22,7 +23,8 @@ impl Store {
     ///
     /// [`Corrupt`](crate::ErrorKind::Corrupt) or [`Io`](crate::ErrorKind::Io) from the files.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<KeyValue>> {
-        self.latest()?.get(key)
+        let (_, found) = self.engine.get_latest(&space::user(key.as_ref()))?;
+        Ok(found.map(key_value))
     }
 
     /// Reads a range in etcd's terms: with order, filters, limit and count. To walk over many keys,
@@ -48,6 +50,11 @@ impl Store {
     /// ```
     pub fn range(&self, request: RangeRequest) -> Result<RangeResponse> {
         check::range(&request)?;
+        if request.range_end.is_empty() && request.revision.is_none() {
+            let (revision, found) = self.engine.get_latest(&space::user(&request.key))?;
+            let found = found.map(key_value).into_iter().collect();
+            return Ok(select::answer(found, &request, revision));
+        }
         self.on_newest(|newest| {
             let revision = newest.revision();
             match request.revision {
