@@ -12,8 +12,14 @@ use std::sync::Arc;
 use annals_format::limits;
 
 use crate::clock::{Clock, SystemClock};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::vfs::{OsVfs, Vfs};
+
+use self::knob::{invalid, number, parse_number, range_text, word};
+
+pub use self::knob::{Knob, KnobRange};
+
+mod knob;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -38,7 +44,7 @@ pub enum Durability {
     /// `get`.
     ///
     /// Once a write or sync has failed, what was not durable is lost: readers see it no more, and
-    /// what was decided on it is answered with [`Poisoned`](ErrorKind::Poisoned). What was answered
+    /// what was decided on it is answered with [`Poisoned`](crate::ErrorKind::Poisoned). What was answered
     /// before the failure was noticed, and views taken before it, may still show it.
     Buffered,
 }
@@ -144,39 +150,6 @@ pub struct Options {
     /// Makes the identity of a new store reproducible; for tests. Default: none, so that every
     /// new store has an identity of its own.
     pub(crate) store_id_seed: Option<u64>,
-}
-
-/// One knob that can be set by name.
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct Knob {
-    /// Name, as in `-O NAME=VALUE` and as the setter of [`Options`].
-    pub name: &'static str,
-    /// What it does, its unit, range and default, in one line.
-    pub what: &'static str,
-    /// Range and default of a number; `None` for a word.
-    pub range: Option<KnobRange>,
-}
-
-/// Range and default of a knob that is a number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct KnobRange {
-    /// Smallest value.
-    pub min: u64,
-    /// Largest value.
-    pub max: u64,
-    /// Value unless set.
-    pub default: u64,
-}
-
-const fn number(name: &'static str, what: &'static str, min: u64, max: u64, default: u64) -> Knob {
-    assert!(min <= default && default <= max);
-    Knob { name, what, range: Some(KnobRange { min, max, default }) }
-}
-
-const fn word(name: &'static str, what: &'static str) -> Knob {
-    Knob { name, what, range: None }
 }
 
 /// Every knob that can be set by name.
@@ -382,7 +355,7 @@ impl Options {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidOption`] if there is no such knob or the value is out of its range;
+    /// [`InvalidOption`](crate::ErrorKind::InvalidOption) if there is no such knob or the value is out of its range;
     /// nothing is changed then.
     ///
     /// ```
@@ -417,7 +390,7 @@ impl Options {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidOption`] for the first that is not.
+    /// [`InvalidOption`](crate::ErrorKind::InvalidOption) for the first that is not.
     pub fn validate(&self) -> Result<()> {
         for (name, field) in self.clone().numbers_mut() {
             let range = KNOBS.iter().find(|knob| knob.name == name).and_then(|knob| knob.range);
@@ -460,7 +433,7 @@ impl Options {
     }
 
     /// Every knob that is a number.
-    fn numbers_mut(&mut self) -> [(&'static str, &mut u64); 15] {
+    fn numbers_mut(&mut self) -> [(&'static str, &mut u64); 16] {
         [
             ("memtable_bytes", &mut self.memtable_bytes),
             ("wal_bytes", &mut self.wal_bytes),
@@ -480,32 +453,6 @@ impl Options {
             ("metadata_bytes_max", &mut self.metadata_bytes_max),
         ]
     }
-}
-
-fn invalid(name: &str, value: &str, expected: impl Into<String>) -> Error {
-    let (name, value) = (name.to_owned(), value.to_owned());
-    ErrorKind::InvalidOption { name, value, expected: expected.into() }.into()
-}
-
-fn range_text(range: KnobRange) -> String {
-    format!("a number from {} to {}", range.min, range.max)
-}
-
-/// Parses a decimal number with an optional suffix that is a power of 1024.
-fn parse_number(text: &str) -> Option<u64> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let unit = match text.get(digits.len()..)? {
-        "" | "B" => 1,
-        "K" | "k" | "KiB" => KIB,
-        "M" | "m" | "MiB" => MIB,
-        "G" | "g" | "GiB" => GIB,
-        _ => return None,
-    };
-    // `parse` alone would take a sign.
-    if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
-    digits.parse::<u64>().ok()?.checked_mul(unit)
 }
 
 #[cfg(test)]
