@@ -46,6 +46,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The bytes not read yet.
+    #[inline]
     pub fn rest(&self) -> &'a [u8] {
         self.bytes.get(self.position..).unwrap_or_default()
     }
@@ -71,6 +72,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The next `length` bytes.
+    #[inline]
     pub fn bytes(&mut self, field: &'static str, length: usize) -> Result<&'a [u8]> {
         let Some((taken, _)) = self.rest().split_at_checked(length) else {
             let (needed, have) = (length as u64, self.remaining() as u64);
@@ -81,6 +83,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The next `N` bytes.
+    #[inline]
     pub fn array<const N: usize>(&mut self, field: &'static str) -> Result<[u8; N]> {
         let Some((taken, _)) = self.rest().split_first_chunk::<N>() else {
             let (needed, have) = (N as u64, self.remaining() as u64);
@@ -153,6 +156,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A canonical varint.
+    #[inline]
     pub fn varint(&mut self, field: &'static str) -> Result<u64> {
         let rest = self.rest();
         // Most varints are lengths below 128.
