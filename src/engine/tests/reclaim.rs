@@ -139,7 +139,7 @@ fn tombstones_nobody_can_ask_for_go_when_the_store_is_quiet() {
     }
     let pinned = engine.latest().unwrap();
     // All of the first hundred, every other one of the second, and every tenth of the third.
-    let dies = |n: u64| n < 100 || n < 200 && n % 2 == 0 || n % 10 == 0;
+    let dies = |n: u64| n < 100 || n < 200 && n.is_multiple_of(2) || n.is_multiple_of(10);
     for n in (0..300).filter(|n| dies(*n)) {
         commit(&engine, vec![delete(key(n))]).unwrap();
     }
