@@ -101,8 +101,11 @@ fn stored(mut input: Input<'_>) -> bool {
     reads && check(&groups, &header(stored, entries, values)).is_some()
 }
 
-/// The entries of a block that is sound: key, revision, value; each is found by a search.
-fn check(groups: &Groups<'_>, header: &BlockHeader) -> Option<Vec<(Vec<u8>, u64, Vec<u8>)>> {
+/// Key, revision and value.
+type Entry = (Vec<u8>, u64, Vec<u8>);
+
+/// The entries of a block that is sound; each is found by a search.
+fn check(groups: &Groups<'_>, header: &BlockHeader) -> Option<Vec<Entry>> {
     let (mut all, mut scratch) = (Vec::new(), Scratch::default());
     groups
         .check(header, &mut Zstd, &mut scratch, |entry, key| {
