@@ -9,7 +9,7 @@ use annals_format::block::{self, BlockHeader};
 use annals_format::layout::Layout;
 use annals_format::segment::{self, Footer, Header};
 use annals_format::{
-    batch, current, dictionary, filter, frame, limits, manifest, page, seal, sector, space,
+    batch, current, dictionary, filter, frame, group, limits, manifest, page, seal, sector, space,
     wal_file,
 };
 
@@ -172,4 +172,52 @@ fn the_segment_specification_names_the_constants_of_the_code() {
     ] {
         assert!(text.contains(&sentence), "{sentence}");
     }
+}
+
+#[test]
+fn the_specification_of_groups_names_the_constants_of_the_code() {
+    let text = segment_specification();
+    let at = text.find("\n## 3a. Groups\n").unwrap();
+    let text = &text[at..at + text[at..].find("\n## 4.").unwrap()];
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for (flag, name) in [
+        (group::FLAGS_WIDTH, "width"),
+        (group::FLAG_DEATHS, "deaths"),
+        (group::FLAG_LIFETIMES, "lifetimes"),
+        (group::FLAG_SUBS, "subs"),
+        (group::FLAG_LEASE, "lease"),
+        (group::FLAG_LEASES, "leases"),
+        (group::FLAG_ZERO, ""),
+    ] {
+        let row =
+            if name.is_empty() { format!("| {flag} | |") } else { format!("| {flag} | {name} |") };
+        assert_eq!(text.matches(&row).count(), 1, "{row}");
+    }
+    for (kind, payload) in [
+        (group::KIND_TOMBSTONE, "nothing: a tombstone"),
+        (group::KIND_RAW, "the value"),
+        (group::KIND_ZSTD, "one zstd frame"),
+        (group::KIND_ZSTD_DICTIONARY, "one such frame over the dictionary"),
+        (group::KIND_DICTIONARY, "literals; the base is the content of the dictionary"),
+        (group::KIND_OWN, "literals; the base is another version of the group"),
+        (group::KIND_NEIGHBOUR, "literals; the base is version 0 of an earlier group"),
+    ] {
+        let row = format!("| {kind} | {payload}");
+        assert_eq!(text.matches(&row).count(), 1, "{row}");
+    }
+    for (number, alphabet) in group::ALPHABETS.iter().enumerate() {
+        let characters = std::str::from_utf8(alphabet).unwrap();
+        assert!(text.contains(&format!("| {} | `{characters}` |", number + 1)));
+    }
+    for sentence in [
+        format!("A group is up to {} versions of one key", group::VERSIONS_MAX),
+        format!("a block holds up to {} groups", group::GROUPS_MAX),
+        format!("A shape has at most {} ops", group::OPS_MAX),
+        format!("leads in at most {} steps to one of another kind", group::STEPS_MAX),
+        format!("so at most {} values are made", group::STEPS_MAX + 2),
+        format!("The low {} bits of `kind`", group::ALPHABET_SHIFT),
+    ] {
+        assert!(text.contains(&sentence), "{sentence}");
+    }
+    assert_eq!(group::KIND_BITS, (1 << group::ALPHABET_SHIFT) - 1);
 }

@@ -16,7 +16,7 @@ use bytes::Bytes;
 
 use crate::error::Result;
 use crate::index::{Lookup, Newest, Stub};
-use crate::segment;
+use crate::segment::{self, Want};
 
 use super::record::{HistoryRecord, Record};
 use super::tables::{FileSet, Tables, Window};
@@ -40,24 +40,24 @@ pub(super) fn find(tables: &Tables, key: &[u8], at: u64) -> Result<Option<Histor
             Lookup::Below => {}
         }
     }
-    in_files(&tables.files, key, at)
+    in_files(&tables.files, key, at, Want::Value)
 }
 
 /// As [`find`], in files only.
-fn in_files(files: &FileSet, key: &[u8], at: u64) -> Result<Option<HistoryRecord>> {
+fn in_files(files: &FileSet, key: &[u8], at: u64, want: Want) -> Result<Option<HistoryRecord>> {
     for file in files.l0.iter().filter(|file| file.covers(key)) {
-        if let Some(version) = file.open()?.find(key, at)? {
+        if let Some(version) = file.open()?.find_at(key, at, want)? {
             return Ok(Some(HistoryRecord::of_segment(Bytes::copy_from_slice(key), version)));
         }
     }
     let Some(file) = files.head_of(key) else { return Ok(None) };
-    let Some(version) = file.open()?.find(key, u64::MAX)? else { return Ok(None) };
+    let Some(version) = file.open()?.find_at(key, u64::MAX, want)? else { return Ok(None) };
     let key = Bytes::copy_from_slice(key);
     // Of a system key there is no other version.
     if version.revision <= at || is_system(&key) {
         return Ok(Some(HistoryRecord::of_segment(key, version)));
     }
-    in_history(files, &key, at, false)
+    in_history(files, &key, at, want)
 }
 
 /// The superseded version of a key that was the newest at `at`.
@@ -65,14 +65,11 @@ pub(super) fn in_history(
     files: &FileSet,
     key: &Bytes,
     at: u64,
-    keys_only: bool,
+    want: Want,
 ) -> Result<Option<HistoryRecord>> {
     let first = files.windows.partition_point(|window| window.upto <= at);
     for window in files.windows.get(first..).unwrap_or_default() {
-        if let Some(mut version) = in_window(window, key, at)? {
-            if keys_only {
-                version.value = Bytes::new();
-            }
+        if let Some(version) = in_window(window, key, at, want)? {
             return Ok(Some(HistoryRecord::of_segment(key.clone(), version)));
         }
     }
@@ -80,13 +77,9 @@ pub(super) fn in_history(
 }
 
 /// The version of a window with birth <= `at` < death.
-fn in_window(window: &Window, key: &[u8], at: u64) -> Result<Option<segment::Version>> {
+fn in_window(window: &Window, key: &[u8], at: u64, want: Want) -> Result<Option<segment::Version>> {
     for file in window.files_of(key) {
-        // The newest version at or before `at`; if that one had died by then, its successor is the
-        // answer and lies in a later window.
-        if let Some(version) = file.open()?.find(key, at)?
-            && at < version.death
-        {
+        if let Some(version) = file.open()?.find_at(key, at, want)? {
             return Ok(Some(version));
         }
     }
@@ -112,7 +105,7 @@ fn newest_in(tables: &Tables, key: &[u8], at: u64, below: u64) -> Result<Option<
             Newest::Unknown => {}
         }
     }
-    let found = in_files(&tables.files, key, at)?;
+    let found = in_files(&tables.files, key, at, Want::Fields)?;
     Ok(found.map(|found| Stub { tombstone: found.tombstone, ..found.record.stub() }))
 }
 

@@ -17,6 +17,7 @@ use bytes::Bytes;
 
 use crate::error::{Error, Result};
 use crate::index::Position;
+use crate::segment::Want;
 use crate::sync::Arc;
 
 use super::pins::Pin;
@@ -220,7 +221,7 @@ impl Merge {
                 Answer::Absent => return Ok(None),
                 Answer::Superseded => {
                     let key = Bytes::copy_from_slice(key);
-                    let found = read::in_history(&tables.files, &key, at, keys_only)?;
+                    let found = read::in_history(&tables.files, &key, at, Want::unless(keys_only))?;
                     return Ok(found.filter(|found| !found.tombstone).map(|found| found.record));
                 }
             }

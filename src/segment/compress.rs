@@ -9,7 +9,10 @@
 use std::cell::RefCell;
 use std::fmt;
 
+use bytes::Bytes;
 use zstd::zstd_safe::{CCtx, CDict, CParameter, DCtx, DDict, get_frame_content_size};
+
+use crate::sync::plain::OnceLock;
 
 thread_local! {
     static COMPRESS: RefCell<Option<CCtx<'static>>> = const { RefCell::new(None) };
@@ -82,18 +85,26 @@ impl fmt::Debug for Compressor {
     }
 }
 
-/// A dictionary made ready for decoding.
-pub(super) struct Dictionary(Option<DDict<'static>>);
+/// The dictionary of a file: its content, and what zstd makes of it when a frame first asks.
+pub(super) struct Dictionary {
+    content: Bytes,
+    zstd: OnceLock<Option<DDict<'static>>>,
+}
 
 impl Dictionary {
-    pub(super) fn new(content: &[u8]) -> Self {
-        Self(DDict::try_create(content))
+    pub(super) const fn new(content: Bytes) -> Self {
+        Self { content, zstd: OnceLock::new() }
+    }
+
+    fn zstd(&self) -> Option<&DDict<'static>> {
+        self.zstd.get_or_init(|| DDict::try_create(&self.content)).as_ref()
     }
 }
 
 impl fmt::Debug for Dictionary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Dictionary").finish_non_exhaustive()
+        let bytes = self.content.len();
+        f.debug_struct("Dictionary").field("bytes", &bytes).finish_non_exhaustive()
     }
 }
 
@@ -124,7 +135,7 @@ pub(super) fn decompress(stored: &[u8], raw_bytes: usize, over: Over<'_>) -> Opt
         let written = match over {
             Over::Nothing => context.decompress(&mut out, stored),
             Over::Dictionary(dictionary) => {
-                context.decompress_using_ddict(&mut out, stored, dictionary.0.as_ref()?)
+                context.decompress_using_ddict(&mut out, stored, dictionary.zstd()?)
             }
             // A body begins with a zero byte (the first key shares nothing), so zstd never takes it
             // for a dictionary with tables.

@@ -17,6 +17,8 @@
 
 mod bits;
 mod blocks;
+mod blocks_out;
+mod body_cursor;
 mod cache;
 mod compress;
 mod concat;
@@ -27,6 +29,7 @@ mod inspect;
 mod merge;
 mod opened;
 mod reader;
+mod sink;
 mod source;
 mod train;
 mod tree;
@@ -44,5 +47,5 @@ pub use inspect::{BlockInfo, PageInfo};
 pub(crate) use merge::{EntryCursor, MergeCursor};
 #[cfg(test)]
 pub(crate) use reader::Entry;
-pub(crate) use reader::{Segment, Version};
+pub(crate) use reader::{Segment, Version, Want};
 pub(crate) use writer::{NewSegment, SegmentWriter};

@@ -95,26 +95,37 @@ impl Opened {
         if let Some(dictionary) = self.dictionary.get() {
             return Ok(Some(dictionary));
         }
-        let Some(dictionary) = self.read_dictionary()? else { return Ok(None) };
+        let offset = self.footer.dictionary_offset();
+        let bytes = self.part(offset, self.dictionary_bytes()? as u64)?;
+        let dictionary = self.decode_dictionary(offset, &bytes)?;
         Ok(Some(self.dictionary.get_or_init(|| dictionary)))
     }
 
-    /// The dictionary as the file has it now.
+    /// The dictionary as the file has it now, read with `pread`.
     pub(super) fn read_dictionary(&self) -> Result<Option<Dictionary>> {
         if self.footer.dictionary_bytes == 0 {
             return Ok(None);
         }
         let offset = self.footer.dictionary_offset();
+        let bytes = Bytes::from(self.read(offset, self.dictionary_bytes()?)?);
+        self.decode_dictionary(offset, &bytes).map(Some)
+    }
+
+    /// The bytes of the dictionary and its header, bounded.
+    fn dictionary_bytes(&self) -> Result<usize> {
         let limit = (DICTIONARY_HEADER_BYTES + DICTIONARY_BYTES_MAX) as u64;
         let bytes = self.footer.dictionary_bytes;
-        let bytes = usize::try_from(bytes).ok().filter(|_| bytes <= limit).ok_or_else(|| {
+        usize::try_from(bytes).ok().filter(|_| bytes <= limit).ok_or_else(|| {
             let expected = format!("at most {limit} bytes");
+            let offset = self.footer.dictionary_offset();
             self.corrupt(offset, "dictionary", &expected, &bytes.to_string())
-        })?;
-        let bytes = self.read(offset, bytes)?;
-        let content = dictionary::decode(&bytes, self.seed, offset)
+        })
+    }
+
+    fn decode_dictionary(&self, offset: u64, bytes: &Bytes) -> Result<Dictionary> {
+        let content = dictionary::decode(bytes, self.seed, offset)
             .map_err(|error| self.damaged(offset, &error))?;
-        Ok(Some(Dictionary::new(content)))
+        Ok(Dictionary::new(bytes.slice_ref(content)))
     }
 
     #[cold]

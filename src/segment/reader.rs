@@ -6,7 +6,7 @@ use std::sync::Arc;
 use annals_format::checksum::FileSeed;
 use annals_format::entry::EntryRef;
 use annals_format::segment::{FOOTER_BYTES, Footer, HEADER_BYTES, Header};
-use annals_format::{FileMeta, Place};
+use annals_format::{FileKind, FileMeta, Place};
 use bytes::Bytes;
 
 use super::bits::Bits;
@@ -27,6 +27,22 @@ pub(crate) struct Entry {
     pub(crate) key: Bytes,
     /// The rest.
     pub(crate) version: Version,
+}
+
+/// How much of a version a look-up wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Want {
+    /// All of it.
+    Value,
+    /// All but the value, which is left empty: it may not have to be decoded.
+    Fields,
+}
+
+impl Want {
+    /// What a read wants that may want keys only.
+    pub(crate) const fn unless(keys_only: bool) -> Self {
+        if keys_only { Self::Fields } else { Self::Value }
+    }
 }
 
 /// One version, without the key it was asked for by.
@@ -136,11 +152,12 @@ impl Segment {
         self.opened()?.may_contain(key)
     }
 
-    /// The newest version of `key` with a revision of at most `at`.
+    /// The newest version of `key` with a revision of at most `at`; in HISTORY only if it had not
+    /// died by then, since its successor, the answer, lies elsewhere.
     ///
     /// Costs one page a level and at most one block. In L0 and HEAD the value is not copied; in
     /// HISTORY it keeps its decoded block alive.
-    pub(crate) fn find(&self, key: &[u8], at: u64) -> Result<Option<Version>> {
+    pub(crate) fn find_at(&self, key: &[u8], at: u64, want: Want) -> Result<Option<Version>> {
         if at < self.meta.min_revision
             || key < self.meta.first_key.as_slice()
             || key > self.meta.last_key.as_slice()
@@ -157,14 +174,20 @@ impl Segment {
         let Some(item) = found.map_err(|error| opened.damaged_body(handle, &error))? else {
             return Ok(None);
         };
-        let value = block.slice(opened, item.value_offset, item.fields.value.len())?;
+        if self.meta.kind == FileKind::History && item.fields.death <= at {
+            return Ok(None);
+        }
+        let value = match want {
+            Want::Value => block.slice(opened, item.value_offset, item.fields.value.len())?,
+            Want::Fields => Bytes::new(),
+        };
         Ok(Some(Version::new(&item.fields, value)))
     }
 
-    /// As [`find`](Self::find), with the key.
+    /// As [`find_at`](Self::find_at), with the key.
     #[cfg(test)]
     pub(crate) fn get(&self, key: &[u8], at: u64) -> Result<Option<Entry>> {
-        let found = self.find(key, at)?;
+        let found = self.find_at(key, at, Want::Value)?;
         Ok(found.map(|version| Entry { key: Bytes::copy_from_slice(key), version }))
     }
 

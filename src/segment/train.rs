@@ -9,8 +9,8 @@
 
 use annals_format::dictionary::DICTIONARY_BYTES_MAX;
 
+use super::blocks_out::Waiting;
 use super::compress::Compressor;
-use super::writer::Waiting;
 
 /// Raw bytes of blocks that are held back until the decision.
 pub(super) const SAMPLE_BYTES: usize = 4 << 20;

@@ -30,7 +30,27 @@
 //! because the checksum of the block was right, still never panic, and allocate nothing they have
 //! not bounded.
 
+mod apply;
+mod check;
+mod choose;
+mod diff;
+mod directory;
+mod draft;
+mod encode;
+mod head;
+mod recent;
+mod shape;
+mod table;
+mod value;
+
 use crate::limits::VALUE_BYTES_MAX;
+
+pub use choose::{Favour, Pack};
+pub use directory::Groups;
+pub use encode::{GroupsBuilder, RawGroups};
+pub use head::{Fields, Group};
+pub use shape::Shape;
+pub use value::{Scratch, Value};
 
 /// Most versions of a group.
 pub const VERSIONS_MAX: usize = 64;

@@ -259,6 +259,40 @@ fn loom_same_cold_key() {
     });
 }
 
+/// Two replace a key that no generation knows yet, each with the version of it that its snapshot
+/// showed: no one looks anything up, both make an end of the key's versions, and one end counts.
+#[test]
+fn loom_two_replace_a_key_that_both_know() {
+    replaced_by_two(Some(Stub {
+        revision: 1,
+        create_revision: 1,
+        version: 1,
+        lease: 0,
+        tombstone: false,
+    }));
+}
+
+#[test]
+fn loom_two_make_a_key_that_both_know_to_be_absent() {
+    replaced_by_two(None);
+}
+
+fn replaced_by_two(before: Option<Stub>) {
+    model(Some(2), move || {
+        let store = Fixture::new(TINY);
+        lock(&store.world.files).extend(before.map(|stub| (user("c").to_vec(), stub)));
+        let replace = |store: Fixture| {
+            store.transact(|store, snapshot| Some(store.replacing(snapshot, "c")));
+        };
+        let other = spawn(&store, replace);
+        replace(store.clone());
+        other.join().expect("no panic");
+        verify(&store, &[("c", &[2, 3])]);
+        let versions = before.map_or(0, |stub| stub.version) + 2;
+        assert_eq!(store.read("c", 3).expect("there").version, versions);
+    });
+}
+
 #[test]
 fn loom_a_committed_key_is_in_the_ordered_index() {
     model(Some(2), || {

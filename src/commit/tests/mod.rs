@@ -16,6 +16,8 @@ mod model;
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
 mod reclaim;
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
+mod resolve;
+#[cfg(not(any(feature = "loom", feature = "shuttle")))]
 mod room;
 #[cfg(all(feature = "shuttle", not(feature = "loom")))]
 mod shuttle;
@@ -256,16 +258,37 @@ impl Fixture {
 
     /// What a plan must list for a key: the revision of its newest version as of `revision`.
     pub(super) fn seen(&self, key: impl AsRef<[u8]>, revision: u64) -> u64 {
+        self.newest(key, revision, u64::MAX).map_or(0, |stub| stub.revision)
+    }
+
+    /// A put of a key that depends on the version of it that a snapshot shows, which the plan names
+    /// whole, as an evaluation in the engine does.
+    pub(super) fn replacing(&self, snapshot: &Snapshot<'_>, key: &str) -> Plan<'static> {
+        // Others may be known here, but not to the snapshot: for loom these are not there yet.
+        let generation = snapshot.generation();
+        let newest = self.newest(key, snapshot.position().revision, generation);
+        let mut plan = plan([put(key, "new")]);
+        plan.reads.points.push(Point::new(internal(key), newest));
+        plan
+    }
+
+    /// The newest version of a key as of `revision`, in the generations up to this one.
+    pub(super) fn newest(
+        &self,
+        key: impl AsRef<[u8]>,
+        revision: u64,
+        generation: u64,
+    ) -> Option<Stub> {
         let key = user(key);
         let generations = lock(&self.world.generations).clone();
-        for generation in generations.iter().rev() {
+        for generation in generations.iter().rev().filter(|older| older.id() <= generation) {
             match generation.find(&key).map_or(Newest::Unknown, |node| node.newest_at(revision)) {
-                Newest::Known(stub) => return stub.revision,
-                Newest::Absent => return 0,
+                Newest::Known(stub) => return Some(stub),
+                Newest::Absent => return None,
                 Newest::Unknown => {}
             }
         }
-        lock(&self.world.files).get(&key[..]).map_or(0, |stub| stub.revision)
+        lock(&self.world.files).get(&key[..]).copied()
     }
 
     /// All frames of all generations, in order, as encoded.

@@ -384,7 +384,13 @@ proptest! {
                     }
                     for (index, &key) in compares.iter().enumerate() {
                         let off = u64::from(spoil && index == 0);
-                        plan.reads.points.push(Point::at(user(name(key)), newest(&model, key).0 + off));
+                        // As an evaluation names them, or by the revision only.
+                        let mut point = match key % 2 {
+                            0 => Point::at(user(name(key)), newest(&model, key).0),
+                            _ => Point::new(internal(name(key)), store.newest(name(key), revision, u64::MAX)),
+                        };
+                        point.seen += off;
+                        plan.reads.points.push(point);
                     }
                     match store.try_order(&plan) {
                         Ok(ordered) => {

@@ -11,7 +11,7 @@ use proptest::collection::{btree_map, btree_set, vec};
 use proptest::prelude::*;
 
 use super::*;
-use crate::segment::{ConcatCursor, Cursor, EntryCursor as _, MergeCursor};
+use crate::segment::{ConcatCursor, Cursor, EntryCursor as _, MergeCursor, Want};
 
 type Model = BTreeMap<(Vec<u8>, Reverse<u64>), Entry>;
 
@@ -108,10 +108,12 @@ fn keys() -> impl Strategy<Value = BTreeMap<Vec<u8>, Versions>> {
     btree_map(key(), btree_map(1..200_u64, rest(), 1..12), 0..40)
 }
 
-/// The newest version of `key` at `at`.
+/// The newest version of `key` at `at`, unless it had died by then.
 fn newest<'m>(model: &'m Model, key: &[u8], at: u64) -> Option<&'m Entry> {
     let from = (key.to_vec(), Reverse(at));
-    model.range(from..).next().map(|(_, entry)| entry).filter(|entry| entry.key == key)
+    let (_, entry) = model.range(from..).next()?;
+    let death = entry.version.death;
+    (entry.key == key && (death == 0 || at < death)).then_some(entry)
 }
 
 fn assert_at(cursor: &Cursor, expected: Option<&Entry>) {
@@ -127,6 +129,11 @@ fn check_reads(segment: &Arc<Segment>, model: &Model, probes: &[Vec<u8>]) {
         for at in &revisions {
             let found = segment.get(key, *at).unwrap();
             assert_eq!(found.as_ref(), newest(model, key, *at), "{key:?} at {at}");
+            let fields = segment.find_at(key, *at, Want::Fields).unwrap();
+            let expected = found
+                .as_ref()
+                .map(|entry| Version { value: Bytes::new(), ..entry.version.clone() });
+            assert_eq!(fields, expected, "{key:?} at {at}");
             if found.is_some() {
                 assert!(segment.may_contain(key).unwrap());
             }

@@ -1,0 +1,215 @@
+//! Makes a value from literals and copies of a base.
+
+use super::head::{GROUP, error};
+use super::shape::Piece;
+use super::{ALPHABETS, OPS_MAX};
+use crate::cursor::Reader;
+use crate::error::{DecodeError, Problem, Result};
+use crate::varint;
+
+/// One op: so many literals, then so many bytes of the base from a place `skip` past the cursor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Op {
+    pub(super) insert: usize,
+    pub(super) copy: usize,
+    pub(super) skip: isize,
+}
+
+/// The ops of a shape, in place, up to where they have made its value.
+///
+/// This is the inner loop of every read, so a step answers no error but stops, and
+/// [`finish`](Self::finish) looks at the op it stopped at once more to say why.
+#[derive(Clone, Debug)]
+pub(super) struct Ops<'a> {
+    /// The stored bytes up to the end of the group's ops.
+    bytes: &'a [u8],
+    /// The ops not taken yet.
+    rest: &'a [u8],
+    /// Bytes still to be made.
+    bytes_left: usize,
+    allowed: usize,
+}
+
+impl<'a> Ops<'a> {
+    pub(super) fn new(piece: &Piece<'a>) -> Self {
+        let rest = piece.ops.get(piece.ops_at..).unwrap_or_default();
+        let bytes_left = usize::try_from(piece.shape.value_bytes).unwrap_or(usize::MAX);
+        Self { bytes: piece.ops, rest, bytes_left, allowed: OPS_MAX }
+    }
+
+    /// Where the next op begins.
+    pub(super) const fn position(&self) -> usize {
+        self.bytes.len() - self.rest.len()
+    }
+
+    /// The next op, `None` when the value is made or an op is bad.
+    #[inline]
+    pub(super) fn step(&mut self) -> Option<Op> {
+        if self.bytes_left == 0 {
+            return None;
+        }
+        let mut rest = self.rest;
+        let (insert, copy, skip) = (short(&mut rest)?, short(&mut rest)?, short(&mut rest)?);
+        let insert = usize::try_from(insert).ok()?;
+        let copy = usize::try_from(copy).ok()?;
+        let made = insert.checked_add(copy)?;
+        let bytes_left = self.bytes_left.checked_sub(made)?;
+        // An op makes something, and one without a copy is the last and skips nothing.
+        if copy == 0 && (insert == 0 || skip != 0 || bytes_left != 0) {
+            return None;
+        }
+        self.allowed = self.allowed.checked_sub(1)?;
+        (self.rest, self.bytes_left) = (rest, bytes_left);
+        // Zigzag: the sign is the lowest bit.
+        let skip = (skip >> 1).cast_signed() ^ -(skip & 1).cast_signed();
+        Some(Op { insert, copy, skip: isize::try_from(skip).ok()? })
+    }
+
+    /// Whether all ops were good, after the last step: if not, what is wrong with the next one.
+    pub(super) fn finish(&self) -> Result<()> {
+        if self.bytes_left == 0 { Ok(()) } else { Err(self.error()) }
+    }
+
+    #[cold]
+    fn error(&self) -> DecodeError {
+        let at = self.position();
+        let mut reader = Reader::new(GROUP, self.bytes);
+        let mut fields = || {
+            reader.bytes("ops", at)?;
+            Ok((reader.varint("insert")?, reader.varint("copy")?, reader.varint("skip")?))
+        };
+        let (insert, copy, skip) = match fields() {
+            Ok(fields) => fields,
+            Err(error) => return error,
+        };
+        let (made, max) = (insert.saturating_add(copy), self.bytes_left as u64);
+        if made == 0 {
+            return error("insert", at, Problem::Invalid { found: 0 });
+        }
+        if made > max {
+            return error("value_bytes", at, Problem::TooLong { max, found: made });
+        }
+        if copy == 0 {
+            return error("copy", at, Problem::Invalid { found: 0 });
+        }
+        if self.allowed == 0 {
+            let max = OPS_MAX as u64;
+            return error("ops", at, Problem::TooLong { max, found: max + 1 });
+        }
+        error("skip", at, Problem::Invalid { found: skip })
+    }
+}
+
+/// A varint, most likely of one or two bytes.
+#[inline]
+fn short(rest: &mut &[u8]) -> Option<u64> {
+    match **rest {
+        [low @ ..0x80, ref after @ ..] => {
+            *rest = after;
+            Some(low.into())
+        }
+        [low, high @ 1..0x80, ref after @ ..] => {
+            *rest = after;
+            Some(u64::from(low & 0x7f) | u64::from(high) << 7)
+        }
+        _ => {
+            let (value, used) = varint::decode(rest)?;
+            *rest = rest.get(used..)?;
+            Some(value)
+        }
+    }
+}
+
+/// Values up to this length get their memory before it is known that the ops make them.
+const TRUSTED_BYTES: u32 = 64 << 10;
+
+/// Makes the value of `piece` from `base` in `out`, which is emptied. `unpacked` is memory to be
+/// used again.
+pub(super) fn apply(
+    piece: &Piece<'_>,
+    base: &[u8],
+    unpacked: &mut Vec<u8>,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    let literals = match usize::from(piece.shape.alphabet).checked_sub(1) {
+        None => piece.payload,
+        Some(alphabet) => {
+            unpack(piece, alphabet, unpacked)?;
+            unpacked
+        }
+    };
+    let mut ops = Ops::new(piece);
+    if piece.shape.value_bytes > TRUSTED_BYTES {
+        // The length is worth its memory only if the ops make that many bytes.
+        let mut ahead = ops.clone();
+        while ahead.step().is_some() {}
+        ahead.finish()?;
+    }
+    reserve(piece, out)?;
+    let (mut rest, mut cursor) = (literals, 0_usize);
+    while let Some(op) = ops.step() {
+        let taken = rest.split_at_checked(op.insert);
+        let start = cursor.checked_add_signed(op.skip);
+        let copied = start.and_then(|start| base.get(start..start.checked_add(op.copy)?));
+        let (Some((literals, after)), Some(start), Some(copied)) = (taken, start, copied) else {
+            return Err(outside(ops.position(), taken.is_none(), op, base.len(), rest.len()));
+        };
+        out.extend_from_slice(literals);
+        out.extend_from_slice(copied);
+        rest = after;
+        cursor = start + op.copy;
+    }
+    ops.finish()?;
+    // Of packed literals an odd number leaves the last high bits.
+    let padding = piece.payload.last().is_some_and(|byte| byte >> 4 == 0);
+    let padded = piece.shape.alphabet != 0 && rest.len() == 1 && padding;
+    if !rest.is_empty() && !padded {
+        let problem = Problem::Trailing { bytes: rest.len() as u64 };
+        return Err(error("payload", piece.payload_at, problem));
+    }
+    Ok(())
+}
+
+/// Empties `out` and makes room for the value of `piece`.
+fn reserve(piece: &Piece<'_>, out: &mut Vec<u8>) -> Result<()> {
+    out.clear();
+    let needed = u64::from(piece.shape.value_bytes);
+    let bytes = usize::try_from(needed).unwrap_or(usize::MAX);
+    let problem = Problem::TooLong { max: 0, found: needed };
+    out.try_reserve_exact(bytes).map_err(|_| error("value_bytes", piece.payload_at, problem))
+}
+
+/// Packed literals as bytes; with an odd number of them one too many.
+fn unpack(piece: &Piece<'_>, alphabet: usize, out: &mut Vec<u8>) -> Result<()> {
+    let pairs = PAIRS.get(alphabet).unwrap_or(&PAIRS[0]);
+    out.clear();
+    let needed = piece.payload.len().saturating_mul(2);
+    let problem = Problem::TooLong { max: 0, found: needed as u64 };
+    out.try_reserve(needed).map_err(|_| error("payload", piece.payload_at, problem))?;
+    out.extend(piece.payload.iter().flat_map(|byte| pairs[usize::from(*byte)]));
+    Ok(())
+}
+
+/// For each alphabet what each byte unpacks to.
+static PAIRS: [[[u8; 2]; 256]; ALPHABETS.len()] = [pairs(&ALPHABETS[0]), pairs(&ALPHABETS[1])];
+
+const fn pairs(alphabet: &[u8; 16]) -> [[u8; 2]; 256] {
+    let mut out = [[0; 2]; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        out[byte] = [alphabet[byte & 15], alphabet[byte >> 4]];
+        byte += 1;
+    }
+    out
+}
+
+/// An op, which ends at `at`, that reaches beyond its base or the literals.
+#[cold]
+fn outside(at: usize, insert: bool, op: Op, base: usize, literals: usize) -> DecodeError {
+    if insert {
+        let problem = Problem::Truncated { needed: op.insert as u64, have: literals as u64 };
+        return error("insert", at, problem);
+    }
+    let problem = Problem::TooLong { max: base as u64, found: op.copy as u64 };
+    error("copy", at, problem)
+}

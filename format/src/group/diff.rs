@@ -1,0 +1,444 @@
+//! Finds what a value shares with a base: copies of ranges of the base and literals between them.
+//!
+//! ```text
+//! base    {"name":"web","restarts":4,"phase":"Running","at":"10:24:17"}
+//! value   {"name":"web","restarts":5,"phase":"Running","at":"10:31:02"}
+//! ops      copy 25      insert 1, skip 1, copy 27           insert 8, skip 8, copy 2
+//! ```
+//!
+//! The base is indexed once by a hash of eight bytes. The value is then read from front to back: at
+//! each position the range that continues where the last copy would be by now is tried first, for
+//! most changes leave the length of things as it is, then the ranges that the index knows.
+//!
+//! Versions of one key change in the same places over and over, so their ops can be the same to the
+//! byte, and then they are stored once. What spoils this is chance: of two times of day more or
+//! fewer leading digits agree. So the ends of a copy are moved to the ends of words, and what
+//! changed is stored as whole words.
+//!
+//! Everything is deterministic: fixed multipliers, no map with an order of its own. Time is linear
+//! in base and value, memory is bounded by [`POSITIONS_MAX`].
+
+use crate::varint;
+
+/// Bytes of which the hash is taken: the shortest match the index finds.
+const WINDOW_BYTES: usize = 8;
+/// Positions of a base that are indexed at most. In longer bases every second one is, or every
+/// fourth and so on: what long values share is long.
+const POSITIONS_MAX: usize = 1 << 16;
+/// How many positions with the same hash are looked at.
+const CANDIDATES_MAX: usize = 8;
+/// A match of this length is taken without looking for a longer one.
+const MATCH_BYTES_ENOUGH: usize = 48;
+/// The shortest copy between words: its op is paid once for many versions, literals every time.
+const WORDS_COPY_MIN: usize = 4;
+/// The shortest copy elsewhere: its op takes about as much.
+const PLAIN_COPY_MIN: usize = 7;
+/// An end of a copy is moved by at most so many bytes. Longer "words" are encoded data.
+const WORD_BYTES_MAX: usize = 40;
+/// Most ops of a delta, as the format has it.
+const OPS_MAX: usize = super::OPS_MAX;
+
+/// One step from a base to a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Op {
+    /// Literals taken first.
+    pub(super) insert: u32,
+    /// Bytes then copied from the base.
+    pub(super) copy: u32,
+    /// How far the cursor in the base moves before the copy. It stays behind what was copied.
+    pub(super) skip: i64,
+}
+
+impl Op {
+    /// The skip as it is stored: small numbers of either sign are small.
+    pub(super) const fn zigzag(self) -> u64 {
+        ((self.skip << 1) ^ (self.skip >> 63)).cast_unsigned()
+    }
+
+    /// Bytes it takes on disk.
+    pub(super) const fn stored_bytes(self) -> usize {
+        varint::len(self.insert as u64) + varint::len(self.copy as u64) + varint::len(self.zigzag())
+    }
+}
+
+/// How a value is made from a base. The buffers are used again for the next one.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Delta {
+    /// Makes the whole value.
+    pub(super) ops: Vec<Op>,
+    /// What the inserts take, one after the other.
+    pub(super) literals: Vec<u8>,
+    /// Bytes the ops take on disk.
+    pub(super) ops_bytes: usize,
+}
+
+impl Delta {
+    /// Bytes of ops and literals on disk.
+    pub(super) const fn stored_bytes(&self) -> usize {
+        self.ops_bytes + self.literals.len()
+    }
+
+    fn clear(&mut self) {
+        self.ops.clear();
+        self.literals.clear();
+        self.ops_bytes = 0;
+    }
+
+    /// Takes ops that are known to make `value`.
+    pub(super) fn take(&mut self, ops: &[Op], value: &[u8]) {
+        self.clear();
+        self.ops.extend_from_slice(ops);
+        let mut at = 0;
+        for op in ops {
+            let insert = op.insert as usize;
+            self.literals.extend_from_slice(value.get(at..at + insert).unwrap_or_default());
+            at += insert + op.copy as usize;
+            self.ops_bytes += op.stored_bytes();
+        }
+    }
+
+    fn push(&mut self, literals: &[u8], copy: usize, skip: i64) {
+        // Values are at most 2^29 bytes long.
+        let short = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
+        let op = Op { insert: short(literals.len()), copy: short(copy), skip };
+        self.ops_bytes += op.stored_bytes();
+        self.ops.push(op);
+        self.literals.extend_from_slice(literals);
+    }
+}
+
+/// Where in a base eight bytes with a given hash stand.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Index {
+    /// By hash: 1 + the number of the first position, or 0.
+    heads: Vec<u32>,
+    /// By position: 1 + the number of the next one with the same hash, or 0.
+    next: Vec<u32>,
+    /// Distance between two positions.
+    step: usize,
+    /// The hash is what is left of the product.
+    shift: u32,
+}
+
+impl Index {
+    /// Indexes `base`, forgetting what was indexed before.
+    pub(super) fn build(&mut self, base: &[u8]) {
+        let windows = (base.len() + 1).saturating_sub(WINDOW_BYTES);
+        self.step = windows.div_ceil(POSITIONS_MAX).next_power_of_two();
+        let positions = windows.div_ceil(self.step);
+        let slots = positions.next_power_of_two().max(16);
+        self.shift = u64::BITS - slots.trailing_zeros();
+        self.heads.clear();
+        self.heads.resize(slots, 0);
+        self.next.clear();
+        self.next.resize(positions, 0);
+        // From the back, so that the candidates come in ascending order.
+        for number in (0..positions).rev() {
+            let Some(window) = word(base, number * self.step) else { continue };
+            let hash = self.hash(window);
+            if let (Some(head), Some(next)) = (self.heads.get_mut(hash), self.next.get_mut(number))
+            {
+                *next = *head;
+                *head = u32::try_from(number + 1).unwrap_or(0);
+            }
+        }
+    }
+
+    fn hash(&self, window: u64) -> usize {
+        let product = window.wrapping_mul(0x9e37_79b1_85eb_ca87);
+        usize::try_from(product >> self.shift).unwrap_or(0)
+    }
+
+    fn candidates(&self, window: u64) -> impl Iterator<Item = usize> + '_ {
+        let mut slot = self.heads.get(self.hash(window)).copied().unwrap_or(0);
+        std::iter::from_fn(move || {
+            let number = usize::try_from(slot).ok()?.checked_sub(1)?;
+            slot = self.next.get(number).copied().unwrap_or(0);
+            Some(number * self.step)
+        })
+        .take(CANDIDATES_MAX)
+    }
+}
+
+/// A range that value and base share.
+#[derive(Clone, Copy, Debug, Default)]
+struct Match {
+    at: usize,
+    from: usize,
+    bytes: usize,
+}
+
+/// One run of the search. `covered` bytes of the value are made so far, and `cursor` is where the
+/// decoder's cursor in the base then stands.
+struct Search<'a> {
+    base: &'a [u8],
+    value: &'a [u8],
+    covered: usize,
+    cursor: usize,
+}
+
+/// Makes `value` from `base`, which is what `index` was built from. Answers false, and leaves
+/// something useless in `delta`, once more than `limit` bytes would be stored.
+///
+/// With `words` the ends of copies are moved to the ends of words.
+pub(super) fn diff(
+    index: &Index,
+    base: &[u8],
+    value: &[u8],
+    words: bool,
+    limit: usize,
+    delta: &mut Delta,
+) -> bool {
+    delta.clear();
+    let mut search = Search { base, value, covered: 0, cursor: 0 };
+    let copy_min = if words { WORDS_COPY_MIN } else { PLAIN_COPY_MIN };
+    let mut at = 0;
+    while let Some(window) = word(value, at) {
+        if delta.stored_bytes() + (at - search.covered) > limit || delta.ops.len() + 2 > OPS_MAX {
+            return false;
+        }
+        let Some(mut found) = search.longest(index, window, at) else {
+            at += 1;
+            continue;
+        };
+        if !words && found.bytes < MATCH_BYTES_ENOUGH {
+            // One byte later there is sometimes a much longer one.
+            let later = word(value, at + 1).and_then(|w| search.longest(index, w, at + 1));
+            if let Some(later) = later.filter(|later| later.bytes > found.bytes + 1) {
+                found = later;
+            }
+        }
+        if words {
+            search.trim(&mut found);
+        }
+        if found.bytes < copy_min {
+            at += 1;
+            continue;
+        }
+        search.copy(found, delta);
+        at = search.covered;
+    }
+    if words && search.covered < value.len() {
+        let mut tail = search.tail();
+        search.trim(&mut tail);
+        if tail.bytes >= 2 {
+            search.copy(tail, delta);
+        }
+    }
+    let rest = value.get(search.covered..).unwrap_or_default();
+    if !rest.is_empty() {
+        delta.push(rest, 0, 0);
+    }
+    delta.stored_bytes() <= limit
+}
+
+impl Search<'_> {
+    /// The longest match that covers the eight bytes of the value at `at`.
+    fn longest(&self, index: &Index, window: u64, at: usize) -> Option<Match> {
+        let diagonal = self.cursor + (at - self.covered);
+        let mut best = Match::default();
+        if word(self.base, diagonal) == Some(window) {
+            best = self.grow(at, diagonal);
+            if best.bytes >= MATCH_BYTES_ENOUGH {
+                return Some(best);
+            }
+        }
+        for from in index.candidates(window) {
+            if from == diagonal || word(self.base, from) != Some(window) {
+                continue;
+            }
+            let grown = self.grow(at, from);
+            // What lies near the cursor is more likely to be the same thing.
+            let nearer = from.abs_diff(diagonal) < best.from.abs_diff(diagonal);
+            if grown.bytes > best.bytes + 2 || (grown.bytes + 2 >= best.bytes && nearer) {
+                best = grown;
+            }
+        }
+        (best.bytes > 0).then_some(best)
+    }
+
+    /// The match around a position where one is known, as far as it goes to both sides.
+    fn grow(&self, at: usize, from: usize) -> Match {
+        let tail = |bytes, start| <[u8]>::get(bytes, start..).unwrap_or_default();
+        let forward = common_prefix(tail(self.value, at), tail(self.base, from));
+        let open = self.value.get(self.covered..at).unwrap_or_default();
+        let before = self.base.get(..from).unwrap_or_default();
+        let back = common_suffix(open, before);
+        Match { at: at - back, from: from - back, bytes: forward + back }
+    }
+
+    /// What the rest of the value and the end of the base share.
+    fn tail(&self) -> Match {
+        let open = self.value.get(self.covered..).unwrap_or_default();
+        let bytes = common_suffix(open, self.base);
+        Match { at: self.value.len() - bytes, from: self.base.len() - bytes, bytes }
+    }
+
+    /// Moves the ends of a match to the ends of words.
+    fn trim(&self, found: &mut Match) {
+        let head = (0..found.bytes.min(WORD_BYTES_MAX + 1))
+            .find(|by| !self.cuts_word(found.at + by, found.from + by));
+        // A match that is one word, or part of one, vanishes.
+        let head = head.unwrap_or(found.bytes);
+        if head <= WORD_BYTES_MAX {
+            *found =
+                Match { at: found.at + head, from: found.from + head, bytes: found.bytes - head };
+        }
+        let tail = (0..found.bytes.min(WORD_BYTES_MAX + 1)).find(|by| {
+            let bytes = found.bytes - by;
+            !self.cuts_word(found.at + bytes, found.from + bytes)
+        });
+        let tail = tail.unwrap_or(found.bytes);
+        if tail <= WORD_BYTES_MAX {
+            found.bytes -= tail;
+        }
+    }
+
+    /// Whether a copy that begins or ends at these two places would cut a word.
+    fn cuts_word(&self, at: usize, from: usize) -> bool {
+        // Where a copy ends without literals before the next one, nothing is cut.
+        is_inside(self.value, at) || is_inside(self.base, from)
+    }
+
+    fn copy(&mut self, found: Match, delta: &mut Delta) {
+        let literals = self.value.get(self.covered..found.at).unwrap_or_default();
+        // Both are positions in a slice, far below 2^63.
+        let signed = |position: usize| i64::try_from(position).unwrap_or(i64::MAX);
+        delta.push(literals, found.bytes, signed(found.from) - signed(self.cursor));
+        self.covered = found.at + found.bytes;
+        self.cursor = found.from + found.bytes;
+    }
+}
+
+/// Whether the bytes before and at `at` belong to one word: a name, a number, a time, a hash.
+fn is_inside(bytes: &[u8], at: usize) -> bool {
+    let Some((before, after)) = at.checked_sub(1).map(|before| (before, at)) else { return false };
+    if !is_word(bytes, before) || !is_word(bytes, after) {
+        return false;
+    }
+    // A number's unit is not part of it: digits are packed, letters are not.
+    let byte = |index: usize| bytes.get(index).copied().unwrap_or(b' ');
+    let is_unit = |byte: u8| matches!(byte, b'g'..=b'z' | b'G'..=b'S' | b'U'..=b'Y');
+    let (before, after) = (byte(before), byte(after));
+    !(before.is_ascii_digit() && is_unit(after) || is_unit(before) && after.is_ascii_digit())
+}
+
+/// Whether this byte is part of a word. Punctuation is between letters or digits.
+fn is_word(bytes: &[u8], at: usize) -> bool {
+    let is = |index: usize| bytes.get(index).is_some_and(u8::is_ascii_alphanumeric);
+    let is_joint = || bytes.get(at).is_some_and(|byte| matches!(byte, b'-' | b'.' | b':'));
+    is(at) || (is_joint() && at > 0 && is(at - 1) && is(at + 1))
+}
+
+/// The eight bytes at `at`, if there are as many.
+fn word(bytes: &[u8], at: usize) -> Option<u64> {
+    bytes.get(at..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
+}
+
+/// How many leading bytes two slices share.
+pub(super) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
+    let mut at = 0;
+    while let (Some(left), Some(right)) = (word(a, at), word(b, at)) {
+        let differ = left ^ right;
+        if differ != 0 {
+            return at + differ.trailing_zeros() as usize / 8;
+        }
+        at += 8;
+    }
+    let rest = |bytes| <[u8]>::get(bytes, at..).unwrap_or_default().iter();
+    at + rest(a).zip(rest(b)).take_while(|(x, y)| x == y).count()
+}
+
+fn common_suffix(a: &[u8], b: &[u8]) -> usize {
+    a.iter().rev().zip(b.iter().rev()).take_while(|(x, y)| x == y).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a decoder does with the delta.
+    fn apply(delta: &Delta, base: &[u8]) -> Vec<u8> {
+        let (mut out, mut literals, mut cursor) = (Vec::new(), &*delta.literals, 0_i64);
+        for op in &delta.ops {
+            let (taken, rest) = literals.split_at(op.insert as usize);
+            out.extend_from_slice(taken);
+            literals = rest;
+            cursor += op.skip;
+            let from = usize::try_from(cursor).unwrap();
+            out.extend_from_slice(&base[from..from + op.copy as usize]);
+            cursor += i64::from(op.copy);
+        }
+        assert!(literals.is_empty());
+        out
+    }
+
+    fn diff_of(base: &[u8], value: &[u8], words: bool) -> Delta {
+        let (mut index, mut delta) = (Index::default(), Delta::default());
+        index.build(base);
+        assert!(diff(&index, base, value, words, usize::MAX, &mut delta));
+        assert_eq!(apply(&delta, base), value);
+        let bytes: usize = delta.ops.iter().copied().map(Op::stored_bytes).sum();
+        assert_eq!(delta.ops_bytes, bytes);
+        delta
+    }
+
+    #[test]
+    fn only_what_changed_is_stored_and_as_whole_words() {
+        let base = br#"{"name":"web","restarts":4,"phase":"Running","at":"10:24:17"}"#;
+        let value = br#"{"name":"web","restarts":5,"phase":"Running","at":"10:31:02"}"#;
+        let delta = diff_of(base, value, true);
+        assert_eq!(delta.literals, b"510:31:02");
+        let again = br#"{"name":"web","restarts":7,"phase":"Running","at":"10:24:18"}"#;
+        assert_eq!(diff_of(base, again, true).ops, delta.ops);
+        assert_eq!(diff_of(base, base, true).literals, b"");
+    }
+
+    #[test]
+    fn any_two_values_round_trip() {
+        let mut state = 1_u64;
+        let mut random = move || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            usize::try_from(state >> 40).unwrap()
+        };
+        for round in 0..400 {
+            let letters = 1 + random() % 40;
+            let bytes = random() % 3000;
+            let base: Vec<u8> =
+                (0..bytes).map(|_| b' ' + u8::try_from(random() % letters).unwrap()).collect();
+            let mut value = base.clone();
+            for _ in 0..random() % 6 {
+                let at = random() % (value.len() + 1);
+                let to = (at + random() % 30).min(value.len());
+                let with: Vec<u8> =
+                    b"0123456789abcdefghijklmnopqrstuvwxyz"[..random() % 30].to_vec();
+                value.splice(at..to, with);
+            }
+            diff_of(&base, &value, round % 2 == 0);
+            diff_of(&value, &base, round % 2 == 0);
+        }
+        for (base, value) in [(&b""[..], &b""[..]), (b"", b"abc"), (b"abc", b""), (b"ab", b"ab")] {
+            diff_of(base, value, true);
+            diff_of(base, value, false);
+        }
+    }
+
+    #[test]
+    fn a_long_base_is_indexed_sparsely_and_still_found() {
+        let base: Vec<u8> = (0..200_000_u32).flat_map(u32::to_le_bytes).collect();
+        let mut value = base[300_000..500_000].to_vec();
+        value.splice(100_000..100_003, *b"something else");
+        let delta = diff_of(&base, &value, false);
+        assert!(delta.stored_bytes() < 100, "{}", delta.stored_bytes());
+    }
+
+    #[test]
+    fn a_hopeless_search_ends_at_the_limit() {
+        let (mut index, mut delta) = (Index::default(), Delta::default());
+        let base = vec![b'a'; 1000];
+        index.build(&base);
+        let value: Vec<u8> = (0..100_000_u32).flat_map(u32::to_le_bytes).collect();
+        assert!(!diff(&index, &base, &value, true, 64, &mut delta));
+        assert!(delta.literals.len() < 128, "{}", delta.literals.len());
+    }
+}

@@ -1,0 +1,258 @@
+//! The shapes of a group that is being written, and their ops.
+//!
+//! Versions whose shapes are the same to the byte share one, and shapes with the same ops share
+//! those. Shapes are numbered in the order of their first use.
+
+use super::diff::Op;
+use super::{ALPHABET_SHIFT, ALPHABETS, KIND_BITS, KIND_DICTIONARY, KIND_NEIGHBOUR, KIND_RAW};
+use crate::cursor::Writer;
+use crate::varint;
+
+/// How one version is stored. The buffers are used again for the next one.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Stored {
+    /// Kind and alphabet, as in a shape.
+    pub(super) kind: u8,
+    /// As in a shape.
+    pub(super) base: u8,
+    /// Length of the value.
+    pub(super) value_bytes: usize,
+    /// With a kind that has ops, the ops; else empty.
+    pub(super) ops: Vec<Op>,
+    /// What is stored of this version alone.
+    pub(super) payload: Vec<u8>,
+}
+
+impl Stored {
+    /// The value as it is.
+    pub(super) fn raw(&mut self, value: &[u8]) {
+        self.whole(KIND_RAW, value.len());
+        self.payload.extend_from_slice(value);
+    }
+
+    /// Something without base and ops. The payload is left empty.
+    pub(super) fn whole(&mut self, kind: u8, value_bytes: usize) {
+        (self.kind, self.base, self.value_bytes) = (kind, 0, value_bytes);
+        self.ops.clear();
+        self.payload.clear();
+    }
+
+    /// Ops over a base, and literals, packed if an alphabet has all of them.
+    pub(super) fn delta(
+        &mut self,
+        kind: u8,
+        base: u8,
+        value_bytes: usize,
+        ops: &[Op],
+        literals: &[u8],
+    ) {
+        self.whole(kind, value_bytes);
+        self.base = base;
+        self.ops.extend_from_slice(ops);
+        let alphabet = pack(literals, &mut self.payload);
+        self.kind |= alphabet << ALPHABET_SHIFT;
+    }
+
+    /// The kind without the alphabet.
+    pub(super) const fn kind(&self) -> u8 {
+        self.kind & KIND_BITS
+    }
+
+    /// Bytes of its payload and of a shape of its own.
+    pub(super) fn alone_bytes(&self) -> usize {
+        let ops: usize = self.ops.iter().map(|op| op.stored_bytes()).sum();
+        self.payload.len() + ops + self.row_bytes()
+    }
+
+    fn row_bytes(&self) -> usize {
+        let ops_at = if has_ops(self.kind) { 2 } else { 0 };
+        2 + varint::len(self.value_bytes as u64) + varint::len(self.payload.len() as u64) + ops_at
+    }
+}
+
+const fn has_ops(kind: u8) -> bool {
+    matches!(kind & KIND_BITS, KIND_DICTIONARY..=KIND_NEIGHBOUR)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Row {
+    kind: u8,
+    base: u8,
+    value_bytes: usize,
+    payload_bytes: usize,
+    ops_at: usize,
+}
+
+/// Shapes and ops of one group.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    rows: Vec<Row>,
+    ops: Vec<u8>,
+    /// Where the ops of a shape that did not find its own begin, and their length.
+    lists: Vec<(usize, usize)>,
+    scratch: Vec<u8>,
+}
+
+impl Table {
+    /// Forgets all shapes.
+    pub(super) fn clear(&mut self) {
+        self.rows.clear();
+        self.ops.clear();
+        self.lists.clear();
+    }
+
+    /// Bytes that all of it takes, give or take one a shape.
+    pub(super) fn stored_bytes(&self) -> usize {
+        4 + self.ops.len() + 8 * self.rows.len()
+    }
+
+    /// How many shapes there are.
+    pub(super) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Bytes that the version would add: its payload and what of its shape is new.
+    pub(super) fn added_bytes(&mut self, stored: &Stored) -> usize {
+        let (row, list) = self.find(stored);
+        if self.rows.contains(&row) {
+            return stored.payload.len();
+        }
+        let ops = if list { self.scratch.len() } else { 0 };
+        stored.payload.len() + stored.row_bytes() + ops
+    }
+
+    /// The number of the version's shape, which is added if it is new.
+    pub(super) fn shape_of(&mut self, stored: &Stored) -> u8 {
+        let (row, list) = self.find(stored);
+        let number = self.rows.iter().position(|known| *known == row).unwrap_or_else(|| {
+            if list {
+                self.lists.push((self.ops.len(), self.scratch.len()));
+                self.ops.extend_from_slice(&self.scratch);
+            }
+            self.rows.push(row);
+            self.rows.len() - 1
+        });
+        // A group has no more shapes than versions.
+        u8::try_from(number).unwrap_or(u8::MAX)
+    }
+
+    /// The shape as it would be, and whether its ops, which are then in `scratch`, are new.
+    fn find(&mut self, stored: &Stored) -> (Row, bool) {
+        let (kind, base, value_bytes) = (stored.kind, stored.base, stored.value_bytes);
+        let payload_bytes = stored.payload.len();
+        let mut row = Row { kind, base, value_bytes, payload_bytes, ops_at: 0 };
+        if !has_ops(kind) {
+            return (row, false);
+        }
+        encode_ops(&stored.ops, &mut self.scratch);
+        let is_same = |list: &&(usize, usize)| {
+            self.ops.get(list.0..list.0 + list.1) == Some(self.scratch.as_slice())
+        };
+        // What the first version takes from another group may be taken back: nobody shares it.
+        let own = self.rows.first().is_some_and(|row| row.kind & KIND_BITS == KIND_NEIGHBOUR);
+        let known = self.lists.iter().skip(usize::from(own)).find(is_same);
+        row.ops_at = known.map_or(self.ops.len(), |list| list.0);
+        (row, known.is_none())
+    }
+
+    /// Replaces shape 0, that of a version over another group, by one that stands for itself.
+    /// `shape_of` are the versions' shapes.
+    pub(super) fn replace_first(&mut self, stored: &Stored, shape_of: &mut [u8]) {
+        let Some((_, old)) = self.lists.first().copied() else { return };
+        let new = if has_ops(stored.kind) {
+            encode_ops(&stored.ops, &mut self.scratch);
+            self.scratch.len()
+        } else {
+            self.scratch.clear();
+            0
+        };
+        self.ops.splice(..old, self.scratch.iter().copied());
+        if new == 0 {
+            self.lists.remove(0);
+        } else if let Some(list) = self.lists.first_mut() {
+            list.1 = new;
+        }
+        for list in self.lists.iter_mut().filter(|list| list.0 > 0) {
+            list.0 = list.0 - old + new;
+        }
+        for row in self.rows.iter_mut().skip(1).filter(|row| has_ops(row.kind)) {
+            row.ops_at = row.ops_at - old + new;
+        }
+        let row = Row {
+            kind: stored.kind,
+            base: stored.base,
+            value_bytes: stored.value_bytes,
+            payload_bytes: stored.payload.len(),
+            ops_at: 0,
+        };
+        let twin = self.rows.iter().skip(1).position(|known| *known == row).map(|at| at + 1);
+        if let Some(first) = self.rows.first_mut() {
+            *first = row;
+        }
+        if let Some(twin) = twin {
+            self.rows.remove(twin);
+            for shape in shape_of {
+                *shape = match usize::from(*shape).cmp(&twin) {
+                    std::cmp::Ordering::Less => *shape,
+                    std::cmp::Ordering::Equal => 0,
+                    std::cmp::Ordering::Greater => *shape - 1,
+                };
+            }
+        }
+    }
+
+    /// Appends `shape_count`, `ops_bytes`, the shapes and the ops.
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u8(u8::try_from(self.rows.len()).unwrap_or(u8::MAX));
+        out.put_varint(self.ops.len() as u64);
+        for row in &self.rows {
+            out.put_u8(row.kind);
+            out.put_u8(row.base);
+            out.put_varint(row.value_bytes as u64);
+            out.put_varint(row.payload_bytes as u64);
+            if has_ops(row.kind) {
+                out.put_varint(row.ops_at as u64);
+            }
+        }
+        out.put_bytes(&self.ops);
+    }
+}
+
+fn encode_ops(ops: &[Op], out: &mut Vec<u8>) {
+    out.clear();
+    for op in ops {
+        out.put_varint(u64::from(op.insert));
+        out.put_varint(u64::from(op.copy));
+        out.put_varint(op.zigzag());
+    }
+}
+
+/// Of each byte its number in an alphabet, or 16.
+const NUMBERS: [[u8; 256]; 2] = [numbers(&ALPHABETS[0]), numbers(&ALPHABETS[1])];
+
+const fn numbers(alphabet: &[u8; 16]) -> [u8; 256] {
+    let mut numbers = [16; 256];
+    let mut number = 0;
+    while number < 16 {
+        numbers[alphabet[number as usize] as usize] = number;
+        number += 1;
+    }
+    numbers
+}
+
+/// Appends the literals, two a byte if one alphabet has them all; answers its number.
+fn pack(literals: &[u8], out: &mut Vec<u8>) -> u8 {
+    let number =
+        |table: &[u8; 256], byte: &u8| table.get(usize::from(*byte)).copied().unwrap_or(16);
+    let packed = NUMBERS.iter().zip(1..).find(|(table, _)| {
+        literals.len() > 1 && literals.iter().all(|byte| number(table, byte) < 16)
+    });
+    let Some((table, alphabet)) = packed else {
+        out.extend_from_slice(literals);
+        return 0;
+    };
+    let (pairs, odd) = literals.as_chunks::<2>();
+    out.extend(pairs.iter().map(|[low, high]| number(table, low) | number(table, high) << 4));
+    out.extend(odd.iter().map(|low| number(table, low)));
+    alphabet
+}

@@ -1,0 +1,183 @@
+//! The way from a version to its value: down to one that stands for itself, and back up.
+
+use super::apply::apply;
+use super::directory::Groups;
+use super::head::error;
+use super::shape::{Piece, Shapes};
+use super::{
+    Codec, KIND_DICTIONARY, KIND_NEIGHBOUR, KIND_OWN, KIND_RAW, KIND_TOMBSTONE,
+    KIND_ZSTD_DICTIONARY, STEPS_MAX,
+};
+use crate::error::{Problem, Result};
+
+/// The value of a version.
+#[derive(Debug)]
+pub enum Value<'a, F> {
+    /// It stands in the block as it is; a tombstone's is empty.
+    Stored(&'a [u8]),
+    /// It was made, in a vector of exactly its length.
+    Made(Vec<u8>),
+    /// It is a frame.
+    Frame(F),
+}
+
+impl<F: AsRef<[u8]>> AsRef<[u8]> for Value<'_, F> {
+    fn as_ref(&self) -> &[u8] {
+        match self {
+            Self::Stored(bytes) => bytes,
+            Self::Made(bytes) => bytes,
+            Self::Frame(frame) => frame.as_ref(),
+        }
+    }
+}
+
+/// Memory that reading values uses again and again; its contents mean nothing.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    shapes: Shapes,
+    made: Vec<u8>,
+    next: Vec<u8>,
+    unpacked: Vec<u8>,
+}
+
+/// Most bytes each vector of a [`Scratch`] keeps for the next value.
+const KEPT_BYTES: usize = 1 << 20;
+
+impl Scratch {
+    pub(super) const fn shapes(&mut self) -> &mut Shapes {
+        &mut self.shapes
+    }
+
+    fn trim(&mut self) {
+        for vector in [&mut self.made, &mut self.next, &mut self.unpacked] {
+            if vector.capacity() > KEPT_BYTES {
+                *vector = Vec::new();
+            }
+        }
+    }
+}
+
+/// What the value of a version of kind 5 or 6 is made from.
+enum Base<'a, F> {
+    Value(Value<'a, F>),
+    /// In `Scratch::made`.
+    Made,
+}
+
+/// Most values that are made from another one to read one.
+const PIECES_MAX: usize = STEPS_MAX + 1;
+
+impl<'a> Groups<'a> {
+    /// The value of a version of a group.
+    pub fn value<C: Codec>(
+        &self,
+        group: usize,
+        version: usize,
+        codec: &mut C,
+        scratch: &mut Scratch,
+    ) -> Result<Value<'a, C::Frame>> {
+        let mut above = [Piece::default(); PIECES_MAX];
+        let (root, steps) = self.descend(group, version, &mut above, &mut scratch.shapes)?;
+        let above = above.get(..steps).unwrap_or_default();
+        let mut base = match root.shape.kind {
+            KIND_TOMBSTONE | KIND_RAW => Base::Value(Value::Stored(root.payload)),
+            KIND_DICTIONARY if above.is_empty() => {
+                let mut out = Vec::new();
+                apply(&root, codec.dictionary(), &mut scratch.unpacked, &mut out)?;
+                Base::Value(Value::Made(out))
+            }
+            KIND_DICTIONARY => {
+                let Scratch { made, unpacked, .. } = scratch;
+                apply(&root, codec.dictionary(), unpacked, made)?;
+                Base::Made
+            }
+            _ => Base::Value(Value::Frame(frame(&root, codec)?)),
+        };
+        for (index, piece) in above.iter().enumerate().rev() {
+            let Scratch { made, next, unpacked, .. } = scratch;
+            let mut out = if index == 0 { Vec::new() } else { std::mem::take(next) };
+            let from = match &base {
+                Base::Value(value) => value.as_ref(),
+                Base::Made => made,
+            };
+            apply(piece, from, unpacked, &mut out)?;
+            if index == 0 {
+                base = Base::Value(Value::Made(out));
+            } else {
+                *next = std::mem::replace(made, out);
+                base = Base::Made;
+            }
+        }
+        scratch.trim();
+        match base {
+            Base::Value(value) => Ok(value),
+            // The last is made in a vector of its own.
+            Base::Made => Ok(Value::Made(std::mem::take(&mut scratch.made))),
+        }
+    }
+
+    /// Collects what the value is made from, from the version down, and answers the piece that
+    /// stands for itself and how many lie above it.
+    fn descend(
+        &self,
+        group: usize,
+        version: usize,
+        above: &mut [Piece<'a>; PIECES_MAX],
+        shapes: &mut Shapes,
+    ) -> Result<(Piece<'a>, usize)> {
+        let (mut group, mut version) = (self.group(group).map(|found| (group, found))?, version);
+        shapes.read(&group.1)?;
+        let (mut steps, mut crossed) = (0, false);
+        loop {
+            let piece = shapes.piece(&group.1, version)?;
+            let kind = piece.shape.kind;
+            let bad = |problem| error("base", group.1.shapes_at, problem);
+            if !matches!(kind, KIND_OWN | KIND_NEIGHBOUR) {
+                if kind == KIND_TOMBSTONE && steps > 0 {
+                    return Err(bad(Problem::Invalid { found: kind.into() }));
+                }
+                return Ok((piece, steps));
+            }
+            // The version of a neighbour stands for itself.
+            if crossed {
+                return Err(bad(Problem::Invalid { found: kind.into() }));
+            }
+            // Kind 6 is a step that leads out of the group, after those within it.
+            let steps_max = if kind == KIND_OWN { STEPS_MAX } else { PIECES_MAX };
+            let Some(slot) = above.get_mut(steps).filter(|_| steps < steps_max) else {
+                let (max, found) = (STEPS_MAX as u64, steps as u64 + 1);
+                return Err(bad(Problem::TooLong { max, found }));
+            };
+            *slot = piece;
+            steps += 1;
+            let back = usize::from(piece.shape.base);
+            if kind == KIND_OWN {
+                if back >= version {
+                    return Err(bad(Problem::Invalid { found: back as u64 }));
+                }
+                version = back;
+                continue;
+            }
+            let Some(before) = group.0.checked_sub(back).filter(|_| back > 0) else {
+                return Err(bad(Problem::TooLong { max: group.0 as u64, found: back as u64 }));
+            };
+            group = (before, self.group(before)?);
+            shapes.read(&group.1)?;
+            (version, crossed) = (0, true);
+        }
+    }
+}
+
+fn frame<C: Codec>(piece: &Piece<'_>, codec: &mut C) -> Result<C::Frame> {
+    let bad = |problem| error("payload", piece.payload_at, problem);
+    let expected = u64::from(piece.shape.value_bytes);
+    let bytes = usize::try_from(expected).unwrap_or(usize::MAX);
+    let dictionary = piece.shape.kind == KIND_ZSTD_DICTIONARY;
+    let frame = codec
+        .frame(piece.payload_at, piece.payload, bytes, dictionary)
+        .ok_or_else(|| bad(Problem::Invalid { found: piece.shape.kind.into() }))?;
+    match frame.as_ref().len() as u64 {
+        found if found == expected => Ok(frame),
+        found => Err(bad(Problem::Mismatch { expected, found })),
+    }
+}
