@@ -162,16 +162,14 @@ impl<'a> Reader<'a> {
                 self.position += 1;
                 Ok(u64::from(byte))
             }
-            _ => self.longer_varint(field),
+            _ => {
+                let Some((value, used)) = varint::decode(self.rest()) else {
+                    return Err(self.error(field, Problem::Varint));
+                };
+                self.position += used;
+                Ok(value)
+            }
         }
-    }
-
-    fn longer_varint(&mut self, field: &'static str) -> Result<u64> {
-        let Some((value, used)) = varint::decode(self.rest()) else {
-            return Err(self.error(field, Problem::Varint));
-        };
-        self.position += used;
-        Ok(value)
     }
 
     /// A canonical varint of at most 32 bits.

@@ -75,6 +75,19 @@ pub struct Neighbour {
     pub present: bool,
 }
 
+impl Neighbour {
+    /// What the entry after `item` needs to know of it.
+    pub(crate) const fn of(item: &Item<'_>) -> Self {
+        Self {
+            key_bytes: item.shared + item.suffix.len(),
+            revision: item.fields.revision,
+            create_revision: item.fields.create_revision,
+            version: item.fields.version,
+            present: true,
+        }
+    }
+}
+
 /// An entry decoded in place. Its key is the first `shared` bytes of the key before it followed by
 /// `suffix`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

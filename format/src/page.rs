@@ -20,6 +20,7 @@
 //! root last). `first_child` is the number of item 0's child; the others follow without gaps.
 
 use std::cmp::Ordering;
+use std::hint::select_unpredictable;
 
 use crate::block::compare;
 use crate::checksum::FileSeed;
@@ -327,18 +328,19 @@ impl<'a> Page<'a> {
 
     /// How many items have a head below this one; they come first.
     ///
-    /// Which way each step goes depends on the keys, so no processor could foresee it: it is arithmetic
-    /// in place of a branch.
+    /// Which way a step goes depends on the keys, so no processor could foresee it: no step branches.
     fn heads_below(&self, head: u64) -> usize {
-        let is_below = |index| usize::from(self.head(index).is_some_and(|other| other < head));
-        let (mut low, mut left) = (0, self.count());
-        // Invariant: items before `low` are below, items from `low + left` on are not.
-        while left > 1 {
-            let half = left / 2;
-            low += half * is_below(low + half - 1);
-            left -= half;
+        let is_below =
+            |other: Option<&[u8; 8]>| other.is_some_and(|o| u64::from_le_bytes(*o) < head);
+        let (mut below, mut left) = (0, self.heads);
+        // Invariant: `below` items come before `left` and have lower heads, what comes after it has not.
+        while left.len() > 1 {
+            let (before, after) = left.split_at(left.len() / 2);
+            let goes_on = is_below(before.last());
+            below += select_unpredictable(goes_on, before.len(), 0);
+            left = select_unpredictable(goes_on, after, before);
         }
-        low + is_below(low)
+        below + usize::from(is_below(left.first()))
     }
 
     fn head(&self, index: usize) -> Option<u64> {

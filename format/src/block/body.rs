@@ -127,8 +127,13 @@ impl<'a> Body<'a> {
         let next_run =
             if run + 1 < self.run_count() { self.run_offset(run + 1)? } else { usize::MAX };
         let mut matched = 0;
-        for item in self.run(run)? {
-            let item = item?;
+        // A run, step by step in place: handing items out would copy each of them twice.
+        let mut reader = Reader::new("entry", self.entries);
+        reader.bytes("start", self.run_offset(run)?)?;
+        let mut neighbour = Neighbour::default();
+        while !reader.is_empty() {
+            let item = entry::decode(&mut reader, self.kind, &neighbour)?;
+            neighbour = Neighbour::of(&item);
             if item.offset >= next_run {
                 // The next run begins after the target; the key is whole there.
                 return Ok((item.suffix == key && item.fields.revision <= at).then_some(item));
@@ -238,13 +243,7 @@ impl<'a> Iterator for Run<'a> {
         }
         match entry::decode(&mut self.reader, self.kind, &self.neighbour) {
             Ok(item) => {
-                self.neighbour = Neighbour {
-                    key_bytes: item.shared + item.suffix.len(),
-                    revision: item.fields.revision,
-                    create_revision: item.fields.create_revision,
-                    version: item.fields.version,
-                    present: true,
-                };
+                self.neighbour = Neighbour::of(&item);
                 Some(Ok(item))
             }
             Err(error) => {
