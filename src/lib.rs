@@ -145,4 +145,4 @@ pub use crate::kv::{
     create_revision, delete, delete_prefix, get, lease, mod_revision, prefix_range_end, put, range,
     txn, value, version,
 };
-pub use crate::options::{Durability, KNOBS, Knob, KnobRange, Options, ReadMode};
+pub use crate::options::{Durability, HistoryCodec, KNOBS, Knob, KnobRange, Options, ReadMode};

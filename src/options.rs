@@ -12,8 +12,14 @@ use std::sync::Arc;
 use annals_format::limits;
 
 use crate::clock::{Clock, SystemClock};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::vfs::{OsVfs, Vfs};
+
+use self::knob::{invalid, number, parse_number, range_text, word};
+
+pub use self::knob::{Knob, KnobRange};
+
+mod knob;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -38,16 +44,17 @@ pub enum Durability {
     /// `get`.
     ///
     /// Once a write or sync has failed, what was not durable is lost: readers see it no more, and
-    /// what was decided on it is answered with [`Poisoned`](ErrorKind::Poisoned). What was answered
+    /// what was decided on it is answered with [`Poisoned`](crate::ErrorKind::Poisoned). What was answered
     /// before the failure was noticed, and views taken before it, may still show it.
     Buffered,
 }
 
-/// How the blocks of the newest versions are read.
+/// How sealed files are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[expect(clippy::exhaustive_enums, reason = "there are these two ways and no others")]
 pub enum ReadMode {
-    /// Files are mapped into memory and the newest versions are read in place. However many files
+    /// Files are mapped into memory. The newest versions are read in place, and so are superseded
+    /// ones unless they were stored as `HistoryCodec::ZstdBlocks`. However many files
     /// there are, at most 128 of them have a descriptor at a time (before Linux 5.14: each that is
     /// mapped).
     #[default]
@@ -57,6 +64,22 @@ pub enum ReadMode {
     /// file that a fold or merge is just replacing, and one for each file that was removed and is
     /// still being read.
     Pread,
+}
+
+/// How superseded versions are stored in files that are written from now on. Files of either kind are
+/// read whatever is set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum HistoryCodec {
+    /// In blocks that are compressed as a whole: a read decompresses one.
+    #[default]
+    ZstdBlocks,
+    /// Most as what differs from another version of the key, the others as they are.
+    Raw,
+    /// As `Raw`, but the others are made smaller with means that cost little to read.
+    Fast,
+    /// As `Fast`, with means that cost more.
+    Small,
 }
 
 /// How a store is opened.
@@ -87,15 +110,21 @@ pub struct Options {
     /// Size, before compression, of a block of HISTORY and EVENTS. 512 B to 256 KiB; default
     /// 16 KiB.
     pub(crate) history_block_bytes: u64,
+    /// How HISTORY is stored. Default: `ZstdBlocks`.
+    pub(crate) history_codec: HistoryCodec,
     /// Compression level of HISTORY and EVENTS (zstd). 1 to 19; default 1.
     pub(crate) history_level: u64,
+    pub(crate) event_value_bytes: u64,
     /// L0 files that start a fold into HEAD and HISTORY. 1 to 64; default 4.
     pub(crate) l0_files_max: u64,
     /// HISTORY windows that start a merge of windows. 2 to 1024; default 12.
     pub(crate) history_windows_max: u64,
+    /// What folds, merges and trims may write for each sync of the log. 4 KiB to 4 GiB; default
+    /// 256 KiB.
+    pub(crate) background_bytes_per_sync: u64,
     /// Memory for decoded blocks. 0 to 1 TiB; default 64 MiB.
     pub(crate) cache_bytes: u64,
-    /// How the newest versions are read. Default: `Mmap`.
+    /// How sealed files are read. Default: `Mmap`.
     pub(crate) read_mode: ReadMode,
     /// Longest key. 1 B to 1 MiB; default 64 KiB.
     pub(crate) key_bytes_max: u64,
@@ -123,44 +152,15 @@ pub struct Options {
     pub(crate) store_id_seed: Option<u64>,
 }
 
-/// One knob that can be set by name.
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct Knob {
-    /// Name, as in `-O NAME=VALUE` and as the setter of [`Options`].
-    pub name: &'static str,
-    /// What it does, its unit, range and default, in one line.
-    pub what: &'static str,
-    /// Range and default of a number; `None` for a word.
-    pub range: Option<KnobRange>,
-}
-
-/// Range and default of a knob that is a number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct KnobRange {
-    /// Smallest value.
-    pub min: u64,
-    /// Largest value.
-    pub max: u64,
-    /// Value unless set.
-    pub default: u64,
-}
-
-const fn number(name: &'static str, what: &'static str, min: u64, max: u64, default: u64) -> Knob {
-    assert!(min <= default && default <= max);
-    Knob { name, what, range: Some(KnobRange { min, max, default }) }
-}
-
-const fn word(name: &'static str, what: &'static str) -> Knob {
-    Knob { name, what, range: None }
-}
-
 /// Every knob that can be set by name.
 pub const KNOBS: &[Knob] = &[
     word("durability", "sync or buffered: when a commit is acknowledged (default sync)"),
     word("create", "true or false: make a new store where there is none (default true)"),
-    word("read_mode", "mmap or pread: how the newest versions are read (default mmap)"),
+    word("read_mode", "mmap or pread: how sealed files are read (default mmap)"),
+    word(
+        "history_codec",
+        "zstd-blocks, raw, fast or small: how superseded versions are stored (default zstd-blocks)",
+    ),
     word("background", "true or false: have background threads (default true)"),
     number("memtable_bytes", "size of one memtable generation", 16 * KIB, 4 * GIB, 32 * MIB),
     number("wal_bytes", "size a WAL file grows to", limits::WAL_BYTES_MIN, 4 * GIB, 64 * MIB),
@@ -168,8 +168,16 @@ pub const KNOBS: &[Knob] = &[
     number("block_bytes", "size of a block of newest versions", 512, 256 * KIB, 8 * KIB),
     number("history_block_bytes", "raw size of a block of history", 512, 256 * KIB, 16 * KIB),
     number("history_level", "zstd level of history and events", 1, 19, 1),
+    number("event_value_bytes", "longest value that events repeat", 0, MIB, KIB),
     number("l0_files_max", "L0 files that start a fold", 1, 64, 4),
     number("history_windows_max", "history windows that start a merge", 2, 1024, 12),
+    number(
+        "background_bytes_per_sync",
+        "what folds and merges may write for each sync of the log",
+        4 * KIB,
+        4 * GIB,
+        256 * KIB,
+    ),
     number("cache_bytes", "memory for decoded blocks", 0, 1 << 40, 64 * MIB),
     // What is written must be readable: these end where the format does.
     number("key_bytes_max", "longest key", 1, limits::KEY_BYTES_MAX, limits::KEY_BYTES_DEFAULT),
@@ -234,9 +242,12 @@ impl Options {
             segment_bytes: 32 * MIB,
             block_bytes: 8 * KIB,
             history_block_bytes: 16 * KIB,
+            history_codec: HistoryCodec::ZstdBlocks,
             history_level: 1,
+            event_value_bytes: KIB,
             l0_files_max: 4,
             history_windows_max: 12,
+            background_bytes_per_sync: 256 * KIB,
             cache_bytes: 64 * MIB,
             read_mode: ReadMode::Mmap,
             key_bytes_max: limits::KEY_BYTES_DEFAULT,
@@ -274,17 +285,36 @@ impl Options {
         /// Sets the size of a block of newest versions. 512 B to 256 KiB; default 8 KiB.
         block_bytes: u64,
         /// Sets the size, before compression, of a block of history and events. 512 B to 256 KiB;
-        /// default 16 KiB.
+        /// default 16 KiB. Where superseded versions are not compressed as whole blocks, a block of
+        /// them is about a quarter of this in the file.
         history_block_bytes: u64,
+        /// Sets how superseded versions are stored in files written from now on. Default:
+        /// `ZstdBlocks`.
+        history_codec: HistoryCodec,
         /// Sets the zstd level of history and events. 1 to 19; default 1.
         history_level: u64,
+        /// Sets the length up to which EVENTS repeat the values put. 0 to 1 MiB; default 1 KiB.
+        ///
+        /// A replay of old changes with their values ([`Log::with_values`](crate::Log::with_values))
+        /// then reads one file from front to back; a value that is not repeated is looked up, which
+        /// takes some ten times as long. What is repeated takes its room, compressed, a second time
+        /// until its revision is compacted.
+        event_value_bytes: u64,
         /// Sets how many L0 files start a fold. 1 to 64; default 4.
         l0_files_max: u64,
         /// Sets how many history windows start a merge. 2 to 1024; default 12.
         history_windows_max: u64,
+        /// Sets what folds, merges and trims may write for each sync of the log. 4 KiB to 4 GiB;
+        /// default 256 KiB.
+        ///
+        /// A sync makes the device write whatever it has been given. Less keeps commits faster while
+        /// background work runs, and lets that take longer: reads find more files meanwhile. It is no
+        /// limit where nobody commits, and none for work that is far behind; the largest value is
+        /// none at all. Flushes are not counted.
+        background_bytes_per_sync: u64,
         /// Sets the memory for decoded blocks. 0 to 1 TiB; default 64 MiB.
         cache_bytes: u64,
-        /// Sets how the newest versions are read. Default: `Mmap`.
+        /// Sets how sealed files are read. Default: `Mmap`.
         read_mode: ReadMode,
         /// Sets the longest key. 1 B to 1 MiB; default 64 KiB.
         key_bytes_max: u64,
@@ -325,7 +355,7 @@ impl Options {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidOption`] if there is no such knob or the value is out of its range;
+    /// [`InvalidOption`](crate::ErrorKind::InvalidOption) if there is no such knob or the value is out of its range;
     /// nothing is changed then.
     ///
     /// ```
@@ -360,7 +390,7 @@ impl Options {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidOption`] for the first that is not.
+    /// [`InvalidOption`](crate::ErrorKind::InvalidOption) for the first that is not.
     pub fn validate(&self) -> Result<()> {
         for (name, field) in self.clone().numbers_mut() {
             let range = KNOBS.iter().find(|knob| knob.name == name).and_then(|knob| knob.range);
@@ -388,6 +418,13 @@ impl Options {
             ("create", "false") => self.create = false,
             ("background", "true") => self.background = true,
             ("background", "false") => self.background = false,
+            ("history_codec", "zstd-blocks") => self.history_codec = HistoryCodec::ZstdBlocks,
+            ("history_codec", "raw") => self.history_codec = HistoryCodec::Raw,
+            ("history_codec", "fast") => self.history_codec = HistoryCodec::Fast,
+            ("history_codec", "small") => self.history_codec = HistoryCodec::Small,
+            ("history_codec", _) => {
+                return Err(invalid(name, value, "zstd-blocks, raw, fast or small"));
+            }
             ("durability", _) => return Err(invalid(name, value, "sync or buffered")),
             ("read_mode", _) => return Err(invalid(name, value, "mmap or pread")),
             _ => return Err(invalid(name, value, "true or false")),
@@ -396,7 +433,7 @@ impl Options {
     }
 
     /// Every knob that is a number.
-    fn numbers_mut(&mut self) -> [(&'static str, &mut u64); 14] {
+    fn numbers_mut(&mut self) -> [(&'static str, &mut u64); 16] {
         [
             ("memtable_bytes", &mut self.memtable_bytes),
             ("wal_bytes", &mut self.wal_bytes),
@@ -404,8 +441,10 @@ impl Options {
             ("block_bytes", &mut self.block_bytes),
             ("history_block_bytes", &mut self.history_block_bytes),
             ("history_level", &mut self.history_level),
+            ("event_value_bytes", &mut self.event_value_bytes),
             ("l0_files_max", &mut self.l0_files_max),
             ("history_windows_max", &mut self.history_windows_max),
+            ("background_bytes_per_sync", &mut self.background_bytes_per_sync),
             ("cache_bytes", &mut self.cache_bytes),
             ("key_bytes_max", &mut self.key_bytes_max),
             ("value_bytes_max", &mut self.value_bytes_max),
@@ -414,32 +453,6 @@ impl Options {
             ("metadata_bytes_max", &mut self.metadata_bytes_max),
         ]
     }
-}
-
-fn invalid(name: &str, value: &str, expected: impl Into<String>) -> Error {
-    let (name, value) = (name.to_owned(), value.to_owned());
-    ErrorKind::InvalidOption { name, value, expected: expected.into() }.into()
-}
-
-fn range_text(range: KnobRange) -> String {
-    format!("a number from {} to {}", range.min, range.max)
-}
-
-/// Parses a decimal number with an optional suffix that is a power of 1024.
-fn parse_number(text: &str) -> Option<u64> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let unit = match text.get(digits.len()..)? {
-        "" | "B" => 1,
-        "K" | "k" | "KiB" => KIB,
-        "M" | "m" | "MiB" => MIB,
-        "G" | "g" | "GiB" => GIB,
-        _ => return None,
-    };
-    // `parse` alone would take a sign.
-    if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
-    digits.parse::<u64>().ok()?.checked_mul(unit)
 }
 
 #[cfg(test)]

@@ -46,6 +46,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The bytes not read yet.
+    #[inline]
     pub fn rest(&self) -> &'a [u8] {
         self.bytes.get(self.position..).unwrap_or_default()
     }
@@ -82,6 +83,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The next `N` bytes.
+    #[inline]
     pub fn array<const N: usize>(&mut self, field: &'static str) -> Result<[u8; N]> {
         let Some((taken, _)) = self.rest().split_first_chunk::<N>() else {
             let (needed, have) = (N as u64, self.remaining() as u64);

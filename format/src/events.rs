@@ -4,10 +4,13 @@
 //! transaction := flags:varint time:i64 metadata_bytes:varint metadata count:varint event{count}
 //! event       := kind:u8 key_bytes:varint key sub:varint
 //!                [create_revision:varint version:varint lease:varint value_bytes:varint]   puts only
+//!                [value]                                                                   kind 3 only
 //! ```
 //!
-//! Values are not repeated: they are read by (key, revision) from HEAD, HISTORY or L0. Keys are the
-//! user's, without the space byte. The revision is the entry's.
+//! A put's value is repeated here (kind 3) or not (kind 1): then it is read by (key, revision) from
+//! HEAD, HISTORY or L0. Which of them is up to the writer: repeated values make a replay read one file
+//! from front to back, and take their room twice. Keys are the user's, without the space byte. The
+//! revision is the entry's.
 
 use crate::cursor::{Reader, Writer};
 use crate::error::{Problem, Result};
@@ -16,17 +19,18 @@ use crate::limits::{
 };
 
 /// What happened to a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum EventKind {
     /// A value was put.
+    #[default]
     Put = 1,
     /// The key was deleted.
     Delete = 2,
 }
 
 /// One change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EventRef<'a> {
     /// Put or delete.
     pub kind: EventKind,
@@ -42,7 +46,12 @@ pub struct EventRef<'a> {
     pub lease: i64,
     /// Length of the value; 0 for a delete.
     pub value_bytes: u64,
+    /// The value, where it is repeated.
+    pub value: Option<&'a [u8]>,
 }
+
+/// The kind byte of a put whose value is repeated.
+const KIND_PUT_WITH_VALUE: u8 = 3;
 
 /// Builds the value of an EVENTS entry.
 #[derive(Debug, Default)]
@@ -57,17 +66,22 @@ impl TransactionBuilder {
         Self::default()
     }
 
-    /// Appends an event; the transaction's own order is kept.
+    /// Appends an event; the transaction's own order is kept. A value that is given is repeated, and
+    /// then counts instead of `value_bytes`.
     pub fn push(&mut self, event: &EventRef<'_>) {
         self.count += 1;
-        self.events.put_u8(event.kind as u8);
+        let value = event.value.filter(|_| event.kind == EventKind::Put);
+        self.events.put_u8(value.map_or(event.kind as u8, |_| KIND_PUT_WITH_VALUE));
         self.events.put_prefixed(event.key);
         self.events.put_varint(u64::from(event.sub));
         if event.kind == EventKind::Put {
             self.events.put_varint(event.create_revision);
             self.events.put_varint(event.version);
             self.events.put_varint(event.lease.cast_unsigned());
-            self.events.put_varint(event.value_bytes);
+            match value {
+                Some(value) => self.events.put_prefixed(value),
+                None => self.events.put_varint(event.value_bytes),
+            }
         }
     }
 
@@ -145,8 +159,9 @@ impl<'a> Events<'a> {
     fn event(&mut self) -> Result<EventRef<'a>> {
         let reader = &mut self.reader;
         let at = reader.position();
-        let kind = match reader.u8("kind")? {
-            1 => EventKind::Put,
+        let number = reader.u8("kind")?;
+        let kind = match number {
+            1 | KIND_PUT_WITH_VALUE => EventKind::Put,
             2 => EventKind::Delete,
             number => {
                 let found = u64::from(number);
@@ -155,13 +170,18 @@ impl<'a> Events<'a> {
         };
         let key = reader.prefixed("key", KEY_BYTES_MAX)?;
         let sub = reader.varint_u32("sub")?;
-        let mut event =
-            EventRef { kind, key, sub, create_revision: 0, version: 0, lease: 0, value_bytes: 0 };
+        let mut event = EventRef { kind, key, sub, ..EventRef::default() };
         if kind == EventKind::Put {
             event.create_revision = reader.varint("create_revision")?;
             event.version = reader.varint("version")?;
             event.lease = reader.varint("lease")?.cast_signed();
             let at = reader.position();
+            if number == KIND_PUT_WITH_VALUE {
+                let value = reader.prefixed("value", VALUE_BYTES_MAX)?;
+                event.value_bytes = value.len() as u64;
+                event.value = Some(value);
+                return Ok(event);
+            }
             event.value_bytes = reader.varint("value_bytes")?;
             let (max, found) = (VALUE_BYTES_MAX, event.value_bytes);
             if found > max {

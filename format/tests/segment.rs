@@ -67,7 +67,9 @@ fn transaction() -> Vec<u8> {
         version: 3,
         lease: -1,
         value_bytes: 300,
+        value: None,
     };
+    let repeated = EventRef { key: b"/c", sub: 2, value_bytes: 5, value: Some(b"value"), ..put };
     let delete = EventRef {
         kind: EventKind::Delete,
         key: b"/b",
@@ -76,16 +78,18 @@ fn transaction() -> Vec<u8> {
         version: 0,
         lease: 0,
         value_bytes: 0,
+        value: None,
     };
     let mut builder = TransactionBuilder::new();
     builder.push(&put);
     builder.push(&delete);
-    assert_eq!(builder.count(), 2);
+    builder.push(&repeated);
+    assert_eq!(builder.count(), 3);
     let mut out = Vec::new();
     builder.finish(1, 1_700_000_000_000_000, b"me", &mut out);
     let read = Transaction::decode(&out).unwrap();
     assert_eq!((read.flags, read.time, read.metadata), (1, 1_700_000_000_000_000, &b"me"[..]));
-    assert_eq!(read.events().collect::<Result<Vec<_>, _>>(), Ok(vec![put, delete]));
+    assert_eq!(read.events().collect::<Result<Vec<_>, _>>(), Ok(vec![put, delete, repeated]));
     out
 }
 
@@ -290,6 +294,12 @@ fn transaction_is_golden_and_never_panics() {
     dump.bytes(1, "kind");
     dump.prefixed("key");
     dump.varint("sub");
+    dump.bytes(1, "kind");
+    dump.prefixed("key");
+    for name in ["sub", "create_revision", "version", "lease"] {
+        dump.varint(name);
+    }
+    dump.prefixed("value");
     let bytes = golden("segment-transaction-v1.hex", &dump.finish());
     let read = |bytes: &[u8]| {
         Transaction::decode(bytes).and_then(|t| t.events().try_for_each(|e| e.map(drop)))

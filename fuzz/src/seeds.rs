@@ -320,6 +320,7 @@ fn events() -> Vec<u8> {
             version: u64::from(put),
             lease: if put { -1 } else { 0 },
             value_bytes: if put { 1 << 20 } else { 0 },
+            value: (sub == 2).then_some(&b"repeated"[..]),
         });
     }
     let mut out = Vec::new();

@@ -190,7 +190,7 @@ impl<'a> Check<'a> {
             // To the segment the values are bytes; here they are transactions.
             let mut cursor = Arc::new(segment).cursor();
             cursor.seek_first()?;
-            while transaction_of_events(&cursor)?.is_some() {
+            while transaction_of_events(&cursor, false)?.is_some() {
                 cursor.next()?;
             }
         }

@@ -7,7 +7,7 @@
 use bytes::Bytes;
 
 use crate::error::Result;
-use crate::segment::Cursor;
+use crate::segment::{Cursor, Want};
 use crate::sync::Arc;
 
 use super::pins::Pin;
@@ -134,7 +134,7 @@ impl Changed {
         match self {
             Self::Memory(cursor) => cursor.seek(key),
             Self::File(file) => {
-                let mut cursor = file.file.open()?.cursor();
+                let mut cursor = file.file.open()?.cursor_for(Want::Fields);
                 cursor.seek(key, u64::MAX)?;
                 file.cursor = Some(cursor);
             }

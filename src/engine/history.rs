@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 
 use crate::error::{Error, Result};
-use crate::segment::Cursor;
+use crate::segment::{Cursor, Want};
 use crate::sync::Arc;
 
 use super::pins::Pin;
@@ -107,7 +107,7 @@ impl History {
                 Some(Piece::File(file)) => {
                     let segment = file.open()?;
                     if segment.may_contain(&self.key)? {
-                        let mut cursor = segment.cursor();
+                        let mut cursor = segment.cursor_for(Want::unless(self.keys_only));
                         cursor.seek(&self.key, self.at)?;
                         self.cursor = Some(cursor);
                     }

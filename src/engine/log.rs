@@ -5,12 +5,13 @@
 
 use std::collections::VecDeque;
 
+use annals_format::entry::EntryRef;
 use annals_format::events::{self, EventKind};
 use annals_format::{DecodeError, Frame, space};
 use bytes::Bytes;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::index::{FrameCursor, FrameRef};
+use crate::index::{Change, FrameCursor, FrameRef, Version};
 use crate::segment::Cursor;
 use crate::sync::Arc;
 
@@ -18,6 +19,13 @@ use super::core::Core;
 use super::pins::Pin;
 use super::record::{Event, Transaction};
 use super::tables::{SealedFile, Tables};
+
+/// Events for which room is made before they are read.
+const EVENTS_BELIEVED: usize = 64;
+
+/// Values up to this size are copied out of memory where they are met; longer ones are looked up, and
+/// then shared.
+const COPIED_BYTES_MAX: usize = 1024;
 
 /// The transactions of a span of revisions, ascending. After an error it ends.
 ///
@@ -34,6 +42,7 @@ pub(crate) struct Log {
     /// Oldest first.
     generations: VecDeque<FrameCursor>,
     done: bool,
+    with_values: bool,
     pub(super) pin: Arc<Pin>,
 }
 
@@ -67,14 +76,20 @@ impl Log {
             cursor: None,
             generations: generations.map(|g| g.frames_before(from)).collect(),
             done: from > upto,
+            with_values: false,
             pin: Arc::new(pin),
         }
+    }
+
+    /// Gives the values that are at hand: those in memory, and those that EVENTS repeat.
+    pub(crate) fn with_values(&mut self) {
+        self.with_values = true;
     }
 
     fn step(&mut self) -> Result<Option<Transaction>> {
         loop {
             if let Some(cursor) = &mut self.cursor {
-                if let Some(found) = transaction_of_events(cursor)? {
+                if let Some(found) = transaction_of_events(cursor, self.with_values)? {
                     cursor.next()?;
                     return Ok((found.revision <= self.upto).then_some(found));
                 }
@@ -94,7 +109,7 @@ impl Log {
                 if revision > self.upto {
                     return Ok(None);
                 }
-                return transaction_of_frame(&frame).map(Some);
+                return transaction_of_frame(&frame, self.with_values).map(Some);
             }
             self.generations.pop_front();
         }
@@ -118,23 +133,32 @@ impl Iterator for Log {
 impl std::iter::FusedIterator for Log {}
 
 /// The transaction an EVENTS cursor stands on.
-pub(super) fn transaction_of_events(cursor: &Cursor) -> Result<Option<Transaction>> {
-    let Some(entry) = cursor.entry() else { return Ok(None) };
+///
+/// Keys and values are parts of the decoded block, which they keep: nothing is copied.
+pub(super) fn transaction_of_events(
+    cursor: &Cursor,
+    with_values: bool,
+) -> Result<Option<Transaction>> {
+    let Some(EntryRef { revision, .. }) = cursor.entry() else { return Ok(None) };
+    let entry = cursor.value();
     // Where the value lies in the file is not known here.
     let damaged = |error: DecodeError| {
         Error::undecodable(cursor.segment().path(), 0, &DecodeError { offset: 0, ..error })
     };
-    let decoded = events::Transaction::decode(entry.value).map_err(damaged)?;
+    let decoded = events::Transaction::decode(&entry).map_err(damaged)?;
+    let count = usize::try_from(decoded.count).unwrap_or(usize::MAX);
     let mut transaction = Transaction {
-        revision: entry.revision,
+        revision,
         time: decoded.time,
-        metadata: Bytes::copy_from_slice(decoded.metadata),
-        events: Vec::new(),
+        metadata: entry.slice_ref(decoded.metadata),
+        // More events have to prove first that they are there.
+        events: Vec::with_capacity(count.min(EVENTS_BELIEVED)),
     };
     for event in decoded.events() {
         let event = event.map_err(damaged)?;
         transaction.events.push(Event {
-            key: space::Key::User(event.key).encode().into(),
+            key: entry.slice_ref(event.key),
+            value: event.value.filter(|_| with_values).map(|value| entry.slice_ref(value)),
             delete: event.kind == EventKind::Delete,
             sub: event.sub,
             create_revision: event.create_revision,
@@ -145,12 +169,16 @@ pub(super) fn transaction_of_events(cursor: &Cursor) -> Result<Option<Transactio
     Ok(Some(transaction))
 }
 
-fn transaction_of_frame(frame: &FrameRef<'_>) -> Result<Transaction> {
+fn transaction_of_frame(frame: &FrameRef<'_>, with_values: bool) -> Result<Transaction> {
     let position = frame.position();
     let metadata = metadata_of(frame)?;
-    let changes = frame.changes().filter(|change| space::is_user(change.key.key()));
-    let events = changes.map(|change| Event {
-        key: Bytes::copy_from_slice(change.key.key()),
+    let value = |version: &Version| {
+        let wanted = with_values && version.value().len() <= COPIED_BYTES_MAX;
+        wanted.then(|| Bytes::copy_from_slice(version.value()))
+    };
+    let events = frame.changes().filter_map(user).map(|(key, change)| Event {
+        key,
+        value: value(change.version),
         delete: change.version.is_tombstone(),
         sub: change.version.sub(),
         create_revision: change.version.create_revision(),
@@ -163,6 +191,12 @@ fn transaction_of_frame(frame: &FrameRef<'_>) -> Result<Transaction> {
         metadata: Bytes::copy_from_slice(metadata),
         events: events.collect(),
     })
+}
+
+/// A change of a user's key, with that.
+fn user(change: Change<'_>) -> Option<(Bytes, Change<'_>)> {
+    let (&space, key) = change.key.key().split_first()?;
+    (space == space::USER).then(|| (Bytes::copy_from_slice(key), change))
 }
 
 /// The metadata of a frame in memory.

@@ -14,11 +14,13 @@
 //! 3. What a pinned revision can ask for is not dropped; what is below the watermark is not
 //!    answered, whether it is still there or not.
 //! 4. Nothing waits for background work but a commit that finds too many frozen generations; before
-//!    that, commits slow down ([`pressure`]).
+//!    that, commits slow down ([`pressure`]). Background work in turn waits for the log: it writes
+//!    as much as the syncs leave it ([`credit`]).
 
 mod bell;
 mod check;
 mod core;
+mod credit;
 mod diff;
 mod history;
 pub mod inspect;
@@ -62,7 +64,7 @@ pub use check::{CheckReport, TornTail, check};
 pub(crate) use diff::Diff;
 pub(crate) use history::History;
 pub(crate) use log::Log;
-pub(crate) use record::{Difference, HistoryRecord, Record, Transaction};
+pub(crate) use record::{Difference, Event, HistoryRecord, Record, Transaction};
 pub use report::{DroppedTail, OpenReport};
 pub(crate) use scan::Scan;
 pub use stats::{FileStats, Stats};

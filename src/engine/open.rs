@@ -212,7 +212,7 @@ impl Spilled {
         for generation in frozen {
             let last = frozen_end(&generation)?;
             let host = Busy { core, depth: Depth::Flushing };
-            let files = flush(&core.context, &host, &generation, core.options.segment_bytes)?;
+            let files = flush(&core.context, &host, &generation, &core.options)?;
             core.publish_flush(&generation, &files);
             self.files.extend(files);
             self.last = Some(last);
@@ -235,8 +235,7 @@ fn build(
     let files = Arc::new(FileSet::new(files));
     let generation = Generation::new(1, generation_size(options.memtable_bytes));
     let tables = Tables { generations: [Arc::clone(&generation)].into(), files };
-    let clock = Arc::clone(&options.clock);
-    let shared = Arc::new(Shared::new(tables, clock, options.memtable_bytes));
+    let shared = Arc::new(Shared::new(tables, options));
     let start = Position {
         seq: manifest.flushed_seq,
         revision: manifest.flushed_revision,
@@ -434,7 +433,11 @@ impl Log for ChainLog {
                     held.map_err(|error| Error::io("lock", &self.path, error))
                 };
                 check()?;
-                writer.append(&mut frames, batch)?;
+                self.shared.credit.sync_begins();
+                let written = writer.append(&mut frames, batch);
+                self.shared.credit.sync_ends();
+                self.shared.log_written();
+                written?;
                 // Another writer may have come since, and have read the log without this.
                 check()?;
                 if writer.files().spare_is_wanted() {

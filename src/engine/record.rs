@@ -69,11 +69,13 @@ pub(crate) struct Transaction {
     pub(crate) events: Vec<Event>,
 }
 
-/// One change of a transaction, without its value: that is read as of the revision.
+/// One change of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Event {
-    /// The internal key.
+    /// The user's key, without the space byte.
     pub(crate) key: Bytes,
+    /// The value, where values were asked for and it is at hand; else it is read as of the revision.
+    pub(crate) value: Option<Bytes>,
     /// Whether the key was deleted.
     pub(crate) delete: bool,
     /// Position in the transaction.

@@ -149,11 +149,13 @@ impl Arena {
         let bytes = Self::rounded(bytes)?;
         let mut chunk = self.current_chunk();
         loop {
-            // The check before the `fetch_add` keeps `used` from growing without bound.
-            if chunk.used.load(Ordering::Relaxed) <= chunk.bytes {
+            // The check before the `fetch_add` keeps `used` from growing without bound, and what is too
+            // large for the rest of a chunk from taking it.
+            let fits = |used: usize| used.checked_add(bytes).is_some_and(|end| end <= chunk.bytes);
+            if fits(chunk.used.load(Ordering::Relaxed)) {
                 // Acquire pairs with the Release of `give_back`: the memory may have been used before.
                 let start = chunk.used.fetch_add(bytes, Ordering::Acquire);
-                if start.checked_add(bytes).is_some_and(|end| end <= chunk.bytes) {
+                if fits(start) {
                     // SAFETY: `start + bytes <= chunk.bytes`, the size of the allocation at `base`.
                     return Some(unsafe { chunk.base.add(start) });
                 }
@@ -349,6 +351,39 @@ mod tests {
         assert!(large.alloc(3 * CHUNK_BYTES).is_some());
         drop(large);
         assert_eq!(held(), 0);
+    }
+
+    #[test]
+    fn what_finds_no_room_takes_none() {
+        let arena = Arena::new(FIRST_BYTES, &SpareChunks::new(0));
+        assert!(arena.alloc(FIRST_BYTES - 128).is_some());
+        assert!(arena.alloc(256).is_none());
+        assert_eq!(arena.bytes_used(), FIRST_BYTES - 128);
+        assert!(arena.alloc(128).is_some());
+    }
+
+    #[test]
+    fn threads_pass_chunks_on() {
+        let spare = SpareChunks::new(3 * CHUNK_BYTES);
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let spare = &spare;
+                scope.spawn(move || {
+                    for _ in 0..200 {
+                        let arena = Arena::new(2 * CHUNK_BYTES, spare);
+                        let start = arena.alloc(CHUNK_BYTES).expect("room").as_ptr();
+                        for at in (0..CHUNK_BYTES).step_by(64 << 10) {
+                            // SAFETY: inside of what was just handed out to this thread.
+                            let byte = unsafe { start.add(at) };
+                            // SAFETY: as above.
+                            unsafe { byte.write(thread) };
+                            // SAFETY: as above; written just now.
+                            assert_eq!(unsafe { byte.read() }, thread, "nobody else has it");
+                        }
+                    }
+                });
+            }
+        });
     }
 
     #[test]

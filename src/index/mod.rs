@@ -42,6 +42,6 @@ mod version;
 pub(crate) use arena::SpareChunks;
 pub(crate) use generation::{Full, Generation, GenerationSize, Transaction};
 pub(crate) use key::{KeyNode, Lookup, Newest};
-pub(crate) use node::{FrameCursor, FrameRef, Link, Node, Place, Position};
+pub(crate) use node::{Change, FrameCursor, FrameRef, Link, Node, Place, Position};
 pub(crate) use ordered::KeyCursor;
 pub(crate) use version::{Bound, Stub, Version};

@@ -6,9 +6,9 @@ use crate::error::{ErrorKind, Result};
 use super::eval::reads::{Reads, Records};
 
 pub(super) use crate::engine::{
-    Diff as Differences, Difference, Engine, History, HistoryRecord, INLINE_KEY_BYTES, InternalKey,
-    Log, Outcome, Plan, Point, Record, Scan, Snapshot, Stub, Ticket, Transaction, View, Write,
-    WriteKind,
+    Diff as Differences, Difference, Engine, Event, History, HistoryRecord, INLINE_KEY_BYTES,
+    InternalKey, Log, Outcome, Plan, Point, Record, Scan, Snapshot, Stub, Ticket, Transaction,
+    View, Write, WriteKind,
 };
 
 impl Reads for Snapshot<'_> {

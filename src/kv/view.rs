@@ -324,6 +324,9 @@ impl Log {
     /// Reads the values written, too.
     pub fn with_values(mut self) -> Self {
         self.with_values = true;
+        if let Some(log) = &mut self.transactions {
+            log.with_values();
+        }
         self
     }
 }
@@ -338,7 +341,19 @@ impl Iterator for Log {
         let log = self.transactions.as_mut()?;
         let item = log.next()?.and_then(|found| {
             let revision = found.revision;
-            transaction(found, self.with_values.then(|| self.engine.view_of_log(log, revision)))
+            let value = |event: &seam::Event| {
+                if !self.with_values || event.delete {
+                    return Ok(None);
+                }
+                match &event.value {
+                    Some(value) => Ok(Some(value.clone())),
+                    None => {
+                        let view = self.engine.view_of_log(log, revision);
+                        Ok(view.get(&space::user(&event.key))?.map(|record| record.value))
+                    }
+                }
+            };
+            transaction(found, value)
         });
         if item.is_err() {
             self.transactions = None;
@@ -349,18 +364,18 @@ impl Iterator for Log {
 
 impl std::iter::FusedIterator for Log {}
 
-/// The transaction as users see it, with the values that `view` shows if there is one.
-fn transaction(found: seam::Transaction, view: Option<seam::View>) -> Result<Transaction> {
+/// The transaction as users see it, with what `value` answers for each event.
+fn transaction(
+    found: seam::Transaction,
+    value: impl Fn(&seam::Event) -> Result<Option<Bytes>>,
+) -> Result<Transaction> {
     let seam::Transaction { revision, time, metadata, events } = found;
     let mut changes = Vec::with_capacity(events.len());
     for event in events {
-        let value = match &view {
-            Some(view) if !event.delete => view.get(&event.key)?.map(|record| record.value),
-            _ => None,
-        };
+        let value = value(&event)?;
         changes.push(Change {
             kind: if event.delete { ChangeKind::Delete } else { ChangeKind::Put },
-            key: space::strip(event.key),
+            key: event.key,
             sub: event.sub,
             create_revision: event.create_revision,
             version: event.version,

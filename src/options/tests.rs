@@ -65,7 +65,13 @@ fn words_are_checked() {
     assert_eq!(options.read_mode, ReadMode::Pread);
     options.set("background", "false").unwrap();
     assert!(!options.background);
-    for (name, value) in [("durability", "Sync"), ("read_mode", ""), ("create", "yes")] {
+    for (word, codec) in [("raw", HistoryCodec::Raw), ("zstd-blocks", HistoryCodec::ZstdBlocks)] {
+        options.set("history_codec", word).unwrap();
+        assert_eq!(options.history_codec, codec);
+    }
+    for (name, value) in
+        [("history_codec", "zstd"), ("durability", "Sync"), ("read_mode", ""), ("create", "yes")]
+    {
         assert!(options.set(name, value).is_err());
     }
 }

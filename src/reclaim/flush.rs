@@ -6,6 +6,7 @@ use annals_format::{FileKind, FileMeta, Frame, space};
 
 use crate::error::{Error, Result};
 use crate::index::{FrameRef, Generation, Version};
+use crate::options::Options;
 use crate::segment::SegmentContext;
 use crate::sync::Arc;
 
@@ -20,7 +21,7 @@ pub(crate) fn flush(
     context: &SegmentContext,
     host: &dyn Host,
     generation: &Arc<Generation>,
-    segment_bytes: u64,
+    options: &Options,
 ) -> Result<Vec<FileMeta>> {
     // One file for all keys: a reader looks into every L0 file.
     let mut versions = Output::new(context, host, FileKind::L0, None, u64::MAX);
@@ -34,7 +35,7 @@ pub(crate) fn flush(
         }
         keys.next();
     }
-    let mut events = Output::new(context, host, FileKind::Events, None, segment_bytes);
+    let mut events = Output::new(context, host, FileKind::Events, None, options.segment_bytes);
     let mut frames = generation.frames();
     let mut builder = TransactionBuilder::new();
     let mut value = Vec::new();
@@ -42,7 +43,7 @@ pub(crate) fn flush(
         if frame.takes_revision() {
             let revision = frame.position().revision;
             value.clear();
-            encode_events(&frame, &mut builder, &mut value)?;
+            encode_events(&frame, options.event_value_bytes, &mut builder, &mut value)?;
             let key = &revision.to_be_bytes();
             events.add(&EntryRef { key, revision, value: &value, ..EntryRef::default() })?;
         }
@@ -76,6 +77,7 @@ fn entry_of<'a>(key: &'a [u8], version: &'a Version) -> EntryRef<'a> {
 
 fn encode_events(
     frame: &FrameRef<'_>,
+    repeated_bytes_max: u64,
     builder: &mut TransactionBuilder,
     out: &mut Vec<u8>,
 ) -> Result<()> {
@@ -93,6 +95,7 @@ fn encode_events(
             version: version.version(),
             lease: version.lease(),
             value_bytes: version.value().len() as u64,
+            value: Some(version.value()).filter(|value| value.len() as u64 <= repeated_bytes_max),
         });
     }
     builder.finish(u64::from(decoded.is_buffered()) * 2, decoded.time, decoded.metadata, out);

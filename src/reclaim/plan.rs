@@ -37,6 +37,11 @@ pub(crate) fn windows_to_merge(bytes: &[u64], limits: &Limits) -> Option<Range<u
 /// is still needed, and every version is written again at most once on average.
 pub(crate) const TRIM_USUAL: u64 = 2;
 
+/// The same in a store that nobody writes to, where the writing disturbs nobody. Then at most a third
+/// as much as is still needed is left behind. What is written in all is bounded, too: for every version
+/// that such a trim drops at most three are written again, however often the watermark moves.
+pub(crate) const TRIM_QUIET: u64 = 4;
+
 /// The same, when space is wanted back and the writing is not minded.
 pub(crate) const TRIM_EAGER: u64 = 16;
 

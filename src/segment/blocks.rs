@@ -1,7 +1,12 @@
 //! Blocks of a segment: read, checked, decoded.
+//!
+//! Blocks of L0 and HEAD, and blocks of groups, are read in place from the map. What is read with
+//! `pread` is kept in the cache: bodies decoded, groups as they are stored, behind their header. A
+//! body begins with a zero byte (its first key shares nothing) and a header does not, which tells
+//! the two apart.
 
 use annals_format::FileKind;
-use annals_format::block::{BLOCK_HEADER_BYTES, BlockHeader, Body, Encoding};
+use annals_format::block::{BLOCK_HEADER_BYTES, BLOCK_MAGIC, BlockHeader, Encoding};
 use annals_format::page::Handle;
 use annals_format::segment::HEADER_BYTES;
 use bytes::Bytes;
@@ -19,6 +24,9 @@ pub(super) enum Caching {
     Bypass,
 }
 
+/// Where a block's header has its encoding.
+const ENCODING_AT: usize = 3;
+
 /// The base that was decoded last, by the offset of its block. Blocks over one base follow each
 /// other, so a walk decodes each base once.
 pub(super) type LastBase = Option<(u64, Bytes)>;
@@ -33,42 +41,84 @@ impl Opened {
     ) -> Result<Block<'_>> {
         let bounds = HEADER_BYTES as u64..self.footer.index_offset;
         self.check_handle("block", handle, &bounds, self.footer.block_count, u64::from(u32::MAX))?;
-        let in_place =
-            matches!(self.kind, FileKind::L0 | FileKind::Head) && caching == Caching::Keep;
-        let bytes = handle.bytes as usize;
-        let mapped = if in_place { self.source.slice(handle.offset, bytes)? } else { None };
-        let Some(bytes) = mapped else {
-            return Ok(Block::Owned { handle, body: self.read_block(handle, caching, base)? });
+        if caching == Caching::Bypass {
+            return self.read_block(handle, caching, base);
+        }
+        let in_place = match self.kind {
+            FileKind::L0 | FileKind::Head => true,
+            FileKind::History => self.checked_blocks.get(handle.number),
+            _ => false,
+        };
+        if in_place && let Some(block) = self.mapped_block(handle, base)? {
+            return Ok(block);
+        }
+        if let Some(cached) = self.cache.find(self.number, handle.offset) {
+            return Ok(Block::of_cache(handle, cached));
+        }
+        if self.kind == FileKind::History
+            && self.is_mapped_groups(handle)?
+            && let Some(block) = self.mapped_block(handle, base)?
+        {
+            return Ok(block);
+        }
+        self.read_block(handle, caching, base)
+    }
+
+    /// Whether the file is mapped and the block of `handle` says that it holds groups.
+    fn is_mapped_groups(&self, handle: Handle) -> Result<bool> {
+        let header_bytes = BLOCK_HEADER_BYTES.min(handle.bytes as usize);
+        let header = self.source.slice(handle.offset, header_bytes)?;
+        Ok(header.is_some_and(|header| header.get(ENCODING_AT) == Some(&Encoding::Groups.number())))
+    }
+
+    /// The block in place in the map, if the file is mapped; checked if that was not done before.
+    fn mapped_block(&self, handle: Handle, base: &mut LastBase) -> Result<Option<Block<'_>>> {
+        let Some(bytes) = self.source.slice(handle.offset, handle.bytes as usize)? else {
+            return Ok(None);
         };
         if !self.checked_blocks.get(handle.number) {
             self.check_block(handle, bytes)?;
             self.checked_blocks.set(handle.number);
         }
         let (header, stored) = self.decode_header(handle, bytes)?;
-        if header.encoding == Encoding::Raw {
-            return Ok(Block::Mapped { handle, body: stored });
-        }
-        let body = self.decode_body(handle, &header, stored, caching, base)?;
-        Ok(Block::Owned { handle, body })
+        Ok(Some(match header.encoding {
+            Encoding::Raw => Block::Mapped { handle, body: stored },
+            Encoding::Groups => Block::Groups { handle, stored: Stored::Mapped(stored) },
+            _ => {
+                let body = self.decode_body(handle, &header, stored, Caching::Keep, base)?;
+                Block::Owned { handle, body }
+            }
+        }))
     }
 
-    fn read_block(&self, handle: Handle, caching: Caching, base: &mut LastBase) -> Result<Bytes> {
-        if caching == Caching::Keep
-            && let Some(body) = self.cache.find(self.number, handle.offset)
-        {
-            return Ok(body);
-        }
+    /// The block, read with `pread`.
+    fn read_block(
+        &self,
+        handle: Handle,
+        caching: Caching,
+        base: &mut LastBase,
+    ) -> Result<Block<'_>> {
         let bytes = Bytes::from(self.read(handle.offset, handle.bytes as usize)?);
         self.check_block(handle, &bytes)?;
         let (header, stored) = self.decode_header(handle, &bytes)?;
-        let body = match header.encoding {
-            Encoding::Raw => bytes.slice_ref(stored),
-            _ => self.decode_body(handle, &header, stored, caching, base)?,
+        let (cached, block) = match header.encoding {
+            Encoding::Groups => {
+                let stored = Stored::Owned(bytes.slice_ref(stored));
+                (bytes.clone(), Block::Groups { handle, stored })
+            }
+            Encoding::Raw => {
+                let body = bytes.slice_ref(stored);
+                (body.clone(), Block::Owned { handle, body })
+            }
+            _ => {
+                let body = self.decode_body(handle, &header, stored, caching, base)?;
+                (body.clone(), Block::Owned { handle, body })
+            }
         };
         if caching == Caching::Keep {
-            self.cache.insert(self.number, handle.offset, &body);
+            self.cache.insert(self.number, handle.offset, &cached);
         }
-        Ok(body)
+        Ok(block)
     }
 
     fn check_block(&self, handle: Handle, bytes: &[u8]) -> Result<()> {
@@ -96,6 +146,10 @@ impl Opened {
         let base_body;
         let over = match header.encoding {
             Encoding::Raw => return Ok(Bytes::copy_from_slice(stored)),
+            Encoding::Groups => {
+                let (expected, found) = ("a block with a body", "groups");
+                return Err(self.corrupt(handle.offset, "block: encoding", expected, found));
+            }
             Encoding::Zstd => Over::Nothing,
             Encoding::ZstdDictionary => Over::Dictionary(self.dictionary()?.ok_or_else(|| {
                 self.corrupt(handle.offset, "block: encoding", "a dictionary in the file", "none")
@@ -136,6 +190,7 @@ impl Opened {
         }
         if caching == Caching::Keep
             && let Some(body) = self.cache.find(self.number, offset)
+            && !is_header(&body)
         {
             return Ok(body);
         }
@@ -161,42 +216,75 @@ impl Opened {
     }
 }
 
-/// A decoded block: in place in the map, or in memory of its own.
+/// A block: in place in the map, or in memory of its own.
 #[derive(Debug)]
 pub(super) enum Block<'m> {
+    /// A body in the map.
     Mapped { handle: Handle, body: &'m [u8] },
+    /// A body that was read or decoded.
     Owned { handle: Handle, body: Bytes },
+    /// Groups, as they are stored.
+    Groups { handle: Handle, stored: Stored<'m> },
+}
+
+/// The stored bytes of a block.
+#[derive(Debug)]
+pub(super) enum Stored<'m> {
+    Mapped(&'m [u8]),
+    Owned(Bytes),
+}
+
+impl Stored<'_> {
+    pub(super) fn as_slice(&self) -> &[u8] {
+        match self {
+            Self::Mapped(bytes) => bytes,
+            Self::Owned(bytes) => bytes,
+        }
+    }
+
+    /// A part of it, kept alive by itself: a copy of what lies in the map.
+    pub(super) fn keep(&self, part: &[u8]) -> Bytes {
+        match self {
+            Self::Mapped(_) => Bytes::copy_from_slice(part),
+            Self::Owned(bytes) => bytes.slice_ref(part),
+        }
+    }
+}
+
+/// What a cursor walks: kept alive by itself.
+#[derive(Debug)]
+pub(super) enum Content {
+    Body(Bytes),
+    Groups(Bytes),
 }
 
 impl Block<'_> {
-    /// The entries.
-    pub(super) fn body(&self, file: &Opened) -> Result<Body<'_>> {
-        let (handle, body) = match self {
-            Self::Mapped { handle, body } => (handle, *body),
-            Self::Owned { handle, body } => (handle, &**body),
+    /// What the cache has.
+    fn of_cache(handle: Handle, cached: Bytes) -> Self {
+        if is_header(&cached) {
+            let stored = Stored::Owned(cached.slice(BLOCK_HEADER_BYTES..));
+            return Self::Groups { handle, stored };
+        }
+        Self::Owned { handle, body: cached }
+    }
+
+    /// The whole block, kept alive by itself.
+    pub(super) fn into_content(self, file: &Opened) -> Result<Content> {
+        let mapped = |handle: Handle, bytes: &[u8]| {
+            file.part(handle.offset + BLOCK_HEADER_BYTES as u64, bytes.len() as u64)
         };
-        Body::parse(body, file.kind).map_err(|error| file.damaged_body(*handle, &error))
-    }
-
-    /// A part of the body, kept alive with it.
-    pub(super) fn slice(&self, file: &Opened, start: usize, bytes: usize) -> Result<Bytes> {
-        if bytes == 0 {
-            return Ok(Bytes::new());
-        }
-        match self {
-            Self::Owned { body, .. } => Ok(body.slice(start..start + bytes)),
-            Self::Mapped { handle, .. } => {
-                let offset = handle.offset + BLOCK_HEADER_BYTES as u64 + start as u64;
-                file.part(offset, bytes as u64)
+        Ok(match self {
+            Self::Owned { body, .. } => Content::Body(body),
+            Self::Mapped { handle, body } => Content::Body(mapped(handle, body)?),
+            Self::Groups { stored: Stored::Owned(stored), .. } => Content::Groups(stored),
+            Self::Groups { handle, stored: Stored::Mapped(stored) } => {
+                Content::Groups(mapped(handle, stored)?)
             }
-        }
+        })
     }
+}
 
-    /// The whole body, kept alive by itself.
-    pub(super) fn into_bytes(self, file: &Opened) -> Result<Bytes> {
-        match self {
-            Self::Owned { body, .. } => Ok(body),
-            Self::Mapped { body, .. } => self.slice(file, 0, body.len()),
-        }
-    }
+/// Whether bytes of the cache are a whole block, and not a body.
+fn is_header(cached: &[u8]) -> bool {
+    cached.len() > BLOCK_HEADER_BYTES && cached.starts_with(&BLOCK_MAGIC.to_le_bytes())
 }

@@ -1,7 +1,8 @@
 //! Decoded blocks, shared by all segments of a store and bounded in bytes.
 //!
-//! Only what is read with `pread` comes here: HISTORY and EVENTS blocks, and everything in a store
-//! opened without maps. Blocks of mapped files are read in place and need no cache. Files never
+//! Only what has to be decoded or is read with `pread` comes here: compressed HISTORY and EVENTS
+//! blocks, long frames of groups, and everything in a store opened without maps. Other blocks of
+//! mapped files are read in place and need no cache. Files never
 //! change and their numbers are never used again, so nothing is ever invalidated; what belongs to a
 //! dropped file is evicted in time.
 

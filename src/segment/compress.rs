@@ -1,4 +1,4 @@
-//! zstd, one frame a block, with or without the dictionary of the file.
+//! zstd, one frame a block or a value, with or without the dictionary of the file.
 //!
 //! zstd over a *base* takes the body of an earlier block as if it stood directly before this one. Two
 //! large versions of one key differ in a few lines, and with long-distance matching the second costs
@@ -19,7 +19,7 @@ thread_local! {
     static DECOMPRESS: RefCell<Option<DCtx<'static>>> = const { RefCell::new(None) };
 }
 
-/// How a writer compresses its blocks.
+/// How a writer compresses.
 pub(super) struct Compressor {
     level: i32,
     dictionary: Option<CDict<'static>>,
@@ -31,7 +31,7 @@ impl Compressor {
         Self { level, dictionary }
     }
 
-    /// Whether blocks refer to a dictionary.
+    /// Whether frames refer to a dictionary.
     pub(super) const fn has_dictionary(&self) -> bool {
         self.dictionary.is_some()
     }
@@ -94,6 +94,11 @@ pub(super) struct Dictionary {
 impl Dictionary {
     pub(super) const fn new(content: Bytes) -> Self {
         Self { content, zstd: OnceLock::new() }
+    }
+
+    /// The content as the file has it.
+    pub(super) fn content(&self) -> &[u8] {
+        &self.content
     }
 
     fn zstd(&self) -> Option<&DDict<'static>> {

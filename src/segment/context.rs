@@ -3,13 +3,18 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use annals_format::group::Favour;
 use annals_format::{FileKind, Place, StoreId};
 
 use super::handles::Handles;
 use crate::error::{Error, Result};
-use crate::options::{Options, ReadMode};
+use crate::options::{HistoryCodec, Options, ReadMode};
 use crate::segment::BlockCache;
 use crate::vfs::Vfs;
+
+/// A block of groups is this many times smaller than others before compression: it is read in place,
+/// so all that a larger one saves is its place in the index.
+const GROUP_BLOCKS: u64 = 4;
 
 /// The store that segments belong to. Cloning is cheap and shares the cache and the
 /// descriptors.
@@ -25,6 +30,10 @@ pub(crate) struct SegmentContext {
     pub(super) block_bytes: usize,
     /// Raw size at which a block of HISTORY and EVENTS is ended.
     pub(super) history_block_bytes: usize,
+    /// Stored size at which a block of groups is ended, where it holds more than one.
+    pub(super) group_block_bytes: usize,
+    /// What groups of HISTORY spare; `None` = it has no groups.
+    pub(super) favour: Option<Favour>,
     /// The zstd level of HISTORY and EVENTS.
     pub(super) level: i32,
 }
@@ -43,6 +52,13 @@ impl SegmentContext {
             read_mode: options.read_mode,
             block_bytes: size(options.block_bytes),
             history_block_bytes: size(options.history_block_bytes),
+            group_block_bytes: size(options.history_block_bytes / GROUP_BLOCKS),
+            favour: match options.history_codec {
+                HistoryCodec::ZstdBlocks => None,
+                HistoryCodec::Raw => Some(Favour::Raw),
+                HistoryCodec::Fast => Some(Favour::Fast),
+                HistoryCodec::Small => Some(Favour::Small),
+            },
             level: options.zstd_level(),
         }
     }

@@ -7,13 +7,14 @@ use annals_format::entry::EntryRef;
 use annals_format::page::Handle;
 use bytes::Bytes;
 
-use super::blocks::{Caching, LastBase};
+use super::blocks::{Caching, Content, LastBase};
 use super::body_cursor::BodyCursor;
+use super::group_cursor::GroupCursor;
 use super::merge::EntryCursor;
 use super::opened::Opened;
-use super::reader::Segment;
 #[cfg(test)]
 use super::reader::{Entry, Version};
+use super::reader::{Segment, Want};
 use super::tree::Path;
 use crate::error::Result;
 
@@ -29,7 +30,11 @@ pub(crate) struct Cursor {
     /// The block taken up last.
     handle: Option<Handle>,
     last_base: LastBase,
+    /// Where it is, if the block has a body. At an entry is at most one of the two.
     body: BodyCursor,
+    /// Where it is, if the block has groups.
+    groups: GroupCursor,
+    in_groups: bool,
 }
 
 /// Which way to go where a block ends.
@@ -40,7 +45,7 @@ enum Turn {
 }
 
 impl Cursor {
-    pub(super) fn new(segment: Arc<Segment>, caching: Caching) -> Self {
+    pub(super) fn new(segment: Arc<Segment>, caching: Caching, want: Want) -> Self {
         Self {
             segment,
             caching,
@@ -48,6 +53,8 @@ impl Cursor {
             handle: None,
             last_base: None,
             body: BodyCursor::default(),
+            groups: GroupCursor::new(caching, want),
+            in_groups: false,
         }
     }
 
@@ -62,7 +69,11 @@ impl Cursor {
         self.go(Turn::Forward, |cursor, file| {
             let Some(handle) = cursor.path.seek(file, key, at)? else { return Ok(false) };
             cursor.load(file, handle)?;
-            cursor.body.seek(file, key, at)?;
+            if cursor.in_groups {
+                cursor.groups.seek(file, key, at)?;
+            } else {
+                cursor.body.seek(file, key, at)?;
+            }
             Ok(true)
         })
     }
@@ -72,7 +83,7 @@ impl Cursor {
         self.go(Turn::Forward, |cursor, file| {
             let Some(handle) = cursor.path.first(file)? else { return Ok(false) };
             cursor.load(file, handle)?;
-            cursor.body.first(file)?;
+            cursor.first(file)?;
             Ok(true)
         })
     }
@@ -82,7 +93,7 @@ impl Cursor {
         self.go(Turn::Back, |cursor, file| {
             let Some(handle) = cursor.path.last(file)? else { return Ok(false) };
             cursor.load(file, handle)?;
-            cursor.body.last(file)?;
+            cursor.last(file)?;
             Ok(true)
         })
     }
@@ -98,7 +109,11 @@ impl Cursor {
         if !self.is_at_entry() {
             return Ok(());
         }
-        self.go(Turn::Forward, |cursor, file| cursor.body.next(file).map(|()| true))
+        self.go(Turn::Forward, |cursor, file| {
+            let groups = cursor.in_groups;
+            let gone = if groups { cursor.groups.next(file) } else { cursor.body.next(file) };
+            gone.map(|()| true)
+        })
     }
 
     /// Goes to the entry before.
@@ -106,17 +121,21 @@ impl Cursor {
         if !self.is_at_entry() {
             return Ok(());
         }
-        self.go(Turn::Back, |cursor, file| cursor.body.prev(file).map(|()| true))
+        self.go(Turn::Back, |cursor, file| {
+            let groups = cursor.in_groups;
+            let gone = if groups { cursor.groups.prev(file) } else { cursor.body.prev(file) };
+            gone.map(|()| true)
+        })
     }
 
     /// The entry it is at.
     pub(crate) fn entry(&self) -> Option<EntryRef<'_>> {
-        self.body.entry()
+        if self.in_groups { self.groups.entry() } else { self.body.entry() }
     }
 
-    /// The value of the entry it is at, kept alive with its block; not copied.
+    /// The value of the entry it is at; not copied.
     pub(crate) fn value(&self) -> Bytes {
-        self.body.value()
+        if self.in_groups { self.groups.value() } else { self.body.value() }
     }
 
     /// The entry it is at, owned: the key is copied, the value is not.
@@ -127,8 +146,21 @@ impl Cursor {
         Some(Entry { key, version: Version::new(&entry, self.value()) })
     }
 
-    fn is_at_entry(&self) -> bool {
-        self.body.is_at_entry()
+    const fn is_at_entry(&self) -> bool {
+        if self.in_groups { self.groups.is_at_entry() } else { self.body.is_at_entry() }
+    }
+
+    fn first(&mut self, file: &Opened) -> Result<()> {
+        if self.in_groups { self.groups.first(file) } else { self.body.first(file) }
+    }
+
+    fn last(&mut self, file: &Opened) -> Result<()> {
+        if self.in_groups { self.groups.last(file) } else { self.body.last(file) }
+    }
+
+    fn leave(&mut self) {
+        self.body.leave();
+        self.groups.leave();
     }
 
     /// Takes a step, which answers whether there is any block, and goes on to the next block where
@@ -141,7 +173,7 @@ impl Cursor {
         let segment = Arc::clone(&self.segment);
         let gone = segment.opened().and_then(|file| {
             if !step(self, file)? {
-                self.body.leave();
+                self.leave();
                 return Ok(());
             }
             while !self.is_at_entry() {
@@ -152,24 +184,29 @@ impl Cursor {
                 let Some(handle) = next else { break };
                 self.load(file, handle)?;
                 match turn {
-                    Turn::Forward => self.body.first(file)?,
-                    Turn::Back => self.body.last(file)?,
+                    Turn::Forward => self.first(file)?,
+                    Turn::Back => self.last(file)?,
                 }
             }
             Ok(())
         });
         if gone.is_err() {
-            self.body.leave();
+            self.leave();
         }
         gone
     }
 
     fn load(&mut self, file: &Opened, handle: Handle) -> Result<()> {
-        self.body.leave();
+        self.leave();
         if self.handle != Some(handle) {
             self.handle = None;
             let block = file.block(handle, self.caching, &mut self.last_base)?;
-            self.body.load(handle, block.into_bytes(file)?);
+            let content = block.into_content(file)?;
+            self.in_groups = matches!(content, Content::Groups(_));
+            match content {
+                Content::Body(body) => self.body.load(handle, body),
+                Content::Groups(stored) => self.groups.load(handle, stored),
+            }
             self.handle = Some(handle);
         }
         Ok(())

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use annals_format::block::{BlockHeader, Encoding};
+use annals_format::block::{BlockHeader, Body, Encoding};
+use annals_format::group::Groups;
 use annals_format::page::Handle;
 
-use super::blocks::Caching;
+use super::blocks::{Block, Caching};
+use super::opened::Opened;
 use super::reader::Segment;
 use super::tree::Path;
 use crate::error::Result;
@@ -23,10 +25,12 @@ pub struct BlockInfo {
     pub encoding: Encoding,
     /// Offset of the block that this one is stored over.
     pub base_offset: Option<u64>,
-    /// Bytes of the body.
+    /// Bytes of the body; of groups the bytes of all values.
     pub raw_bytes: u32,
     /// Entries.
     pub entry_count: u32,
+    /// Groups that the entries are in, if the block holds groups.
+    pub groups: Option<usize>,
     /// The first key.
     pub first_key: Vec<u8>,
     /// The revision of the first entry.
@@ -50,6 +54,35 @@ pub struct PageInfo {
     pub prefix: Vec<u8>,
 }
 
+/// What a block begins with.
+struct First {
+    groups: Option<usize>,
+    key: Vec<u8>,
+    revision: u64,
+}
+
+impl Block<'_> {
+    fn first(&self, file: &Opened) -> annals_format::error::Result<First> {
+        let body = match self {
+            Self::Mapped { body, .. } => *body,
+            Self::Owned { body, .. } => &**body,
+            Self::Groups { stored, .. } => {
+                let groups = Groups::parse(stored.as_slice())?;
+                let first = groups.group(0)?;
+                let key = [groups.prefix(), first.key_suffix()].concat();
+                let revision = first.newest().revision;
+                return Ok(First { groups: Some(groups.count()), key, revision });
+            }
+        };
+        let first = Body::parse(body, file.kind())?.run(0)?.next().transpose()?;
+        Ok(First {
+            groups: None,
+            key: first.map_or_else(Vec::new, |item| item.suffix.to_vec()),
+            revision: first.map_or(0, |item| item.fields.revision),
+        })
+    }
+}
+
 impl Segment {
     /// Hands out the blocks in file order until `each` answers false. Reads every block it hands
     /// out.
@@ -66,8 +99,7 @@ impl Segment {
             let (header, _) = BlockHeader::decode(&header, file.kind())
                 .map_err(|error| file.damaged(handle.offset, &error))?;
             let block = file.block(handle, Caching::Bypass, &mut base)?;
-            let first = block.body(file)?.run(0).and_then(|mut run| run.next().transpose());
-            let first = first.map_err(|error| file.damaged_body(handle, &error))?;
+            let first = block.first(file).map_err(|error| file.damaged_body(handle, &error))?;
             let info = BlockInfo {
                 offset: handle.offset,
                 bytes: handle.bytes,
@@ -77,8 +109,9 @@ impl Segment {
                     .then(|| handle.offset.saturating_sub(u64::from(header.base_distance))),
                 raw_bytes: header.raw_bytes,
                 entry_count: header.entry_count,
-                first_key: first.map_or_else(Vec::new, |item| item.suffix.to_vec()),
-                first_revision: first.map_or(0, |item| item.fields.revision),
+                groups: first.groups,
+                first_key: first.key,
+                first_revision: first.revision,
             };
             if !each(info)? {
                 return Ok(());

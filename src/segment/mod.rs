@@ -8,12 +8,13 @@
 //! Invariants:
 //! 1. Entries ascend by key and descend by revision within a key; no (key, revision) twice.
 //! 2. Nothing read from a file is believed before the checksum of its structure has been compared.
-//!    Blocks and pages read in place from a map are compared on first touch and trusted from then
-//!    on; what is read with `pread` is compared every time it comes from the file.
+//!    Blocks and pages read in place from a map (newest versions, and groups of superseded ones) are
+//!    compared on first touch and trusted from then on; what is read with `pread` is compared every time it comes from the file.
 //! 3. No length from a file is allocated before it has been bounded.
 //! 4. A point read decodes one page a level and at most one block, however many entries there are.
-//! 5. A writer holds one block, the index and eight bytes a key in memory (HISTORY also the blocks
-//!    its dictionary is trained on); never the file.
+//! 5. A writer holds one block, the index and eight bytes a key in memory (HISTORY also what its
+//!    dictionary is trained on, and the values that others of a group are made from); never the
+//!    file.
 
 mod bits;
 mod blocks;
@@ -24,6 +25,10 @@ mod compress;
 mod concat;
 mod context;
 mod cursor;
+mod find;
+mod group_codec;
+mod group_cursor;
+mod groups_out;
 mod handles;
 mod inspect;
 mod merge;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use annals_format::checksum::FileSeed;
 use annals_format::entry::EntryRef;
 use annals_format::segment::{FOOTER_BYTES, Footer, HEADER_BYTES, Header};
-use annals_format::{FileKind, FileMeta, Place};
+use annals_format::{FileMeta, Place};
 use bytes::Bytes;
 
 use super::bits::Bits;
@@ -156,7 +156,7 @@ impl Segment {
     /// died by then, since its successor, the answer, lies elsewhere.
     ///
     /// Costs one page a level and at most one block. In L0 and HEAD the value is not copied; in
-    /// HISTORY it keeps its decoded block alive.
+    /// HISTORY it is made from what its group stores, or keeps its decoded block alive.
     pub(crate) fn find_at(&self, key: &[u8], at: u64, want: Want) -> Result<Option<Version>> {
         if at < self.meta.min_revision
             || key < self.meta.first_key.as_slice()
@@ -169,19 +169,7 @@ impl Segment {
             return Ok(None);
         }
         let Some(handle) = opened.locate(key, at)? else { return Ok(None) };
-        let block = opened.block(handle, Caching::Keep, &mut None)?;
-        let found = block.body(opened)?.find(key, at);
-        let Some(item) = found.map_err(|error| opened.damaged_body(handle, &error))? else {
-            return Ok(None);
-        };
-        if self.meta.kind == FileKind::History && item.fields.death <= at {
-            return Ok(None);
-        }
-        let value = match want {
-            Want::Value => block.slice(opened, item.value_offset, item.fields.value.len())?,
-            Want::Fields => Bytes::new(),
-        };
-        Ok(Some(Version::new(&item.fields, value)))
+        opened.block(handle, Caching::Keep, &mut None)?.find_at(opened, key, at, want)
     }
 
     /// As [`find_at`](Self::find_at), with the key.
@@ -193,13 +181,18 @@ impl Segment {
 
     /// A cursor over all entries, not yet at any.
     pub(crate) fn cursor(self: &Arc<Self>) -> Cursor {
-        Cursor::new(Arc::clone(self), Caching::Keep)
+        self.cursor_for(Want::Value)
+    }
+
+    /// As [`cursor`](Self::cursor), for one who may not want values: they can be empty then.
+    pub(crate) fn cursor_for(self: &Arc<Self>, want: Want) -> Cursor {
+        Cursor::new(Arc::clone(self), Caching::Keep, want)
     }
 
     /// A cursor for background work: it reads with `pread` and leaves map and cache alone, so that
     /// it neither evicts nor faults in anything.
     pub(crate) fn cold_cursor(self: &Arc<Self>) -> Cursor {
-        Cursor::new(Arc::clone(self), Caching::Bypass)
+        Cursor::new(Arc::clone(self), Caching::Bypass, Want::Value)
     }
 
     /// What the footer says.

@@ -1,7 +1,8 @@
 //! Decides whether a file gets a dictionary, and trains it.
 //!
 //! A dictionary helps where a block begins: what repeats *within* a block zstd finds by itself. So
-//! the samples are the first bytes of the blocks as they will be compressed, not single values.
+//! the samples are the first bytes of the blocks as they will be compressed, not single values. Groups
+//! store single values; there the samples are those that are stored in full.
 //!
 //! Every file learns from its own blocks. That is cheap enough not to hand dictionaries on from file
 //! to file: of an import of 2.6 GB of Kubernetes manifests the training takes 0.5 % of the
@@ -12,14 +13,16 @@ use annals_format::dictionary::DICTIONARY_BYTES_MAX;
 use super::blocks_out::Waiting;
 use super::compress::Compressor;
 
-/// Raw bytes of blocks that are held back until the decision.
+/// Raw bytes that are held back until the decision.
 pub(super) const SAMPLE_BYTES: usize = 4 << 20;
 
 /// A dictionary larger than this no longer pays with blocks of 16 KiB.
 const DICTIONARY_BYTES: usize = 110 << 10;
-/// Fewer blocks than this teach nothing.
+/// Groups are made from the dictionary's content in place, so it should stay in the processor's cache.
+const VALUE_DICTIONARY_BYTES: usize = 64 << 10;
+/// Fewer samples than this teach nothing.
 const SAMPLES_MIN: usize = 16;
-/// How much of a block is a sample.
+/// How much of a block or a value is a sample.
 const SAMPLE_BYTES_MAX: usize = 4 << 10;
 /// The trainer wants many times the dictionary's own size to choose from.
 const SAMPLES_PER_DICTIONARY: usize = 8;
@@ -29,32 +32,56 @@ const _: () = assert!(DICTIONARY_BYTES <= DICTIONARY_BYTES_MAX);
 /// The dictionary for a file that begins with `blocks`, if one pays. `complete` says that these are
 /// all the blocks of the file; else at least as many are expected to follow.
 pub(super) fn train(blocks: &[Waiting], level: i32, complete: bool) -> Option<Vec<u8>> {
-    if blocks.len() < SAMPLES_MIN {
-        return None;
-    }
+    let bodies = || blocks.iter().map(|Waiting { block, .. }| &*block.body);
+    let dictionary = learn(bodies(), DICTIONARY_BYTES)?;
+    pays(bodies(), level, complete, &dictionary).then_some(dictionary)
+}
+
+/// As [`train`], from values that will each be stored by itself. Of long ones only the beginning
+/// counts, as they hardly gain.
+pub(super) fn train_on_values<'v>(
+    values: impl Iterator<Item = &'v [u8]>,
+    level: i32,
+    complete: bool,
+) -> Option<Vec<u8>> {
+    let samples: Vec<&[u8]> =
+        values.map(|value| value.get(..SAMPLE_BYTES_MAX).unwrap_or(value)).collect();
+    let dictionary = learn(samples.iter().copied(), VALUE_DICTIONARY_BYTES)?;
+    pays(samples.iter().copied(), level, complete, &dictionary).then_some(dictionary)
+}
+
+fn learn<'v>(texts: impl Iterator<Item = &'v [u8]>, bytes_max: usize) -> Option<Vec<u8>> {
     let mut samples = Vec::new();
-    let mut sizes = Vec::with_capacity(blocks.len());
-    for Waiting { block, .. } in blocks {
-        let sample = block.body.get(..SAMPLE_BYTES_MAX).unwrap_or(&block.body);
+    let mut sizes = Vec::new();
+    for text in texts {
+        let sample = text.get(..SAMPLE_BYTES_MAX).unwrap_or(text);
         samples.extend_from_slice(sample);
         sizes.push(sample.len());
     }
-    let bytes = (samples.len() / SAMPLES_PER_DICTIONARY).min(DICTIONARY_BYTES);
-    let mut dictionary = Vec::with_capacity(bytes);
-    zstd::zstd_safe::train_from_buffer(&mut dictionary, &samples, &sizes).ok()?;
-    if dictionary.is_empty() {
+    if sizes.len() < SAMPLES_MIN {
         return None;
     }
+    let bytes = (samples.len() / SAMPLES_PER_DICTIONARY).min(bytes_max);
+    let mut dictionary = Vec::with_capacity(bytes);
+    zstd::zstd_safe::train_from_buffer(&mut dictionary, &samples, &sizes).ok()?;
+    (!dictionary.is_empty()).then_some(dictionary)
+}
 
+/// Whether a dictionary saves more than it takes.
+fn pays<'v>(
+    texts: impl Iterator<Item = &'v [u8]> + Clone,
+    level: i32,
+    complete: bool,
+    dictionary: &[u8],
+) -> bool {
     let plain = Compressor::new(level, None);
-    let trained = Compressor::new(level, Some(&dictionary));
+    let trained = Compressor::new(level, Some(dictionary));
     let total = |compressor: &Compressor| -> usize {
-        let stored = |Waiting { block, .. }: &Waiting| {
-            compressor.compress(&block.body).map_or(block.body.len(), |bytes| bytes.len())
-        };
-        blocks.iter().map(stored).sum()
+        let stored =
+            |text: &[u8]| compressor.compress(text).map_or(text.len(), |bytes| bytes.len());
+        texts.clone().map(stored).sum()
     };
-    let saved = total(&plain).checked_sub(total(&trained))?;
+    let saved = total(&plain).saturating_sub(total(&trained));
     let expected = if complete { saved } else { saved.saturating_mul(2) };
-    (expected > dictionary.len()).then_some(dictionary)
+    expected > dictionary.len()
 }

@@ -14,16 +14,18 @@
 use std::collections::VecDeque;
 use std::fmt::Display;
 
-use annals_format::block::{BlockHeader, Body, compare};
+use annals_format::block::{BlockHeader, Body, Encoding, compare};
 use annals_format::checksum::{ContentHasher, FileSeed};
 use annals_format::entry::EntryRef;
 use annals_format::filter::{Filter, hash_key};
+use annals_format::group::{Groups, Scratch};
 use annals_format::limits::PAGE_BYTES_MAX;
 use annals_format::page::{Handle, PAGE_HEADER_BYTES, Page, Separator};
 use annals_format::segment::HEADER_BYTES;
 use annals_format::{FileKind, FileMeta};
 
 use super::blocks::{Caching, LastBase};
+use super::group_codec::BlockCodec;
 use super::opened::Opened;
 use super::reader::Segment;
 use crate::error::{Corruption, Error, ErrorKind, Result};
@@ -272,31 +274,36 @@ impl Check<'_> {
         let (header, stored) = BlockHeader::check_crc(&bytes, file.seed(), handle.offset)
             .and_then(|()| BlockHeader::decode(&bytes, file.kind()))
             .map_err(|error| file.damaged(handle.offset, &error))?;
-        let body = file.decode_body(handle, &header, stored, Caching::Bypass, base)?;
-        let kind = file.kind();
         let mut problem = None;
         let sums = &mut self.sums;
         let mut first_of_block = true;
-        let body = Body::parse(&body, kind);
-        let checked = body.and_then(|body| {
-            body.check(header.entry_count, |entry, key| {
-                if std::mem::take(&mut first_of_block) {
-                    let last = sums.last.as_ref();
-                    let expected = last.map(|(last, rev)| Separator::between((last, *rev), key));
-                    let in_order = last.is_none_or(|(last, revision)| {
-                        compare(last, *revision, key, entry.revision).is_lt()
-                    });
-                    let first = sums.entries == 0 && *separator != Separator::first();
-                    if !in_order || first || expected.is_some_and(|e| e != *separator) {
-                        problem = Some("block: separator");
-                    }
+        let each = |entry: &EntryRef<'_>, key: &[u8]| {
+            if std::mem::take(&mut first_of_block) {
+                let last = sums.last.as_ref();
+                let expected = last.map(|(last, rev)| Separator::between((last, *rev), key));
+                let in_order = last.is_none_or(|(last, revision)| {
+                    compare(last, *revision, key, entry.revision).is_lt()
+                });
+                let first = sums.entries == 0 && *separator != Separator::first();
+                if !in_order || first || expected.is_some_and(|e| e != *separator) {
+                    problem = Some("block: separator");
                 }
-                if filter.is_some_and(|filter| !filter.may_contain(hash_key(key))) {
-                    problem = Some("filter: a key of this block");
-                }
-                sums.take(entry, key);
-            })
-        });
+            }
+            if filter.is_some_and(|filter| !filter.may_contain(hash_key(key))) {
+                problem = Some("filter: a key of this block");
+            }
+            sums.take(entry, key);
+        };
+        let checked = if header.encoding == Encoding::Groups {
+            let mut last = None;
+            let mut codec = BlockCodec::new(file, handle, Caching::Bypass, &mut last)?;
+            let scratch = &mut Scratch::default();
+            Groups::parse(stored)
+                .and_then(|groups| groups.check(&header, &mut codec, scratch, each))
+        } else {
+            let body = file.decode_body(handle, &header, stored, Caching::Bypass, base)?;
+            Body::parse(&body, file.kind()).and_then(|body| body.check(header.entry_count, each))
+        };
         checked.map_err(|error| file.damaged_body(handle, &error))?;
         if let Some(structure) = problem {
             self.wrong(handle.offset, structure, &"one that agrees with the entries", &"another");

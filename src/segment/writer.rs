@@ -8,6 +8,7 @@ use annals_format::{FileKind, FileMeta, dictionary, filter};
 
 use super::blocks_out::BodiesOut;
 use super::context::SegmentContext;
+use super::groups_out::GroupsOut;
 use super::sink::Sink;
 use super::tree;
 use crate::error::{Error, Result};
@@ -51,7 +52,8 @@ pub(crate) struct SegmentWriter {
 /// What makes blocks of the entries.
 #[derive(Debug)]
 enum Blocks {
-    Bodies(BodiesOut),
+    Bodies(Box<BodiesOut>),
+    Groups(Box<GroupsOut>),
 }
 
 #[derive(Debug, Default)]
@@ -77,7 +79,10 @@ impl SegmentWriter {
         }
         Ok(Self {
             sink: Sink::create(context, &new)?,
-            blocks: Blocks::Bodies(BodiesOut::new(context, new.kind)),
+            blocks: match context.favour.filter(|_| new.kind == FileKind::History) {
+                Some(favour) => Blocks::Groups(Box::new(GroupsOut::new(context, favour))),
+                None => Blocks::Bodies(Box::new(BodiesOut::new(context, new.kind))),
+            },
             hashes: Vec::new(),
             counts: Counts::default(),
             new,
@@ -96,6 +101,7 @@ impl SegmentWriter {
         let same_key = last.is_some_and(|(key, _)| key == entry.key);
         match &mut self.blocks {
             Blocks::Bodies(bodies) => bodies.push(&mut self.sink, entry, last)?,
+            Blocks::Groups(groups) => groups.push(&mut self.sink, entry)?,
         }
         self.count(entry, same_key);
         Ok(())
@@ -106,6 +112,7 @@ impl SegmentWriter {
     pub(crate) fn bytes(&self) -> u64 {
         let waiting = match &self.blocks {
             Blocks::Bodies(bodies) => bodies.waiting_bytes(),
+            Blocks::Groups(groups) => groups.waiting_bytes(),
         };
         self.sink.offset() + waiting as u64
     }
@@ -128,6 +135,7 @@ impl SegmentWriter {
         let Self { new, mut sink, blocks, hashes, counts } = self;
         let dictionary = match blocks {
             Blocks::Bodies(bodies) => bodies.finish(&mut sink)?,
+            Blocks::Groups(groups) => groups.finish(&mut sink)?,
         };
         let index_offset = sink.offset();
         let blocks = sink.take_blocks();
@@ -212,6 +220,8 @@ impl SegmentWriter {
             "a superseded version must have died after it was written"
         } else if entry.tombstone && !entry.value.is_empty() {
             "a tombstone cannot have a value"
+        } else if matches!(self.blocks, Blocks::Groups(_)) && !GroupsOut::holds(entry) {
+            "a superseded version has the number and the age of none"
         } else {
             return Ok(());
         };

@@ -13,7 +13,10 @@
 //!    by somebody else *after* its pages were populated can still raise the signal; a store that
 //!    must survive even that is opened with `ReadMode::Pread`.
 
-#![expect(unsafe_code, reason = "mapping a file is unsafe by nature; this is the only place")]
+#![expect(
+    unsafe_code,
+    reason = "mapping a file is unsafe by nature; this is the only place for it"
+)]
 
 use std::fs;
 use std::io;

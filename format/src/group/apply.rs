@@ -17,7 +17,7 @@ pub(super) struct Op {
 
 /// The ops of a shape, in place, up to where they have made its value.
 ///
-/// This is the inner loop of every read, so a step answers no error but stops, and
+/// This is the inner loop of every read, so it answers no error but stops, and
 /// [`finish`](Self::finish) looks at the op it stopped at once more to say why.
 #[derive(Clone, Debug)]
 pub(super) struct Ops<'a> {
@@ -42,9 +42,24 @@ impl<'a> Ops<'a> {
         self.bytes.len() - self.rest.len()
     }
 
-    /// The next op, `None` when the value is made or an op is bad.
+    /// Hands out the ops in turn, until the value is made, an op is bad or `take` refuses one.
     #[inline]
-    pub(super) fn step(&mut self) -> Option<Op> {
+    pub(super) fn each(&mut self, mut take: impl FnMut(Op) -> bool) {
+        while let Some((op, after)) = self.step() {
+            if !take(op) {
+                break;
+            }
+            *self = after;
+        }
+    }
+
+    /// The next op, and what comes after it.
+    #[expect(
+        clippy::inline_always,
+        reason = "else each op passes through memory, at twice the cost"
+    )]
+    #[inline(always)]
+    fn step(&self) -> Option<(Op, Self)> {
         if self.bytes_left == 0 {
             return None;
         }
@@ -52,20 +67,19 @@ impl<'a> Ops<'a> {
         let (insert, copy, skip) = (short(&mut rest)?, short(&mut rest)?, short(&mut rest)?);
         let insert = usize::try_from(insert).ok()?;
         let copy = usize::try_from(copy).ok()?;
-        let made = insert.checked_add(copy)?;
-        let bytes_left = self.bytes_left.checked_sub(made)?;
+        let bytes_left = self.bytes_left.checked_sub(insert.checked_add(copy)?)?;
         // An op makes something, and one without a copy is the last and skips nothing.
         if copy == 0 && (insert == 0 || skip != 0 || bytes_left != 0) {
             return None;
         }
-        self.allowed = self.allowed.checked_sub(1)?;
-        (self.rest, self.bytes_left) = (rest, bytes_left);
+        let allowed = self.allowed.checked_sub(1)?;
         // Zigzag: the sign is the lowest bit.
         let skip = (skip >> 1).cast_signed() ^ -(skip & 1).cast_signed();
-        Some(Op { insert, copy, skip: isize::try_from(skip).ok()? })
+        let op = Op { insert, copy, skip: isize::try_from(skip).ok()? };
+        Some((op, Self { bytes: self.bytes, rest, bytes_left, allowed }))
     }
 
-    /// Whether all ops were good, after the last step: if not, what is wrong with the next one.
+    /// Whether all ops were handed out: if not, what is wrong with the next one.
     pub(super) fn finish(&self) -> Result<()> {
         if self.bytes_left == 0 { Ok(()) } else { Err(self.error()) }
     }
@@ -100,9 +114,9 @@ impl<'a> Ops<'a> {
     }
 }
 
-/// A varint, most likely of one or two bytes.
+/// A varint, most likely of one to three bytes.
 #[inline]
-fn short(rest: &mut &[u8]) -> Option<u64> {
+pub(super) fn short(rest: &mut &[u8]) -> Option<u64> {
     match **rest {
         [low @ ..0x80, ref after @ ..] => {
             *rest = after;
@@ -111,6 +125,11 @@ fn short(rest: &mut &[u8]) -> Option<u64> {
         [low, high @ 1..0x80, ref after @ ..] => {
             *rest = after;
             Some(u64::from(low & 0x7f) | u64::from(high) << 7)
+        }
+        [low, middle @ 0x80..=0xff, high @ 1..0x80, ref after @ ..] => {
+            *rest = after;
+            let value = u64::from(low & 0x7f) | u64::from(middle & 0x7f) << 7;
+            Some(value | u64::from(high) << 14)
         }
         _ => {
             let (value, used) = varint::decode(rest)?;
@@ -142,22 +161,27 @@ pub(super) fn apply(
     if piece.shape.value_bytes > TRUSTED_BYTES {
         // The length is worth its memory only if the ops make that many bytes.
         let mut ahead = ops.clone();
-        while ahead.step().is_some() {}
+        ahead.each(|_| true);
         ahead.finish()?;
     }
     reserve(piece, out)?;
-    let (mut rest, mut cursor) = (literals, 0_usize);
-    while let Some(op) = ops.step() {
+    let (mut rest, mut cursor, mut reaches) = (literals, 0_usize, true);
+    ops.each(|op| {
         let taken = rest.split_at_checked(op.insert);
         let start = cursor.checked_add_signed(op.skip);
         let copied = start.and_then(|start| base.get(start..start.checked_add(op.copy)?));
         let (Some((literals, after)), Some(start), Some(copied)) = (taken, start, copied) else {
-            return Err(outside(ops.position(), taken.is_none(), op, base.len(), rest.len()));
+            reaches = false;
+            return false;
         };
         out.extend_from_slice(literals);
         out.extend_from_slice(copied);
         rest = after;
         cursor = start + op.copy;
+        true
+    });
+    if !reaches {
+        return Err(outside(&ops, base.len(), rest.len()));
     }
     ops.finish()?;
     // Of packed literals an odd number leaves the last high bits.
@@ -203,13 +227,13 @@ const fn pairs(alphabet: &[u8; 16]) -> [[u8; 2]; 256] {
     out
 }
 
-/// An op, which ends at `at`, that reaches beyond its base or the literals.
+/// The next op reaches beyond its base or the literals that are left.
 #[cold]
-fn outside(at: usize, insert: bool, op: Op, base: usize, literals: usize) -> DecodeError {
-    if insert {
-        let problem = Problem::Truncated { needed: op.insert as u64, have: literals as u64 };
-        return error("insert", at, problem);
+fn outside(ops: &Ops<'_>, base: usize, literals: usize) -> DecodeError {
+    let (insert, copy) = ops.step().map_or((0, 0), |(op, _)| (op.insert, op.copy));
+    if insert > literals {
+        let problem = Problem::Truncated { needed: insert as u64, have: literals as u64 };
+        return error("insert", ops.position(), problem);
     }
-    let problem = Problem::TooLong { max: base as u64, found: op.copy as u64 };
-    error("copy", at, problem)
+    error("copy", ops.position(), Problem::TooLong { max: base as u64, found: copy as u64 })
 }

@@ -225,7 +225,7 @@ impl Shapes {
         let (ops, ops_at) = self.ops_of(group, shape)?;
         let piece = Piece { shape: *shape, ops, ops_at, ..Piece::default() };
         let mut ops = Ops::new(&piece);
-        while ops.step().is_some() {}
+        ops.each(|_| true);
         ops.finish()?;
         Ok((ops_at, ops.position()))
     }

@@ -13,7 +13,8 @@
 //! are tried first, which takes one comparison with the keyframe. After two versions without success
 //! fewer and fewer are tried.
 
-use super::diff::{Delta, Index, diff};
+use super::diff::{Delta, diff};
+use super::index::Index;
 use super::recent::Recent;
 use super::table::{Stored, Table};
 use super::{
@@ -104,12 +105,12 @@ impl Base {
     }
 
     /// Makes `value` from this base, if it takes at most `limit` bytes.
-    fn diff(&mut self, value: &[u8], limit: usize, delta: &mut Delta) -> bool {
+    fn diff(&mut self, value: &[u8], words: bool, limit: usize, delta: &mut Delta) -> bool {
         if !self.indexed {
             self.index.build(&self.value);
             self.indexed = true;
         }
-        diff(&self.index, &self.value, value, true, limit, delta)
+        diff(&self.index, &self.value, value, words, limit, delta)
     }
 }
 
@@ -255,7 +256,7 @@ impl Chooser {
         if !found || (!is_good(stored) && self.improvements.is_due()) {
             let at_first = found.then(|| table.added_bytes(stored));
             let mut known = at_first.unwrap_or(limit).min(limit);
-            if self.keyframe.diff(value, known, &mut self.delta) {
+            if self.keyframe.diff(value, true, known, &mut self.delta) {
                 self.take_delta(0, value.len());
                 if table.added_bytes(&self.trial) <= known {
                     std::mem::swap(stored, &mut self.trial);
@@ -266,7 +267,8 @@ impl Chooser {
             // A step more has to pay.
             let limit = if found { known / 4 * 3 } else { known };
             let is_good = found && is_good(stored);
-            if self.last.present && !is_good && self.last.diff(value, limit, &mut self.delta) {
+            if self.last.present && !is_good && self.last.diff(value, true, limit, &mut self.delta)
+            {
                 self.take_delta(1, value.len());
                 if table.added_bytes(&self.trial) <= limit {
                     std::mem::swap(stored, &mut self.trial);
@@ -315,7 +317,7 @@ impl Chooser {
         }
         let distance = group.checked_sub(self.front.number).map(u8::try_from);
         let Some(Ok(distance @ 1..)) = distance else { return false };
-        if !self.front.diff(value, limit, &mut self.delta) {
+        if !self.front.diff(value, false, limit, &mut self.delta) {
             return false;
         }
         let Delta { ops, literals, .. } = &self.delta;

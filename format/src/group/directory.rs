@@ -54,39 +54,47 @@ impl<'a> Groups<'a> {
     /// Group number `index`. Its head is decoded, of the rest only the bounds.
     pub fn group(&self, index: usize) -> Result<Group<'a>> {
         let (start, end) = self.span(index)?;
-        Group::parse(self.stored.get(..end).unwrap_or_default(), start)
+        Group::parse(self.stored.get(..end).unwrap_or_default(), start, index)
     }
 
     /// The newest version of `key` with a revision of at most `at`, as the numbers of its group and of
     /// the version in it, if the block has it.
     pub fn seek(&self, key: &[u8], at: u64) -> Result<Option<(usize, usize)>> {
+        Ok(self.find(key, at)?.map(|(group, version)| (group.number(), version)))
+    }
+
+    /// As [`seek`](Self::seek), with the group decoded.
+    pub fn find(&self, key: &[u8], at: u64) -> Result<Option<(Group<'a>, usize)>> {
         let Some(suffix) = key.strip_prefix(self.prefix) else { return Ok(None) };
-        let (mut low, mut high) = (0, self.count());
-        // Invariant: groups below `low` begin at or before the target, groups from `high` on after it.
+        let (mut low, mut high) = (1, self.count());
+        // Invariant: groups below `low` begin at or before the target, or are the first; groups from
+        // `high` on begin after it.
         while low < high {
             let middle = usize::midpoint(low, high);
-            let (start, end) = self.span(middle)?;
-            let (found, revision) =
-                Group::first(self.stored.get(..end).unwrap_or_default(), start)?;
+            let (found, revision) = self.first(middle)?;
             if block::compare(found, revision, suffix, at) == Ordering::Greater {
                 high = middle;
             } else {
                 low = middle + 1;
             }
         }
-        if let Some(before) = low.checked_sub(1) {
-            let group = self.group(before)?;
-            if group.key_suffix() == suffix
-                && let Some(version) = group.position_at(at)
-            {
-                return Ok(Some((before, version)));
-            }
+        let group = self.group(low - 1)?;
+        if group.key_suffix() == suffix
+            && let Some(version) = group.position_at(at)
+        {
+            return Ok(Some((group, version)));
         }
         // All versions of the key so far are later than `at`; the next group begins at or before it.
-        if low < self.count() && self.group(low)?.key_suffix() == suffix {
-            return Ok(Some((low, 0)));
+        if low < self.count() && self.first(low)?.0 == suffix {
+            return Ok(Some((self.group(low)?, 0)));
         }
         Ok(None)
+    }
+
+    /// Key suffix and newest revision of a group.
+    fn first(&self, index: usize) -> Result<(&'a [u8], u64)> {
+        let (start, end) = self.span(index)?;
+        Group::first(self.stored.get(..end).unwrap_or_default(), start)
     }
 
     /// Where group `index` begins and ends.

@@ -16,6 +16,7 @@ pub(super) const GROUP: &str = "group";
 pub struct Group<'a> {
     /// The stored bytes of the block up to the end of the group, so that offsets are the block's.
     pub(super) bytes: &'a [u8],
+    number: usize,
     pub(super) flags: u8,
     key_suffix: &'a [u8],
     newest: Fields,
@@ -64,7 +65,7 @@ impl Fields {
 
 impl<'a> Group<'a> {
     /// Decodes the head of the group at `start`, which ends with `bytes`.
-    pub(super) fn parse(bytes: &'a [u8], start: usize) -> Result<Self> {
+    pub(super) fn parse(bytes: &'a [u8], start: usize, number: usize) -> Result<Self> {
         let mut reader = Reader::new(GROUP, bytes);
         reader.bytes("group", start)?;
         let flags = reader.u8("flags")?;
@@ -97,7 +98,7 @@ impl<'a> Group<'a> {
         let columns = (columns_at, reader.position());
         let shape_of = reader.bytes("shape_of", versions)?;
         let shapes_at = reader.position();
-        Ok(Self { bytes, flags, key_suffix, newest, offsets, columns, shape_of, shapes_at })
+        Ok(Self { bytes, number, flags, key_suffix, newest, offsets, columns, shape_of, shapes_at })
     }
 
     /// Only what a search among groups needs: the key's suffix and the newest revision.
@@ -113,6 +114,11 @@ impl<'a> Group<'a> {
     #[expect(clippy::len_without_is_empty, reason = "a group is never empty")]
     pub const fn len(&self) -> usize {
         self.shape_of.len()
+    }
+
+    /// The group's number in the block.
+    pub const fn number(&self) -> usize {
+        self.number
     }
 
     /// The key without the prefix that all groups of the block share.

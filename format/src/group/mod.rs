@@ -38,6 +38,7 @@ mod directory;
 mod draft;
 mod encode;
 mod head;
+mod index;
 mod recent;
 mod shape;
 mod table;

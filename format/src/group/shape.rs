@@ -1,5 +1,6 @@
 //! Shapes: how long a version's value and payload are, and how the one is made of the other.
 
+use super::apply::short;
 use super::head::{GROUP, Group, error};
 use super::{
     ALPHABET_SHIFT, ALPHABETS, GROUP_VALUE_BYTES_MAX, KIND_BITS, KIND_DICTIONARY, KIND_NEIGHBOUR,
@@ -31,7 +32,37 @@ impl Shape {
         matches!(self.kind, KIND_DICTIONARY..=KIND_NEIGHBOUR)
     }
 
-    pub(super) fn decode(reader: &mut Reader<'_>) -> Result<Self> {
+    /// The quick way: decodes nearly all good shapes, and no bad one.
+    #[inline]
+    fn usual(rest: &mut &[u8]) -> Option<Self> {
+        let [byte, base, after @ ..] = *rest else { return None };
+        *rest = after;
+        let (kind, alphabet) = (byte & KIND_BITS, byte >> ALPHABET_SHIFT);
+        let value_bytes = u32::try_from(short(rest)?).ok()?;
+        let payload_bytes = u32::try_from(short(rest)?).ok()?;
+        let (good, ops_at) = match kind {
+            KIND_RAW..KIND_DICTIONARY => {
+                let raw = kind != KIND_RAW || payload_bytes == value_bytes;
+                (raw && alphabet == 0 && *base == 0, 0)
+            }
+            KIND_DICTIONARY..=KIND_NEIGHBOUR => {
+                let based = match kind {
+                    KIND_DICTIONARY => *base == 0,
+                    KIND_OWN => true,
+                    _ => *base != 0,
+                };
+                let packed = usize::from(alphabet) <= ALPHABETS.len();
+                (based && packed && value_bytes > 0, u32::try_from(short(rest)?).ok()?)
+            }
+            _ => (false, 0),
+        };
+        let good = good && u64::from(value_bytes) <= GROUP_VALUE_BYTES_MAX;
+        let base = *base;
+        good.then_some(Self { kind, alphabet, base, value_bytes, payload_bytes, ops_at })
+    }
+
+    /// Decodes any good shape, or says what is wrong.
+    fn any(reader: &mut Reader<'_>) -> Result<Self> {
         let at = reader.position();
         let byte = reader.u8("kind")?;
         let (kind, alphabet) = (byte & KIND_BITS, byte >> ALPHABET_SHIFT);
@@ -118,9 +149,18 @@ impl Shapes {
             return Err(reader.error_at("shape_count", group.shapes_at, problem));
         }
         let ops_bytes = reader.length("ops_bytes", group.bytes.len() as u64)?;
+        let mut rest = reader.rest();
         for shape in self.list.iter_mut().take(count) {
-            *shape = Shape::decode(&mut reader)?;
+            let mut after = rest;
+            if let Some(usual) = Shape::usual(&mut after) {
+                (*shape, rest) = (usual, after);
+                continue;
+            }
+            reader.bytes("kind", reader.remaining() - rest.len())?;
+            *shape = Shape::any(&mut reader)?;
+            rest = reader.rest();
         }
+        reader.bytes("ops", reader.remaining() - rest.len())?;
         let ops_at = reader.position();
         reader.bytes("ops", ops_bytes)?;
         (self.ops, self.count) = ((ops_at, reader.position()), count);
@@ -185,8 +225,8 @@ impl Group<'_> {
         }
         reader.varint("ops_bytes")?;
         for _ in 0..number {
-            Shape::decode(&mut reader)?;
+            Shape::any(&mut reader)?;
         }
-        Shape::decode(&mut reader).map(|shape| shape.value_bytes)
+        Shape::any(&mut reader).map(|shape| shape.value_bytes)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::apply::apply;
 use super::directory::Groups;
-use super::head::error;
+use super::head::{Group, error};
 use super::shape::{Piece, Shapes};
 use super::{
     Codec, KIND_DICTIONARY, KIND_NEIGHBOUR, KIND_OWN, KIND_RAW, KIND_TOMBSTONE,
@@ -76,8 +76,19 @@ impl<'a> Groups<'a> {
         codec: &mut C,
         scratch: &mut Scratch,
     ) -> Result<Value<'a, C::Frame>> {
+        self.value_of(&self.group(group)?, version, codec, scratch)
+    }
+
+    /// The value of a version of a group that is at hand, which is one of this block.
+    pub fn value_of<C: Codec>(
+        &self,
+        group: &Group<'a>,
+        version: usize,
+        codec: &mut C,
+        scratch: &mut Scratch,
+    ) -> Result<Value<'a, C::Frame>> {
         let mut above = [Piece::default(); PIECES_MAX];
-        let (root, steps) = self.descend(group, version, &mut above, &mut scratch.shapes)?;
+        let (root, steps) = self.descend(*group, version, &mut above, &mut scratch.shapes)?;
         let above = above.get(..steps).unwrap_or_default();
         let mut base = match root.shape.kind {
             KIND_TOMBSTONE | KIND_RAW => Base::Value(Value::Stored(root.payload)),
@@ -120,18 +131,17 @@ impl<'a> Groups<'a> {
     /// stands for itself and how many lie above it.
     fn descend(
         &self,
-        group: usize,
-        version: usize,
+        mut group: Group<'a>,
+        mut version: usize,
         above: &mut [Piece<'a>; PIECES_MAX],
         shapes: &mut Shapes,
     ) -> Result<(Piece<'a>, usize)> {
-        let (mut group, mut version) = (self.group(group).map(|found| (group, found))?, version);
-        shapes.read(&group.1)?;
+        shapes.read(&group)?;
         let (mut steps, mut crossed) = (0, false);
         loop {
-            let piece = shapes.piece(&group.1, version)?;
+            let piece = shapes.piece(&group, version)?;
             let kind = piece.shape.kind;
-            let bad = |problem| error("base", group.1.shapes_at, problem);
+            let bad = |problem| error("base", group.shapes_at, problem);
             if !matches!(kind, KIND_OWN | KIND_NEIGHBOUR) {
                 if kind == KIND_TOMBSTONE && steps > 0 {
                     return Err(bad(Problem::Invalid { found: kind.into() }));
@@ -158,11 +168,14 @@ impl<'a> Groups<'a> {
                 version = back;
                 continue;
             }
-            let Some(before) = group.0.checked_sub(back).filter(|_| back > 0) else {
-                return Err(bad(Problem::TooLong { max: group.0 as u64, found: back as u64 }));
+            let Some(before) = group.number().checked_sub(back).filter(|_| back > 0) else {
+                return Err(bad(Problem::TooLong {
+                    max: group.number() as u64,
+                    found: back as u64,
+                }));
             };
-            group = (before, self.group(before)?);
-            shapes.read(&group.1)?;
+            group = self.group(before)?;
+            shapes.read(&group)?;
             (version, crossed) = (0, true);
         }
     }

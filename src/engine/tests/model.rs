@@ -197,22 +197,29 @@ impl Model {
         let from = self.compacted.max(2);
         let mut next = from;
         let view = engine.latest().unwrap();
-        for transaction in engine.log(from, u64::MAX).unwrap() {
+        let mut log = engine.log(from, u64::MAX).unwrap();
+        log.with_values();
+        for transaction in log {
             let transaction = transaction.unwrap();
             assert_eq!(transaction.revision, next);
             let keys = &self.log[usize::try_from(next - 2).unwrap()];
-            let found: Vec<_> = transaction.events.iter().map(|event| &event.key).collect();
-            assert_eq!(found, keys.iter().collect::<Vec<_>>(), "log at {next}");
+            let internal = |key: &[u8]| Bytes::from(annals_format::space::Key::User(key).encode());
+            let found = transaction.events.iter().map(|event| internal(&event.key));
+            assert_eq!(found.collect::<Vec<_>>(), *keys, "log at {next}");
             for event in &transaction.events {
-                let version = self.at(&event.key, next).unwrap();
+                let key = internal(&event.key);
+                let version = self.at(&key, next).unwrap();
+                if let Some(value) = event.value.as_ref().filter(|_| !event.delete) {
+                    assert_eq!(Some(value), version.value.as_ref());
+                }
                 assert_eq!(event.delete, version.value.is_none());
                 assert_eq!(
                     (event.sub, event.create_revision, event.version),
                     (version.sub, version.create_revision, version.version)
                 );
                 // The values before and after an event, also of those at the watermark.
-                let previous = view.previous(&event.key, next).unwrap();
-                assert_eq!(previous, self.record(&event.key, next - 1), "before {next}");
+                let previous = view.previous(&key, next).unwrap();
+                assert_eq!(previous, self.record(&key, next - 1), "before {next}");
             }
             next += 1;
         }

@@ -90,8 +90,8 @@ fn flip(
 
 #[test]
 fn every_flipped_bit_is_found_and_no_answer_is_wrong() {
-    for kind in KINDS {
-        let (disk, context) = context(ReadMode::Mmap);
+    for (kind, codec) in STORED {
+        let (disk, context) = context(ReadMode::Mmap, codec);
         let (meta, entries) = small(&context, kind);
         flip(&disk, &context, &meta, &entries, 1);
     }
@@ -99,8 +99,8 @@ fn every_flipped_bit_is_found_and_no_answer_is_wrong() {
 
 #[test]
 fn flipped_bits_are_found_without_maps() {
-    for kind in KINDS {
-        let (disk, context) = context(ReadMode::Pread);
+    for (kind, codec) in STORED {
+        let (disk, context) = context(ReadMode::Pread, codec);
         let (meta, entries) = small(&context, kind);
         flip(&disk, &context, &meta, &entries, 7);
     }
@@ -108,18 +108,18 @@ fn flipped_bits_are_found_without_maps() {
 
 #[test]
 fn flipped_bits_are_found_in_a_deep_index() {
-    let (disk, context) = context(ReadMode::Mmap);
+    let (disk, context) = context(ReadMode::Mmap, HistoryCodec::ZstdBlocks);
     let (meta, entries) = deep(&context);
     flip(&disk, &context, &meta, &entries, 13);
 }
 
 #[test]
 fn flipped_bits_are_found_in_blocks_over_a_base() {
-    let (disk, context) = context(ReadMode::Mmap);
+    let (disk, context) = context(ReadMode::Mmap, HistoryCodec::ZstdBlocks);
     let entries = near_copies(3, 4100);
     let meta = write(&context, NewSegment::new(FileKind::History, 3), &entries);
     let mut based = 0;
-    let count = &mut |block: crate::segment::BlockInfo| {
+    let count = &mut |block: BlockInfo| {
         based += usize::from(block.base_offset.is_some());
         Ok(true)
     };
@@ -130,7 +130,7 @@ fn flipped_bits_are_found_in_blocks_over_a_base() {
 
 #[test]
 fn flipped_bits_are_found_in_blocks_over_a_dictionary() {
-    let (disk, context) = context(ReadMode::Mmap);
+    let (disk, context) = context(ReadMode::Mmap, HistoryCodec::ZstdBlocks);
     let entries = sample(FileKind::History, 200, 100);
     let meta = write(&context, NewSegment::new(FileKind::History, 3), &entries);
     let footer = *open(&context, &meta).footer().unwrap();
@@ -139,9 +139,33 @@ fn flipped_bits_are_found_in_blocks_over_a_dictionary() {
 }
 
 #[test]
+fn flipped_bits_are_found_in_groups_over_a_dictionary() {
+    for codec in [HistoryCodec::Fast, HistoryCodec::Small] {
+        let (disk, context) = context(ReadMode::Mmap, codec);
+        let entries = sample(FileKind::History, 400, 300);
+        let meta = write(&context, NewSegment::new(FileKind::History, 3), &entries);
+        let footer = *open(&context, &meta).footer().unwrap();
+        assert!(footer.dictionary_bytes > 0, "{codec:?}");
+        flip(&disk, &context, &meta, &entries, 4999);
+    }
+}
+
+#[test]
+fn flipped_bits_are_found_in_frames_of_groups() {
+    for read_mode in [ReadMode::Mmap, ReadMode::Pread] {
+        let (disk, context) = context(read_mode, HistoryCodec::Fast);
+        // Long and alike: frames, and what differs from them.
+        let entries = sample(FileKind::History, 3, 6000);
+        let meta = write(&context, NewSegment::new(FileKind::History, 3), &entries);
+        assert!(meta.bytes < meta.value_bytes / 2, "{meta:?}");
+        flip(&disk, &context, &meta, &entries, 3);
+    }
+}
+
+#[test]
 fn every_cut_and_every_tail_is_found() {
-    for kind in KINDS {
-        let (disk, context) = context(ReadMode::Mmap);
+    for (kind, codec) in STORED {
+        let (disk, context) = context(ReadMode::Mmap, codec);
         let (meta, entries) = small(&context, kind);
         let path = context.path(kind, 3);
         let bytes = disk.read(&path).unwrap();

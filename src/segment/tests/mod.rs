@@ -1,6 +1,7 @@
 //! Segments against a model, and segments with damage.
 
 mod damage;
+mod groups;
 mod model;
 mod removed;
 mod rules;
@@ -11,22 +12,33 @@ use std::sync::Arc;
 use annals_format::{FileKind, FileMeta, StoreId};
 use bytes::Bytes;
 
-use super::{Entry, NewSegment, Segment, SegmentContext, SegmentWriter, Version};
-use crate::options::{Options, ReadMode};
+use super::{BlockInfo, Entry, NewSegment, Segment, SegmentContext, SegmentWriter, Version, Want};
+use crate::options::{HistoryCodec, Options, ReadMode};
 use crate::vfs::{MemoryVfs, Vfs as _};
 
-const KINDS: [FileKind; 4] = [FileKind::L0, FileKind::Head, FileKind::History, FileKind::Events];
 const STORE: StoreId = StoreId([7; 16]);
 const DIR: &str = "store";
 
+/// Every way in which a segment can be stored.
+const STORED: [(FileKind, HistoryCodec); 7] = [
+    (FileKind::L0, HistoryCodec::ZstdBlocks),
+    (FileKind::Head, HistoryCodec::ZstdBlocks),
+    (FileKind::Events, HistoryCodec::ZstdBlocks),
+    (FileKind::History, HistoryCodec::ZstdBlocks),
+    (FileKind::History, HistoryCodec::Raw),
+    (FileKind::History, HistoryCodec::Fast),
+    (FileKind::History, HistoryCodec::Small),
+];
+
 /// An empty simulated disk, and the context of a store of small blocks on it.
-fn context(read_mode: ReadMode) -> (Arc<MemoryVfs>, SegmentContext) {
+fn context(read_mode: ReadMode, codec: HistoryCodec) -> (Arc<MemoryVfs>, SegmentContext) {
     let disk = Arc::new(MemoryVfs::new());
     let options = Options::new()
         .vfs(disk.clone())
         .block_bytes(512)
         .history_block_bytes(1024)
-        .read_mode(read_mode);
+        .read_mode(read_mode)
+        .history_codec(codec);
     disk.create_dir_all(&Path::new(DIR).join("seg")).unwrap();
     (disk, SegmentContext::new(Path::new(DIR), STORE, &options))
 }
@@ -84,6 +96,18 @@ fn sample(kind: FileKind, keys: u64, value_bytes: usize) -> Vec<Entry> {
         }
     }
     entries
+}
+
+/// The blocks of a segment.
+fn blocks(segment: &Arc<Segment>) -> Vec<BlockInfo> {
+    let mut blocks = Vec::new();
+    segment
+        .blocks(&mut |block| {
+            blocks.push(block);
+            Ok(true)
+        })
+        .unwrap();
+    blocks
 }
 
 /// Versions of one key, newest first, each incompressible and different from the others in a byte.

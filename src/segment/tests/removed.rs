@@ -22,8 +22,8 @@ fn read_all(segment: &Arc<Segment>, entries: &[Entry]) {
 #[test]
 fn a_file_stays_readable_when_its_name_is_removed() {
     for mode in [ReadMode::Mmap, ReadMode::Pread] {
-        for kind in KINDS {
-            let (_disk, context) = context(mode);
+        for (kind, codec) in STORED {
+            let (_disk, context) = context(mode, codec);
             let entries = sample(kind, 40, 50);
             let meta = write(&context, NewSegment::new(kind, 1), &entries);
             let segment = open(&context, &meta);
@@ -41,7 +41,7 @@ fn a_file_stays_readable_when_its_name_is_removed() {
 
 #[test]
 fn a_file_that_is_neither_held_nor_mapped_is_missed_by_name() {
-    let (_disk, context) = context(ReadMode::Pread);
+    let (_disk, context) = context(ReadMode::Pread, HistoryCodec::Fast);
     let entries = sample(FileKind::L0, 40, 50);
     let meta = write(&context, NewSegment::new(FileKind::L0, 1), &entries);
     let segment = open(&context, &meta);

@@ -6,20 +6,9 @@ use annals_format::block::Encoding;
 use super::*;
 use annals_format::entry::EntryRef;
 
-fn blocks(segment: &Arc<Segment>) -> Vec<crate::segment::BlockInfo> {
-    let mut blocks = Vec::new();
-    segment
-        .blocks(&mut |block| {
-            blocks.push(block);
-            Ok(true)
-        })
-        .unwrap();
-    blocks
-}
-
 #[test]
 fn entries_out_of_order_are_refused_and_change_nothing() {
-    let (_disk, context) = context(ReadMode::Mmap);
+    let (_disk, context) = context(ReadMode::Mmap, HistoryCodec::ZstdBlocks);
     let mut writer = SegmentWriter::create(&context, NewSegment::new(FileKind::L0, 1)).unwrap();
     let entry = |key: &'static [u8], revision| EntryRef { key, revision, ..EntryRef::default() };
     writer.add(&entry(b"b", 5)).unwrap();
@@ -37,8 +26,8 @@ fn entries_out_of_order_are_refused_and_change_nothing() {
 
 #[test]
 fn a_segment_without_entries_is_a_segment() {
-    for kind in KINDS {
-        let (_disk, context) = context(ReadMode::Mmap);
+    for (kind, codec) in STORED {
+        let (_disk, context) = context(ReadMode::Mmap, codec);
         let meta = write(&context, NewSegment::new(kind, 1), &[]);
         assert_eq!(meta.bytes, 256);
         let segment = open(&context, &meta);
@@ -54,7 +43,7 @@ fn a_segment_without_entries_is_a_segment() {
 
 #[test]
 fn newest_versions_lie_uncompressed_and_are_not_copied() {
-    let (_disk, context) = context(ReadMode::Mmap);
+    let (_disk, context) = context(ReadMode::Mmap, HistoryCodec::ZstdBlocks);
     let entries = sample(FileKind::Head, 100, 200);
     let meta = write(&context, NewSegment::new(FileKind::Head, 1), &entries);
     let segment = open(&context, &meta);
@@ -69,7 +58,7 @@ fn newest_versions_lie_uncompressed_and_are_not_copied() {
 #[test]
 fn a_value_larger_than_a_block_has_a_block_of_its_own() {
     for kind in [FileKind::L0, FileKind::History] {
-        let (_disk, context) = context(ReadMode::Mmap);
+        let (_disk, context) = context(ReadMode::Mmap, HistoryCodec::ZstdBlocks);
         let mut entries = sample(kind, 30, 20);
         entries.retain(|entry| entry.version.revision < 1000);
         entries[7].version.value = vec![b'v'; 5000].into();
@@ -85,7 +74,7 @@ fn a_value_larger_than_a_block_has_a_block_of_its_own() {
 
 #[test]
 fn large_versions_of_one_key_are_stored_over_the_newest() {
-    let (_disk, context) = context(ReadMode::Mmap);
+    let (_disk, context) = context(ReadMode::Mmap, HistoryCodec::ZstdBlocks);
     let entries = near_copies(10, 20_000);
     let meta = write(&context, NewSegment::new(FileKind::History, 1), &entries);
     assert!(meta.bytes < 25_000, "{} bytes for ten near copies of 20,000", meta.bytes);
@@ -104,7 +93,7 @@ fn large_versions_of_one_key_are_stored_over_the_newest() {
 
 #[test]
 fn a_new_base_comes_when_differences_add_up() {
-    let (_disk, context) = context(ReadMode::Mmap);
+    let (_disk, context) = context(ReadMode::Mmap, HistoryCodec::ZstdBlocks);
     // Each version replaces another tenth of the value: the oldest has nothing of the newest.
     let mut entries = near_copies(40, 20_000);
     let noise = near_copies(41, 20_000).pop().unwrap().version.value;
@@ -130,7 +119,7 @@ fn a_new_base_comes_when_differences_add_up() {
 
 #[test]
 fn a_dictionary_is_trained_where_it_pays() {
-    let (_disk, context) = context(ReadMode::Mmap);
+    let (_disk, context) = context(ReadMode::Mmap, HistoryCodec::ZstdBlocks);
     let dictionary_bytes = |segment: &Segment| segment.footer().unwrap().dictionary_bytes;
     let entries = sample(FileKind::History, 2000, 300);
     let meta = write(&context, NewSegment::new(FileKind::History, 1), &entries);
@@ -149,18 +138,20 @@ fn a_dictionary_is_trained_where_it_pays() {
 
 #[test]
 fn the_same_entries_make_the_same_bytes() {
-    for kind in KINDS {
+    for (kind, codec) in STORED {
         let entries = sample(kind, 200, 100);
-        let hashes: Vec<_> = (0..2)
-            .map(|_| write(&context(ReadMode::Mmap).1, NewSegment::new(kind, 1), &entries).hash)
-            .collect();
+        let write = || {
+            let (_disk, context) = context(ReadMode::Mmap, codec);
+            write(&context, NewSegment::new(kind, 1), &entries).hash
+        };
+        let hashes: Vec<_> = (0..2).map(|_| write()).collect();
         assert_eq!(hashes[0], hashes[1]);
     }
 }
 
 #[test]
 fn an_abandoned_segment_leaves_no_file() {
-    let (disk, context) = context(ReadMode::Mmap);
+    let (disk, context) = context(ReadMode::Mmap, HistoryCodec::ZstdBlocks);
     let mut writer = SegmentWriter::create(&context, NewSegment::new(FileKind::L0, 1)).unwrap();
     writer.add(&sample(FileKind::L0, 1, 10)[0].as_ref()).unwrap();
     assert_eq!(writer.entries(), 1);
@@ -171,7 +162,7 @@ fn an_abandoned_segment_leaves_no_file() {
 
 #[test]
 fn a_file_of_another_place_is_refused() {
-    let (disk, context) = context(ReadMode::Mmap);
+    let (disk, context) = context(ReadMode::Mmap, HistoryCodec::ZstdBlocks);
     let entries = sample(FileKind::L0, 50, 50);
     let meta = write(&context, NewSegment::new(FileKind::L0, 1), &entries);
     let bytes = disk.read(&context.path(FileKind::L0, 1)).unwrap();

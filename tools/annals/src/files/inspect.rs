@@ -67,6 +67,7 @@ fn segment(files: &StoreFiles, name: FileName, out: &mut Output) -> Outcome {
             "encoding": format!("{:?}", block.encoding).to_lowercase(),
             "raw_bytes": block.raw_bytes,
             "entries": block.entry_count,
+            "groups": block.groups,
             "first_revision": block.first_revision,
             "first_key": key_json(meta.kind, &block.first_key),
         }));
