@@ -19,10 +19,10 @@ use annals_format::{FileKind, FileMeta};
 use crate::error::{Error, ErrorKind, Result};
 use crate::index::{Generation, Position};
 use crate::reclaim::flush::flush;
-use crate::reclaim::merge::{Replacement, Work, fold, join_events, merge_windows};
+use crate::reclaim::merge::{Replacement, Work, fold, join_events, merge_windows, sweep_head};
 use crate::reclaim::output::Host;
 use crate::reclaim::plan::{
-    Limits, TRIM_QUIET, TRIM_USUAL, events_to_join, trims, windows_to_merge,
+    Limits, TRIM_QUIET, TRIM_USUAL, events_to_join, sweeps, trims, windows_to_merge,
 };
 use crate::segment::Segment;
 use crate::sync::plain::lock;
@@ -81,7 +81,7 @@ impl Core {
             || self.join_some_events(&files, keep)?
             || self.write_log()?
             || self.shared.until_quiet(QUIET_MICROS) == 0
-                && self.trim_window(&files, keep, TRIM_QUIET)?)
+                && (self.trim_window(&files, keep, TRIM_QUIET)? || self.sweep(&files, keep)?))
     }
 
     /// How many microseconds are left until there will be work if nobody commits, where there is such
@@ -89,7 +89,12 @@ impl Core {
     pub(super) fn until_quiet_work(&self) -> Option<u64> {
         self.check_writable().ok()?;
         let (files, keep) = (self.shared.tables().files, self.keep());
-        window_to_trim(&files, keep, TRIM_QUIET)?;
+        let trims = window_to_trim(&files, keep, TRIM_QUIET).is_some();
+        let sweeps = self.swept.load(Ordering::Relaxed) < keep
+            && files.head.iter().any(|file| file.meta().max_revision < keep);
+        if !trims && !sweeps {
+            return None;
+        }
         Some(self.shared.until_quiet(QUIET_MICROS))
     }
 
@@ -197,7 +202,10 @@ impl Core {
         let work = self.work(&host, keep);
         let replacement = fold(&work, &l0, &head, (after, upto.max(after)))?;
         self.counters.folds.fetch_add(1, Ordering::Relaxed);
-        self.replace(replacement)
+        self.replace(replacement)?;
+        // Other HEAD files, and perhaps for an older watermark.
+        self.swept.store(0, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Drops whole files that nobody can ask for any more.
@@ -224,6 +232,30 @@ impl Core {
         let host = Busy { core: self, depth: Depth::Merging };
         let span = (keep - 1, window.upto);
         let replacement = merge_windows(&self.work(&host, keep), &[segments], span)?;
+        self.counters.merges.fetch_add(1, Ordering::Relaxed);
+        self.replace(replacement)?;
+        Ok(true)
+    }
+
+    /// Writes a HEAD file again that is for a good part tombstones which nobody can ask for: a fold
+    /// drops them, too, but none may ever come to those keys.
+    fn sweep(&self, files: &FileSet, keep: u64) -> Result<bool> {
+        if self.swept.load(Ordering::Relaxed) >= keep {
+            return Ok(false);
+        }
+        // All their tombstones are old enough. How many there are is in the footer, which is read
+        // once; a file that cannot be read is for whoever needs it to tell.
+        let is_due = |file: &&Arc<SealedFile>| {
+            let footer = || file.open()?.footer().map(|footer| (footer.tombstones, footer.entries));
+            file.meta().max_revision < keep && footer().is_ok_and(|(dead, all)| sweeps(dead, all))
+        };
+        let Some(file) = files.head.iter().find(is_due) else {
+            self.swept.store(keep, Ordering::Relaxed);
+            return Ok(false);
+        };
+        // No fold comes in between: it would write the same file again.
+        let host = Busy { core: self, depth: Depth::Folding };
+        let replacement = sweep_head(&self.work(&host, keep), file.open()?)?;
         self.counters.merges.fetch_add(1, Ordering::Relaxed);
         self.replace(replacement)?;
         Ok(true)

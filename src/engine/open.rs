@@ -259,6 +259,7 @@ fn build(
         pins,
         next_file: AtomicU64::new(manifest.next_file),
         busy: Mutex::new(()),
+        swept: AtomicU64::new(0),
         state: Mutex::new(State { store, manifest, wal: None, log: SharedLog::default() }),
         flushed: Condvar::new(),
         flushed_lock: Mutex::new(()),

@@ -93,7 +93,7 @@ pub struct Stats {
     pub flushes: u64,
     /// Folds of flushed files into the newest and the superseded versions.
     pub folds: u64,
-    /// Merges of windows and of files of events.
+    /// Merges of windows and of files of events, and files written again for what is dead in them.
     pub merges: u64,
     /// Files dropped whole by compaction.
     pub dropped_files: u64,

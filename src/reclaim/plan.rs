@@ -54,6 +54,13 @@ pub(crate) fn trims((after, upto): (u64, u64), keep: u64, share: u64) -> bool {
     dead > 0 && keep <= upto && dead.saturating_mul(share) >= upto - after
 }
 
+/// Whether a HEAD file of so many entries is written again without its tombstones, which nobody can
+/// ask for any more: when they are a quarter of it. For every one that goes at most three other
+/// entries are written again, and no file twice for the same.
+pub(crate) fn sweeps(tombstones: u64, entries: u64) -> bool {
+    tombstones > 0 && tombstones.saturating_mul(4) >= entries
+}
+
 /// The EVENTS files to join, as a range of neighbours; `None` while there are few small ones.
 ///
 /// Files near the size of a segment are left as they are, so that compaction can drop them whole.
@@ -171,6 +178,12 @@ mod tests {
         assert!(!trims(window, 90, u64::MAX) && !trims(window, 0, u64::MAX));
         assert!(!trims(window, 201, TRIM_USUAL), "such a window is dropped whole");
         assert!(trims((0, u64::MAX), u64::MAX, u64::MAX), "no overflow");
+    }
+
+    #[test]
+    fn a_file_is_swept_when_a_quarter_of_it_is_tombstones() {
+        assert!(sweeps(1, 1) && sweeps(25, 100) && sweeps(u64::MAX, u64::MAX));
+        assert!(!sweeps(0, 0) && !sweeps(0, 1) && !sweeps(24, 100) && !sweeps(1, u64::MAX));
     }
 
     #[test]

@@ -22,6 +22,9 @@ const DICTIONARY_BYTES: usize = 110 << 10;
 const VALUE_DICTIONARY_BYTES: usize = 64 << 10;
 /// Fewer samples than this teach nothing.
 const SAMPLES_MIN: usize = 16;
+/// Shorter texts are no samples. The trainer looks at eight bytes at a time, and reads outside its
+/// memory where the first three quarters of the samples are not that long together.
+const SAMPLE_BYTES_MIN: usize = 8;
 /// How much of a block or a value is a sample.
 const SAMPLE_BYTES_MAX: usize = 4 << 10;
 /// The trainer wants many times the dictionary's own size to choose from.
@@ -53,7 +56,7 @@ pub(super) fn train_on_values<'v>(
 fn learn<'v>(texts: impl Iterator<Item = &'v [u8]>, bytes_max: usize) -> Option<Vec<u8>> {
     let mut samples = Vec::new();
     let mut sizes = Vec::new();
-    for text in texts {
+    for text in texts.filter(|text| text.len() >= SAMPLE_BYTES_MIN) {
         let sample = text.get(..SAMPLE_BYTES_MAX).unwrap_or(text);
         samples.extend_from_slice(sample);
         sizes.push(sample.len());
@@ -84,4 +87,25 @@ fn pays<'v>(
     let saved = total(&plain).saturating_sub(total(&trained));
     let expected = if complete { saved } else { saved.saturating_mul(2) };
     expected > dictionary.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn empty_values_among_few_long_ones_train_nothing() {
+        let mut values = vec![Vec::new(); 100];
+        values.extend((0..10_u8).map(|nth| vec![nth; 4000]));
+        assert_eq!(train_on_values(values.iter().map(Vec::as_slice), 1, true), None);
+    }
+
+    #[test]
+    fn like_values_train_a_dictionary_whatever_lies_between_them() {
+        let text = |nth: u32| format!("a value that says {nth} and is much like the others {nth}");
+        let values: Vec<Vec<u8>> =
+            (0..2000).flat_map(|nth| [text(nth).into_bytes(), Vec::new(), vec![b'x'; 7]]).collect();
+        let trained = train_on_values(values.iter().map(Vec::as_slice), 1, true);
+        assert!(trained.is_some_and(|dictionary| dictionary.len() <= VALUE_DICTIONARY_BYTES));
+    }
 }

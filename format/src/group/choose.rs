@@ -49,6 +49,8 @@ const SMALL_ZSTD_BYTES_MIN: usize = 256;
 const FAST_ZSTD_BYTES_MIN: usize = 512;
 /// Values shorter than this are stored as they are and are no base: a shape takes about as much.
 const BASE_BYTES_MIN: usize = 12;
+/// Longest value that others are made from: a copy of it is held.
+const BASE_BYTES_MAX: usize = 64 << 20;
 /// Longest value kept to be the base of the next groups of a block.
 const FRONT_BYTES_MAX: usize = 64 << 10;
 /// A delta with a payload up to this is good enough not to look for a better one.
@@ -213,6 +215,10 @@ impl Chooser {
             stored.raw(value);
             return false;
         }
+        if value.len() > BASE_BYTES_MAX {
+            self.full(value, pack, stored);
+            return false;
+        }
         if self.keyframe.present && self.tries.is_due() {
             let found = self.over_own(number, value, table, stored);
             self.tries.note(found);
@@ -244,7 +250,7 @@ impl Chooser {
         table: &mut Table,
         stored: &mut Stored,
     ) -> bool {
-        let full = self.keyframe_bytes * value.len() / self.keyframe.value.len().max(1);
+        let full = in_proportion(self.keyframe_bytes, value.len(), self.keyframe.value.len());
         let limit = full / 10 * 7;
         let mut found = self.recent.make(&self.keyframe.value, value, &mut self.delta);
         if found {
@@ -358,4 +364,10 @@ impl Chooser {
         }
         stored.raw(value);
     }
+}
+
+/// What `of` bytes take if `to` bytes take `bytes`.
+fn in_proportion(bytes: usize, of: usize, to: usize) -> usize {
+    let product = (bytes as u64).saturating_mul(of as u64);
+    usize::try_from(product / (to as u64).max(1)).unwrap_or(usize::MAX)
 }
