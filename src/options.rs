@@ -12,8 +12,14 @@ use std::sync::Arc;
 use annals_format::limits;
 
 use crate::clock::{Clock, SystemClock};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::vfs::{OsVfs, Vfs};
+
+use self::knob::{invalid, number, parse_number, range_text, word};
+
+pub use self::knob::{Knob, KnobRange};
+
+mod knob;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -38,7 +44,7 @@ pub enum Durability {
     /// `get`.
     ///
     /// Once a write or sync has failed, what was not durable is lost: readers see it no more, and
-    /// what was decided on it is answered with [`Poisoned`](ErrorKind::Poisoned). What was answered
+    /// what was decided on it is answered with [`Poisoned`](crate::ErrorKind::Poisoned). What was answered
     /// before the failure was noticed, and views taken before it, may still show it.
     Buffered,
 }
@@ -113,6 +119,9 @@ pub struct Options {
     pub(crate) l0_files_max: u64,
     /// HISTORY windows that start a merge of windows. 2 to 1024; default 12.
     pub(crate) history_windows_max: u64,
+    /// What folds, merges and trims may write for each sync of the log. 4 KiB to 4 GiB; default
+    /// 256 KiB.
+    pub(crate) background_bytes_per_sync: u64,
     /// Memory for decoded blocks. 0 to 1 TiB; default 64 MiB.
     pub(crate) cache_bytes: u64,
     /// How sealed files are read. Default: `Mmap`.
@@ -143,39 +152,6 @@ pub struct Options {
     pub(crate) store_id_seed: Option<u64>,
 }
 
-/// One knob that can be set by name.
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct Knob {
-    /// Name, as in `-O NAME=VALUE` and as the setter of [`Options`].
-    pub name: &'static str,
-    /// What it does, its unit, range and default, in one line.
-    pub what: &'static str,
-    /// Range and default of a number; `None` for a word.
-    pub range: Option<KnobRange>,
-}
-
-/// Range and default of a knob that is a number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct KnobRange {
-    /// Smallest value.
-    pub min: u64,
-    /// Largest value.
-    pub max: u64,
-    /// Value unless set.
-    pub default: u64,
-}
-
-const fn number(name: &'static str, what: &'static str, min: u64, max: u64, default: u64) -> Knob {
-    assert!(min <= default && default <= max);
-    Knob { name, what, range: Some(KnobRange { min, max, default }) }
-}
-
-const fn word(name: &'static str, what: &'static str) -> Knob {
-    Knob { name, what, range: None }
-}
-
 /// Every knob that can be set by name.
 pub const KNOBS: &[Knob] = &[
     word("durability", "sync or buffered: when a commit is acknowledged (default sync)"),
@@ -195,6 +171,13 @@ pub const KNOBS: &[Knob] = &[
     number("event_value_bytes", "longest value that events repeat", 0, MIB, KIB),
     number("l0_files_max", "L0 files that start a fold", 1, 64, 4),
     number("history_windows_max", "history windows that start a merge", 2, 1024, 12),
+    number(
+        "background_bytes_per_sync",
+        "what folds and merges may write for each sync of the log",
+        4 * KIB,
+        4 * GIB,
+        256 * KIB,
+    ),
     number("cache_bytes", "memory for decoded blocks", 0, 1 << 40, 64 * MIB),
     // What is written must be readable: these end where the format does.
     number("key_bytes_max", "longest key", 1, limits::KEY_BYTES_MAX, limits::KEY_BYTES_DEFAULT),
@@ -264,6 +247,7 @@ impl Options {
             event_value_bytes: KIB,
             l0_files_max: 4,
             history_windows_max: 12,
+            background_bytes_per_sync: 256 * KIB,
             cache_bytes: 64 * MIB,
             read_mode: ReadMode::Mmap,
             key_bytes_max: limits::KEY_BYTES_DEFAULT,
@@ -319,6 +303,14 @@ impl Options {
         l0_files_max: u64,
         /// Sets how many history windows start a merge. 2 to 1024; default 12.
         history_windows_max: u64,
+        /// Sets what folds, merges and trims may write for each sync of the log. 4 KiB to 4 GiB;
+        /// default 256 KiB.
+        ///
+        /// A sync makes the device write whatever it has been given. Less keeps commits faster while
+        /// background work runs, and lets that take longer: reads find more files meanwhile. It is no
+        /// limit where nobody commits, and none for work that is far behind; the largest value is
+        /// none at all. Flushes are not counted.
+        background_bytes_per_sync: u64,
         /// Sets the memory for decoded blocks. 0 to 1 TiB; default 64 MiB.
         cache_bytes: u64,
         /// Sets how sealed files are read. Default: `Mmap`.
@@ -362,7 +354,7 @@ impl Options {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidOption`] if there is no such knob or the value is out of its range;
+    /// [`InvalidOption`](crate::ErrorKind::InvalidOption) if there is no such knob or the value is out of its range;
     /// nothing is changed then.
     ///
     /// ```
@@ -397,7 +389,7 @@ impl Options {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidOption`] for the first that is not.
+    /// [`InvalidOption`](crate::ErrorKind::InvalidOption) for the first that is not.
     pub fn validate(&self) -> Result<()> {
         for (name, field) in self.clone().numbers_mut() {
             let range = KNOBS.iter().find(|knob| knob.name == name).and_then(|knob| knob.range);
@@ -440,7 +432,7 @@ impl Options {
     }
 
     /// Every knob that is a number.
-    fn numbers_mut(&mut self) -> [(&'static str, &mut u64); 15] {
+    fn numbers_mut(&mut self) -> [(&'static str, &mut u64); 16] {
         [
             ("memtable_bytes", &mut self.memtable_bytes),
             ("wal_bytes", &mut self.wal_bytes),
@@ -451,6 +443,7 @@ impl Options {
             ("event_value_bytes", &mut self.event_value_bytes),
             ("l0_files_max", &mut self.l0_files_max),
             ("history_windows_max", &mut self.history_windows_max),
+            ("background_bytes_per_sync", &mut self.background_bytes_per_sync),
             ("cache_bytes", &mut self.cache_bytes),
             ("key_bytes_max", &mut self.key_bytes_max),
             ("value_bytes_max", &mut self.value_bytes_max),
@@ -459,32 +452,6 @@ impl Options {
             ("metadata_bytes_max", &mut self.metadata_bytes_max),
         ]
     }
-}
-
-fn invalid(name: &str, value: &str, expected: impl Into<String>) -> Error {
-    let (name, value) = (name.to_owned(), value.to_owned());
-    ErrorKind::InvalidOption { name, value, expected: expected.into() }.into()
-}
-
-fn range_text(range: KnobRange) -> String {
-    format!("a number from {} to {}", range.min, range.max)
-}
-
-/// Parses a decimal number with an optional suffix that is a power of 1024.
-fn parse_number(text: &str) -> Option<u64> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let unit = match text.get(digits.len()..)? {
-        "" | "B" => 1,
-        "K" | "k" | "KiB" => KIB,
-        "M" | "m" | "MiB" => MIB,
-        "G" | "g" | "GiB" => GIB,
-        _ => return None,
-    };
-    // `parse` alone would take a sign.
-    if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
-    digits.parse::<u64>().ok()?.checked_mul(unit)
 }
 
 #[cfg(test)]

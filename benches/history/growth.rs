@@ -68,7 +68,7 @@ pub(crate) fn measure(options: &Options, versions: u64) -> Figures {
     let mut rounds: Vec<Figures> = Vec::new();
     for round in 0..options.rounds {
         let last = round + 1 == options.rounds;
-        rounds.push(child(dir.path(), keys, last));
+        rounds.push(child(options, dir.path(), keys, last));
     }
     let names: Vec<String> = rounds.iter().flat_map(Figures::keys).cloned().collect();
     let median = |name: &String| {
@@ -80,11 +80,11 @@ pub(crate) fn measure(options: &Options, versions: u64) -> Figures {
     names.iter().map(|name| (name.clone(), median(name))).collect()
 }
 
-fn child(dir: &Path, keys: u64, last: bool) -> Figures {
+fn child(options: &Options, dir: &Path, keys: u64, last: bool) -> Figures {
     let program = std::env::current_exe().expect("this program");
     let mut command = Command::new(program);
     command.arg("child").arg(dir).arg(keys.to_string()).arg(last.to_string());
-    let output = command.output().expect("a process");
+    let output = command.args(&options.setup_args).output().expect("a process");
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
     let figure = |line: &str| {

@@ -2,12 +2,13 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use annals::{Durability, Options, Store, put};
 
-/// Bytes of a value.
-pub(crate) const VALUE_BYTES: usize = 256;
+/// Bytes of a value of which half is noise.
+const VALUE_BYTES: usize = 256;
 
 /// Puts in one transaction while a store is filled.
 const PUTS: usize = 100;
@@ -36,8 +37,66 @@ pub(crate) fn key(number: u64) -> Vec<u8> {
     format!("/registry/pods/ns-{:03}/pod-{number:08}", number % 1000).into_bytes()
 }
 
+/// What the stores hold, and how they are opened; set once, before anything else.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Setup {
+    /// Values like the manifests of Kubernetes' pods, instead of half noise.
+    pub(crate) pods: bool,
+    /// The options that are not as usual.
+    pub(crate) engine: Options,
+}
+
+static SETUP: OnceLock<Setup> = OnceLock::new();
+
+/// Sets what the stores hold. The first call counts.
+pub(crate) fn set_up(setup: Setup) {
+    SETUP.get_or_init(|| setup);
+}
+
+fn setup() -> &'static Setup {
+    SETUP.get_or_init(Setup::default)
+}
+
+/// Of version `version` of the key of number `number`.
+pub(crate) fn value(number: u64, version: u64) -> Vec<u8> {
+    if setup().pods { pod(number, version) } else { half_noise(number ^ version << 40) }
+}
+
+/// Some 2 KB of which a version changes only small parts: a status, a counter, a few times.
+fn pod(number: u64, version: u64) -> Vec<u8> {
+    let uid = Rng(number).number();
+    let label = |n| format!("\"label-{n}\":\"{:x}\",", Rng(number * 16 + n).number());
+    let labels = (0..12).map(label).collect::<Vec<_>>().concat();
+    let condition = |name: &str, every: u64| {
+        let time = 1_700_000_000 + version / every * every * 60;
+        let status = if version / every % 5 == 3 { "False" } else { "True" };
+        format!(
+            "{{\"type\":\"{name}\",\"status\":\"{status}\",\"lastProbeTime\":null,\
+             \"lastTransitionTime\":\"{time}\",\"reason\":\"Kubelet\"}}"
+        )
+    };
+    let conditions = ["Initialized", "Ready", "ContainersReady", "PodScheduled", "Disrupted"];
+    let conditions: Vec<String> = conditions
+        .iter()
+        .zip([100, 1, 3, 50, 20])
+        .map(|(name, every)| condition(name, every))
+        .collect();
+    format!(
+        "{{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{{\"name\":\"pod-{number}\",\"uid\":\"{uid:x}\",\
+         \"resourceVersion\":\"{}\",\"labels\":{{{labels}\"app\":\"web\"}}}},\"spec\":{{\"containers\":[{{\"image\":\
+         \"registry.example/web:{}\",\"args\":[{}]}}]}},\"status\":{{\"phase\":\"Running\",\"restarts\":{},\
+         \"conditions\":[{}]}}}}",
+        1_000_000 + version * 997,
+        uid % 30,
+        "\"--verbose=false --listen=0.0.0.0:8080 --timeout=30s\",".repeat(8),
+        version / 9,
+        conditions.join(","),
+    )
+    .into_bytes()
+}
+
 /// A value of which half is noise.
-pub(crate) fn value(seed: u64) -> Vec<u8> {
+fn half_noise(seed: u64) -> Vec<u8> {
     let mut rng = Rng(seed);
     let mut out: Vec<u8> = (0..VALUE_BYTES / 16).flat_map(|_| rng.number().to_le_bytes()).collect();
     out.resize(VALUE_BYTES, b'.');
@@ -46,7 +105,7 @@ pub(crate) fn value(seed: u64) -> Vec<u8> {
 
 /// Bytes of a version as the user counts them.
 pub(crate) fn version_bytes() -> u64 {
-    (key(0).len() + VALUE_BYTES) as u64
+    (key(0).len() + value(0, 0).len()) as u64
 }
 
 /// A directory that is removed when dropped.
@@ -75,7 +134,7 @@ impl Drop for Dir {
 
 /// The store of a directory, as an application would open it.
 pub(crate) fn open(dir: &Path, durability: Durability) -> Store {
-    Options::new().durability(durability).open(dir).expect("a store")
+    setup().engine.clone().durability(durability).open(dir).expect("a store")
 }
 
 /// Writes the keys of these numbers, many in a transaction.
@@ -83,7 +142,7 @@ pub(crate) fn write(store: &Store, numbers: impl Iterator<Item = u64>, nonce: u6
     let mut numbers = numbers.peekable();
     while numbers.peek().is_some() {
         let puts = numbers.by_ref().take(PUTS);
-        let puts: Vec<_> = puts.map(|n| put(key(n), value(n ^ nonce << 40))).collect();
+        let puts: Vec<_> = puts.map(|n| put(key(n), value(n, nonce))).collect();
         store.txn().then(puts).commit().expect("a commit");
     }
 }

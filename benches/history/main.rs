@@ -23,6 +23,7 @@ use std::path::Path;
 
 use chart::Curve;
 use growth::{COSTS, Figures, SIZES};
+use load::Setup;
 use options::{Asked, HELP, Options};
 use shapes::Row;
 
@@ -31,15 +32,23 @@ type Measure = fn(&Options) -> Vec<Row>;
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    if let [word, dir, keys, last] = &args[..]
+    if let [word, dir, keys, last, setup @ ..] = &args[..]
         && word == "child"
     {
+        let mut taken = Setup::default();
+        for (name, value) in setup.iter().filter_map(|arg| arg.split_once('=')) {
+            taken.take(name, value).expect("taken before");
+        }
+        load::set_up(taken);
         let (keys, last) = (keys.parse().expect("a number"), last == "true");
         return growth::in_child(Path::new(dir), keys, last);
     }
     match Options::parse(args.into_iter()) {
         Ok(Asked::Help) => println!("{HELP}"),
-        Ok(Asked::Run(options)) => run(&options),
+        Ok(Asked::Run(options)) => {
+            load::set_up(options.setup.clone());
+            run(&options);
+        }
         Err(message) => {
             eprintln!("{message}\n\n{HELP}");
             std::process::exit(2);

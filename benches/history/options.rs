@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use crate::load::Setup;
+
 pub(crate) const HELP: &str = "\
 cargo bench --bench history -- [WHAT]... [NAME=VALUE]...
 
@@ -18,12 +20,14 @@ How:
   rounds=3                             measurements; the results are medians
   scale=1                              how many times larger the other stores are
   dir=DIRECTORY                        where the stores lie; default: below the target directory
-  svg=FILE                             draws the growth curves";
+  svg=FILE                             draws the growth curves
+  values=half                          half of each of 256 bytes is noise; `pods`: 2 KB that change a little
+  NAME=VALUE                           an option of the engine, such as history_codec=fast";
 
 /// What is asked for.
 #[derive(Debug)]
 pub(crate) enum Asked {
-    Run(Options),
+    Run(Box<Options>),
     Help,
 }
 
@@ -36,9 +40,24 @@ pub(crate) struct Options {
     pub(crate) scale: u64,
     pub(crate) dir: PathBuf,
     pub(crate) svg: Option<PathBuf>,
+    pub(crate) setup: Setup,
+    /// The arguments that made `setup`.
+    pub(crate) setup_args: Vec<String>,
 }
 
 const WHAT: &[&str] = &["growth", "versions", "changed", "written", "beside", "reclaim"];
+
+impl Setup {
+    /// Takes one argument.
+    pub(crate) fn take(&mut self, name: &str, value: &str) -> Result<(), String> {
+        match (name, value) {
+            ("values", "half") => self.pods = false,
+            ("values", "pods") => self.pods = true,
+            _ => self.engine.set(name, value).map_err(|error| error.to_string())?,
+        }
+        Ok(())
+    }
+}
 
 impl Options {
     pub(crate) fn parse(args: impl Iterator<Item = String>) -> Result<Asked, String> {
@@ -49,6 +68,8 @@ impl Options {
             scale: 1,
             dir: Path::new(env!("CARGO_TARGET_TMPDIR")).to_owned(),
             svg: None,
+            setup: Setup::default(),
+            setup_args: Vec::new(),
         };
         for arg in args {
             match arg.split_once('=') {
@@ -60,7 +81,11 @@ impl Options {
                 Some(("scale", value)) => options.scale = one(&arg, value)?,
                 Some(("dir", value)) => options.dir = value.into(),
                 Some(("svg", value)) => options.svg = Some(value.into()),
-                _ => match &arg[..] {
+                Some((name, value)) => {
+                    options.setup.take(name, value)?;
+                    options.setup_args.push(arg);
+                }
+                None => match &arg[..] {
                     "--help" | "-h" => return Ok(Asked::Help),
                     // What cargo passes to every bench.
                     "--bench" => {}
@@ -72,7 +97,7 @@ impl Options {
         if options.rounds == 0 || options.scale == 0 || options.versions.iter().any(|n| *n < 100) {
             return Err("there must be at least a round, a scale of 1 and 100 versions".to_owned());
         }
-        Ok(Asked::Run(options))
+        Ok(Asked::Run(Box::new(options)))
     }
 
     pub(crate) fn wants(&self, what: &str) -> bool {

@@ -105,7 +105,10 @@ pub(crate) fn written(options: &Options) -> Vec<Row> {
         for _ in 0..updates / WINDOW {
             let ticket = |rng: &mut Rng| {
                 let number = choose(rng);
-                let request = store.txn().then([annals::put(key(number), value(rng.number()))]);
+                let request = store.txn().then([annals::put(
+                    key(number),
+                    value(rng.below(1 << 32), rng.below(1 << 20)),
+                )]);
                 request.submit().expect("a commit")
             };
             let tickets: Vec<_> = (0..WINDOW).map(|_| ticket(&mut rng)).collect();
@@ -181,7 +184,10 @@ fn busy(store: &Store, keys: u64, done: &AtomicBool) {
 
 fn window(store: &Store, keys: u64, rng: &mut Rng) {
     let submit = |rng: &mut Rng| {
-        let request = store.txn().then([annals::put(key(rng.below(keys)), value(rng.number()))]);
+        let request = store.txn().then([annals::put(
+            key(rng.below(keys)),
+            value(rng.below(1 << 32), rng.below(1 << 20)),
+        )]);
         request.submit().expect("a commit")
     };
     let tickets: Vec<_> = (0..WINDOW).map(|_| submit(rng)).collect();
@@ -199,7 +205,9 @@ pub(crate) fn reclaim(options: &Options) -> Vec<Row> {
         let (begun, mut took) = (Instant::now(), Vec::new());
         while begun.elapsed() < time {
             let before = Instant::now();
-            store.put(key(rng.below(keys)), value(rng.number())).expect("a commit");
+            store
+                .put(key(rng.below(keys)), value(rng.below(1 << 32), rng.below(1 << 20)))
+                .expect("a commit");
             took.push(before.elapsed().as_secs_f64() * 1e3);
             // Not as fast as it can: background work has room beside it in both cases.
             thread::sleep(Duration::from_millis(1));

@@ -156,24 +156,26 @@ impl<'a> Reader<'a> {
     }
 
     /// A canonical varint.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "a look-up reads dozens, and most are one byte")]
+    #[inline(always)]
     pub fn varint(&mut self, field: &'static str) -> Result<u64> {
-        let rest = self.rest();
-        // Most varints are lengths below 128.
-        if let Some(&byte) = rest.first()
-            && byte < 0x80
-        {
-            self.position += 1;
-            return Ok(u64::from(byte));
+        match self.bytes.get(self.position) {
+            Some(&byte @ ..0x80) => {
+                self.position += 1;
+                Ok(u64::from(byte))
+            }
+            _ => {
+                let Some((value, used)) = varint::decode(self.rest()) else {
+                    return Err(self.error(field, Problem::Varint));
+                };
+                self.position += used;
+                Ok(value)
+            }
         }
-        let Some((value, used)) = varint::decode(rest) else {
-            return Err(self.error(field, Problem::Varint));
-        };
-        self.position += used;
-        Ok(value)
     }
 
     /// A canonical varint of at most 32 bits.
+    #[inline]
     pub fn varint_u32(&mut self, field: &'static str) -> Result<u32> {
         let start = self.position;
         let value = self.varint(field)?;
@@ -181,6 +183,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A varint length of at most `max` that the bytes left can hold.
+    #[inline]
     pub fn length(&mut self, field: &'static str, max: u64) -> Result<usize> {
         let start = self.position;
         let found = self.varint(field)?;
@@ -188,12 +191,17 @@ impl<'a> Reader<'a> {
             return Err(self.error_at(field, start, Problem::TooLong { max, found }));
         }
         let have = self.remaining();
-        usize::try_from(found).ok().filter(|length| *length <= have).ok_or_else(|| {
-            self.error_at(field, start, Problem::Truncated { needed: found, have: have as u64 })
-        })
+        match usize::try_from(found) {
+            Ok(length) if length <= have => Ok(length),
+            _ => {
+                let problem = Problem::Truncated { needed: found, have: have as u64 };
+                Err(self.error_at(field, start, problem))
+            }
+        }
     }
 
     /// A varint length of at most `max`, then as many bytes.
+    #[inline]
     pub fn prefixed(&mut self, field: &'static str, max: u64) -> Result<&'a [u8]> {
         let length = self.length(field, max)?;
         self.bytes(field, length)

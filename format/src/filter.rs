@@ -104,6 +104,16 @@ impl<'a> Filter<'a> {
         Ok(Self { lines })
     }
 
+    /// The filter with these lines, which [`lines`](Self::lines) gave: a decoded one is kept as them.
+    pub const fn from_lines(lines: &'a [u8]) -> Self {
+        Self { lines: lines.as_chunks::<LINE_BYTES>().0 }
+    }
+
+    /// The lines, which end a filter section.
+    pub const fn lines(&self) -> &'a [u8] {
+        self.lines.as_flattened()
+    }
+
     /// Compares the checksum of a whole filter section.
     pub fn check_crc(bytes: &[u8], seed: FileSeed, offset: u64) -> Result<()> {
         let mut reader = Reader::new(FILTER, bytes);

@@ -20,6 +20,7 @@
 //! root last). `first_child` is the number of item 0's child; the others follow without gaps.
 
 use std::cmp::Ordering;
+use std::hint::select_unpredictable;
 
 use crate::block::compare;
 use crate::checksum::FileSeed;
@@ -220,26 +221,29 @@ impl<'a> Page<'a> {
     /// [`check_crc`](Self::check_crc) does that, once, on the first touch.
     pub fn decode(bytes: &'a [u8]) -> Result<Self> {
         let mut reader = Reader::new(PAGE, bytes);
-        let found = reader.u16("magic")?;
+        // One piece: a look-up comes here on every level.
+        let [m0, m1, level, zero, header @ ..] = reader.array::<PAGE_HEADER_BYTES>("header")?;
+        let [c0, c1, c2, c3, b0, b1, b2, b3, f0, f1, f2, f3, p0, p1, p2, p3, ..] = header;
+        let found = u16::from_le_bytes([m0, m1]);
         if found != PAGE_MAGIC {
             let (expected, found) = (u32::from(PAGE_MAGIC), u32::from(found));
             return Err(reader.error_at("magic", 0, Problem::Magic { expected, found }));
         }
-        let level = reader.u8("level")?;
         if level >= LEVELS_MAX {
             let found = u64::from(level);
             return Err(reader.error_at("level", 2, Problem::Invalid { found }));
         }
-        reader.zeros("zero", 1)?;
-        let count = reader.u32("count")?;
-        let page_bytes = reader.u32("page_bytes")?;
+        if zero != 0 {
+            return Err(reader.error_at("zero", 3, Problem::NotZero));
+        }
+        let count = u32::from_le_bytes([c0, c1, c2, c3]);
+        let page_bytes = u32::from_le_bytes([b0, b1, b2, b3]);
         let (expected, found) = (bytes.len() as u64, u64::from(page_bytes));
         if expected != found || found > PAGE_BYTES_MAX {
             return Err(reader.error_at("page_bytes", 8, Problem::Mismatch { expected, found }));
         }
-        let first_child = reader.u32("first_child")?;
-        let prefix_bytes = reader.u32("prefix_bytes")?;
-        reader.u32("crc")?;
+        let first_child = u32::from_le_bytes([f0, f1, f2, f3]);
+        let prefix_bytes = u32::from_le_bytes([p0, p1, p2, p3]);
         let found = u64::from(count);
         if count == 0 || found * 12 > reader.remaining() as u64 {
             return Err(reader.error_at("count", 4, Problem::Invalid { found }));
@@ -285,48 +289,68 @@ impl<'a> Page<'a> {
         let start = self.item_offset(index)?;
         let end =
             if index + 1 < self.count() { self.item_offset(index + 1)? } else { self.bytes.len() };
-        let mut reader = Reader::new(PAGE, self.bytes.get(..end).unwrap_or_default());
-        reader.bytes("item", start)?;
-        let revision = reader.u64("item.revision")?;
-        let offset = reader.u64("item.child_offset")?;
-        let bytes = reader.u32("item.child_bytes")?;
+        let item = self.bytes.get(start..end).and_then(<[u8]>::split_first_chunk);
+        let Some((fixed, key_suffix)) = item else { return Err(item_truncated(start, end)) };
+        let &[r0, r1, r2, r3, r4, r5, r6, r7, o0, o1, o2, o3, o4, o5, o6, o7, b0, b1, b2, b3]: &[u8;
+             ITEM_FIXED_BYTES] = fixed;
+        let revision = u64::from_le_bytes([r0, r1, r2, r3, r4, r5, r6, r7]);
+        let offset = u64::from_le_bytes([o0, o1, o2, o3, o4, o5, o6, o7]);
+        let bytes = u32::from_le_bytes([b0, b1, b2, b3]);
         // The sum was checked in `decode`; `index` is below `count`, a u32.
         let number = self.first_child.wrapping_add(narrow(index));
         let child = Handle { offset, bytes, number };
-        Ok(PageItem { key_suffix: reader.rest(), revision, child })
+        Ok(PageItem { key_suffix, revision, child })
     }
 
     /// The last item whose separator is at or before (`key`, `revision`), else the first item.
     pub fn search(&self, key: &[u8], revision: u64) -> Result<usize> {
-        let common = common_prefix(key, self.prefix);
-        if common < self.prefix.len() {
+        let Some(suffix) = key.strip_prefix(self.prefix) else {
             // The key differs from all separators in the same direction.
-            let above = match (key.get(common), self.prefix.get(common)) {
-                (Some(have), Some(all)) => have > all,
-                _ => false,
-            };
-            return Ok(if above { self.count() - 1 } else { 0 });
-        }
-        let suffix = key.get(common..).unwrap_or_default();
+            return Ok(if key > self.prefix { self.count() - 1 } else { 0 });
+        };
         let head = head_of(suffix);
-        let (mut low, mut high) = (0, self.count());
+        let first = self.heads_below(head);
+        // Items `first..high` have the head of the key, and those from `high` on a higher one.
+        let (mut low, mut high) = (first, self.count());
+        if self.head(low) != Some(head) {
+            high = low;
+        }
         while low < high {
             let middle = usize::midpoint(low, high);
-            let other = self.heads.get(middle).map_or(u64::MAX, |h| u64::from_le_bytes(*h));
-            let order = match other.cmp(&head) {
-                Ordering::Equal => {
-                    let item = self.item(middle)?;
-                    compare(item.key_suffix, item.revision, suffix, revision)
-                }
-                unequal => unequal,
-            };
-            if order == Ordering::Greater {
-                high = middle;
-            } else {
+            if self.head(middle) == Some(head) && !self.is_after(middle, suffix, revision)? {
                 low = middle + 1;
+            } else {
+                high = middle;
             }
         }
         Ok(low.saturating_sub(1))
+    }
+
+    /// How many items have a head below this one; they come first.
+    ///
+    /// Which way a step goes depends on the keys, so no processor could foresee it: no step branches.
+    fn heads_below(&self, head: u64) -> usize {
+        let is_below =
+            |other: Option<&[u8; 8]>| other.is_some_and(|o| u64::from_le_bytes(*o) < head);
+        let (mut below, mut left) = (0, self.heads);
+        // Invariant: `below` items come before `left` and have lower heads, what comes after it has not.
+        while left.len() > 1 {
+            let (before, after) = left.split_at(left.len() / 2);
+            let goes_on = is_below(before.last());
+            below += select_unpredictable(goes_on, before.len(), 0);
+            left = select_unpredictable(goes_on, after, before);
+        }
+        below + usize::from(is_below(left.first()))
+    }
+
+    fn head(&self, index: usize) -> Option<u64> {
+        self.heads.get(index).map(|head| u64::from_le_bytes(*head))
+    }
+
+    /// Whether the separator of an item is after (prefix + `suffix`, `revision`).
+    fn is_after(&self, index: usize, suffix: &[u8], revision: u64) -> Result<bool> {
+        let item = self.item(index)?;
+        Ok(compare(item.key_suffix, item.revision, suffix, revision) == Ordering::Greater)
     }
 
     /// Checks everything a page promises by itself: items back to back in order, heads that agree,
@@ -369,17 +393,27 @@ impl<'a> Page<'a> {
     }
 
     fn item_offset(&self, index: usize) -> Result<usize> {
-        let end = self.bytes.len();
         let found = self.offsets.get(index).map_or(u32::MAX, |bytes| u32::from_le_bytes(*bytes));
-        usize::try_from(found)
-            .ok()
-            .filter(|offset| offset.checked_add(ITEM_FIXED_BYTES).is_some_and(|o| o <= end))
-            .ok_or_else(|| DecodeError {
-                structure: PAGE,
-                field: "item_offset",
-                offset: (PAGE_HEADER_BYTES + self.count() * 8)
-                    .saturating_add(index.saturating_mul(4)) as u64,
-                problem: Problem::TooLong { max: end as u64, found: found.into() },
-            })
+        // A page is not that long, so where this is cut off it is refused too.
+        let offset = usize::try_from(found).unwrap_or(usize::MAX);
+        match self.bytes.len().checked_sub(ITEM_FIXED_BYTES) {
+            Some(last) if offset <= last => Ok(offset),
+            _ => Err(self.offset_outside(index, found)),
+        }
     }
+
+    #[cold]
+    fn offset_outside(&self, index: usize, found: u32) -> DecodeError {
+        let offset =
+            (PAGE_HEADER_BYTES + self.count() * 8).saturating_add(index.saturating_mul(4)) as u64;
+        let problem = Problem::TooLong { max: self.bytes.len() as u64, found: found.into() };
+        DecodeError { structure: PAGE, field: "item_offset", offset, problem }
+    }
+}
+
+#[cold]
+fn item_truncated(start: usize, end: usize) -> DecodeError {
+    let (needed, have) = (ITEM_FIXED_BYTES as u64, end.saturating_sub(start) as u64);
+    let problem = Problem::Truncated { needed, have };
+    DecodeError { structure: PAGE, field: "item", offset: start as u64, problem }
 }

@@ -37,6 +37,30 @@ pub fn encode(value: u64) -> ([u8; VARINT_BYTES_MAX], usize) {
 /// Reads a varint from the start of `bytes`: the value and how many bytes it took, or `None` if it
 /// is unfinished, over-long or above 64 bits.
 pub fn decode(bytes: &[u8]) -> Option<(u64, usize)> {
+    let Some(word) = bytes.first_chunk::<8>() else { return decode_bytewise(bytes) };
+    let word = u64::from_le_bytes(*word);
+    // The top bit of each byte that ends a varint.
+    let ends = !word & 0x8080_8080_8080_8080;
+    if ends == 0 {
+        return decode_bytewise(bytes);
+    }
+    // The bits up to the first of them; without the top bits, seven of each byte are left.
+    let sevens = word & (ends ^ (ends - 1)) & 0x7f7f_7f7f_7f7f_7f7f;
+    // The place of the first top bit is 7 more than that of its byte.
+    let last = ends.trailing_zeros() & !7;
+    if last > 0 && sevens >> last == 0 {
+        // Over-long: the last byte is zero.
+        return None;
+    }
+    // Two of seven bits become one of fourteen, two of these one of twenty-eight, and so on.
+    let pairs = (sevens & 0x007f_007f_007f_007f) | ((sevens & 0x7f00_7f00_7f00_7f00) >> 1);
+    let fours = (pairs & 0x0000_3fff_0000_3fff) | ((pairs & 0x3fff_0000_3fff_0000) >> 2);
+    let value = (fours & 0x0fff_ffff) | ((fours & 0x0fff_ffff_0000_0000) >> 4);
+    Some((value, last as usize / 8 + 1))
+}
+
+/// The same byte by byte: near the end, and for numbers of more than 56 bits.
+fn decode_bytewise(bytes: &[u8]) -> Option<(u64, usize)> {
     let mut value = 0_u64;
     let mut shift = 0_u32;
     for (index, &byte) in bytes.iter().take(VARINT_BYTES_MAX).enumerate() {
@@ -71,6 +95,27 @@ mod tests {
         assert_eq!(len(u64::MAX), VARINT_BYTES_MAX);
         let (bytes, used) = encode(u64::MAX);
         assert_eq!(decode(&bytes[..used]), Some((u64::MAX, used)));
+    }
+
+    #[test]
+    fn eight_bytes_at_once_say_the_same_as_one_by_one() {
+        let mut seed = 1_u64;
+        for _ in 0..200_000 {
+            seed = seed
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            // Top bits of each kind of length, and bytes of zero.
+            let mut bytes = [0; 12];
+            for (index, byte) in bytes.iter_mut().enumerate() {
+                let bits = (seed >> (index * 5)).to_le_bytes()[0];
+                *byte = match bits % 8 {
+                    0 => 0,
+                    1 => 0x80,
+                    _ => bits | (u8::from(index < usize::from(bits) % 12) << 7),
+                };
+            }
+            assert_eq!(decode(&bytes), decode_bytewise(&bytes), "{bytes:x?}");
+        }
     }
 
     #[test]

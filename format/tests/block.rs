@@ -196,18 +196,20 @@ fn no_damage_to_a_body_panics_even_under_a_good_checksum() {
 #[test]
 fn bodies_that_lie_are_found_by_the_check() {
     let of = |key, revision| EntryRef { key, revision, ..EntryRef::default() };
-    for (entries, field) in [
+    for (kind, entries, field) in [
         // Keys that do not ascend.
-        (vec![of(b"b", 1), of(b"a", 1)], "suffix"),
+        (FileKind::L0, vec![of(b"b", 1), of(b"a", 1)], "suffix"),
+        // Two versions of a key where there is one.
+        (FileKind::Head, vec![of(b"a", 2), of(b"a", 1)], "suffix"),
         // More entries than there are.
-        (vec![of(b"a", 1)], "entry_count"),
+        (FileKind::L0, vec![of(b"a", 1)], "entry_count"),
     ] {
-        let mut builder = BodyBuilder::new(FileKind::L0);
+        let mut builder = BodyBuilder::new(kind);
         for entry in &entries {
             builder.push(entry);
         }
         let raw = builder.finish();
-        let body = Body::parse(&raw.body, FileKind::L0).unwrap();
+        let body = Body::parse(&raw.body, kind).unwrap();
         let error = body.check(2, |_, _| ()).unwrap_err();
         assert_eq!(error.field, field, "{error}");
     }

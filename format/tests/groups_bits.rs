@@ -129,6 +129,47 @@ fn every_flipped_bit_is_found_or_says_something_else() {
     }
 }
 
+#[test]
+fn a_walk_that_keeps_bases_reads_the_same() {
+    for favour in [Favour::Raw, Favour::Fast, Favour::Small] {
+        let block = block(favour);
+        let groups = Groups::parse(&block.stored).unwrap();
+        let (mut codec, mut kept) = (codec(), Scratch::default());
+        let mut places: Vec<_> = (0..groups.count())
+            .flat_map(|group| {
+                let versions = groups.group(group).unwrap().len();
+                (0..versions).map(move |version| (group, version))
+            })
+            .collect();
+        // Down, up, and from one group to another.
+        let down = places.clone();
+        places.extend(down.iter().rev());
+        places.extend((0..down.len()).map(|nth| down[nth * 17 % down.len()]));
+        for (group, version) in places {
+            kept.of_block(1);
+            let found = groups.value(group, version, &mut codec, &mut kept).unwrap();
+            let alone = groups.value(group, version, &mut codec, &mut Scratch::default()).unwrap();
+            assert_eq!(found.as_ref(), alone.as_ref(), "{favour:?}: {group}, {version}");
+        }
+        // Another block under another number: nothing of the first is taken for it.
+        let changed: Vec<Version> = versions()
+            .into_iter()
+            .map(|version| {
+                let value = version.value.to_ascii_uppercase();
+                Version { value, ..version }
+            })
+            .collect();
+        let other = write(favour, &mut codec, 1 << 20, changed.iter().cloned()).remove(0);
+        let groups = Groups::parse(&other.stored).unwrap();
+        kept.of_block(2);
+        for version in &changed {
+            let (group, number) = groups.find(&version.key, version.revision).unwrap().unwrap();
+            let value = groups.value_of(&group, number, &mut codec, &mut kept).unwrap();
+            assert_eq!(value.as_ref(), version.value);
+        }
+    }
+}
+
 /// Whatever the bytes are, reading ends; and if the check lets them through, all reads agree.
 fn reads_agree(block: &RawGroups, stored: &[u8]) {
     let checked = check(block, stored);

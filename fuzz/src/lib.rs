@@ -12,6 +12,7 @@ pub mod archive;
 mod decoders;
 mod dir;
 mod fix;
+mod groups;
 mod input;
 mod model;
 mod ops;
@@ -34,6 +35,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("wal_frame", wal::frame),
     ("wal_file", wal::file),
     ("block", decoders::block),
+    ("groups", groups::groups),
     ("page", decoders::page),
     ("segment", decoders::segment),
     ("manifest", decoders::manifest),

@@ -23,7 +23,7 @@ use annals_format::{
 };
 
 use crate::decoders::{FILE, KINDS, OFFSET};
-use crate::{FIX, STORE, archive, dir, place, wal};
+use crate::{FIX, STORE, archive, dir, groups, place, wal};
 
 /// An input: its target, its name, its bytes.
 pub type Seed = (&'static str, String, Vec<u8>);
@@ -49,6 +49,9 @@ pub fn all() -> Vec<Seed> {
         for (part, bytes) in segment_parts(kind) {
             add("segment", &format!("{label}_{part}"), &[FIX, number, part], &bytes);
         }
+    }
+    for (name, bytes) in groups::seeds() {
+        add("groups", name, &[], &bytes);
     }
     add("page", "leaf", &[FIX, 1], &page(0));
     add("page", "branch", &[FIX, 2], &page(1));

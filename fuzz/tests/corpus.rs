@@ -102,6 +102,11 @@ fn block() {
 }
 
 #[test]
+fn groups() {
+    replay("groups");
+}
+
+#[test]
 fn page() {
     replay("page");
 }

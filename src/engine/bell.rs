@@ -1,7 +1,7 @@
 //! How a background thread is called: by a bell that anyone may ring without waiting for anyone.
 
 use crate::sync::plain::OnceLock;
-use crate::sync::{AtomicBool, Ordering, Thread};
+use crate::sync::{AtomicBool, Ordering, Thread, current};
 
 /// The bell of one background thread.
 #[derive(Debug, Default)]
@@ -40,6 +40,11 @@ impl Bell {
     /// Whether a thread answers it.
     pub(super) fn is_attended(&self) -> bool {
         self.attended.load(Ordering::Acquire)
+    }
+
+    /// Whether the caller is the thread.
+    pub(super) fn is_own_thread(&self) -> bool {
+        self.thread.get().is_some_and(|thread| thread.id() == current().id())
     }
 
     /// Wakes the thread, if there is one and it has not been woken already.
@@ -89,14 +94,15 @@ impl Bell {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sync::current;
 
     #[test]
     fn a_ring_before_the_thread_has_a_name_is_not_lost() {
         let bell = Bell::default();
+        assert!(!bell.is_own_thread());
         bell.ring_urgently();
         bell.set_thread(current());
         assert!(bell.is_rung() && bell.is_urgent());
+        assert!(bell.is_own_thread());
         // Also if nobody rang at all: there may be something left from before.
         let bell = Bell::default();
         bell.set_thread(current());

@@ -41,6 +41,8 @@ pub(super) struct Core {
     pub(super) next_file: AtomicU64,
     /// Held during a piece of background work: there is one at a time.
     pub(super) busy: Mutex<()>,
+    /// No HEAD file is worth a sweep for a watermark up to this.
+    pub(super) swept: AtomicU64,
     /// What background work changes. Held only while a result is put in force.
     pub(super) state: Mutex<State>,
     /// Signalled when a frozen generation has been flushed, or no more will be.

@@ -19,9 +19,11 @@ use annals_format::{FileKind, FileMeta};
 use crate::error::{Error, ErrorKind, Result};
 use crate::index::{Generation, Position};
 use crate::reclaim::flush::flush;
-use crate::reclaim::merge::{Replacement, Work, fold, join_events, merge_windows};
+use crate::reclaim::merge::{Replacement, Work, fold, join_events, merge_windows, sweep_head};
 use crate::reclaim::output::Host;
-use crate::reclaim::plan::{Limits, TRIM_USUAL, events_to_join, trims, windows_to_merge};
+use crate::reclaim::plan::{
+    Limits, TRIM_QUIET, TRIM_USUAL, events_to_join, sweeps, trims, windows_to_merge,
+};
 use crate::segment::Segment;
 use crate::sync::plain::lock;
 use crate::sync::{Arc, Ordering, epoch};
@@ -36,6 +38,10 @@ const UNFOLDED_TIMES: usize = 3;
 /// How many files are dropped in one unit of work.
 const DROPPED_AT_ONCE: usize = 64;
 
+/// How long nobody must have committed, in microseconds of the store's clock, before work is done that
+/// waits for that.
+const QUIET_MICROS: i64 = 5_000_000;
+
 impl Core {
     /// Does the most urgent piece of background work. Answers whether there was one.
     ///
@@ -43,7 +49,9 @@ impl Core {
     /// The failure, which also ends writing; see the module.
     pub(super) fn run_unit(&self) -> Result<bool> {
         self.check_writable()?;
+        let hurry = self.hurry();
         let busy = lock(&self.busy);
+        drop(hurry);
         // It may have been closed, or failed, while this thread waited.
         self.check_writable()?;
         let done = self.unit();
@@ -71,7 +79,23 @@ impl Core {
             || self.trim_window(&files, keep, TRIM_USUAL)?
             || self.merge_some_windows(&files, keep)?
             || self.join_some_events(&files, keep)?
-            || self.write_log()?)
+            || self.write_log()?
+            || self.shared.until_quiet(QUIET_MICROS) == 0
+                && (self.trim_window(&files, keep, TRIM_QUIET)? || self.sweep(&files, keep)?))
+    }
+
+    /// How many microseconds are left until there will be work if nobody commits, where there is such
+    /// work.
+    pub(super) fn until_quiet_work(&self) -> Option<u64> {
+        self.check_writable().ok()?;
+        let (files, keep) = (self.shared.tables().files, self.keep());
+        let trims = window_to_trim(&files, keep, TRIM_QUIET).is_some();
+        let sweeps = self.swept.load(Ordering::Relaxed) < keep
+            && files.head.iter().any(|file| file.meta().max_revision < keep);
+        if !trims && !sweeps {
+            return None;
+        }
+        Some(self.shared.until_quiet(QUIET_MICROS))
     }
 
     /// Writes the log where no thread does that by itself. Answers whether there was anything to write.
@@ -107,7 +131,7 @@ impl Core {
         Ok(false)
     }
 
-    fn limits(&self) -> Limits {
+    pub(super) fn limits(&self) -> Limits {
         let size = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
         Limits {
             l0_files_max: size(self.options.l0_files_max),
@@ -178,7 +202,10 @@ impl Core {
         let work = self.work(&host, keep);
         let replacement = fold(&work, &l0, &head, (after, upto.max(after)))?;
         self.counters.folds.fetch_add(1, Ordering::Relaxed);
-        self.replace(replacement)
+        self.replace(replacement)?;
+        // Other HEAD files, and perhaps for an older watermark.
+        self.swept.store(0, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Drops whole files that nobody can ask for any more.
@@ -200,12 +227,35 @@ impl Core {
     /// Writes the window that the watermark runs through again, without what is below, if at least
     /// one in `share` of its revisions is.
     pub(super) fn trim_window(&self, files: &FileSet, keep: u64, share: u64) -> Result<bool> {
-        let is_due = |window: &&Window| trims((window.after, window.upto), keep, share);
-        let Some(window) = files.windows.iter().find(is_due) else { return Ok(false) };
+        let Some(window) = window_to_trim(files, keep, share) else { return Ok(false) };
         let segments = open_all(&window.files)?;
         let host = Busy { core: self, depth: Depth::Merging };
         let span = (keep - 1, window.upto);
         let replacement = merge_windows(&self.work(&host, keep), &[segments], span)?;
+        self.counters.merges.fetch_add(1, Ordering::Relaxed);
+        self.replace(replacement)?;
+        Ok(true)
+    }
+
+    /// Writes a HEAD file again that is for a good part tombstones which nobody can ask for: a fold
+    /// drops them, too, but none may ever come to those keys.
+    fn sweep(&self, files: &FileSet, keep: u64) -> Result<bool> {
+        if self.swept.load(Ordering::Relaxed) >= keep {
+            return Ok(false);
+        }
+        // All their tombstones are old enough. How many there are is in the footer, which is read
+        // once; a file that cannot be read is for whoever needs it to tell.
+        let is_due = |file: &&Arc<SealedFile>| {
+            let footer = || file.open()?.footer().map(|footer| (footer.tombstones, footer.entries));
+            file.meta().max_revision < keep && footer().is_ok_and(|(dead, all)| sweeps(dead, all))
+        };
+        let Some(file) = files.head.iter().find(is_due) else {
+            self.swept.store(keep, Ordering::Relaxed);
+            return Ok(false);
+        };
+        // No fold comes in between: it would write the same file again.
+        let host = Busy { core: self, depth: Depth::Folding };
+        let replacement = sweep_head(&self.work(&host, keep), file.open()?)?;
         self.counters.merges.fetch_add(1, Ordering::Relaxed);
         self.replace(replacement)?;
         Ok(true)
@@ -306,6 +356,11 @@ impl Core {
     }
 }
 
+/// The window that [`Core::trim_window`] writes again, if it is due.
+fn window_to_trim(files: &FileSet, keep: u64, share: u64) -> Option<&Window> {
+    files.windows.iter().find(|window| trims((window.after, window.upto), keep, share))
+}
+
 /// How deep in work the worker is: longer work lets the shorter, more urgent kinds go first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Depth {
@@ -324,6 +379,18 @@ pub(super) struct Busy<'a> {
     pub(super) depth: Depth,
 }
 
+impl Busy<'_> {
+    /// Does what is more urgent than this work, and fails if the store is closing.
+    fn let_go_first(&self) -> Result<()> {
+        // Given up: it will be done again after the next open.
+        self.core.check_open()?;
+        // Not only between two pieces of work.
+        self.core.write_log()?;
+        while self.core.unit_of(self.depth)? {}
+        Ok(())
+    }
+}
+
 impl Host for Busy<'_> {
     fn file_number(&self) -> u64 {
         self.core.next_file.fetch_add(1, Ordering::AcqRel)
@@ -332,11 +399,20 @@ impl Host for Busy<'_> {
     fn pace(&self, bytes: u64) -> Result<()> {
         let core = self.core;
         core.counters.background_bytes.fetch_add(bytes, Ordering::Relaxed);
-        // Given up: it will be done again after the next open.
-        core.check_open()?;
-        // Not only between two pieces of work.
-        core.write_log()?;
-        while core.unit_of(self.depth)? {}
+        self.let_go_first()?;
+        if self.depth == Depth::Flushing {
+            return Ok(());
+        }
+        core.owe(bytes);
+        let mut pauses = 0;
+        while core.must_pause() {
+            // First: what rings after this ends the nap, and what rang before is found.
+            core.shared.worker.answer();
+            self.let_go_first()?;
+            core.nap();
+            pauses = 1;
+        }
+        core.counters.background_pauses.fetch_add(pauses, Ordering::Relaxed);
         Ok(())
     }
 }

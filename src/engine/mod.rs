@@ -14,11 +14,13 @@
 //! 3. What a pinned revision can ask for is not dropped; what is below the watermark is not
 //!    answered, whether it is still there or not.
 //! 4. Nothing waits for background work but a commit that finds too many frozen generations; before
-//!    that, commits slow down ([`pressure`]).
+//!    that, commits slow down ([`pressure`]). Background work in turn waits for the log: it writes
+//!    as much as the syncs leave it ([`credit`]).
 
 mod bell;
 mod check;
 mod core;
+mod credit;
 mod diff;
 mod history;
 pub mod inspect;

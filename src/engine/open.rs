@@ -235,8 +235,7 @@ fn build(
     let files = Arc::new(FileSet::new(files));
     let generation = Generation::new(1, generation_size(options.memtable_bytes));
     let tables = Tables { generations: [Arc::clone(&generation)].into(), files };
-    let clock = Arc::clone(&options.clock);
-    let shared = Arc::new(Shared::new(tables, clock, options.memtable_bytes));
+    let shared = Arc::new(Shared::new(tables, options));
     let start = Position {
         seq: manifest.flushed_seq,
         revision: manifest.flushed_revision,
@@ -260,6 +259,7 @@ fn build(
         pins,
         next_file: AtomicU64::new(manifest.next_file),
         busy: Mutex::new(()),
+        swept: AtomicU64::new(0),
         state: Mutex::new(State { store, manifest, wal: None, log: SharedLog::default() }),
         flushed: Condvar::new(),
         flushed_lock: Mutex::new(()),
@@ -434,7 +434,11 @@ impl Log for ChainLog {
                     held.map_err(|error| Error::io("lock", &self.path, error))
                 };
                 check()?;
-                writer.append(&mut frames, batch)?;
+                self.shared.credit.sync_begins();
+                let written = writer.append(&mut frames, batch);
+                self.shared.credit.sync_ends();
+                self.shared.log_written();
+                written?;
                 // Another writer may have come since, and have read the log without this.
                 check()?;
                 if writer.files().spare_is_wanted() {

@@ -7,9 +7,12 @@
 use crate::clock::Clock;
 use crate::commit::World;
 use crate::index::{Generation, GenerationSize, SpareChunks};
+use crate::options::Options;
+use crate::sync::plain::{AtomicI64, Ordering};
 use crate::sync::{Arc, CachePadded, epoch};
 
 use super::bell::Bell;
+use super::credit::Credit;
 use super::pressure::{Pressure, has_room};
 use super::published::Published;
 use super::tables::Tables;
@@ -23,11 +26,15 @@ pub(super) struct Shared {
     /// Generations and files, as of now.
     pub(super) tables: Published<Tables>,
     clock: Arc<dyn Clock>,
+    /// When the log was written last, by the clock.
+    written_at: AtomicI64,
     generation_size: GenerationSize,
     /// Memory of flushed generations, for the next one.
     spare: Arc<SpareChunks>,
     /// How far flush is behind.
     pub(super) pressure: Pressure,
+    /// What background work may write beside the log.
+    pub(super) credit: CachePadded<Credit>,
     /// Calls the thread that writes the log where nobody waits for it.
     pub(super) logger: CachePadded<Bell>,
     /// Calls the thread that does all other background work.
@@ -35,14 +42,17 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// Over these tables; generations hold `memtable_bytes` unless a transaction needs more.
-    pub(super) fn new(tables: Tables, clock: Arc<dyn Clock>, memtable_bytes: u64) -> Self {
+    /// Over these tables, with this clock and these sizes.
+    pub(super) fn new(tables: Tables, options: &Options) -> Self {
+        let (clock, memtable_bytes) = (Arc::clone(&options.clock), options.memtable_bytes);
         Self {
             tables: Published::new(tables),
+            written_at: AtomicI64::new(clock.elapsed_micros()),
             clock,
             generation_size: generation_size(memtable_bytes),
             spare: SpareChunks::new(generation_size(memtable_bytes).arena_bytes),
             pressure: Pressure::new(),
+            credit: CachePadded::new(Credit::new(options.background_bytes_per_sync)),
             logger: CachePadded::default(),
             worker: CachePadded::default(),
         }
@@ -51,6 +61,17 @@ impl Shared {
     /// What a generation holds, in bytes, unless a transaction needs more.
     pub(super) fn generation_bytes(&self) -> u64 {
         self.generation_size.arena_bytes as u64
+    }
+
+    /// The log has been written: somebody commits.
+    pub(super) fn log_written(&self) {
+        self.written_at.store(self.clock.elapsed_micros(), Ordering::Relaxed);
+    }
+
+    /// How many microseconds are left, by the store's clock, until nobody has committed for `micros`.
+    pub(super) fn until_quiet(&self, micros: i64) -> u64 {
+        let quiet_at = self.written_at.load(Ordering::Relaxed).saturating_add(micros);
+        u64::try_from(quiet_at.saturating_sub(self.clock.elapsed_micros())).unwrap_or(0)
     }
 
     /// The tables of now, to keep.

@@ -22,6 +22,8 @@ pub(super) struct Counters {
     pub(super) manifests: AtomicU64,
     pub(super) dropped_files: AtomicU64,
     pub(super) background_bytes: AtomicU64,
+    pub(super) background_pauses: AtomicU64,
+    pub(super) background_pause_micros: AtomicU64,
     pub(super) batches: AtomicU64,
     pub(super) batch_frames: AtomicU64,
     pub(super) batch_bytes: AtomicU64,
@@ -91,7 +93,7 @@ pub struct Stats {
     pub flushes: u64,
     /// Folds of flushed files into the newest and the superseded versions.
     pub folds: u64,
-    /// Merges of windows and of files of events.
+    /// Merges of windows and of files of events, and files written again for what is dead in them.
     pub merges: u64,
     /// Files dropped whole by compaction.
     pub dropped_files: u64,
@@ -99,6 +101,11 @@ pub struct Stats {
     pub manifests: u64,
     /// Bytes that background work has written.
     pub background_bytes: u64,
+    /// Pauses of background work that had written more than `background_bytes_per_sync` for each sync
+    /// of the log.
+    pub background_pauses: u64,
+    /// For how long in all, in microseconds.
+    pub background_pause_micros: u64,
     /// Why the store accepts no more writes, if that is so.
     pub failure: Option<String>,
 }
@@ -208,6 +215,8 @@ impl Core {
             dropped_files: count(&counters.dropped_files),
             manifests: count(&counters.manifests),
             background_bytes: count(&counters.background_bytes),
+            background_pauses: count(&counters.background_pauses),
+            background_pause_micros: count(&counters.background_pause_micros),
             failure: self.failed.get().map(ToString::to_string),
         }
     }

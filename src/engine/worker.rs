@@ -43,7 +43,7 @@ impl Worker {
         core: &Arc<Core>,
         name: &str,
         bell: fn(&Shared) -> &Bell,
-        job: fn(&Core, &AtomicBool),
+        job: Job,
     ) -> Result<()> {
         let (its_core, its_stop) = (Arc::clone(core), Arc::clone(&self.stop));
         bell(&core.shared).attend();
@@ -109,10 +109,22 @@ impl Drop for Leaving<'_> {
     }
 }
 
-fn run(core: &Core, bell: &Bell, stop: &AtomicBool, job: fn(&Core, &AtomicBool)) {
+/// What a background thread does when its bell has rung. Answers after what time it is to look again
+/// although nobody rings, if at all.
+type Job = fn(&Core, &AtomicBool) -> Option<Duration>;
+
+fn run(core: &Core, bell: &Bell, stop: &AtomicBool, job: Job) {
     let _leaving = Leaving(core, bell);
+    let mut again = None;
     while !stop.load(Ordering::Acquire) {
-        if bell.is_rung() { job(core, stop) } else { thread::park() }
+        if bell.is_rung() {
+            again = job(core, stop);
+        } else if let Some(time) = again {
+            thread::park_timeout(time);
+            bell.look_again();
+        } else {
+            thread::park();
+        }
     }
 }
 
@@ -123,7 +135,7 @@ const PATIENCE_MICROS: u64 = 2_000;
 
 /// Also after background work has failed: somebody may wait for it, and what is ordered still becomes
 /// durable.
-fn write_log(core: &Core, stop: &AtomicBool) {
+fn write_log(core: &Core, stop: &AtomicBool) -> Option<Duration> {
     let (bell, chain) = (&core.shared.logger, &core.chain);
     let asked = chain.applied();
     let begun = Stopwatch::start();
@@ -141,12 +153,25 @@ fn write_log(core: &Core, stop: &AtomicBool) {
         // Younger than that: later.
         bell.look_again();
     }
+    None
 }
 
-fn work(core: &Core, stop: &AtomicBool) {
+/// How long background work that owes sleeps before it looks whether the log has been synced since.
+/// So nobody who syncs has to wake it.
+const NAP: Duration = Duration::from_millis(1);
+
+/// Sleeps for a moment, or until the bell of this thread rings or it is to stop.
+pub(super) fn nap() {
+    thread::park_timeout(NAP);
+}
+
+fn work(core: &Core, stop: &AtomicBool) -> Option<Duration> {
     core.shared.worker.answer();
     // A failure is kept by the core, which accepts no write from then on.
     while !stop.load(Ordering::Acquire) && matches!(core.run_unit(), Ok(true)) {}
+    let left = core.until_quiet_work()?;
+    // Not at once, even if it is due just now.
+    Some(Duration::from_micros(left).max(NAP))
 }
 
 impl Core {
@@ -155,7 +180,9 @@ impl Core {
         self.check_writable()?;
         self.chain.freeze();
         while self.run_unit()? {}
+        let hurry = self.hurry();
         let busy = lock(&self.busy);
+        drop(hurry);
         self.check_writable()?;
         if !self.shared.tables().files.l0.is_empty() {
             let folded = self.fold_all();

@@ -123,6 +123,25 @@ pub(crate) fn merge_windows(
     Ok(Replacement { removed, added: history.finish()? })
 }
 
+/// Writes a HEAD file without the tombstones that are older than the watermark: where HEAD has no
+/// version of a key, there is none.
+///
+/// # Errors
+/// As for [`fold`].
+pub(crate) fn sweep_head(work: &Work<'_>, file: &Arc<Segment>) -> Result<Replacement> {
+    let Work { context, host, segment_bytes, .. } = *work;
+    let mut heads = Output::new(context, host, FileKind::Head, None, segment_bytes);
+    let mut cursor = file.cold_cursor();
+    cursor.seek_first()?;
+    while let Some(entry) = cursor.entry() {
+        if !entry.tombstone || entry.revision >= work.watermark {
+            heads.add(&entry)?;
+        }
+        cursor.next()?;
+    }
+    Ok(Replacement { removed: vec![file.meta().number], added: heads.finish()? })
+}
+
 /// Joins neighbouring EVENTS files (oldest first), without the transactions before the watermark.
 ///
 /// # Errors

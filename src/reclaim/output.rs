@@ -19,8 +19,9 @@ pub(crate) trait Host {
     fn pace(&self, bytes: u64) -> Result<()>;
 }
 
-/// How much is written between two calls of [`Host::pace`].
-pub(crate) const PACE_BYTES: u64 = 1 << 20;
+/// How much is written between two calls of [`Host::pace`]. As small as the system takes well, so that
+/// what the log has to wait for comes in small pieces.
+pub(crate) const PACE_BYTES: u64 = 256 << 10;
 
 /// How many times the bytes of its first and last key a file holds at least, whatever the size at
 /// which files are cut: the manifest has both keys of every file, and is rewritten whole.

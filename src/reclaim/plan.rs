@@ -37,6 +37,11 @@ pub(crate) fn windows_to_merge(bytes: &[u64], limits: &Limits) -> Option<Range<u
 /// is still needed, and every version is written again at most once on average.
 pub(crate) const TRIM_USUAL: u64 = 2;
 
+/// The same in a store that nobody writes to, where the writing disturbs nobody. Then at most a third
+/// as much as is still needed is left behind. What is written in all is bounded, too: for every version
+/// that such a trim drops at most three are written again, however often the watermark moves.
+pub(crate) const TRIM_QUIET: u64 = 4;
+
 /// The same, when space is wanted back and the writing is not minded.
 pub(crate) const TRIM_EAGER: u64 = 16;
 
@@ -47,6 +52,13 @@ pub(crate) const TRIM_EAGER: u64 = 16;
 pub(crate) fn trims((after, upto): (u64, u64), keep: u64, share: u64) -> bool {
     let dead = keep.saturating_sub(1).saturating_sub(after);
     dead > 0 && keep <= upto && dead.saturating_mul(share) >= upto - after
+}
+
+/// Whether a HEAD file of so many entries is written again without its tombstones, which nobody can
+/// ask for any more: when they are a quarter of it. For every one that goes at most three other
+/// entries are written again, and no file twice for the same.
+pub(crate) fn sweeps(tombstones: u64, entries: u64) -> bool {
+    tombstones > 0 && tombstones.saturating_mul(4) >= entries
 }
 
 /// The EVENTS files to join, as a range of neighbours; `None` while there are few small ones.
@@ -166,6 +178,12 @@ mod tests {
         assert!(!trims(window, 90, u64::MAX) && !trims(window, 0, u64::MAX));
         assert!(!trims(window, 201, TRIM_USUAL), "such a window is dropped whole");
         assert!(trims((0, u64::MAX), u64::MAX, u64::MAX), "no overflow");
+    }
+
+    #[test]
+    fn a_file_is_swept_when_a_quarter_of_it_is_tombstones() {
+        assert!(sweeps(1, 1) && sweeps(25, 100) && sweeps(u64::MAX, u64::MAX));
+        assert!(!sweeps(0, 0) && !sweeps(0, 1) && !sweeps(24, 100) && !sweeps(1, u64::MAX));
     }
 
     #[test]

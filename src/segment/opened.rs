@@ -30,6 +30,7 @@ pub(super) struct Opened {
     /// Blocks and pages of the map whose checksum has been compared.
     pub(super) checked_blocks: Bits,
     pub(super) checked_pages: Bits,
+    /// The lines of the filter, once it has been read and checked.
     pub(super) filter: OnceLock<Bytes>,
     pub(super) dictionary: OnceLock<Dictionary>,
 }
@@ -47,6 +48,7 @@ impl Opened {
         self.seed
     }
 
+    #[cold]
     pub(super) fn damaged(&self, offset: u64, error: &DecodeError) -> Error {
         Error::undecodable(self.source.path(), offset, error)
     }
@@ -71,17 +73,18 @@ impl Opened {
         if self.footer.filter_bytes == 0 {
             return Ok(true);
         }
+        let lines = if let Some(lines) = self.filter.get() { lines } else { self.read_filter()? };
+        Ok(Filter::from_lines(lines).may_contain(hash_key(key)))
+    }
+
+    #[cold]
+    fn read_filter(&self) -> Result<&Bytes> {
         let offset = self.footer.filter_offset;
-        let bytes = if let Some(bytes) = self.filter.get() {
-            bytes
-        } else {
-            let bytes = self.part(offset, self.footer.filter_bytes)?;
-            Filter::check_crc(&bytes, self.seed, offset)
-                .map_err(|error| self.damaged(offset, &error))?;
-            self.filter.get_or_init(|| bytes)
-        };
-        let filter = Filter::decode(bytes).map_err(|error| self.damaged(offset, &error))?;
-        Ok(filter.may_contain(hash_key(key)))
+        let bytes = self.part(offset, self.footer.filter_bytes)?;
+        let damaged = |error| self.damaged(offset, &error);
+        Filter::check_crc(&bytes, self.seed, offset).map_err(damaged)?;
+        let lines = Filter::decode(&bytes).map_err(damaged)?.lines();
+        Ok(self.filter.get_or_init(|| bytes.slice_ref(lines)))
     }
 
     /// The dictionary, if the file has one. Reads and checks it the first time.
@@ -125,6 +128,7 @@ impl Opened {
         Ok(Dictionary::new(bytes.slice_ref(content)))
     }
 
+    #[cold]
     pub(super) fn corrupt(
         &self,
         offset: u64,
@@ -179,21 +183,13 @@ impl Opened {
             owned = self.cached_page(handle)?;
             &*owned
         };
-        let result = Page::decode(bytes).and_then(|page| {
-            if usize::from(page.level()) == level { look(&page).map(Some) } else { Ok(None) }
-        });
-        match result {
-            Ok(Some(result)) => Ok(result),
-            Ok(None) => {
+        match Page::decode(bytes) {
+            Ok(page) if usize::from(page.level()) == level => {
+                look(&page).map_err(|error| self.damaged(handle.offset, &error))
+            }
+            Ok(_) => {
                 let expected = format!("level {level}");
-                let structure = "index page: level";
-                Err(Error::corrupt(
-                    self.source.path(),
-                    handle.offset,
-                    structure,
-                    expected,
-                    "another",
-                ))
+                Err(self.corrupt(handle.offset, "index page: level", &expected, "another"))
             }
             Err(error) => Err(self.damaged(handle.offset, &error)),
         }
@@ -211,6 +207,7 @@ impl Opened {
     }
 
     /// Places that a page speaks of must lie where such things lie.
+    #[inline]
     pub(super) fn check_handle(
         &self,
         structure: &'static str,
@@ -224,8 +221,18 @@ impl Opened {
         if inside && handle.number < count && u64::from(handle.bytes) <= bytes_max {
             return Ok(());
         }
+        Err(self.misplaced(structure, handle, bounds, count))
+    }
+
+    #[cold]
+    fn misplaced(
+        &self,
+        structure: &'static str,
+        handle: Handle,
+        bounds: &std::ops::Range<u64>,
+        count: u32,
+    ) -> Error {
         let expected = format!("number below {count} within {bounds:?}");
-        let found = format!("{handle:?}");
-        Err(Error::corrupt(self.source.path(), handle.offset, structure, expected, found))
+        self.corrupt(handle.offset, structure, &expected, &format!("{handle:?}"))
     }
 }

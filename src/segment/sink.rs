@@ -15,8 +15,13 @@ use super::writer::NewSegment;
 use crate::error::{Error, Result};
 use crate::vfs::{File, Vfs};
 
-/// Bytes gathered before they are written to the file.
-const WRITE_BYTES: usize = 1 << 20;
+/// Bytes gathered before they are written to the file, and the system is told to pass them on to the
+/// device. A sync of the log that comes in between waits for a few of these at most, and the one at
+/// the end of the file has little left to do.
+const WRITE_BYTES: usize = 256 << 10;
+
+/// Size of a page of the system; of a page that is not full the rest would be written again.
+const PAGE_BYTES: u64 = 4096;
 
 /// A file being written, front to back.
 #[derive(Debug)]
@@ -30,6 +35,8 @@ pub(super) struct Sink {
     buffer: Vec<u8>,
     /// Bytes handed to the file.
     written: u64,
+    /// Bytes of them that the system has been told to pass on.
+    passed_on: u64,
     hasher: ContentHasher,
     blocks: Vec<(Separator, Handle)>,
 }
@@ -65,6 +72,7 @@ impl Sink {
             seed: FileSeed::new(&place),
             buffer,
             written: 0,
+            passed_on: 0,
             hasher: ContentHasher::new(),
             blocks: Vec::new(),
         })
@@ -125,7 +133,14 @@ impl Sink {
     }
 
     fn written_if_much(&mut self) -> Result<()> {
-        if self.buffer.len() >= WRITE_BYTES { self.write_out() } else { Ok(()) }
+        if self.buffer.len() < WRITE_BYTES {
+            return Ok(());
+        }
+        self.write_out()?;
+        let whole = self.written - self.written % PAGE_BYTES;
+        self.file.write_back(self.passed_on..whole);
+        self.passed_on = whole;
+        Ok(())
     }
 
     fn write_out(&mut self) -> Result<()> {

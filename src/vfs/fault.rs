@@ -6,6 +6,7 @@
 //! a crash image of the disk below.
 
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -336,6 +337,11 @@ impl File for FaultFile {
         self.inner.sync_all()
     }
 
+    /// No operation: as a hint it can do nothing and fail at nothing.
+    fn write_back(&self, range: Range<u64>) {
+        self.inner.write_back(range);
+    }
+
     fn set_len(&self, bytes: u64) -> io::Result<()> {
         self.vfs.check(Operation::SetLen)?;
         self.inner.set_len(bytes)
@@ -366,6 +372,18 @@ mod tests {
         let faulty = FaultVfs::new(Arc::new(disk.clone()));
         let file = faulty.create(Path::new("a")).unwrap();
         (disk, faulty, file)
+    }
+
+    #[test]
+    fn a_hint_to_write_back_makes_nothing_durable_and_is_no_operation() {
+        let (disk, faulty, file) = setup();
+        file.write_all_at(b"x", 0).unwrap();
+        disk.sync_dir(Path::new("")).unwrap();
+        let operations = faulty.op_count();
+        file.write_back(0..1);
+        assert_eq!(faulty.op_count(), operations);
+        let lost = disk.crash(1, CrashMode::LoseAll);
+        assert_eq!(lost.read(Path::new("a")).unwrap(), b"");
     }
 
     #[test]

@@ -13,7 +13,10 @@
 //!    by somebody else *after* its pages were populated can still raise the signal; a store that
 //!    must survive even that is opened with `ReadMode::Pread`.
 
-#![expect(unsafe_code, reason = "mapping a file is unsafe by nature; this is the only place")]
+#![expect(
+    unsafe_code,
+    reason = "mapping a file is unsafe by nature; this is the only place for it"
+)]
 
 use std::fs;
 use std::io;
@@ -121,6 +124,7 @@ impl Map {
     }
 
     /// Checks the bounds and populates the pages.
+    #[inline]
     fn check(&self, range: &Range<usize>) -> io::Result<()> {
         if range.start > range.end || range.end > self.whole.len() {
             return Err(outside());
@@ -134,8 +138,22 @@ impl Map {
 
 impl Mapping {
     /// Populates the pages of a non-empty range within the map, unless that was done before.
+    #[inline]
     fn populate(&self, range: &Range<usize>) -> io::Result<()> {
-        let pages = range.start / PAGE_BYTES..(range.end - 1) / PAGE_BYTES + 1;
+        let (first, last) = (range.start / PAGE_BYTES, (range.end - 1) / PAGE_BYTES);
+        // What is asked for again and again is short: all its pages are in one word.
+        if first / 64 == last / 64 {
+            let mask = (u64::MAX >> (63 - (last - first))) << (first % 64);
+            if self.word(first / 64) & mask == mask {
+                return Ok(());
+            }
+        }
+        self.populate_pages(first..last + 1)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn populate_pages(&self, pages: Range<usize>) -> io::Result<()> {
         let words = pages.start / 64..(pages.end - 1) / 64 + 1;
         let missing = words.clone().any(|word| {
             let mask = mask_of(&pages, word);

@@ -24,9 +24,11 @@ mod held;
 mod memory;
 mod mmap;
 mod os;
+mod write_back;
 
 use std::fmt::Debug;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -142,6 +144,12 @@ pub trait File: Send + Sync + Debug {
 
     /// As [`File::sync_data`], and the other metadata of the file too.
     fn sync_all(&self) -> io::Result<()>;
+
+    /// Has the system begin to write a range to the device, so that a later sync finds less to do.
+    /// It is a hint: nothing is durable by it, and a failure is told by that sync.
+    fn write_back(&self, range: Range<u64>) {
+        let _ = range;
+    }
 
     /// Cuts the file, or extends it with zeros.
     fn set_len(&self, bytes: u64) -> io::Result<()>;

@@ -1,6 +1,6 @@
 //! The operating system's files.
 //!
-//! Only this file and `mmap.rs` call `std::fs`. What is beyond plain forwarding:
+//! Only this file, `mmap.rs` and `write_back.rs` name `std::fs`. What is beyond plain forwarding:
 //!
 //! - files are made for the owner only (0600), directories likewise (0700);
 //! - symbolic links, pipes and devices are refused: a store directory that somebody else can write
@@ -11,10 +11,12 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::write_back::write_back;
 use super::{Access, DirEntry, File, LockGuard, LockHeld, Map, Vfs};
 use crate::sync::plain::{Mutex, lock};
 
@@ -212,6 +214,10 @@ impl File for OsFile {
         self.file.sync_all()
     }
 
+    fn write_back(&self, range: Range<u64>) {
+        write_back(&self.file, range);
+    }
+
     fn set_len(&self, bytes: u64) -> io::Result<()> {
         self.file.set_len(bytes)
     }
@@ -298,6 +304,9 @@ mod tests {
         let file = vfs.create(&path).unwrap();
         file.write_all_at(b"world", 6).unwrap();
         file.write_all_at(b"hello ", 0).unwrap();
+        for range in [0..11, 4..4, 0..u64::MAX, 1 << 40..1 << 41] {
+            file.write_back(range);
+        }
         file.sync_data().unwrap();
         file.sync_all().unwrap();
         vfs.rename(&path, &renamed).unwrap();

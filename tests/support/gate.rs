@@ -1,6 +1,7 @@
 //! A file system whose writes and syncs of chosen files wait at a gate until a test lets them pass.
 
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
@@ -168,6 +169,10 @@ impl File for GateFile {
     fn sync_all(&self) -> io::Result<()> {
         self.gate.pass(&self.path, Operation::Sync);
         self.inner.sync_all()
+    }
+
+    fn write_back(&self, range: Range<u64>) {
+        self.inner.write_back(range);
     }
 
     fn set_len(&self, bytes: u64) -> io::Result<()> {

@@ -90,17 +90,32 @@ impl<'a> Body<'a> {
         // Invariant: runs below `low` begin at or before the target, runs from `high` on after it.
         while low < high {
             let middle = usize::midpoint(low, high);
-            let item = self.run(middle)?.next().transpose()?;
-            let at_or_before = item.is_some_and(|item| {
-                compare(item.suffix, item.fields.revision, key, at) != Ordering::Greater
-            });
-            if at_or_before {
+            if self.starts_at_or_before(middle, key, at)? {
                 low = middle + 1;
             } else {
                 high = middle;
             }
         }
         Ok(low.saturating_sub(1))
+    }
+
+    /// Whether a run begins at or before (`key`, `at`).
+    fn starts_at_or_before(&self, index: usize, key: &[u8], at: u64) -> Result<bool> {
+        let offset = self.run_offset(index)?;
+        // Only the key is looked at unless it is the same.
+        if let Some(first) = self.entries.get(offset..).and_then(entry::whole_key) {
+            match first.cmp(key) {
+                Ordering::Less => return Ok(true),
+                Ordering::Greater => return Ok(false),
+                // HEAD has one version of a key, so nothing of the key lies before this one.
+                Ordering::Equal if self.kind == FileKind::Head => return Ok(true),
+                Ordering::Equal => {}
+            }
+        }
+        let item = self.resume(offset, Neighbour::default()).next().transpose()?;
+        Ok(item.is_some_and(|item| {
+            compare(item.suffix, item.fields.revision, key, at) != Ordering::Greater
+        }))
     }
 
     /// The newest version of `key` with a revision of at most `at`, if this block has it.
@@ -112,8 +127,13 @@ impl<'a> Body<'a> {
         let next_run =
             if run + 1 < self.run_count() { self.run_offset(run + 1)? } else { usize::MAX };
         let mut matched = 0;
-        for item in self.run(run)? {
-            let item = item?;
+        // A run, step by step in place: handing items out would copy each of them twice.
+        let mut reader = Reader::new("entry", self.entries);
+        reader.bytes("start", self.run_offset(run)?)?;
+        let mut neighbour = Neighbour::default();
+        while !reader.is_empty() {
+            let item = entry::decode(&mut reader, self.kind, &neighbour)?;
+            neighbour = Neighbour::of(&item);
             if item.offset >= next_run {
                 // The next run begins after the target; the key is whole there.
                 return Ok((item.suffix == key && item.fields.revision <= at).then_some(item));
@@ -169,7 +189,8 @@ impl<'a> Body<'a> {
                 (Some(_), Ordering::Greater)
                     if starts_run || entry::common_prefix(item.suffix, rest) == 0 => {}
                 (Some(revision), Ordering::Equal)
-                    if item.fields.revision < revision
+                    if self.kind != FileKind::Head
+                        && item.fields.revision < revision
                         && (starts_run || item.suffix.is_empty()) => {}
                 _ => return Err(order("suffix")),
             }
@@ -222,13 +243,7 @@ impl<'a> Iterator for Run<'a> {
         }
         match entry::decode(&mut self.reader, self.kind, &self.neighbour) {
             Ok(item) => {
-                self.neighbour = Neighbour {
-                    key_bytes: item.shared + item.suffix.len(),
-                    revision: item.fields.revision,
-                    create_revision: item.fields.create_revision,
-                    version: item.fields.version,
-                    present: true,
-                };
+                self.neighbour = Neighbour::of(&item);
                 Some(Ok(item))
             }
             Err(error) => {

@@ -13,7 +13,8 @@
 //! are tried first, which takes one comparison with the keyframe. After two versions without success
 //! fewer and fewer are tried.
 
-use super::diff::{Delta, Index, diff};
+use super::diff::{Delta, diff};
+use super::index::Index;
 use super::recent::Recent;
 use super::table::{Stored, Table};
 use super::{
@@ -48,6 +49,8 @@ const SMALL_ZSTD_BYTES_MIN: usize = 256;
 const FAST_ZSTD_BYTES_MIN: usize = 512;
 /// Values shorter than this are stored as they are and are no base: a shape takes about as much.
 const BASE_BYTES_MIN: usize = 12;
+/// Longest value that others are made from: a copy of it is held.
+const BASE_BYTES_MAX: usize = 64 << 20;
 /// Longest value kept to be the base of the next groups of a block.
 const FRONT_BYTES_MAX: usize = 64 << 10;
 /// A delta with a payload up to this is good enough not to look for a better one.
@@ -104,12 +107,12 @@ impl Base {
     }
 
     /// Makes `value` from this base, if it takes at most `limit` bytes.
-    fn diff(&mut self, value: &[u8], limit: usize, delta: &mut Delta) -> bool {
+    fn diff(&mut self, value: &[u8], words: bool, limit: usize, delta: &mut Delta) -> bool {
         if !self.indexed {
             self.index.build(&self.value);
             self.indexed = true;
         }
-        diff(&self.index, &self.value, value, true, limit, delta)
+        diff(&self.index, &self.value, value, words, limit, delta)
     }
 }
 
@@ -212,6 +215,10 @@ impl Chooser {
             stored.raw(value);
             return false;
         }
+        if value.len() > BASE_BYTES_MAX {
+            self.full(value, pack, stored);
+            return false;
+        }
         if self.keyframe.present && self.tries.is_due() {
             let found = self.over_own(number, value, table, stored);
             self.tries.note(found);
@@ -243,7 +250,7 @@ impl Chooser {
         table: &mut Table,
         stored: &mut Stored,
     ) -> bool {
-        let full = self.keyframe_bytes * value.len() / self.keyframe.value.len().max(1);
+        let full = in_proportion(self.keyframe_bytes, value.len(), self.keyframe.value.len());
         let limit = full / 10 * 7;
         let mut found = self.recent.make(&self.keyframe.value, value, &mut self.delta);
         if found {
@@ -255,7 +262,7 @@ impl Chooser {
         if !found || (!is_good(stored) && self.improvements.is_due()) {
             let at_first = found.then(|| table.added_bytes(stored));
             let mut known = at_first.unwrap_or(limit).min(limit);
-            if self.keyframe.diff(value, known, &mut self.delta) {
+            if self.keyframe.diff(value, true, known, &mut self.delta) {
                 self.take_delta(0, value.len());
                 if table.added_bytes(&self.trial) <= known {
                     std::mem::swap(stored, &mut self.trial);
@@ -266,7 +273,8 @@ impl Chooser {
             // A step more has to pay.
             let limit = if found { known / 4 * 3 } else { known };
             let is_good = found && is_good(stored);
-            if self.last.present && !is_good && self.last.diff(value, limit, &mut self.delta) {
+            if self.last.present && !is_good && self.last.diff(value, true, limit, &mut self.delta)
+            {
                 self.take_delta(1, value.len());
                 if table.added_bytes(&self.trial) <= limit {
                     std::mem::swap(stored, &mut self.trial);
@@ -315,7 +323,7 @@ impl Chooser {
         }
         let distance = group.checked_sub(self.front.number).map(u8::try_from);
         let Some(Ok(distance @ 1..)) = distance else { return false };
-        if !self.front.diff(value, limit, &mut self.delta) {
+        if !self.front.diff(value, false, limit, &mut self.delta) {
             return false;
         }
         let Delta { ops, literals, .. } = &self.delta;
@@ -356,4 +364,10 @@ impl Chooser {
         }
         stored.raw(value);
     }
+}
+
+/// What `of` bytes take if `to` bytes take `bytes`.
+fn in_proportion(bytes: usize, of: usize, to: usize) -> usize {
+    let product = (bytes as u64).saturating_mul(of as u64);
+    usize::try_from(product / (to as u64).max(1)).unwrap_or(usize::MAX)
 }

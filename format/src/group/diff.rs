@@ -8,31 +8,31 @@
 //!
 //! The base is indexed once by a hash of eight bytes. The value is then read from front to back: at
 //! each position the range that continues where the last copy would be by now is tried first, for
-//! most changes leave the length of things as it is, then the ranges that the index knows.
+//! most changes leave the length of things as it is, then the ranges that the index knows, those near
+//! that place. Text of many like lines has like ranges everywhere, and a copy from elsewhere costs
+//! the way there and back.
 //!
 //! Versions of one key change in the same places over and over, so their ops can be the same to the
 //! byte, and then they are stored once. What spoils this is chance: of two times of day more or
 //! fewer leading digits agree. So the ends of a copy are moved to the ends of words, and what
 //! changed is stored as whole words.
 //!
-//! Everything is deterministic: fixed multipliers, no map with an order of its own. Time is linear
-//! in base and value, memory is bounded by [`POSITIONS_MAX`].
+//! Everything is deterministic, with fixed multipliers and no map that has an order of its own. Time is
+//! linear in base and value, memory is what [`Index`] takes.
 
+use super::index::{Index, word};
 use crate::varint;
 
-/// Bytes of which the hash is taken: the shortest match the index finds.
-const WINDOW_BYTES: usize = 8;
-/// Positions of a base that are indexed at most. In longer bases every second one is, or every
-/// fourth and so on: what long values share is long.
-const POSITIONS_MAX: usize = 1 << 16;
-/// How many positions with the same hash are looked at.
-const CANDIDATES_MAX: usize = 8;
 /// A match of this length is taken without looking for a longer one.
 const MATCH_BYTES_ENOUGH: usize = 48;
 /// The shortest copy between words: its op is paid once for many versions, literals every time.
 const WORDS_COPY_MIN: usize = 4;
 /// The shortest copy elsewhere: its op takes about as much.
 const PLAIN_COPY_MIN: usize = 7;
+/// The shortest copy between words from further away than [`NEAR_BYTES`].
+const FAR_COPY_MIN: usize = 16;
+/// Up to here a skip takes two bytes.
+const NEAR_BYTES: usize = 1 << 13;
 /// An end of a copy is moved by at most so many bytes. Longer "words" are encoded data.
 const WORD_BYTES_MAX: usize = 40;
 /// Most ops of a delta, as the format has it.
@@ -107,59 +107,6 @@ impl Delta {
     }
 }
 
-/// Where in a base eight bytes with a given hash stand.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Index {
-    /// By hash: 1 + the number of the first position, or 0.
-    heads: Vec<u32>,
-    /// By position: 1 + the number of the next one with the same hash, or 0.
-    next: Vec<u32>,
-    /// Distance between two positions.
-    step: usize,
-    /// The hash is what is left of the product.
-    shift: u32,
-}
-
-impl Index {
-    /// Indexes `base`, forgetting what was indexed before.
-    pub(super) fn build(&mut self, base: &[u8]) {
-        let windows = (base.len() + 1).saturating_sub(WINDOW_BYTES);
-        self.step = windows.div_ceil(POSITIONS_MAX).next_power_of_two();
-        let positions = windows.div_ceil(self.step);
-        let slots = positions.next_power_of_two().max(16);
-        self.shift = u64::BITS - slots.trailing_zeros();
-        self.heads.clear();
-        self.heads.resize(slots, 0);
-        self.next.clear();
-        self.next.resize(positions, 0);
-        // From the back, so that the candidates come in ascending order.
-        for number in (0..positions).rev() {
-            let Some(window) = word(base, number * self.step) else { continue };
-            let hash = self.hash(window);
-            if let (Some(head), Some(next)) = (self.heads.get_mut(hash), self.next.get_mut(number))
-            {
-                *next = *head;
-                *head = u32::try_from(number + 1).unwrap_or(0);
-            }
-        }
-    }
-
-    fn hash(&self, window: u64) -> usize {
-        let product = window.wrapping_mul(0x9e37_79b1_85eb_ca87);
-        usize::try_from(product >> self.shift).unwrap_or(0)
-    }
-
-    fn candidates(&self, window: u64) -> impl Iterator<Item = usize> + '_ {
-        let mut slot = self.heads.get(self.hash(window)).copied().unwrap_or(0);
-        std::iter::from_fn(move || {
-            let number = usize::try_from(slot).ok()?.checked_sub(1)?;
-            slot = self.next.get(number).copied().unwrap_or(0);
-            Some(number * self.step)
-        })
-        .take(CANDIDATES_MAX)
-    }
-}
-
 /// A range that value and base share.
 #[derive(Clone, Copy, Debug, Default)]
 struct Match {
@@ -173,8 +120,12 @@ struct Match {
 struct Search<'a> {
     base: &'a [u8],
     value: &'a [u8],
+    /// The base is a version of the same key: things are where they were.
+    words: bool,
     covered: usize,
     cursor: usize,
+    /// How far, at the last long match, the place in the base was ahead of that in the value.
+    ahead: isize,
 }
 
 /// Makes `value` from `base`, which is what `index` was built from. Answers false, and leaves
@@ -190,7 +141,7 @@ pub(super) fn diff(
     delta: &mut Delta,
 ) -> bool {
     delta.clear();
-    let mut search = Search { base, value, covered: 0, cursor: 0 };
+    let mut search = Search { base, value, words, covered: 0, cursor: 0, ahead: 0 };
     let copy_min = if words { WORDS_COPY_MIN } else { PLAIN_COPY_MIN };
     let mut at = 0;
     while let Some(window) = word(value, at) {
@@ -236,20 +187,31 @@ impl Search<'_> {
     /// The longest match that covers the eight bytes of the value at `at`.
     fn longest(&self, index: &Index, window: u64, at: usize) -> Option<Match> {
         let diagonal = self.cursor + (at - self.covered);
+        // A short copy from far away must not lead astray.
+        let home = at.checked_add_signed(self.ahead).unwrap_or(diagonal);
         let mut best = Match::default();
-        if word(self.base, diagonal) == Some(window) {
-            best = self.grow(at, diagonal);
-            if best.bytes >= MATCH_BYTES_ENOUGH {
-                return Some(best);
+        for from in [diagonal, home] {
+            if word(self.base, from) == Some(window) {
+                let grown = self.grow(at, from);
+                if grown.bytes >= MATCH_BYTES_ENOUGH {
+                    return Some(grown);
+                }
+                if grown.bytes > best.bytes {
+                    best = grown;
+                }
             }
         }
-        for from in index.candidates(window) {
-            if from == diagonal || word(self.base, from) != Some(window) {
+        for from in index.candidates(window, home) {
+            if from == diagonal || from == home || word(self.base, from) != Some(window) {
                 continue;
             }
             let grown = self.grow(at, from);
+            // The way there and back is stored as well.
+            if self.words && grown.bytes < FAR_COPY_MIN && from.abs_diff(home) > NEAR_BYTES {
+                continue;
+            }
             // What lies near the cursor is more likely to be the same thing.
-            let nearer = from.abs_diff(diagonal) < best.from.abs_diff(diagonal);
+            let nearer = from.abs_diff(home) < best.from.abs_diff(home);
             if grown.bytes > best.bytes + 2 || (grown.bytes + 2 >= best.bytes && nearer) {
                 best = grown;
             }
@@ -305,6 +267,10 @@ impl Search<'_> {
         // Both are positions in a slice, far below 2^63.
         let signed = |position: usize| i64::try_from(position).unwrap_or(i64::MAX);
         delta.push(literals, found.bytes, signed(found.from) - signed(self.cursor));
+        if found.bytes >= MATCH_BYTES_ENOUGH {
+            // Positions in slices, whose lengths are below 2^63.
+            self.ahead = found.from.cast_signed() - found.at.cast_signed();
+        }
         self.covered = found.at + found.bytes;
         self.cursor = found.from + found.bytes;
     }
@@ -328,11 +294,6 @@ fn is_word(bytes: &[u8], at: usize) -> bool {
     let is = |index: usize| bytes.get(index).is_some_and(u8::is_ascii_alphanumeric);
     let is_joint = || bytes.get(at).is_some_and(|byte| matches!(byte, b'-' | b'.' | b':'));
     is(at) || (is_joint() && at > 0 && is(at - 1) && is(at + 1))
-}
-
-/// The eight bytes at `at`, if there are as many.
-fn word(bytes: &[u8], at: usize) -> Option<u64> {
-    bytes.get(at..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
 }
 
 /// How many leading bytes two slices share.
@@ -430,6 +391,19 @@ mod tests {
         value.splice(100_000..100_003, *b"something else");
         let delta = diff_of(&base, &value, false);
         assert!(delta.stored_bytes() < 100, "{}", delta.stored_bytes());
+    }
+
+    #[test]
+    fn among_lines_that_are_all_alike_the_one_nearby_is_taken() {
+        let lines = |numbers: std::ops::Range<u32>| -> String {
+            let line = |n| format!("      description: field {}\n      type: object\n", n % 40);
+            numbers.map(line).collect()
+        };
+        let base = lines(0..2000);
+        let value = format!("{}      nullable: true\n{}", lines(0..1003), lines(1003..2000));
+        let delta = diff_of(base.as_bytes(), value.as_bytes(), true);
+        assert!(delta.ops.len() <= 3, "{:?}", delta.ops);
+        assert!(delta.literals.len() <= 24, "{}", delta.literals.escape_ascii());
     }
 
     #[test]

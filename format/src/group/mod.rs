@@ -29,6 +29,9 @@
 //! shape and no op that is not needed); all that is left over is zero. Readers that skip the proof,
 //! because the checksum of the block was right, still never panic, and allocate nothing they have
 //! not bounded.
+//!
+//! Reading order: to read `directory`, `head`, `shape`, `apply`, `value`, and `check`; to write `index`
+//! and `diff`, `recent` and `table`, `choose`, `draft`, and `encode`.
 
 mod apply;
 mod check;
@@ -38,6 +41,7 @@ mod directory;
 mod draft;
 mod encode;
 mod head;
+mod index;
 mod recent;
 mod shape;
 mod table;

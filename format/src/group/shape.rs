@@ -112,6 +112,8 @@ pub(super) struct Shapes {
 /// A version's shape, and where the rest of what makes its value lies in the stored bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Piece<'a> {
+    /// The numbers of the group and the version.
+    pub(super) of: (usize, usize),
     pub(super) shape: Shape,
     pub(super) payload: &'a [u8],
     pub(super) payload_at: usize,
@@ -183,7 +185,7 @@ impl Shapes {
         let mut payload_at = self.ops.1 as u64;
         for number in group.shape_of.iter().take(version) {
             // A number of no shape is an error where that version is read or checked.
-            let before = self.list.get(usize::from(*number)).copied().unwrap_or_default();
+            let before = self.list().get(usize::from(*number)).copied().unwrap_or_default();
             payload_at += u64::from(before.payload_bytes);
         }
         let payload = usize::try_from(payload_at).ok().and_then(|at| {
@@ -196,7 +198,7 @@ impl Shapes {
             return Err(error("payload", self.ops.1, problem));
         };
         let (ops, ops_at) = self.ops_of(group, &shape)?;
-        Ok(Piece { shape, payload, payload_at, ops, ops_at })
+        Ok(Piece { of: (group.number(), version), shape, payload, payload_at, ops, ops_at })
     }
 
     /// The stored bytes up to the end of the group's ops, and where in them those of a shape begin.

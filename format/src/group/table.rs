@@ -256,3 +256,90 @@ fn pack(literals: &[u8], out: &mut Vec<u8>) -> u8 {
     out.extend(odd.iter().map(|low| number(table, low)));
     alphabet
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{KIND_DICTIONARY, KIND_OWN, KIND_TOMBSTONE};
+    use super::*;
+
+    fn delta(kind: u8, insert: u32, literals: &[u8]) -> Stored {
+        let mut stored = Stored::default();
+        let ops = [Op { insert, copy: 9 - insert, skip: -1 }];
+        stored.delta(kind, 1, 9, &ops, literals);
+        stored
+    }
+
+    fn raw(value: &[u8]) -> Stored {
+        let mut stored = Stored::default();
+        stored.raw(value);
+        stored
+    }
+
+    #[test]
+    fn literals_of_one_alphabet_are_packed() {
+        for (literals, alphabet, packed) in [
+            (&b"12"[..], 1, &[0x21][..]),
+            (b"9:-.TZ\"", 1, &[0xa9, 0xcb, 0xed, 0x0f]),
+            (b"1f0", 2, &[0xf1, 0x00]),
+            (b"1g", 0, b"1g"),
+            (b"1", 0, b"1"),
+            (b"", 0, b""),
+        ] {
+            let mut out = Vec::new();
+            assert_eq!(pack(literals, &mut out), alphabet, "{}", literals.escape_ascii());
+            assert_eq!(out, packed);
+        }
+    }
+
+    #[test]
+    fn equal_shapes_and_equal_ops_are_stored_once() {
+        let mut table = Table::default();
+        let mut tombstone = Stored::default();
+        tombstone.whole(KIND_TOMBSTONE, 0);
+        assert_eq!(table.shape_of(&raw(b"abc")), 0);
+        assert_eq!(table.shape_of(&tombstone), 1);
+        assert_eq!(table.shape_of(&raw(b"xyz")), 0);
+        assert_eq!(table.added_bytes(&raw(b"xyz")), 3);
+        assert_eq!(table.shape_of(&delta(KIND_OWN, 2, b"zz")), 2);
+        assert_eq!(table.shape_of(&delta(KIND_OWN, 2, b"yy")), 2);
+        let ops = table.ops.len();
+        assert_eq!(table.shape_of(&delta(KIND_OWN, 2, b"12")), 3, "packed");
+        assert_eq!(table.ops.len(), ops);
+        assert_eq!(table.shape_of(&delta(KIND_OWN, 3, b"yyy")), 4);
+        assert!(table.ops.len() > ops);
+    }
+
+    #[test]
+    fn a_version_over_another_group_can_be_made_to_stand_for_itself() {
+        let group = || {
+            let mut table = Table::default();
+            let stored = [
+                delta(KIND_NEIGHBOUR, 2, b"zz"),
+                raw(b"123456789"),
+                delta(KIND_OWN, 3, b"abc"),
+                delta(KIND_OWN, 2, b"ab"),
+            ];
+            let shape_of: Vec<u8> = stored.iter().map(|stored| table.shape_of(stored)).collect();
+            assert_eq!(shape_of, [0, 1, 2, 3]);
+            (table, shape_of)
+        };
+        let (mut table, mut shape_of) = group();
+        table.replace_first(&raw(b"987654321"), &mut shape_of);
+        assert_eq!(shape_of, [0, 0, 1, 2]);
+        assert_eq!(table.rows.iter().map(|row| row.ops_at).collect::<Vec<_>>(), [0, 0, 3]);
+        assert_eq!(table.ops, [3, 6, 1, 2, 7, 1]);
+
+        let (mut table, mut shape_of) = group();
+        let mut longer = delta(KIND_DICTIONARY, 4, b"zzzz");
+        longer.ops.push(Op { insert: 0, copy: 0, skip: 300 });
+        table.replace_first(&longer, &mut shape_of);
+        assert_eq!(shape_of, [0, 1, 2, 3]);
+        assert_eq!(table.rows.iter().map(|row| row.ops_at).collect::<Vec<_>>(), [0, 0, 7, 10]);
+        assert_eq!(table.ops, [4, 5, 1, 0, 0, 0xd8, 4, 3, 6, 1, 2, 7, 1]);
+        // And what comes later finds all of it.
+        let known = table.ops.len();
+        assert_eq!(table.shape_of(&delta(KIND_OWN, 2, b"cd")), 3);
+        assert_eq!(table.shape_of(&delta(KIND_OWN, 3, b"12345")), 4);
+        assert_eq!(table.ops.len(), known);
+    }
+}

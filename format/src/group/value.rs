@@ -35,7 +35,11 @@ impl<F: AsRef<[u8]>> AsRef<[u8]> for Value<'_, F> {
 #[derive(Debug, Default)]
 pub struct Scratch {
     shapes: Shapes,
+    /// The block that the values asked for are of, if that is known.
+    block: Option<u64>,
     made: Vec<u8>,
+    /// Which version's value `made` is, by the numbers of group and version.
+    made_is: Option<(usize, usize)>,
     next: Vec<u8>,
     unpacked: Vec<u8>,
 }
@@ -44,15 +48,27 @@ pub struct Scratch {
 const KEPT_BYTES: usize = 1 << 20;
 
 impl Scratch {
+    /// Says which block the values asked for from now on are of, by a number of the caller's that no
+    /// other block has, a file offset for instance. As long as it is the same, what one value was
+    /// made from is at hand for the next: a walk makes a keyframe once.
+    pub fn of_block(&mut self, block: u64) {
+        if self.block != Some(block) {
+            (self.block, self.made_is) = (Some(block), None);
+        }
+    }
+
     pub(super) const fn shapes(&mut self) -> &mut Shapes {
         &mut self.shapes
     }
 
     fn trim(&mut self) {
-        for vector in [&mut self.made, &mut self.next, &mut self.unpacked] {
+        for vector in [&mut self.next, &mut self.unpacked] {
             if vector.capacity() > KEPT_BYTES {
                 *vector = Vec::new();
             }
+        }
+        if self.made_is.is_none() && self.made.capacity() > KEPT_BYTES {
+            self.made = Vec::new();
         }
     }
 }
@@ -60,8 +76,25 @@ impl Scratch {
 /// What the value of a version of kind 5 or 6 is made from.
 enum Base<'a, F> {
     Value(Value<'a, F>),
-    /// In `Scratch::made`.
-    Made,
+    /// In `Scratch::made`: the value of that version of that group.
+    Made((usize, usize)),
+}
+
+impl<F: AsRef<[u8]>> Base<'_, F> {
+    fn bytes<'b>(&'b self, made: &'b [u8]) -> &'b [u8] {
+        match self {
+            Self::Value(value) => value.as_ref(),
+            Self::Made(_) => made,
+        }
+    }
+}
+
+/// Where the way down from a version ends.
+enum Root<'a> {
+    /// At one that stands for itself.
+    Piece(Piece<'a>),
+    /// At one that `Scratch::made` already has.
+    Made((usize, usize)),
 }
 
 /// Most values that are made from another one to read one.
@@ -88,57 +121,69 @@ impl<'a> Groups<'a> {
         scratch: &mut Scratch,
     ) -> Result<Value<'a, C::Frame>> {
         let mut above = [Piece::default(); PIECES_MAX];
-        let (root, steps) = self.descend(*group, version, &mut above, &mut scratch.shapes)?;
+        let (root, steps) = self.descend(*group, version, &mut above, scratch)?;
         let above = above.get(..steps).unwrap_or_default();
-        let mut base = match root.shape.kind {
-            KIND_TOMBSTONE | KIND_RAW => Base::Value(Value::Stored(root.payload)),
-            KIND_DICTIONARY if above.is_empty() => {
-                let mut out = Vec::new();
-                apply(&root, codec.dictionary(), &mut scratch.unpacked, &mut out)?;
-                Base::Value(Value::Made(out))
-            }
-            KIND_DICTIONARY => {
-                let Scratch { made, unpacked, .. } = scratch;
-                apply(&root, codec.dictionary(), unpacked, made)?;
-                Base::Made
-            }
-            _ => Base::Value(Value::Frame(frame(&root, codec)?)),
+        let mut base = match root {
+            Root::Made(of) => Base::Made(of),
+            Root::Piece(root) => match root.shape.kind {
+                KIND_TOMBSTONE | KIND_RAW => Base::Value(Value::Stored(root.payload)),
+                KIND_DICTIONARY if above.is_empty() => {
+                    let mut out = Vec::new();
+                    apply(&root, codec.dictionary(), &mut scratch.unpacked, &mut out)?;
+                    Base::Value(Value::Made(out))
+                }
+                KIND_DICTIONARY => {
+                    let Scratch { made, made_is, unpacked, .. } = scratch;
+                    *made_is = None;
+                    apply(&root, codec.dictionary(), unpacked, made)?;
+                    Base::Made(root.of)
+                }
+                _ => Base::Value(Value::Frame(frame(&root, codec)?)),
+            },
         };
-        for (index, piece) in above.iter().enumerate().rev() {
-            let Scratch { made, next, unpacked, .. } = scratch;
-            let mut out = if index == 0 { Vec::new() } else { std::mem::take(next) };
-            let from = match &base {
-                Base::Value(value) => value.as_ref(),
-                Base::Made => made,
+        // All but the last are made in turns in the vectors of `scratch`.
+        let Some((last, bases)) = above.split_first() else {
+            scratch.trim();
+            return match base {
+                Base::Value(value) => Ok(value),
+                // What was at hand is only ever a base.
+                Base::Made(_) => Ok(Value::Made(scratch.made.clone())),
             };
-            apply(piece, from, unpacked, &mut out)?;
-            if index == 0 {
-                base = Base::Value(Value::Made(out));
-            } else {
-                *next = std::mem::replace(made, out);
-                base = Base::Made;
-            }
+        };
+        for piece in bases.iter().rev() {
+            let Scratch { made, made_is, next, unpacked, .. } = scratch;
+            *made_is = None;
+            apply(piece, base.bytes(made), unpacked, next)?;
+            std::mem::swap(made, next);
+            base = Base::Made(piece.of);
+        }
+        let mut out = Vec::new();
+        let Scratch { made, unpacked, .. } = scratch;
+        apply(last, base.bytes(made), unpacked, &mut out)?;
+        if let Base::Made(of) = base {
+            scratch.made_is = scratch.block.map(|_| of);
         }
         scratch.trim();
-        match base {
-            Base::Value(value) => Ok(value),
-            // The last is made in a vector of its own.
-            Base::Made => Ok(Value::Made(std::mem::take(&mut scratch.made))),
-        }
+        Ok(Value::Made(out))
     }
 
-    /// Collects what the value is made from, from the version down, and answers the piece that
-    /// stands for itself and how many lie above it.
+    /// Collects what the value is made from, from the version down, and answers where the way ends
+    /// and how many lie above that.
     fn descend(
         &self,
         mut group: Group<'a>,
         mut version: usize,
         above: &mut [Piece<'a>; PIECES_MAX],
-        shapes: &mut Shapes,
-    ) -> Result<(Piece<'a>, usize)> {
+        scratch: &mut Scratch,
+    ) -> Result<(Root<'a>, usize)> {
+        let Scratch { shapes, made_is, .. } = scratch;
         shapes.read(&group)?;
         let (mut steps, mut crossed) = (0, false);
         loop {
+            let of = (group.number(), version);
+            if steps > 0 && *made_is == Some(of) {
+                return Ok((Root::Made(of), steps));
+            }
             let piece = shapes.piece(&group, version)?;
             let kind = piece.shape.kind;
             let bad = |problem| error("base", group.shapes_at, problem);
@@ -146,7 +191,7 @@ impl<'a> Groups<'a> {
                 if kind == KIND_TOMBSTONE && steps > 0 {
                     return Err(bad(Problem::Invalid { found: kind.into() }));
                 }
-                return Ok((piece, steps));
+                return Ok((Root::Piece(piece), steps));
             }
             // The version of a neighbour stands for itself.
             if crossed {

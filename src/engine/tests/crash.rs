@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::model::Model;
 use super::random::{random_changes, writes};
 use super::{DIR, Numbers, compact, memory, open, put, tiny, user};
+use crate::clock::ManualClock;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::options::{Durability, Options};
@@ -25,8 +26,10 @@ struct Acked {
 /// error.
 fn work(options: &Options, seed: u64, steps: u64, model: &mut Model, acked: &Acked) -> Result<()> {
     let mut numbers = Numbers::new(seed);
+    let clock = Arc::new(ManualClock::new(1_000));
+    let options = &options.clone().clock(clock.clone());
     let mut engine = open(options)?;
-    for _ in 0..steps {
+    for step in 0..steps {
         match numbers.below(100) {
             0..80 => {
                 let changes = random_changes(&mut numbers, model, 40);
@@ -36,6 +39,10 @@ fn work(options: &Options, seed: u64, steps: u64, model: &mut Model, acked: &Ack
                 acked.revision.store(model.revision(), Ordering::SeqCst);
             }
             80..95 => {
+                // Also what is done only when nobody commits for a while.
+                if step % 3 == 0 {
+                    clock.advance(5_000_000);
+                }
                 engine.run_background()?;
             }
             95 => engine.reorganise()?,

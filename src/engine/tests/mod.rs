@@ -4,6 +4,7 @@ mod closing;
 mod crash;
 mod latest;
 mod model;
+mod pacing;
 mod random;
 mod reclaim;
 mod threads;

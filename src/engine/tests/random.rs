@@ -1,9 +1,12 @@
 //! Random histories of writes, compactions, background work and reopening.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
 use super::model::Model;
 use super::{Numbers, compact, delete, memory, open, put, tiny, user};
+use crate::clock::ManualClock;
 use crate::engine::{Engine, View, Write};
 use crate::options::Options;
 
@@ -55,6 +58,8 @@ fn sample(numbers: &mut Numbers, model: &Model) -> Vec<u64> {
 
 fn run(seed: u64, steps: u64, options: &Options) {
     eprintln!("seed {seed}");
+    let clock = Arc::new(ManualClock::new(1_000));
+    let options = &options.clone().clock(clock.clone());
     let mut numbers = Numbers::new(seed);
     let keys = [5, 60, 250][usize::try_from(seed % 3).unwrap()];
     let mut model = Model::default();
@@ -69,6 +74,10 @@ fn run(seed: u64, steps: u64, options: &Options) {
                 assert_eq!(outcome.position.revision, model.revision(), "step {step}");
             }
             80..94 => {
+                // Also what is done only when nobody commits for a while.
+                if step % 3 == 0 {
+                    clock.advance(5_000_000);
+                }
                 engine.run_background().unwrap();
             }
             94 => engine.reorganise().unwrap(),

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{DIR, Engine, commit, compact, memory, open, put, tiny, user};
+use super::{DIR, Engine, commit, compact, delete, memory, open, put, tiny, user};
+use crate::clock::ManualClock;
 use crate::error::ErrorKind;
 use crate::vfs::{FaultVfs, Operation, Vfs};
 
@@ -77,6 +78,98 @@ fn a_small_dead_part_waits_until_it_grows_or_space_is_asked_for() {
         let n = revision - 2;
         let found = engine.view(revision).unwrap().get(&user(format!("k{}", n % 10))).unwrap();
         assert_eq!(found.unwrap().value, noise(n), "at {revision}");
+    }
+}
+
+#[test]
+fn a_quarter_is_given_back_when_nobody_has_committed_for_a_while() {
+    let (_, vfs) = memory();
+    let clock = Arc::new(ManualClock::new(1_000));
+    let options = tiny(&vfs).memtable_bytes(4 << 20).l0_files_max(64).clock(clock.clone());
+    let engine = filled(&options, 2_000);
+    let before = history_bytes(&engine);
+    compact(&engine, 600).unwrap();
+    for n in 0..3 {
+        clock.advance(4_999_999);
+        work(&engine);
+        assert_eq!(history_bytes(&engine), before, "not while somebody commits");
+        commit(&engine, vec![put(user("k"), noise(n))]).unwrap();
+    }
+    clock.advance(5_000_000);
+    work(&engine);
+    let rest = history_bytes(&engine);
+    assert!(rest < before * 3 / 4 && rest > before * 6 / 10, "{rest} of {before}");
+    let merges = engine.stats().merges;
+    compact(&engine, 900).unwrap();
+    clock.advance(5_000_000);
+    work(&engine);
+    assert_eq!(engine.stats().merges, merges, "less than a quarter waits");
+    let found = engine.view(900).unwrap().get(&user("k8")).unwrap();
+    assert_eq!(found.unwrap().value, noise(898));
+}
+
+#[test]
+fn the_worker_looks_again_when_that_time_has_come() {
+    let (_, vfs) = memory();
+    let clock = Arc::new(ManualClock::new(1_000));
+    let options = tiny(&vfs).memtable_bytes(4 << 20).l0_files_max(64).clock(clock.clone());
+    let engine = filled(&options.background(true), 2_000);
+    let before = history_bytes(&engine);
+    compact(&engine, 600).unwrap();
+    clock.advance(4_999_000);
+    // It learns that there is a millisecond left, or finds that it has passed.
+    engine.0.core.shared.worker.ring();
+    clock.advance(1_000);
+    let patience = Instant::now() + Duration::from_secs(60);
+    while history_bytes(&engine) == before {
+        assert!(Instant::now() < patience, "nothing is given back");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn tombstones_nobody_can_ask_for_go_when_the_store_is_quiet() {
+    let (_, vfs) = memory();
+    let clock = Arc::new(ManualClock::new(1_000));
+    let options = tiny(&vfs).clock(clock.clone());
+    let engine = open(&options).unwrap();
+    let key = |n: u64| user(format!("k{n:04}"));
+    for n in 0..300 {
+        commit(&engine, vec![put(key(n), noise(n))]).unwrap();
+    }
+    let pinned = engine.latest().unwrap();
+    // All of the first hundred, every other one of the second, and every tenth of the third.
+    let dies = |n: u64| n < 100 || n < 200 && n.is_multiple_of(2) || n.is_multiple_of(10);
+    for n in (0..300).filter(|n| dies(*n)) {
+        commit(&engine, vec![delete(key(n))]).unwrap();
+    }
+    engine.reorganise().unwrap();
+    let before = engine.stats().head.entries;
+    assert_eq!(before, 300);
+    commit(&engine, vec![put(user("z"), "1")]).unwrap();
+    compact(&engine, engine.revision()).unwrap();
+    clock.advance(5_000_000);
+    work(&engine);
+    assert_eq!(engine.stats().head.entries, before, "somebody may ask for all of them");
+    drop(pinned);
+    work(&engine);
+    let merges = engine.stats().merges;
+    let rest = engine.stats().head.entries;
+    assert!((130..170).contains(&rest), "{rest} of {before}");
+    clock.advance(5_000_000);
+    work(&engine);
+    assert_eq!(engine.stats().merges, merges, "no file is swept twice");
+    for round in 0..2 {
+        let view = engine.latest().unwrap();
+        for n in 0..300 {
+            let found = view.get(&key(n)).unwrap().map(|record| record.value);
+            assert_eq!(found, (!dies(n)).then(|| noise(n).into()), "round {round}: {n}");
+        }
+        let scanned = view.scan(&user("k"), &user("l"), false).count() as u64;
+        assert_eq!(scanned, (0..300).filter(|n| !dies(*n)).count() as u64);
+        // And with the next fold on top.
+        commit(&engine, vec![put(user("a"), "1"), put(user("y"), "1")]).unwrap();
+        engine.reorganise().unwrap();
     }
 }
 

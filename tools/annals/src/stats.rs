@@ -96,7 +96,7 @@ fn figures(stats: &Stats) -> Map<String, Value> {
 mod tests {
     use super::*;
 
-    const OF_THE_PROCESS: [&str; 23] = [
+    const OF_THE_PROCESS: [&str; 25] = [
         "durable_revision",
         "pinned",
         "oldest_pinned",
@@ -119,6 +119,8 @@ mod tests {
         "dropped_files",
         "manifests",
         "background_bytes",
+        "background_pauses",
+        "background_pause_micros",
         "failure",
     ];
 
