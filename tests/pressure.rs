@@ -90,7 +90,7 @@ fn wait_until_one_waits(store: &Store) {
 fn commits_slow_down_and_all_of_them_finish() {
     const WRITERS: u64 = 8;
     const COMMITS: u64 = 400;
-    let Setup { disk, gate, store, watchdog: _watchdog, .. } =
+    let Setup { watchdog: _watchdog, disk, gate, store, .. } =
         setup("slow segments", |options| options);
     gate.slow(Duration::from_millis(1));
     thread::scope(|scope| {
@@ -119,7 +119,7 @@ fn commits_slow_down_and_all_of_them_finish() {
 
 #[test]
 fn a_flush_that_stands_still_slows_commits_and_then_stops_them() {
-    let Setup { gate, store, watchdog: _watchdog, .. } = setup("a shut gate", |options| options);
+    let Setup { watchdog: _watchdog, gate, store, .. } = setup("a shut gate", |options| options);
     let free = fall_behind(&gate, &store);
     // Of those commits only the last one came with two generations waiting.
     assert!(store.stats().delays <= 1, "two generations are filled freely");
@@ -144,7 +144,7 @@ fn a_flush_that_stands_still_slows_commits_and_then_stops_them() {
 
 #[test]
 fn nothing_is_slowed_while_flush_keeps_up() {
-    let Setup { store, watchdog: _watchdog, .. } = setup("no pressure", |options| options);
+    let Setup { watchdog: _watchdog, store, .. } = setup("no pressure", |options| options);
     let mut n = 0;
     while store.stats().flushes < 4 {
         n += 1;
@@ -160,7 +160,7 @@ fn nothing_is_slowed_while_flush_keeps_up() {
 
 #[test]
 fn a_commit_that_waits_learns_that_the_flush_has_failed() {
-    let Setup { disk, faulty, gate, store, watchdog: _watchdog, .. } =
+    let Setup { watchdog: _watchdog, disk, faulty, gate, store, .. } =
         setup("a failed flush", |options| options);
     gate.shut();
     let (acknowledged, thread) = writer(&store);
@@ -185,7 +185,7 @@ fn a_commit_that_waits_learns_that_the_flush_has_failed() {
 
 #[test]
 fn a_commit_that_waits_ends_when_the_store_is_closed() {
-    let Setup { gate, store, watchdog: _watchdog, .. } =
+    let Setup { watchdog: _watchdog, gate, store, .. } =
         setup("closed meanwhile", |options| options);
     gate.shut();
     let (acknowledged, thread) = writer(&store);
@@ -200,7 +200,7 @@ fn a_commit_that_waits_ends_when_the_store_is_closed() {
 
 #[test]
 fn without_a_background_thread_commits_flush_themselves() {
-    let Setup { store, watchdog: _watchdog, .. } =
+    let Setup { watchdog: _watchdog, store, .. } =
         setup("no worker", |options| options.background(false));
     thread::scope(|scope| {
         for writer in 0..4 {
@@ -249,7 +249,7 @@ fn memory_is_bounded_when_many_writers_find_room_at_once() {
         start: Barrier::new(usize::try_from(WRITERS).unwrap()),
         left: AtomicU64::new(0),
     });
-    let Setup { gate, store, watchdog: _watchdog, .. } =
+    let Setup { watchdog: _watchdog, gate, store, .. } =
         setup("a rendezvous", |options| options.clock(clock.clone()));
     gate.shut();
     clock.left.store(WRITERS, Ordering::SeqCst);
@@ -287,7 +287,7 @@ fn memory_is_bounded_when_many_writers_find_room_at_once() {
 
 #[test]
 fn what_only_reads_is_not_slowed() {
-    let Setup { gate, store, watchdog: _watchdog, .. } = setup("reads", |options| options);
+    let Setup { watchdog: _watchdog, gate, store, .. } = setup("reads", |options| options);
     fall_behind(&gate, &store);
     let (_, thread) = writer(&store);
     wait_until_one_waits(&store);
