@@ -22,6 +22,9 @@ use crate::sync::epoch::{self, Guard};
 /// there are threads, each of which goes one further than its snapshot and those of the others.
 const NUMBERS_RESERVED: u64 = 1 << 32;
 
+/// How often a transaction that finds its generation full asks for twice as much in the next one.
+pub(super) const DOUBLED_MAX: u32 = 6;
+
 /// How an attempt in one generation ended, if not with a place.
 enum Stop {
     /// The generation has no room.
@@ -83,7 +86,7 @@ impl Chain {
         let time = plan.time.unwrap_or_else(|| self.world.now_micros());
         // Nodes up to here are known not to touch the ranges read.
         let mut checked = snapshot.node;
-        let mut switches = 0;
+        let mut doubled = plan.doubled;
         loop {
             let last = self.catch_up(self.applied_node(guard), guard);
             match self.order_in(last, snapshot, plan, (size, time), below, &mut checked) {
@@ -95,14 +98,14 @@ impl Chain {
                     // past that while there was room for one. Of all that ask about one generation
                     // one links the next, so the answer holds for the link.
                     if !self.world.has_room() {
-                        return Err(OrderError::NoRoom);
+                        return Err(OrderError::NoRoom { doubled });
                     }
                     let mut least = least_size(plan, &size);
                     // Others may take room in the new generation before this thread comes to it: ask
                     // for more each time, so that this ends.
-                    least.arena_bytes = least.arena_bytes.saturating_mul(1 << switches);
-                    least.keys = least.keys.saturating_mul(1 << switches);
-                    switches = (switches + 1).min(6);
+                    least.arena_bytes = least.arena_bytes.saturating_mul(1 << doubled);
+                    least.keys = least.keys.saturating_mul(1 << doubled);
+                    doubled = (doubled + 1).min(DOUBLED_MAX);
                     self.switch(last, least, guard);
                 }
             }

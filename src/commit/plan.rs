@@ -35,6 +35,8 @@ pub(crate) struct Plan<'r> {
     pub(crate) metadata: &'r [u8],
     /// Whether the caller is answered before it is durable.
     pub(crate) buffered: bool,
+    /// How often to double the room it asks for in a new generation: see [`OrderError::NoRoom`].
+    pub(crate) doubled: u32,
 }
 
 /// One change.
@@ -127,8 +129,11 @@ pub(crate) enum OrderError {
     /// Something it depends on has changed: evaluate again, against a new snapshot.
     Conflict,
     /// It needs another generation, and the world has no room for one: wait until it has, with no
-    /// guard held, and evaluate again.
-    NoRoom,
+    /// guard held, and evaluate again, with this as the next plan's `doubled`.
+    NoRoom {
+        /// How often others took the room that was made for it.
+        doubled: u32,
+    },
     /// It cannot succeed: the store is poisoned, the plan is too large, or reading failed.
     Failed(Error),
 }

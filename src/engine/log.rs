@@ -23,8 +23,8 @@ use super::tables::{SealedFile, Tables};
 /// Events for which room is made before they are read.
 const EVENTS_BELIEVED: usize = 64;
 
-/// Values up to this size are copied out of memory where they are met; longer ones are looked up, and
-/// then shared.
+/// Values up to this size are copied where they are met; longer ones are shared with the block, or in
+/// memory looked up, and then shared.
 const COPIED_BYTES_MAX: usize = 1024;
 
 /// The transactions of a span of revisions, ascending. After an error it ends.
@@ -134,7 +134,8 @@ impl std::iter::FusedIterator for Log {}
 
 /// The transaction an EVENTS cursor stands on.
 ///
-/// Keys and values are parts of the decoded block, which they keep: nothing is copied.
+/// A long value is a part of the decoded block, which it keeps; what is short is copied, so that who keeps
+/// it does not keep a whole block for it.
 pub(super) fn transaction_of_events(
     cursor: &Cursor,
     with_values: bool,
@@ -146,19 +147,23 @@ pub(super) fn transaction_of_events(
         Error::undecodable(cursor.segment().path(), 0, &DecodeError { offset: 0, ..error })
     };
     let decoded = events::Transaction::decode(&entry).map_err(damaged)?;
+    let part = |value: &[u8]| match value.len() {
+        ..=COPIED_BYTES_MAX => Bytes::copy_from_slice(value),
+        _ => entry.slice_ref(value),
+    };
     let count = usize::try_from(decoded.count).unwrap_or(usize::MAX);
     let mut transaction = Transaction {
         revision,
         time: decoded.time,
-        metadata: entry.slice_ref(decoded.metadata),
+        metadata: Bytes::copy_from_slice(decoded.metadata),
         // More events have to prove first that they are there.
         events: Vec::with_capacity(count.min(EVENTS_BELIEVED)),
     };
     for event in decoded.events() {
         let event = event.map_err(damaged)?;
         transaction.events.push(Event {
-            key: entry.slice_ref(event.key),
-            value: event.value.filter(|_| with_values).map(|value| entry.slice_ref(value)),
+            key: Bytes::copy_from_slice(event.key),
+            value: event.value.filter(|_| with_values).map(part),
             delete: event.kind == EventKind::Delete,
             sub: event.sub,
             create_revision: event.create_revision,

@@ -102,6 +102,7 @@ impl Core {
     ) -> Result<Outcome> {
         let durability = durability.unwrap_or(self.options.durability);
         let mut quiet = self.chain.quiet();
+        let mut doubled = 0;
         loop {
             self.wait_for_room()?;
             let guard = epoch::pin();
@@ -115,7 +116,7 @@ impl Core {
             if !ptr::eq(tables, self.shared.tables.load(&guard)) {
                 continue;
             }
-            let mut plan = Plan::default();
+            let mut plan = Plan { doubled, ..Plan::default() };
             if !evaluate(&Snapshot { core: self, tables, place }, &mut plan)? {
                 let outcome = Outcome { position, changed: false, durability, read_only: true };
                 self.check_kept(&outcome)?;
@@ -138,10 +139,13 @@ impl Core {
                     self.counters.conflicts.fetch_add(1, Ordering::Relaxed);
                     quiet.conflict();
                 }
-                Err(OrderError::NoRoom) => {
-                    // What is flushed meanwhile must come back.
-                    drop(guard);
+                Err(OrderError::NoRoom { doubled: asked }) => {
+                    doubled = asked;
+                    // What is flushed meanwhile must come back, and nobody keeps quiet for one that
+                    // sleeps.
+                    drop((guard, quiet));
                     self.wait_for_flush()?;
+                    quiet = self.chain.quiet();
                 }
                 Err(OrderError::Failed(error)) => return Err(error),
             }

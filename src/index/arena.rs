@@ -30,7 +30,7 @@ pub(super) const ALIGN: usize = 64;
 pub(super) const CHUNK_BYTES: usize = 2 << 20;
 
 /// Size of the first chunk: a small store needs no more.
-const FIRST_BYTES: usize = 512 << 10;
+pub(super) const FIRST_BYTES: usize = 512 << 10;
 
 /// Memory of generations that are gone, for the next ones.
 ///

@@ -105,6 +105,8 @@ impl<'a> Output<'a> {
             self.last_key.clear();
             self.last_key.extend_from_slice(entry.key);
         }
+        // Less than before, when what had waited for its dictionary has been compressed.
+        self.paced = self.paced.min(bytes);
         if bytes.saturating_sub(self.paced) >= PACE_BYTES {
             self.host.pace(bytes.saturating_sub(self.paced))?;
             self.paced = bytes;

@@ -120,6 +120,19 @@ impl<'a> Groups<'a> {
         codec: &mut C,
         scratch: &mut Scratch,
     ) -> Result<Value<'a, C::Frame>> {
+        let value = self.make(group, version, codec, scratch);
+        // Also after an error, which may have come with the largest of all.
+        scratch.trim();
+        value
+    }
+
+    fn make<C: Codec>(
+        &self,
+        group: &Group<'a>,
+        version: usize,
+        codec: &mut C,
+        scratch: &mut Scratch,
+    ) -> Result<Value<'a, C::Frame>> {
         let mut above = [Piece::default(); PIECES_MAX];
         let (root, steps) = self.descend(*group, version, &mut above, scratch)?;
         let above = above.get(..steps).unwrap_or_default();
@@ -143,7 +156,6 @@ impl<'a> Groups<'a> {
         };
         // All but the last are made in turns in the vectors of `scratch`.
         let Some((last, bases)) = above.split_first() else {
-            scratch.trim();
             return match base {
                 Base::Value(value) => Ok(value),
                 // What was at hand is only ever a base.
@@ -163,7 +175,6 @@ impl<'a> Groups<'a> {
         if let Base::Made(of) = base {
             scratch.made_is = scratch.block.map(|_| of);
         }
-        scratch.trim();
         Ok(Value::Made(out))
     }
 

@@ -13,7 +13,7 @@ fn full() -> Fixture {
 }
 
 fn is_refused(result: Result<Ordered, OrderError>) -> bool {
-    result.is_err_and(|error| matches!(error, OrderError::NoRoom))
+    result.is_err_and(|error| matches!(error, OrderError::NoRoom { .. }))
 }
 
 #[test]
@@ -89,4 +89,24 @@ fn no_more_than_there_is_room_for_are_begun_at_once() {
     assert!((1..=THREADS - 2).contains(&refused), "{refused}");
     let keys = store.verify_all();
     assert_eq!(keys.len(), 2 + 2 * (THREADS - refused));
+}
+
+/// Whoever is refused has lost the room to others before: what it asked for must not be forgotten, or it
+/// might lose the same race for ever.
+#[test]
+fn a_refusal_tells_how_much_was_asked_for_and_the_next_plan_asks_for_it() {
+    let store = full();
+    let twice = |doubled| Plan { doubled, ..plan([put("c", "1"), put("d", "1")]) };
+    for doubled in [0, 3] {
+        let refused = store.try_order(&twice(doubled));
+        assert!(matches!(refused, Err(OrderError::NoRoom { doubled: told }) if told == doubled));
+    }
+    *lock(&store.world.generations_max) = Some(2);
+    store.order(&twice(3));
+    // Room for eight times as many keys.
+    for key in 2..16 {
+        store.order(&plan([put(format!("e{key}"), "1")]));
+    }
+    assert!(is_refused(store.try_order(&plan([put("f", "1")]))));
+    store.verify_all();
 }
