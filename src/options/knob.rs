@@ -8,7 +8,7 @@ use super::{GIB, KIB, MIB};
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Knob {
-    /// Name, as in `-O NAME=VALUE` and as the setter of [`Options`].
+    /// Name, as in `-O NAME=VALUE` and as the setter of [`Options`](crate::Options).
     pub name: &'static str,
     /// What it does, its unit, range and default, in one line.
     pub what: &'static str,

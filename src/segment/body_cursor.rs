@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use annals_format::block::{Body, compare};
 use annals_format::entry::{EntryRef, Item, Neighbour};
+use annals_format::error::{DecodeError, Problem};
 use annals_format::page::Handle;
 use bytes::Bytes;
 
@@ -20,6 +21,9 @@ pub(super) struct BodyCursor {
     body: Bytes,
     at: Option<Position>,
     key: Vec<u8>,
+    /// The revision of the entry that was left forward and whose key is still in `key`: what comes
+    /// next must lie behind it.
+    passed: Option<u64>,
     behind: Behind,
 }
 
@@ -52,7 +56,18 @@ impl BodyCursor {
     /// Goes to no entry.
     pub(super) fn leave(&mut self) {
         self.at = None;
+        self.passed = None;
         self.behind.entries.clear();
+    }
+
+    /// The revision of the entry that the last step forward led from, out of the block.
+    pub(super) const fn passed(&mut self) -> Option<u64> {
+        self.passed.take()
+    }
+
+    /// After the next block was taken up: the entries go on behind that one.
+    pub(super) const fn follow(&mut self, passed: Option<u64>) {
+        self.passed = passed;
     }
 
     /// Goes to the first entry at or after (`key`, `at`), if the block has one.
@@ -82,7 +97,10 @@ impl BodyCursor {
     /// Goes to the next entry.
     pub(super) fn next(&mut self, file: &Opened) -> Result<()> {
         match self.at.take() {
-            Some(position) => self.enter(file, position.next, position.neighbour),
+            Some(position) => {
+                self.passed = Some(position.fields.revision);
+                self.enter(file, position.next, position.neighbour)
+            }
             None => Ok(()),
         }
     }
@@ -147,19 +165,32 @@ impl BodyCursor {
         self.enter(file, offset, Neighbour::default())
     }
 
-    /// Goes to the entry at `offset`, or to none if the block ends there.
+    /// Goes to the entry at `offset`, or to none if the block ends there. After a step forward it must
+    /// lie behind the one before: a checksum says only that the writer made it so.
     fn enter(&mut self, file: &Opened, offset: usize, neighbour: Neighbour) -> Result<()> {
+        let passed = self.passed.take();
         self.leave();
         let mut key = std::mem::take(&mut self.key);
         let entered = self.in_block(file, |body| {
             let mut run = body.resume(offset, neighbour);
             let Some(item) = run.next().transpose()? else { return Ok(None) };
+            if let Some(revision) = passed {
+                let rest = key.get(item.shared..).unwrap_or_default();
+                let (suffix, now) = (item.suffix, item.fields.revision);
+                // Of equal keys the newer version comes first.
+                if compare(suffix, now, rest, revision).is_le() {
+                    return Err(out_of_order(item.offset));
+                }
+            }
             key.truncate(item.shared);
             key.extend_from_slice(item.suffix);
             Ok(Some(Position::new(&item, run.position(), run.neighbour())))
         });
         self.key = key;
         self.at = entered?;
+        if self.at.is_none() {
+            self.passed = passed;
+        }
         Ok(())
     }
 
@@ -192,6 +223,11 @@ impl BodyCursor {
         // A run has at least one entry before any later offset, so this goes there.
         if self.behind.entries.is_empty() { Ok(()) } else { self.prev(file) }
     }
+}
+
+fn out_of_order(offset: usize) -> DecodeError {
+    let offset = offset as u64;
+    DecodeError { structure: "block body", field: "suffix", offset, problem: Problem::Order }
 }
 
 impl Position {

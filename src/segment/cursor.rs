@@ -38,7 +38,7 @@ pub(crate) struct Cursor {
 }
 
 /// Which way to go where a block ends.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Turn {
     Forward,
     Back,
@@ -182,7 +182,9 @@ impl Cursor {
                     Turn::Back => self.path.prev(file)?,
                 };
                 let Some(handle) = next else { break };
+                let passed = self.body.passed();
                 self.load(file, handle)?;
+                self.body.follow(passed.filter(|_| turn == Turn::Forward));
                 match turn {
                     Turn::Forward => self.first(file)?,
                     Turn::Back => self.last(file)?,
