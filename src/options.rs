@@ -67,18 +67,22 @@ pub enum ReadMode {
 }
 
 /// How superseded versions are stored in files that are written from now on. Files of either kind are
-/// read whatever is set.
+/// read whatever is set. With all but `ZstdBlocks` one version is found and read from a few kilobytes,
+/// without its neighbours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum HistoryCodec {
     /// In blocks that are compressed as a whole: a read decompresses one.
     ZstdBlocks,
-    /// Most as what differs from another version of the key, the others as they are.
+    /// Most as what differs from another version of the key, the others as they are: nothing is ever
+    /// decompressed, and `history_level` has no effect.
     Raw,
-    /// As `Raw`, but the others are made smaller with means that cost little to read.
+    /// As `Raw`, but of the others those up to 4 KiB are stored as what differs from a dictionary of the
+    /// file (where it has none, from 512 B on as a zstd frame), longer ones as a zstd frame.
     #[default]
     Fast,
-    /// As `Fast`, with means that cost more.
+    /// As `Fast`, but the others are zstd frames from 256 B on, and up to 8 versions are made to read one,
+    /// not 3.
     Small,
 }
 
@@ -166,14 +170,20 @@ pub const KNOBS: &[Knob] = &[
     number("wal_bytes", "size a WAL file grows to", limits::WAL_BYTES_MIN, 4 * GIB, 64 * MIB),
     number("segment_bytes", "size at which a segment file is cut", 4 * KIB, 4 * GIB, 32 * MIB),
     number("block_bytes", "size of a block of newest versions", 512, 256 * KIB, 8 * KIB),
-    number("history_block_bytes", "raw size of a block of history", 512, 256 * KIB, 16 * KIB),
+    number(
+        "history_block_bytes",
+        "size of a block of history before compression",
+        512,
+        256 * KIB,
+        16 * KIB,
+    ),
     number("history_level", "zstd level of history and events", 1, 19, 1),
     number("event_value_bytes", "longest value that events repeat", 0, MIB, KIB),
     number("l0_files_max", "L0 files that start a fold", 1, 64, 4),
     number("history_windows_max", "history windows that start a merge", 2, 1024, 12),
     number(
         "background_bytes_per_sync",
-        "what folds and merges may write for each sync of the log",
+        "what folds, merges and trims may write for each sync of the log",
         4 * KIB,
         4 * GIB,
         256 * KIB,

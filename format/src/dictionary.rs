@@ -1,4 +1,5 @@
-//! The dictionary section of a segment: bytes that zstd blocks of the file refer to.
+//! The dictionary section of a segment: bytes that zstd frames of the file refer to, and that values
+//! of groups are copied from.
 //!
 //! ```text
 //! dictionary := header(16) content:bytes(content_bytes)

@@ -1,8 +1,8 @@
-//! A bump allocator that any number of threads share, freed whole.
+//! A bump allocator that any number of threads share, given back whole.
 //!
 //! It exists because a generation's keys, versions, nodes and frames die together, and because an
 //! allocation must never wait for another thread: the fast path is one `fetch_add`, and a full
-//! chunk is followed by a new one installed by CAS (the loser frees its own and takes the winner's).
+//! chunk is followed by a new one installed by CAS (the loser gives its own back and takes the winner's).
 //!
 //! Invariants:
 //!

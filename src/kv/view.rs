@@ -321,7 +321,8 @@ impl Log {
         Self { engine: engine.clone(), transactions, error, with_values: false }
     }
 
-    /// Reads the values written, too.
+    /// Reads the values written, too. One of up to [`event_value_bytes`](crate::Options::event_value_bytes)
+    /// costs nothing more; a longer one that is no longer in memory costs a look-up in the files.
     pub fn with_values(mut self) -> Self {
         self.with_values = true;
         if let Some(log) = &mut self.transactions {

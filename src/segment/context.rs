@@ -41,7 +41,7 @@ pub(crate) struct SegmentContext {
 impl SegmentContext {
     /// The context of the store in `dir`, with a cache of its own.
     pub(crate) fn new(dir: &Path, store: StoreId, options: &Options) -> Self {
-        // Both sizes are below 4 GiB by their range.
+        // All three sizes are below 4 GiB by their range.
         let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         Self {
             vfs: Arc::clone(&options.vfs),

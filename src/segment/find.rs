@@ -68,8 +68,8 @@ fn find_in_groups(
 ) -> Result<Option<Version>> {
     let damaged = |error| file.damaged_body(handle, &error);
     let groups = Groups::parse(stored.as_slice()).map_err(damaged)?;
-    let Some((group, version)) = groups.seek(key, at).map_err(damaged)? else { return Ok(None) };
-    let fields = groups.group(group).and_then(|group| group.fields(version)).map_err(damaged)?;
+    let Some((group, version)) = groups.find(key, at).map_err(damaged)? else { return Ok(None) };
+    let fields = group.fields(version).map_err(damaged)?;
     if fields.death <= at {
         return Ok(None);
     }
@@ -79,7 +79,7 @@ fn find_in_groups(
             let mut last = None;
             let mut codec = BlockCodec::new(file, handle, Caching::Keep, &mut last)?;
             let value = SCRATCH
-                .with_borrow_mut(|scratch| groups.value(group, version, &mut codec, scratch))
+                .with_borrow_mut(|scratch| groups.value_of(&group, version, &mut codec, scratch))
                 .map_err(damaged)?;
             match value {
                 Value::Stored(bytes) => stored.keep(bytes),

@@ -61,6 +61,8 @@ impl GroupCursor {
         self.leave();
         self.handle = handle;
         self.stored = stored;
+        // Of one file: so a base is made once, not for each version.
+        self.scratch.of_block(handle.offset);
     }
 
     /// Goes to no version.
@@ -157,7 +159,7 @@ impl GroupCursor {
             key.extend_from_slice(groups.prefix());
             key.extend_from_slice(found.key_suffix());
             let value = match &mut codec {
-                Some(codec) => match groups.value(group, version, codec, scratch)? {
+                Some(codec) => match groups.value_of(&found, version, codec, scratch)? {
                     Value::Stored(bytes) => self.stored.slice_ref(bytes),
                     Value::Made(bytes) => Bytes::from(bytes),
                     Value::Frame(bytes) => bytes,

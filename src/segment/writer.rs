@@ -221,7 +221,7 @@ impl SegmentWriter {
         } else if entry.tombstone && !entry.value.is_empty() {
             "a tombstone cannot have a value"
         } else if matches!(self.blocks, Blocks::Groups(_)) && !GroupsOut::holds(entry) {
-            "a superseded version has the number and the age of none"
+            "a superseded version must have a number of 1 at least and be no older than its lifetime, and a tombstone neither"
         } else {
             return Ok(());
         };

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! block   := header(24) stored(stored_bytes)
-//! stored  := body | zstd(body) | zstd(body, dictionary) | zstd(body, base)    as `encoding` says
+//! stored  := body | zstd(body) | zstd(body, dictionary) | zstd(body, base) | groups    as `encoding` says
 //! body    := entry* restart_offset:u32{restart_count} restart_count:u32
 //! ```
 //!

@@ -60,7 +60,7 @@ impl Groups<'_> {
                     let problem = Problem::Invalid { found: shape.kind.into() };
                     return Err(error("kind", group.shapes_at, problem));
                 }
-                let value = self.value(index, version, codec, scratch)?;
+                let value = self.value_of(&group, version, codec, scratch)?;
                 each(&fields.entry(&key, value.as_ref()), &key);
                 entries += 1;
                 bytes = bytes.saturating_add(u64::from(shape.value_bytes));

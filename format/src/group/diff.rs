@@ -258,7 +258,6 @@ impl Search<'_> {
 
     /// Whether a copy that begins or ends at these two places would cut a word.
     fn cuts_word(&self, at: usize, from: usize) -> bool {
-        // Where a copy ends without literals before the next one, nothing is cut.
         is_inside(self.value, at) || is_inside(self.base, from)
     }
 

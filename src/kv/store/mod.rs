@@ -215,14 +215,17 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`Io`](crate::ErrorKind::Io), [`Corrupt`](crate::ErrorKind::Corrupt).
+    /// [`Io`](crate::ErrorKind::Io), [`Corrupt`](crate::ErrorKind::Corrupt);
+    /// [`Closed`](crate::ErrorKind::Closed), [`ReadOnly`](crate::ErrorKind::ReadOnly),
+    /// [`Poisoned`](crate::ErrorKind::Poisoned).
     pub fn run_background(&self) -> Result<bool> {
         self.engine.run_background()
     }
 
     /// Moves everything in memory to files, folds and merges these, and does all other background
     /// work there is. A store does this by itself as it grows; asking for it makes the files of a
-    /// small store look like those of a large one.
+    /// small store look like those of a large one. It returns when all of it is done, and writes
+    /// without regard for commits, which are slower meanwhile.
     ///
     /// # Errors
     ///

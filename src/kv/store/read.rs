@@ -17,11 +17,13 @@ use crate::kv::types::KeyValue;
 use crate::kv::view::{DiffIter, History, Log, View};
 
 impl Store {
-    /// The newest version of `key`, or `None` when it is not alive.
+    /// The newest version of `key`, or `None` when it is not alive. It takes no view, so it is cheaper
+    /// than `latest()?.get(key)`.
     ///
     /// # Errors
     ///
-    /// [`Corrupt`](crate::ErrorKind::Corrupt) or [`Io`](crate::ErrorKind::Io) from the files.
+    /// [`Corrupt`](crate::ErrorKind::Corrupt) or [`Io`](crate::ErrorKind::Io) from the files;
+    /// [`Closed`](crate::ErrorKind::Closed).
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<KeyValue>> {
         let (_, found) = self.engine.get_latest(&space::user(key.as_ref()))?;
         Ok(found.map(key_value))
