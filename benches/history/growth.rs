@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use annals::{Durability, Store};
 
-use crate::load::{self, Dir, Rng, key};
+use crate::load::{self, Dir, Rng, key, median};
 use crate::options::Options;
 
 /// Versions of a key in these stores, on average.
@@ -71,13 +71,10 @@ pub(crate) fn measure(options: &Options, versions: u64) -> Figures {
         rounds.push(child(options, dir.path(), keys, last));
     }
     let names: Vec<String> = rounds.iter().flat_map(Figures::keys).cloned().collect();
-    let median = |name: &String| {
-        let mut values: Vec<f64> =
-            rounds.iter().filter_map(|round| round.get(name)).copied().collect();
-        values.sort_by(f64::total_cmp);
-        values[values.len() / 2]
+    let median_of = |name: &String| {
+        median(rounds.iter().filter_map(|round| round.get(name)).copied().collect())
     };
-    names.iter().map(|name| (name.clone(), median(name))).collect()
+    names.iter().map(|name| (name.clone(), median_of(name))).collect()
 }
 
 fn child(options: &Options, dir: &Path, keys: u64, last: bool) -> Figures {

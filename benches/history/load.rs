@@ -103,6 +103,12 @@ fn half_noise(seed: u64) -> Vec<u8> {
     out
 }
 
+/// The middle one.
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
 /// Bytes of a version as the user counts them.
 pub(crate) fn version_bytes() -> u64 {
     (key(0).len() + value(0, 0).len()) as u64

@@ -12,8 +12,7 @@ What; all of it if nothing is named:
   growth    the cost of one operation in stores of one size after the other
   versions  a scan of the latest versions: 1,000 versions a key beside 1
   changed   a scan of an old revision, by how many keys have changed since
-  written   bytes given to the device for each byte put, as /proc/self/io counts them; newer kernels
-            count a large folio whole, several times too much: then look at /proc/diskstats
+  written   bytes the device was given to write for each byte put (Linux; nothing else should write)
   beside    readers beside a busy writer
   reclaim   commits while space is given back
 How:

@@ -2,13 +2,16 @@
 
 use std::fs;
 use std::hint::black_box;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use annals::{Durability, Store, View};
 
-use crate::load::{self, Dir, Rng, key, value, version_bytes};
+use crate::load::{self, Dir, Rng, key, median, value, version_bytes};
 use crate::options::Options;
 
 /// Commits outstanding at a time.
@@ -16,11 +19,6 @@ const WINDOW: u64 = 64;
 
 /// One row: what, how much, and what is asked for.
 pub(crate) type Row = (String, String, String);
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
-}
 
 /// Keys a second of a scan of everything.
 fn scan(view: &View) -> f64 {
@@ -34,7 +32,7 @@ fn scan(view: &View) -> f64 {
 
 /// Scans of two views in turns: the median of the ratio of the second to the first.
 fn scans(rounds: usize, first: &View, second: &View) -> f64 {
-    median((0..rounds * 3).map(|_| scan(first) / scan(second)).map(f64::recip).collect())
+    median((0..rounds * 3).map(|_| scan(second) / scan(first)).collect())
 }
 
 /// Many versions a key beside one.
@@ -97,29 +95,18 @@ pub(crate) fn written(options: &Options) -> Vec<Row> {
         let store = load::open(dir.path(), Durability::Sync);
         load::write(&store, 0..keys, 0);
         load::settle(&store);
-        let (before, mut rng) = (written_bytes(), Rng(7));
+        let (before, mut rng) = (written_bytes(dir.path()), Rng(7));
         let choose = |rng: &mut Rng| {
             let of = if hot && rng.below(10) < 8 { keys / 100 } else { keys };
             rng.below(of)
         };
         for _ in 0..updates / WINDOW {
-            let ticket = |rng: &mut Rng| {
-                let number = choose(rng);
-                let request = store.txn().then([annals::put(
-                    key(number),
-                    value(rng.below(1 << 32), rng.below(1 << 20)),
-                )]);
-                request.submit().expect("a commit")
-            };
-            let tickets: Vec<_> = (0..WINDOW).map(|_| ticket(&mut rng)).collect();
-            for ticket in tickets {
-                ticket.wait().expect("a commit");
-            }
+            window(&store, &mut rng, choose);
         }
         load::settle(&store);
         store.close().expect("a close");
         let bytes = updates / WINDOW * WINDOW * version_bytes();
-        let times = written_bytes().saturating_sub(before) as f64 / bytes as f64;
+        let times = written_bytes(dir.path()).saturating_sub(before) as f64 / bytes as f64;
         (
             format!("bytes written for a byte put, {updates} updates of {keys} keys, {name}"),
             format!("{times:.2}"),
@@ -129,10 +116,24 @@ pub(crate) fn written(options: &Options) -> Vec<Row> {
     vec![load("80 % to 1 % of them", true, "<= 3.5"), load("uniform", false, "<= 12")]
 }
 
-fn written_bytes() -> u64 {
-    let io = fs::read_to_string("/proc/self/io").unwrap_or_default();
-    let line = io.lines().find_map(|line| line.strip_prefix("write_bytes:"));
-    line.and_then(|bytes| bytes.trim().parse().ok()).unwrap_or(0)
+/// What the device of this directory has been given to write, by whomever: so nothing else should write
+/// meanwhile. 0 where that cannot be known. (`write_bytes` of `/proc/self/io` counts a folio whole each
+/// time a page of it becomes dirty, which with large folios is several times too much.)
+fn written_bytes(dir: &Path) -> u64 {
+    const SECTOR_BYTES: u64 = 512;
+    // What is still in memory counts, too.
+    let _ = Command::new("sync").status();
+    let device = fs::metadata(dir).map_or(0, |data| data.dev());
+    let (major, minor) = (device >> 8 & 0xfff, device & 0xff | device >> 12 & 0xfff00);
+    let stats = fs::read_to_string("/proc/diskstats").unwrap_or_default();
+    let sectors = stats.lines().find_map(|line| {
+        let mut fields = line.split_whitespace();
+        let is_it =
+            |field: Option<&str>, number: u64| field.is_some_and(|f| f.parse() == Ok(number));
+        let found = is_it(fields.next(), major) && is_it(fields.next(), minor);
+        found.then(|| fields.nth(7)?.parse::<u64>().ok()).flatten()
+    });
+    sectors.unwrap_or(0) * SECTOR_BYTES
 }
 
 fn filled(options: &Options, name: &str) -> (Store, Dir) {
@@ -178,16 +179,16 @@ pub(crate) fn beside(options: &Options) -> Vec<Row> {
 fn busy(store: &Store, keys: u64, done: &AtomicBool) {
     let mut rng = Rng(11);
     while !done.load(Ordering::Relaxed) {
-        window(store, keys, &mut rng);
+        window(store, &mut rng, |rng| rng.below(keys));
     }
 }
 
-fn window(store: &Store, keys: u64, rng: &mut Rng) {
+/// Writes keys of the numbers chosen, [`WINDOW`] at a time.
+fn window(store: &Store, rng: &mut Rng, choose: impl Fn(&mut Rng) -> u64) {
     let submit = |rng: &mut Rng| {
-        let request = store.txn().then([annals::put(
-            key(rng.below(keys)),
-            value(rng.below(1 << 32), rng.below(1 << 20)),
-        )]);
+        let number = choose(rng);
+        let value = value(rng.below(1 << 32), rng.below(1 << 20));
+        let request = store.txn().then([annals::put(key(number), value)]);
         request.submit().expect("a commit")
     };
     let tickets: Vec<_> = (0..WINDOW).map(|_| submit(rng)).collect();

@@ -247,7 +247,7 @@ fn check_flags(reader: &Reader<'_>, kind: FileKind, flags: u8, same_key: bool) -
     Ok(())
 }
 
-/// How many leading bytes two keys share.
+/// How many leading bytes two keys, or values, share.
 pub fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     let (a_words, _) = a.as_chunks::<8>();
     let (b_words, _) = b.as_chunks::<8>();

@@ -22,9 +22,6 @@ use crate::sync::epoch::{self, Guard};
 /// there are threads, each of which goes one further than its snapshot and those of the others.
 const NUMBERS_RESERVED: u64 = 1 << 32;
 
-/// How often a transaction that finds its generation full asks for twice as much in the next one.
-pub(super) const DOUBLED_MAX: u32 = 6;
-
 /// How an attempt in one generation ended, if not with a place.
 enum Stop {
     /// The generation has no room.
@@ -100,12 +97,10 @@ impl Chain {
                     if !self.world.has_room() {
                         return Err(OrderError::NoRoom { doubled });
                     }
-                    let mut least = least_size(plan, &size);
                     // Others may take room in the new generation before this thread comes to it: ask
                     // for more each time, so that this ends.
-                    least.arena_bytes = least.arena_bytes.saturating_mul(1 << doubled);
-                    least.keys = least.keys.saturating_mul(1 << doubled);
-                    doubled = (doubled + 1).min(DOUBLED_MAX);
+                    let least = least_size(plan, &size).doubled(doubled);
+                    doubled = doubled.saturating_add(1);
                     self.switch(last, least, guard);
                 }
             }

@@ -4,7 +4,6 @@ use annals_format::frame::{Frame, FrameSize, Op};
 use annals_format::space;
 
 use super::chain::Chain;
-use super::order::DOUBLED_MAX;
 use crate::error::Error;
 use crate::index::{
     Bound, Full, Generation, GenerationSize, KeyNode, Link, Node, Place, Position, Transaction,
@@ -54,10 +53,9 @@ impl Chain {
             }
             let keys = frame.ops().filter_map(|op| op.op.key().map(<[u8]>::len));
             let key_bytes = keys.clone().fold(0, usize::saturating_add);
-            let mut least = GenerationSize::for_frame(&size, keys.count(), key_bytes);
             // Nobody else takes room here; but this must end, whatever is lost at the ends of chunks.
-            least.arena_bytes = least.arena_bytes.saturating_mul(1 << doubled);
-            doubled = (doubled + 1).min(DOUBLED_MAX);
+            let least = GenerationSize::for_frame(&size, keys.count(), key_bytes).doubled(doubled);
+            doubled = doubled.saturating_add(1);
             self.switch(last, least, &guard);
             last = self.catch_up(last, &guard);
         };

@@ -21,13 +21,13 @@
 //! 1. Only the background thread pauses, and inside a pause it does what is more urgent than its work:
 //!    files of the log, flushes, folds inside a merge.
 //! 2. A pause holds `busy` and nothing else. It ends at once when the store is closed; whoever takes
-//!    `busy` says so first, and ends it too.
+//!    `busy` for a piece of work says so first, and ends it too ([`Core::take_busy`]).
 //! 3. Nothing is saved up but the credit of one sync, and nothing is owed but what was written since
 //!    the last pause.
 //! 4. A commit pays two words, written by the one thread that syncs, for each sync; not for each commit.
 
 use crate::clock::Stopwatch;
-use crate::sync::plain::{AtomicI64, AtomicU64, Ordering};
+use crate::sync::plain::{AtomicI64, AtomicU64, MutexGuard, Ordering, lock};
 
 use super::core::Core;
 use super::shared::Shared;
@@ -167,8 +167,13 @@ impl Core {
         self.counters.background_pause_micros.fetch_add(begun.micros(), Ordering::Relaxed);
     }
 
-    /// For whoever takes `busy`: has the background thread not pause meanwhile.
-    pub(super) fn hurry(&self) -> Option<Hurry<'_>> {
+    /// Takes `busy`, for a piece of background work: has the background thread not pause meanwhile.
+    pub(super) fn take_busy(&self) -> MutexGuard<'_, ()> {
+        let _hurry = self.hurry();
+        lock(&self.busy)
+    }
+
+    fn hurry(&self) -> Option<Hurry<'_>> {
         // The thread itself is not in a hurry.
         let Shared { credit, worker, .. } = &*self.shared;
         (!worker.is_own_thread()).then(|| {

@@ -49,9 +49,7 @@ impl Core {
     /// The failure, which also ends writing; see the module.
     pub(super) fn run_unit(&self) -> Result<bool> {
         self.check_writable()?;
-        let hurry = self.hurry();
-        let busy = lock(&self.busy);
-        drop(hurry);
+        let busy = self.take_busy();
         // It may have been closed, or failed, while this thread waited.
         self.check_writable()?;
         let done = self.unit();

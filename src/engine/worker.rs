@@ -180,9 +180,7 @@ impl Core {
         self.check_writable()?;
         self.chain.freeze();
         while self.run_unit()? {}
-        let hurry = self.hurry();
-        let busy = lock(&self.busy);
-        drop(hurry);
+        let busy = self.take_busy();
         self.check_writable()?;
         if !self.shared.tables().files.l0.is_empty() {
             let folded = self.fold_all();

@@ -23,6 +23,9 @@ const COPY_BYTES_MAX: usize = 1024;
 /// What a generation needs beside its budget: its root and `ABSENT`.
 const ROOT_BYTES: usize = 1024;
 
+/// How often a size is doubled at most.
+const DOUBLED_MAX: u32 = 6;
+
 const TOWER_ALIGN: usize = align_of::<AtomicPtr<KeyNode>>();
 
 /// How much a generation can take.
@@ -78,6 +81,16 @@ impl GenerationSize {
         let lost = if one_chunk { 0 } else { needed / 8 + 2 * CHUNK_BYTES };
         let arena_bytes = needed.saturating_add(lost);
         Self { arena_bytes, keys }
+    }
+
+    /// Twice as much, so many times: for who asks again because others took what was made for it. After
+    /// some times it stays the same.
+    pub(crate) fn doubled(self, times: u32) -> Self {
+        let factor = 1 << times.min(DOUBLED_MAX);
+        Self {
+            arena_bytes: self.arena_bytes.saturating_mul(factor),
+            keys: self.keys.saturating_mul(factor),
+        }
     }
 
     /// Enough for both.

@@ -182,11 +182,14 @@ impl Cursor {
                     Turn::Back => self.path.prev(file)?,
                 };
                 let Some(handle) = next else { break };
-                let passed = self.body.passed();
+                let passed = (self.body.passed(), self.groups.passed());
                 self.load(file, handle)?;
-                self.body.follow(passed.filter(|_| turn == Turn::Forward));
                 match turn {
-                    Turn::Forward => self.first(file)?,
+                    Turn::Forward => {
+                        self.body.follow(passed.0);
+                        self.groups.follow(passed.1);
+                        self.first(file)?;
+                    }
                     Turn::Back => self.last(file)?,
                 }
             }

@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 
 use annals_format::block::compare;
 use annals_format::entry::EntryRef;
+use annals_format::error::{DecodeError, Problem};
 use annals_format::group::{Fields, Groups, Scratch, Value};
 use annals_format::page::Handle;
 use bytes::Bytes;
@@ -26,6 +27,11 @@ pub(super) struct GroupCursor {
     stored: Bytes,
     at: Option<Position>,
     key: Vec<u8>,
+    /// The key it was at before.
+    left: Vec<u8>,
+    /// The revision of the version that was left forward and whose key is still in `key`: what comes
+    /// next must lie behind it.
+    passed: Option<u64>,
     value: Bytes,
     last_frame: LastFrame,
     scratch: Box<Scratch>,
@@ -50,6 +56,8 @@ impl GroupCursor {
             stored: Bytes::new(),
             at: None,
             key: Vec::new(),
+            left: Vec::new(),
+            passed: None,
             value: Bytes::new(),
             last_frame: None,
             scratch: Box::default(),
@@ -68,7 +76,18 @@ impl GroupCursor {
     /// Goes to no version.
     pub(super) fn leave(&mut self) {
         self.at = None;
+        self.passed = None;
         self.value = Bytes::new();
+    }
+
+    /// The revision of the version that the last step forward led from, out of the block.
+    pub(super) const fn passed(&mut self) -> Option<u64> {
+        self.passed.take()
+    }
+
+    /// After the next block was taken up: the versions go on behind that one.
+    pub(super) const fn follow(&mut self, passed: Option<u64>) {
+        self.passed = passed;
     }
 
     /// Goes to the first version at or after (`key`, `at`), if the block has one.
@@ -95,6 +114,8 @@ impl GroupCursor {
     /// Goes to the next version.
     pub(super) fn next(&mut self, file: &Opened) -> Result<()> {
         let Some(at) = self.at.take() else { return Ok(()) };
+        let passed = at.fields.revision;
+        self.passed = Some(passed);
         if at.version + 1 < at.versions {
             return self.enter(file, at.group, at.version + 1);
         }
@@ -102,6 +123,7 @@ impl GroupCursor {
             return self.enter(file, at.group + 1, 0);
         }
         self.leave();
+        self.passed = Some(passed);
         Ok(())
     }
 
@@ -143,10 +165,13 @@ impl GroupCursor {
             .map_err(|error| file.damaged_body(self.handle, &error))
     }
 
-    /// Goes to a version of a group, or to its last if it has fewer.
+    /// Goes to a version of a group, or to its last if it has fewer. After a step forward it must lie
+    /// behind the one before: a checksum says only that the writer made it so.
     fn enter(&mut self, file: &Opened, group: usize, version: usize) -> Result<()> {
+        let passed = self.passed.take();
         self.leave();
-        let Self { key, scratch, last_frame, .. } = self;
+        std::mem::swap(&mut self.key, &mut self.left);
+        let Self { key, left, scratch, last_frame, .. } = self;
         let mut codec = match self.want {
             Want::Value => Some(BlockCodec::new(file, self.handle, self.caching, last_frame)?),
             Want::Fields => None,
@@ -158,6 +183,11 @@ impl GroupCursor {
             key.clear();
             key.extend_from_slice(groups.prefix());
             key.extend_from_slice(found.key_suffix());
+            if let Some(revision) = passed
+                && compare(key, fields.revision, left, revision).is_le()
+            {
+                return Err(out_of_order());
+            }
             let value = match &mut codec {
                 Some(codec) => match groups.value_of(&found, version, codec, scratch)? {
                     Value::Stored(bytes) => self.stored.slice_ref(bytes),
@@ -173,6 +203,10 @@ impl GroupCursor {
         self.value = value;
         Ok(())
     }
+}
+
+fn out_of_order() -> DecodeError {
+    DecodeError { structure: "groups", field: "key_suffix", offset: 0, problem: Problem::Order }
 }
 
 /// The first version at or after (`key`, `at`), as the numbers of its group and of it in the group.

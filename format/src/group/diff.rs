@@ -21,6 +21,7 @@
 //! linear in base and value, memory is what [`Index`] takes.
 
 use super::index::{Index, word};
+use crate::entry::common_prefix;
 use crate::varint;
 
 /// A match of this length is taken without looking for a longer one.
@@ -293,20 +294,6 @@ fn is_word(bytes: &[u8], at: usize) -> bool {
     let is = |index: usize| bytes.get(index).is_some_and(u8::is_ascii_alphanumeric);
     let is_joint = || bytes.get(at).is_some_and(|byte| matches!(byte, b'-' | b'.' | b':'));
     is(at) || (is_joint() && at > 0 && is(at - 1) && is(at + 1))
-}
-
-/// How many leading bytes two slices share.
-pub(super) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
-    let mut at = 0;
-    while let (Some(left), Some(right)) = (word(a, at), word(b, at)) {
-        let differ = left ^ right;
-        if differ != 0 {
-            return at + differ.trailing_zeros() as usize / 8;
-        }
-        at += 8;
-    }
-    let rest = |bytes| <[u8]>::get(bytes, at..).unwrap_or_default().iter();
-    at + rest(a).zip(rest(b)).take_while(|(x, y)| x == y).count()
 }
 
 fn common_suffix(a: &[u8], b: &[u8]) -> usize {

@@ -11,12 +11,11 @@
 use std::collections::VecDeque;
 
 use super::choose::{Chooser, Favour, Pack};
-use super::diff::common_prefix;
 use super::draft::{Draft, Finished};
 use super::table::Stored;
 use super::{GROUP_VALUE_BYTES_MAX, GROUPS_MAX, KIND_TOMBSTONE};
 use crate::cursor::Writer;
-use crate::entry::EntryRef;
+use crate::entry::{EntryRef, common_prefix};
 use crate::limits::BLOCK_RAW_BYTES_MAX;
 
 /// The stored bytes of a complete block, and what its header and the index must know of it.

@@ -3,6 +3,7 @@
 mod damage;
 mod groups;
 mod model;
+mod order;
 mod removed;
 mod rules;
 
