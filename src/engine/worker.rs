@@ -139,6 +139,7 @@ fn write_log(core: &Core, stop: &AtomicBool) -> Option<Duration> {
     let (bell, chain) = (&core.shared.logger, &core.chain);
     let asked = chain.applied();
     let begun = Stopwatch::start();
+    core.shared.make_ready();
     // A loop, as a thread may be unparked for what it has seen already.
     while !bell.is_urgent() && !stop.load(Ordering::Acquire) {
         let Some(left) = PATIENCE_MICROS.checked_sub(begun.micros()) else { break };
