@@ -206,6 +206,8 @@ fn block(kind: FileKind, compressed: bool) -> Vec<u8> {
             version: if tombstone { 0 } else { 100 - number },
             lease: if number % 5 == 0 && !tombstone { 77 } else { 0 },
             death: if kind == FileKind::History { revision + 1 } else { 0 },
+            first: if kind == FileKind::L0 { revision - number % 3 } else { 0 },
+            lived: kind == FileKind::L0 && number % 2 == 1,
             value: if tombstone { b"" } else { b"a value that repeats itself, a value that" },
         });
     }
@@ -293,6 +295,7 @@ fn manifest() -> Manifest {
         WalFile { number: 5, file_bytes, end: None },
     ];
     for (number, kind) in (6..).zip(KINDS) {
+        let l0 = kind == FileKind::L0;
         let history = kind == FileKind::History;
         manifest.files.push(FileMeta {
             number,
@@ -308,6 +311,8 @@ fn manifest() -> Manifest {
             max_revision: 70,
             death_after: if history { 2 } else { 0 },
             death_upto: if history { 70 } else { 0 },
+            last_seq: if l0 { 70 } else { 0 },
+            folded_to: if l0 { space::Key::User(b"b").encode() } else { Vec::new() },
         });
     }
     manifest
