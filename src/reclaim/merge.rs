@@ -6,8 +6,8 @@
 use annals_format::entry::EntryRef;
 use annals_format::{FileKind, FileMeta};
 
-use crate::error::Result;
-use crate::segment::{ConcatCursor, EntryCursor, MergeCursor, Segment, SegmentContext};
+use crate::error::{Error, Result};
+use crate::segment::{ConcatCursor, EntryCursor, MergeCursor, Segment, SegmentContext, Want};
 use crate::sync::Arc;
 
 use super::fold::{Fate, Folder, keeps};
@@ -37,7 +37,8 @@ pub(crate) struct Replacement {
 }
 
 /// Folds L0 files (newest first, all there are) into HEAD (by key): new HEAD files where a key is
-/// folded, and one window (`after`, `upto`] of the versions that were superseded.
+/// folded, and one window (`after`, `upto`] of the versions that were superseded by a later generation.
+/// Those superseded within their own are in windows since they were flushed.
 ///
 /// # Errors
 /// What reading and writing answer; nothing new is left then.
@@ -80,6 +81,7 @@ pub(crate) fn fold(
                 Fate::Head => heads.add(&entry)?,
                 Fate::History { death } => history.add(&EntryRef { death, ..entry })?,
                 Fate::Drop => {}
+                Fate::Contradicted => return Err(contradicted(l0, &entry)),
             }
             merge.next()?;
         }
@@ -98,20 +100,38 @@ pub(crate) fn fold(
     Ok(Replacement { removed, added })
 }
 
-/// Merges neighbouring windows (oldest first, each by key) into one window (`after`, `upto`].
+/// An L0 file says of a key that its oldest version there is no newer than `entry`, which an older file
+/// has.
+fn contradicted(l0: &[Arc<Segment>], entry: &EntryRef<'_>) -> Error {
+    for segment in l0 {
+        match segment.find_at(entry.key, u64::MAX, Want::Fields) {
+            Ok(Some(found)) if found.revision > entry.revision && found.first <= entry.revision => {
+                let expected =
+                    format!("a revision above {}, which an older file has", entry.revision);
+                let found = format!("{}, first of revision {}", found.first, found.revision);
+                return Error::corrupt(segment.path(), 0, "entry: first", expected, found);
+            }
+            Ok(_) => {}
+            Err(error) => return error,
+        }
+    }
+    Error::invalid("two files have the same version of a key")
+}
+
+/// Merges files of windows into one window (`after`, `upto`].
 ///
 /// # Errors
 /// As for [`fold`].
 pub(crate) fn merge_windows(
     work: &Work<'_>,
-    windows: &[Vec<Arc<Segment>>],
+    files: &[Arc<Segment>],
     window: (u64, u64),
 ) -> Result<Replacement> {
     let Work { context, host, segment_bytes, .. } = *work;
     let mut history = Output::new(context, host, FileKind::History, Some(window), segment_bytes);
     let mut sources: Vec<Box<dyn EntryCursor>> = Vec::new();
-    for files in windows.iter().rev() {
-        let mut cursor = ConcatCursor::new(files.clone().into());
+    for row in rows(files) {
+        let mut cursor = ConcatCursor::new(row.into());
         cursor.seek_first()?;
         sources.push(Box::new(cursor));
     }
@@ -122,8 +142,26 @@ pub(crate) fn merge_windows(
         }
         merge.next()?;
     }
-    let removed = windows.iter().flatten().map(|segment| segment.meta().number).collect();
+    let removed = files.iter().map(|segment| segment.meta().number).collect();
     Ok(Replacement { removed, added: history.finish()? })
+}
+
+/// Puts files into as few rows as it takes for no two of a row to have a key in common: each row can be
+/// walked as one. Versions of one key may lie in several files of one window, and of several windows.
+fn rows(files: &[Arc<Segment>]) -> Vec<Vec<Arc<Segment>>> {
+    let mut sorted: Vec<&Arc<Segment>> = files.iter().collect();
+    sorted.sort_by(|a, b| a.meta().first_key.cmp(&b.meta().first_key));
+    let mut rows: Vec<Vec<Arc<Segment>>> = Vec::new();
+    for file in sorted {
+        let ends_before = |row: &&mut Vec<Arc<Segment>>| {
+            row.last().is_none_or(|last| last.meta().last_key < file.meta().first_key)
+        };
+        match rows.iter_mut().find(ends_before) {
+            Some(row) => row.push(Arc::clone(file)),
+            None => rows.push(vec![Arc::clone(file)]),
+        }
+    }
+    rows
 }
 
 /// Writes a HEAD file without the tombstones that are older than the watermark: where HEAD has no
