@@ -194,6 +194,12 @@ impl SealedFile {
         }
     }
 
+    /// Whether the file has been opened.
+    #[cfg(test)]
+    pub(super) fn is_open(&self) -> bool {
+        self.opened.get().is_some()
+    }
+
     /// Opens the file so that it stays readable when its name is removed.
     pub(super) fn hold(&self) -> Result<()> {
         self.open()?.hold()
