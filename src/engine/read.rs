@@ -64,10 +64,10 @@ pub(super) fn find(tables: &Tables, key: &[u8], at: u64) -> Result<Option<Histor
 fn in_files(files: &FileSet, key: &[u8], at: u64, want: Want) -> Result<Option<HistoryRecord>> {
     for file in files.l0.iter().filter(|file| file.covers(key)) {
         let Some(version) = file.open()?.find_at(key, u64::MAX, want)? else { continue };
-        if version.revision <= at {
+        if version.revision <= at || version.first <= at && is_system(key) {
             return Ok(Some(HistoryRecord::of_segment(Bytes::copy_from_slice(key), version)));
         }
-        if version.first <= at && !is_system(key) {
+        if version.first <= at {
             return in_history(files, &Bytes::copy_from_slice(key), at, want);
         }
     }

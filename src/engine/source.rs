@@ -46,6 +46,8 @@ pub(super) struct FileSource {
     cursor: Option<Cursor>,
     /// Whether this is HEAD, below which there is only HISTORY.
     head: bool,
+    /// Keys before this one do not count: they are folded.
+    from: Vec<u8>,
 }
 
 impl Source {
@@ -140,13 +142,15 @@ fn memory_answer(cursor: &KeyCursor, at: u64, keys_only: bool) -> Answer {
 
 impl FileSource {
     fn new(files: Vec<Arc<SealedFile>>, head: bool) -> Self {
-        Self { files, at: 0, cursor: None, head }
+        let from = files.first().map(|file| file.meta().folded_to.clone()).unwrap_or_default();
+        Self { files, at: 0, cursor: None, head, from }
     }
 
     fn seek(&mut self, key: &[u8]) -> Result<()> {
         let at = self.files.partition_point(|file| file.meta().last_key.as_slice() < key);
         if self.enter(at)? {
-            self.on(|cursor| cursor.seek(key, u64::MAX))?;
+            let from = key.max(&self.from);
+            self.cursor.as_mut().map_or(Ok(()), |cursor| cursor.seek(from, u64::MAX))?;
         }
         self.settle(true)
     }
@@ -180,11 +184,11 @@ impl FileSource {
     fn answer(&self, at: u64, keys_only: bool) -> Answer {
         let Some(cursor) = &self.cursor else { return Answer::Below };
         let Some(entry) = cursor.entry() else { return Answer::Below };
-        // Of a system key there is no other version in files of this kind, and none in HISTORY.
-        let only = is_system(entry.key);
-        if entry.revision <= at || self.head && only {
+        let begun = self.head || entry.first <= at;
+        // Of a system key the versions in between are nowhere: it is read as of now.
+        if entry.revision <= at || begun && is_system(entry.key) {
             Answer::Found(HistoryRecord::of_cursor(cursor, keys_only))
-        } else if self.head || entry.first <= at && !only {
+        } else if begun {
             Answer::Superseded
         } else {
             Answer::Below
@@ -215,7 +219,10 @@ impl FileSource {
     /// Goes on to the neighbouring file where the cursor has run out of its own.
     fn settle(&mut self, forward: bool) -> Result<()> {
         while let Some(cursor) = &self.cursor {
-            if cursor.entry().is_some() {
+            if let Some(entry) = cursor.entry() {
+                if entry.key < self.from.as_slice() {
+                    self.leave();
+                }
                 return Ok(());
             }
             let next = if forward { Some(self.at + 1) } else { self.at.checked_sub(1) };

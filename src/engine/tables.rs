@@ -28,7 +28,8 @@ pub(super) struct Tables {
 /// The sealed segment files that make up the store.
 #[derive(Debug, Default)]
 pub(super) struct FileSet {
-    /// The newest version of every key of each flushed generation, newest generation first.
+    /// The newest version of every key of each flushed generation, or of several that were merged, newest
+    /// generation first.
     pub(super) l0: Vec<Arc<SealedFile>>,
     /// The newest folded version of every key, by key; the files' key ranges do not overlap.
     pub(super) head: Vec<Arc<SealedFile>>,
@@ -90,8 +91,7 @@ impl FileSet {
                 FileKind::Current | FileKind::Manifest | FileKind::Wal => {}
             }
         }
-        // Flushes are in order, so a later L0 file has a higher number.
-        set.l0.sort_by_key(|file| std::cmp::Reverse(file.meta.number));
+        set.l0.sort_by_key(|file| std::cmp::Reverse(file.meta.last_seq));
         set.head.sort_by(|a, b| a.meta.first_key.cmp(&b.meta.first_key));
         set.events.sort_by_key(|file| (file.meta.min_revision, file.meta.number));
         history.sort_by(|a, b| {
@@ -205,8 +205,18 @@ impl SealedFile {
         self.open()?.hold()
     }
 
-    /// Whether the file's key range has the key.
+    /// The same file with another mark up to which it is folded. It must be open, so that whoever holds
+    /// this one and whoever holds that one read through one door.
+    pub(super) fn folded_to(&self, key: &[u8]) -> Result<Arc<Self>> {
+        let opened = OnceLock::from(Arc::clone(self.open()?));
+        let meta = FileMeta { folded_to: key.to_vec(), ..self.meta.clone() };
+        Ok(Arc::new(Self { meta, context: Arc::clone(&self.context), opened }))
+    }
+
+    /// Whether the part of the file that counts has the key in its range.
     pub(super) fn covers(&self, key: &[u8]) -> bool {
-        self.meta.first_key.as_slice() <= key && key <= self.meta.last_key.as_slice()
+        let meta = &self.meta;
+        let first = meta.first_key.as_slice().max(&meta.folded_to);
+        first <= key && key <= meta.last_key.as_slice()
     }
 }

@@ -40,7 +40,8 @@ pub(crate) fn flush(
 ) -> Result<Vec<FileMeta>> {
     // One file for all keys: a reader looks into every L0 file.
     let mut newest = Output::new(context, host, FileKind::L0, None, u64::MAX);
-    let upto = generation.last().map_or(0, |last| last.revision);
+    let last = generation.last().unwrap_or_default();
+    let upto = last.revision;
     let window = Some((generation.root().position().revision, upto));
     let cut = options.segment_bytes;
     let mut superseded = Output::new(context, host, FileKind::History, window, cut);
@@ -72,6 +73,9 @@ pub(crate) fn flush(
                 return Err(error);
             }
         }
+    }
+    for file in files.iter_mut().filter(|file| file.kind == FileKind::L0) {
+        file.last_seq = last.seq;
     }
     Ok(files)
 }

@@ -54,12 +54,20 @@ pub(crate) struct Folder {
     newer: Option<u64>,
     /// The highest revision of the user space seen.
     upto: u64,
+    /// Whether nothing lies below what is folded, so that where there is no version there is none.
+    bottom: bool,
 }
 
 impl Folder {
     /// A fold that keeps what reads at `watermark` and later can ask for.
     pub(crate) fn new(watermark: u64) -> Self {
-        Self { watermark, key: Vec::new(), newer: None, upto: 0 }
+        Self { watermark, key: Vec::new(), newer: None, upto: 0, bottom: true }
+    }
+
+    /// A merge of L0 files: HEAD, or another L0 file, may have older versions of the keys, so every
+    /// key keeps its newest, tombstones too.
+    pub(crate) fn above_head(watermark: u64) -> Self {
+        Self { bottom: false, ..Self::new(watermark) }
     }
 
     /// The fate of the next version.
@@ -73,12 +81,13 @@ impl Folder {
         };
         // A version of HEAD has no `first`, and nothing older comes after it.
         self.newer = Some(entry.first);
+        let kept = !self.bottom || !entry.tombstone;
         if is_system(entry.key) {
-            return if newer.is_none() && !entry.tombstone { Fate::Head } else { Fate::Drop };
+            return if newer.is_none() && kept { Fate::Head } else { Fate::Drop };
         }
         self.upto = self.upto.max(entry.revision);
         match newer {
-            None if entry.tombstone && entry.revision < self.watermark => Fate::Drop,
+            None if !kept && entry.revision < self.watermark => Fate::Drop,
             None => Fate::Head,
             Some(death) if death <= entry.revision => Fate::Contradicted,
             Some(death) if death < self.watermark => Fate::Drop,
