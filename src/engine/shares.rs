@@ -8,6 +8,9 @@ use std::ops::Add;
 
 use annals_format::{FileKind, FileMeta};
 
+use crate::error::Result;
+use crate::segment::Leaves;
+
 use super::core::Core;
 use super::tables::SealedFile;
 
@@ -32,39 +35,73 @@ struct Counts {
     tombstones: u64,
 }
 
-impl Shares {
-    /// Of one file, in a store that answers `keep` and what is later.
+/// A file, divided. What a fold has taken over of an L0 file lies before the rest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Divided {
+    /// Bytes of the blocks that a fold has taken over, of which nothing counts any more.
+    pub(super) folded_blocks: u64,
+    /// Their part of the file's length.
+    pub(super) folded: u64,
+    /// What the rest of the file's length is.
+    pub(super) rest: Shares,
+}
+
+impl Divided {
+    /// Divides a file, in a store that answers `keep` and what is later.
     ///
-    /// The footer of a file of newest versions is read once; where that fails, all of the file counts
-    /// as alive, and whoever needs the file tells.
+    /// Of a file of newest versions the footer is read once, of an L0 file that is folded in part some
+    /// pages of its index; where that fails, all of the file counts as alive, and whoever needs the file
+    /// tells.
     pub(super) fn of(file: &SealedFile, keep: u64) -> Self {
         let meta = file.meta();
-        match meta.kind {
+        let all = meta.bytes;
+        let rest = match meta.kind {
             FileKind::L0 | FileKind::Head => {
-                let counts = file.open().and_then(|segment| {
-                    let footer = segment.footer()?;
-                    let (entries, keys) = (footer.entries, footer.keys);
-                    Ok(Counts { entries, keys, tombstones: footer.tombstones })
+                return Self::of_newest(file, keep).unwrap_or(Self {
+                    rest: Shares { live: all, ..Shares::default() },
+                    ..Self::default()
                 });
-                counts.map_or(Self { live: meta.bytes, ..Self::default() }, |counts| {
-                    Self::of_newest(meta, counts, keep)
-                })
             }
             FileKind::History => {
-                let dead = below(keep, (meta.death_after, meta.death_upto), meta.bytes);
-                Self { history: meta.bytes - dead, dead, ..Self::default() }
+                let dead = below(keep, (meta.death_after, meta.death_upto), all);
+                Shares { history: all - dead, dead, ..Shares::default() }
             }
             _ => {
-                let dead = below(keep, revisions(meta), meta.bytes);
-                Self { events: meta.bytes - dead, dead, ..Self::default() }
+                let dead = below(keep, revisions(meta), all);
+                Shares { events: all - dead, dead, ..Shares::default() }
             }
-        }
+        };
+        Self { rest, ..Self::default() }
     }
 
-    fn of_newest(meta: &FileMeta, counts: Counts, keep: u64) -> Self {
+    fn of_newest(file: &SealedFile, keep: u64) -> Result<Self> {
+        let (meta, segment) = (file.meta(), file.open()?);
+        let footer = segment.footer()?;
+        let counts =
+            Counts { entries: footer.entries, keys: footer.keys, tombstones: footer.tombstones };
+        let folded_blocks = if meta.folded_to.is_empty() {
+            0
+        } else {
+            Leaves::from(segment, &meta.folded_to)?.span().map_or(0, |block| block.start)
+        };
+        let folded = share(meta.bytes, folded_blocks, segment.block_bytes()?);
+        let rest = Shares::of_newest(meta, meta.bytes - folded, counts, keep);
+        Ok(Self { folded_blocks, folded, rest })
+    }
+}
+
+impl Shares {
+    /// Of one file, see [`Divided`].
+    pub(super) fn of(file: &SealedFile, keep: u64) -> Self {
+        let Divided { folded, rest, .. } = Divided::of(file, keep);
+        Self { dead: folded, ..Self::default() } + rest
+    }
+
+    /// Of `all` bytes of a file of newest versions.
+    fn of_newest(meta: &FileMeta, all: u64, counts: Counts, keep: u64) -> Self {
         let Counts { entries, keys, tombstones } = counts;
-        let all = meta.bytes;
-        let without_values = all.saturating_sub(meta.value_bytes);
+        let without_values = meta.bytes.saturating_sub(meta.value_bytes);
+        let without_values = share(all, without_values, meta.bytes);
         let buried = share(without_values, tombstones, entries);
         // Versions that a newer one of the same file has superseded.
         let superseded = share(all - buried, entries.saturating_sub(keys), entries);
@@ -140,6 +177,8 @@ mod tests {
             max_revision: span.1,
             death_after: 0,
             death_upto: 0,
+            last_seq: 0,
+            folded_to: Vec::new(),
         }
     }
 
@@ -147,7 +186,8 @@ mod tests {
     fn tombstones_and_superseded_versions_are_past_until_they_are_dead() {
         let meta = meta(FileKind::L0, (100, 200));
         let newest = |keys, tombstones, keep| {
-            let shares = Shares::of_newest(&meta, Counts { entries: 10, keys, tombstones }, keep);
+            let counts = Counts { entries: 10, keys, tombstones };
+            let shares = Shares::of_newest(&meta, meta.bytes, counts, keep);
             assert_eq!(shares.live + shares.history + shares.dead, meta.bytes);
             (shares.live, shares.history, shares.dead)
         };

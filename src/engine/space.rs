@@ -37,7 +37,7 @@ use crate::segment::Leaves;
 use crate::sync::Arc;
 
 use super::core::Core;
-use super::shares::{Shares, share};
+use super::shares::{Divided, share};
 use super::tables::{FileSet, SealedFile};
 
 /// How many blocks are looked at in one step.
@@ -144,9 +144,13 @@ struct Stream {
 #[derive(Debug)]
 struct Walk {
     leaves: Leaves,
+    /// Bytes of all blocks, and of those that a fold has taken over, which come first.
     block_bytes: u64,
-    /// Of the whole file.
-    total: PrefixSpace,
+    folded_blocks: u64,
+    /// Of the blocks that a fold has taken over.
+    folded: PrefixSpace,
+    /// Of the others.
+    rest: PrefixSpace,
 }
 
 /// The labels of a block; none where it is not in the range.
@@ -164,10 +168,13 @@ impl Survey {
     /// A walk over the files of now.
     pub(super) fn new(core: &Core, query: SpaceQuery) -> Result<Self> {
         core.check_open()?;
-        let files = core.shared.tables().files;
-        let keep = core.oldest_answered();
+        Self::over(&core.shared.tables().files, query, core.oldest_answered())
+    }
+
+    /// A walk over files, in a store that answers `keep` and what is later.
+    pub(super) fn over(files: &FileSet, query: SpaceQuery, keep: u64) -> Result<Self> {
         let mut survey = Self {
-            streams: streams(&files, &query.prefix, keep),
+            streams: streams(files, &query.prefix, keep),
             query,
             order: BinaryHeap::new(),
             open: BTreeMap::new(),
@@ -289,25 +296,38 @@ impl Walk {
     fn new(file: &SealedFile, from: &[u8], keep: u64) -> Result<Self> {
         let segment = file.open()?;
         let footer = segment.footer()?;
-        let shares = Shares::of(file, keep);
+        let block_bytes = segment.block_bytes()?;
+        let Divided { folded_blocks, folded, rest } = Divided::of(file, keep);
         let is_newest = file.meta().kind != FileKind::History;
-        let total = PrefixSpace {
-            prefix: Bytes::new(),
-            live_bytes: shares.live,
-            history_bytes: shares.history,
-            dead_bytes: shares.dead,
-            keys: if is_newest { footer.keys.saturating_sub(footer.tombstones) } else { 0 },
-            versions: footer.entries,
-        };
-        let leaves = Leaves::from(segment, from)?;
-        Ok(Self { leaves, block_bytes: segment.block_bytes()?, total })
+        let keys = if is_newest { footer.keys.saturating_sub(footer.tombstones) } else { 0 };
+        let of_folded = |figure| share(figure, folded_blocks, block_bytes);
+        let versions = of_folded(footer.entries);
+        Ok(Self {
+            leaves: Leaves::from(segment, from)?,
+            block_bytes,
+            folded_blocks,
+            folded: PrefixSpace { dead_bytes: folded, versions, ..PrefixSpace::default() },
+            rest: PrefixSpace {
+                prefix: Bytes::new(),
+                live_bytes: rest.live,
+                history_bytes: rest.history,
+                dead_bytes: rest.dead,
+                keys: keys - of_folded(keys),
+                versions: footer.entries - versions,
+            },
+        })
     }
 
     /// What the block takes of the file. Over all blocks it adds up to the file.
     fn amount(&self) -> PrefixSpace {
         let span = self.leaves.span().unwrap_or_default();
-        let upto = |figure, offset| share(figure, offset, self.block_bytes);
-        self.total.map(|figure| upto(figure, span.end) - upto(figure, span.start))
+        let (total, before, all) = if span.end <= self.folded_blocks {
+            (&self.folded, 0, self.folded_blocks)
+        } else {
+            (&self.rest, self.folded_blocks, self.block_bytes.saturating_sub(self.folded_blocks))
+        };
+        let upto = |figure, offset: u64| share(figure, offset.saturating_sub(before), all);
+        total.map(|figure| upto(figure, span.end) - upto(figure, span.start))
     }
 }
 
