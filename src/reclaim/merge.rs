@@ -371,9 +371,8 @@ mod tests {
     #[test]
     fn overlapping_windows_become_one_in_order() {
         let files = Files::new();
-        let history = |span, entries: &[EntryRef<'_>]| {
-            files.segment(FileKind::History, Some(span), entries)
-        };
+        let history =
+            |span, entries: &[EntryRef<'_>]| files.segment(FileKind::History, Some(span), entries);
         let (a, b) = (&b"\x01a"[..], &b"\x01b"[..]);
         // Two files of one window that share a key, and those of two that overlap it.
         let all = [
@@ -383,11 +382,17 @@ mod tests {
             history((2, 12), &[dead(a, 2, 9), dead(b, 4, 11)]),
         ];
         let merged = merge_windows(&files.work(9), &all, (8, 20)).unwrap();
-        let found: Vec<_> =
-            files.made(&merged).into_iter().map(|(_, key, at, death, _)| (key, at, death)).collect();
+        let found: Vec<_> = files
+            .made(&merged)
+            .into_iter()
+            .map(|(_, key, at, death, _)| (key, at, death))
+            .collect();
         let (a, b) = (|at, death| (a.to_vec(), at, death), |at, death| (b.to_vec(), at, death));
         assert_eq!(found, [a(9, 20), a(2, 9), b(18, 19), b(12, 18), b(11, 12), b(4, 11)]);
         assert_eq!(merged.removed.len(), 4);
-        assert!(merge_windows(&files.work(0), &all, (8, 20)).is_err(), "a death outside the window");
+        assert!(
+            merge_windows(&files.work(0), &all, (8, 20)).is_err(),
+            "a death outside the window"
+        );
     }
 }
