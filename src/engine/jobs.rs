@@ -19,7 +19,7 @@ use annals_format::{FileKind, FileMeta};
 use crate::error::{Error, ErrorKind, Result};
 use crate::index::{Generation, Position};
 use crate::reclaim::flush::flush;
-use crate::reclaim::merge::{Replacement, Work, fold, join_events, merge_windows, sweep_head};
+use crate::reclaim::merge::{Replacement, Work, join_events, merge_windows, sweep_head};
 use crate::reclaim::output::Host;
 use crate::reclaim::plan::{
     Limits, TRIM_QUIET, TRIM_USUAL, events_to_join, sweeps, trims, windows_to_merge,
@@ -68,12 +68,14 @@ impl Core {
     }
 
     fn unit(&self) -> Result<bool> {
-        if self.unit_of(Depth::Merging)? {
+        if self.unit_of(Depth::Folding)? {
             return Ok(true);
         }
         let files = self.shared.tables().files;
         let keep = self.keep();
+        // First what costs next to nothing.
         Ok(self.drop_dead(&files, keep)?
+            || self.relieve_l0(&files)?
             || self.trim_window(&files, keep, TRIM_USUAL)?
             || self.merge_some_windows(&files, keep)?
             || self.join_some_events(&files, keep)?
@@ -113,20 +115,15 @@ impl Core {
         }
         let tables = self.shared.tables();
         let limits = self.limits();
-        let unfolded = tables.files.l0.len();
         // A flush makes room in memory at once, so it goes first; but a writer that is faster than
         // this thread must not keep it from folding for ever. Then the writer waits.
-        if unfolded < limits.l0_files_max.saturating_mul(UNFOLDED_TIMES)
+        if tables.files.l0.len() < limits.l0_files_max.saturating_mul(UNFOLDED_TIMES)
             && let Some(generation) = tables.frozen().next().cloned()
         {
             self.flush_generation(&generation)?;
             return Ok(true);
         }
-        if depth == Depth::Merging && unfolded >= limits.l0_files_max {
-            self.fold_all()?;
-            return Ok(true);
-        }
-        Ok(false)
+        Ok(depth == Depth::Merging && self.relieve_l0(&tables.files)?)
     }
 
     pub(super) fn limits(&self) -> Limits {
@@ -138,7 +135,7 @@ impl Core {
         }
     }
 
-    fn work<'a>(&'a self, host: &'a Busy<'a>, watermark: u64) -> Work<'a> {
+    pub(super) fn work<'a>(&'a self, host: &'a Busy<'a>, watermark: u64) -> Work<'a> {
         let segment_bytes = self.options.segment_bytes;
         Work { context: &self.context, host, watermark, segment_bytes }
     }
@@ -182,31 +179,6 @@ impl Core {
         self.shared.pressure.flushed(flushed, self.shared.generation_bytes());
     }
 
-    /// Folds all L0 files into HEAD and one HISTORY window. That spans the windows of their flushes,
-    /// which stay as they are.
-    pub(super) fn fold_all(&self) -> Result<()> {
-        // Together: what the files hold ends at this revision.
-        let (files, upto) = {
-            let state = lock(&self.state);
-            (self.shared.tables().files, state.manifest.flushed_revision)
-        };
-        let l0 = open_all(&files.l0)?;
-        let head = open_all(&files.head)?;
-        let keep = self.keep();
-        // What supersedes in this fold are the oldest versions in these files, and nothing that died
-        // below `keep` gets into the window.
-        let oldest = files.l0.iter().map(|file| file.meta().min_revision).min().unwrap_or(0);
-        let after = oldest.max(keep).saturating_sub(1);
-        let host = Busy { core: self, depth: Depth::Folding };
-        let work = self.work(&host, keep);
-        let replacement = fold(&work, &l0, &head, (after, upto.max(after)))?;
-        self.counters.folds.fetch_add(1, Ordering::Relaxed);
-        self.replace(replacement)?;
-        // Other HEAD files, and perhaps for an older watermark.
-        self.swept.store(0, Ordering::Relaxed);
-        Ok(())
-    }
-
     /// Drops whole files that nobody can ask for any more.
     fn drop_dead(&self, files: &FileSet, keep: u64) -> Result<bool> {
         let windows = files.windows.iter().filter(|window| window.upto < keep);
@@ -219,7 +191,7 @@ impl Core {
         }
         let removed = dead.iter().map(|file| file.meta().number).collect();
         self.counters.dropped_files.fetch_add(dead.len() as u64, Ordering::Relaxed);
-        self.replace(Replacement { removed, added: Vec::new() })?;
+        self.replace(Replacement { removed, ..Replacement::default() })?;
         Ok(true)
     }
 
@@ -296,8 +268,8 @@ impl Core {
     }
 
     /// Puts new files in the place of old ones: steps 1 (its end) to 4 of the module.
-    fn replace(&self, replacement: Replacement) -> Result<()> {
-        let Replacement { removed, added } = replacement;
+    pub(super) fn replace(&self, replacement: Replacement) -> Result<()> {
+        let Replacement { removed, moved, folded_to, added } = replacement;
         let tables = self.shared.tables();
         for file in tables.files.all().filter(|file| removed.contains(&file.meta().number)) {
             // So that who holds the old tables can still read it. If it cannot be opened now, that
@@ -317,12 +289,19 @@ impl Core {
             }
             !goes
         });
+        for file in files.iter_mut().filter(|file| moved.contains(&file.number)) {
+            file.folded_to.clone_from(&folded_to);
+        }
         files.extend(added.iter().cloned());
         self.store_manifest(&mut state)?;
-        let added = self.sealed(&added);
+        let mut added = self.sealed(&added);
+        for file in tables.files.l0.iter().filter(|file| moved.contains(&file.meta().number)) {
+            added.push(file.folded_to(&folded_to)?);
+        }
+        let gone = [removed, moved].concat();
         let guard = epoch::pin();
         self.shared.tables.update(&guard, |tables| {
-            Some(tables.with_files(Arc::new(tables.files.edited(&removed, &added))))
+            Some(tables.with_files(Arc::new(tables.files.edited(&gone, &added))))
         });
         drop(guard);
         drop(state);
@@ -434,6 +413,6 @@ pub(super) fn frozen_end(generation: &Arc<Generation>) -> Result<Position> {
     generation.last().ok_or_else(|| Error::invalid("only a frozen generation is flushed"))
 }
 
-fn open_all(files: &[Arc<SealedFile>]) -> Result<Vec<Arc<Segment>>> {
+pub(super) fn open_all(files: &[Arc<SealedFile>]) -> Result<Vec<Arc<Segment>>> {
     files.iter().map(|file| file.open().cloned()).collect()
 }

@@ -22,6 +22,7 @@ mod check;
 mod core;
 mod credit;
 mod diff;
+mod folds;
 mod history;
 pub mod inspect;
 mod jobs;

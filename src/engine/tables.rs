@@ -205,6 +205,11 @@ impl SealedFile {
         self.open()?.hold()
     }
 
+    /// Whether it is folded in part.
+    pub(super) fn is_begun(&self) -> bool {
+        !self.meta.folded_to.is_empty()
+    }
+
     /// The same file with another mark up to which it is folded. It must be open, so that whoever holds
     /// this one and whoever holds that one read through one door.
     pub(super) fn folded_to(&self, key: &[u8]) -> Result<Arc<Self>> {

@@ -23,8 +23,7 @@ use crate::segment::SegmentContext;
 use crate::sync::Arc;
 
 use super::fold::keeps;
-use super::merge::remove_all;
-use super::output::{Host, Output};
+use super::output::{Host, Output, finish_all};
 
 /// Writes a frozen generation, whose every transaction is durable. Answers the files, of which there
 /// are none if nothing was written to the generation. What died before `watermark` is left out.
@@ -64,16 +63,7 @@ pub(crate) fn flush(
             events.add(&EntryRef { key, revision, value: &value, ..EntryRef::default() })?;
         }
     }
-    let mut files = Vec::new();
-    for output in [newest, superseded, events] {
-        match output.finish() {
-            Ok(finished) => files.extend(finished),
-            Err(error) => {
-                remove_all(context, &files);
-                return Err(error);
-            }
-        }
-    }
+    let mut files = finish_all(context, [newest, superseded, events])?;
     for file in files.iter_mut().filter(|file| file.kind == FileKind::L0) {
         file.last_seq = last.seq;
     }

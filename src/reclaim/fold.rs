@@ -30,8 +30,8 @@ use annals_format::space::is_system;
 /// Where a version goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// Into HEAD: the newest version of its key.
-    Head,
+    /// Into HEAD, or into the L0 file that several become: the newest version of its key.
+    Newest,
     /// Into the HISTORY window of its death.
     History {
         /// The revision that superseded it.
@@ -83,12 +83,12 @@ impl Folder {
         self.newer = Some(entry.first);
         let kept = !self.bottom || !entry.tombstone;
         if is_system(entry.key) {
-            return if newer.is_none() && kept { Fate::Head } else { Fate::Drop };
+            return if newer.is_none() && kept { Fate::Newest } else { Fate::Drop };
         }
         self.upto = self.upto.max(entry.revision);
         match newer {
             None if !kept && entry.revision < self.watermark => Fate::Drop,
-            None => Fate::Head,
+            None => Fate::Newest,
             Some(death) if death <= entry.revision => Fate::Contradicted,
             Some(death) if death < self.watermark => Fate::Drop,
             Some(death) => Fate::History { death },
@@ -135,10 +135,10 @@ mod tests {
             put(b"\x01c", 3, 0),
         ];
         let expected = [
-            Fate::Head,
+            Fate::Newest,
             Fate::History { death: 9 },
             Fate::History { death: 6 },
-            Fate::Head,
+            Fate::Newest,
             Fate::Drop,
             Fate::Drop,
         ];
@@ -154,14 +154,14 @@ mod tests {
             (9, Fate::History { death: 9 }, Fate::Drop),
             (10, Fate::Drop, Fate::Drop),
         ] {
-            assert_eq!(fates(watermark, &entries), [Fate::Head, second, third], "{watermark}");
+            assert_eq!(fates(watermark, &entries), [Fate::Newest, second, third], "{watermark}");
         }
     }
 
     #[test]
     fn a_store_never_compacted_drops_nothing_of_the_user_space() {
         let entries = [tombstone(b"\x01a", 4), put(b"\x01a", 3, 0), put(b"\x01b", 2, 0)];
-        let expected = [Fate::Head, Fate::History { death: 4 }, Fate::Head];
+        let expected = [Fate::Newest, Fate::History { death: 4 }, Fate::Newest];
         assert_eq!(fates(0, &entries), expected);
     }
 
@@ -169,10 +169,10 @@ mod tests {
     fn files_that_contradict_each_other_cost_no_version() {
         for (first, watermark) in [(3, 0), (4, 0), (1, 9)] {
             let entries = [put(b"\x01a", 8, first), put(b"\x01a", 4, 4)];
-            assert_eq!(fates(watermark, &entries), [Fate::Head, Fate::Contradicted], "{first}");
+            assert_eq!(fates(watermark, &entries), [Fate::Newest, Fate::Contradicted], "{first}");
         }
         let fine = [put(b"\x01a", 8, 5), put(b"\x01a", 4, 4)];
-        assert_eq!(fates(0, &fine), [Fate::Head, Fate::History { death: 5 }]);
+        assert_eq!(fates(0, &fine), [Fate::Newest, Fate::History { death: 5 }]);
     }
 
     #[test]
@@ -186,7 +186,7 @@ mod tests {
         ];
         let mut folder = Folder::new(0);
         let fates: Vec<Fate> = entries.iter().map(|entry| folder.fate(entry)).collect();
-        assert_eq!(fates, [Fate::Head, Fate::Drop, Fate::Drop, Fate::Drop, Fate::Head]);
+        assert_eq!(fates, [Fate::Newest, Fate::Drop, Fate::Drop, Fate::Drop, Fate::Newest]);
         assert_eq!(folder.upto(), 2, "seqs are not revisions");
     }
 }

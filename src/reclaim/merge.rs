@@ -1,18 +1,17 @@
-//! Sealed files become other sealed files: a fold, a merge of windows, a join of EVENTS.
+//! Sealed files become other sealed files of their kind: a merge of windows, a join of EVENTS, a sweep of
+//! HEAD.
 //!
 //! Every one of these reads sorted sources once, writes sorted files once, and holds a block of each
 //! in memory. Nothing is published here: the caller puts the new files in the place of the old ones.
 
-use annals_format::entry::EntryRef;
 use annals_format::{FileKind, FileMeta};
 
-use crate::error::{Error, Result};
-use crate::segment::{ConcatCursor, EntryCursor, MergeCursor, Segment, SegmentContext, Want};
+use crate::error::Result;
+use crate::segment::{ConcatCursor, EntryCursor, MergeCursor, Segment, SegmentContext};
 use crate::sync::Arc;
 
-use super::fold::{Fate, Folder, keeps};
-use super::output::{Host, Output, cut_bytes};
-use super::plan::head_runs;
+use super::fold::keeps;
+use super::output::{Host, Output};
 
 /// What every piece of work knows.
 #[derive(Clone, Copy)]
@@ -32,96 +31,18 @@ pub(crate) struct Work<'a> {
 pub(crate) struct Replacement {
     /// Numbers of the files that go.
     pub(crate) removed: Vec<u64>,
+    /// Numbers of L0 files that stay, folded up to another key.
+    pub(crate) moved: Vec<u64>,
+    /// That key.
+    pub(crate) folded_to: Vec<u8>,
     /// The files that come.
     pub(crate) added: Vec<FileMeta>,
-}
-
-/// Folds L0 files (newest first, all there are) into HEAD (by key): new HEAD files where a key is
-/// folded, and one window (`after`, `upto`] of the versions that were superseded by a later generation.
-/// Those superseded within their own are in windows since they were flushed.
-///
-/// # Errors
-/// What reading and writing answer; nothing new is left then.
-pub(crate) fn fold(
-    work: &Work<'_>,
-    l0: &[Arc<Segment>],
-    head: &[Arc<Segment>],
-    (after, upto): (u64, u64),
-) -> Result<Replacement> {
-    let Work { context, host, segment_bytes, .. } = *work;
-    let mut heads = Output::new(context, host, FileKind::Head, None, segment_bytes);
-    let window = Some((after, upto));
-    let mut history = Output::new(context, host, FileKind::History, window, segment_bytes);
-    let mut removed: Vec<u64> = l0.iter().map(|segment| segment.meta().number).collect();
-
-    let touched = touched(l0, head)?;
-    let small = |meta: &FileMeta| {
-        meta.bytes < cut_bytes(segment_bytes, meta.first_key.len(), meta.last_key.len()) / 4
-    };
-    let small: Vec<bool> = head.iter().map(|segment| small(segment.meta())).collect();
-    let mut runs = head_runs(&touched, &small);
-    if head.is_empty() {
-        runs.push(0..0);
-    }
-    let mut folder = Folder::new(work.watermark);
-    for run in runs {
-        let files = head.get(run.clone()).unwrap_or_default();
-        removed.extend(files.iter().map(|segment| segment.meta().number));
-        let start = if run.start == 0 { &[][..] } else { first_key(head, run.start) };
-        let end = head.get(run.end).map(|segment| segment.meta().first_key.as_slice());
-        let mut merge = merge_from(start, l0, files)?;
-        while let Some(entry) = merge.entry() {
-            if end.is_some_and(|end| entry.key >= end) {
-                break;
-            }
-            let fate = folder.fate(&entry);
-            // What an entry says of the generation that it was flushed with is not said any more.
-            let entry = EntryRef { death: 0, first: 0, lived: false, ..entry };
-            match fate {
-                Fate::Head => heads.add(&entry)?,
-                Fate::History { death } => history.add(&EntryRef { death, ..entry })?,
-                Fate::Drop => {}
-                Fate::Contradicted => return Err(contradicted(l0, &entry)),
-            }
-            merge.next()?;
-        }
-        // A file must not reach across the HEAD files between two runs.
-        heads.cut()?;
-    }
-    debug_assert!(folder.upto() <= upto, "{} is folded above {upto}", folder.upto());
-    let mut added = heads.finish()?;
-    match history.finish() {
-        Ok(history) => added.extend(history),
-        Err(error) => {
-            remove_all(context, &added);
-            return Err(error);
-        }
-    }
-    Ok(Replacement { removed, added })
-}
-
-/// An L0 file says of a key that its oldest version there is no newer than `entry`, which an older file
-/// has.
-fn contradicted(l0: &[Arc<Segment>], entry: &EntryRef<'_>) -> Error {
-    for segment in l0 {
-        match segment.find_at(entry.key, u64::MAX, Want::Fields) {
-            Ok(Some(found)) if found.revision > entry.revision && found.first <= entry.revision => {
-                let expected =
-                    format!("a revision above {}, which an older file has", entry.revision);
-                let found = format!("{}, first of revision {}", found.first, found.revision);
-                return Error::corrupt(segment.path(), 0, "entry: first", expected, found);
-            }
-            Ok(_) => {}
-            Err(error) => return error,
-        }
-    }
-    Error::invalid("two files have the same version of a key")
 }
 
 /// Merges files of windows into one window (`after`, `upto`].
 ///
 /// # Errors
-/// As for [`fold`].
+/// What reading and writing answer; nothing new is left then.
 pub(crate) fn merge_windows(
     work: &Work<'_>,
     files: &[Arc<Segment>],
@@ -143,7 +64,7 @@ pub(crate) fn merge_windows(
         merge.next()?;
     }
     let removed = files.iter().map(|segment| segment.meta().number).collect();
-    Ok(Replacement { removed, added: history.finish()? })
+    Ok(Replacement { removed, added: history.finish()?, ..Replacement::default() })
 }
 
 /// Puts files into as few rows as it takes for no two of a row to have a key in common: each row can be
@@ -168,7 +89,7 @@ fn rows(files: &[Arc<Segment>]) -> Vec<Vec<Arc<Segment>>> {
 /// version of a key, there is none.
 ///
 /// # Errors
-/// As for [`fold`].
+/// As for [`merge_windows`].
 pub(crate) fn sweep_head(work: &Work<'_>, file: &Arc<Segment>) -> Result<Replacement> {
     let Work { context, host, segment_bytes, .. } = *work;
     let mut heads = Output::new(context, host, FileKind::Head, None, segment_bytes);
@@ -180,13 +101,14 @@ pub(crate) fn sweep_head(work: &Work<'_>, file: &Arc<Segment>) -> Result<Replace
         }
         cursor.next()?;
     }
-    Ok(Replacement { removed: vec![file.meta().number], added: heads.finish()? })
+    let removed = vec![file.meta().number];
+    Ok(Replacement { removed, added: heads.finish()?, ..Replacement::default() })
 }
 
 /// Joins neighbouring EVENTS files (oldest first), without the transactions before the watermark.
 ///
 /// # Errors
-/// As for [`fold`].
+/// As for [`merge_windows`].
 pub(crate) fn join_events(work: &Work<'_>, files: &[Arc<Segment>]) -> Result<Replacement> {
     let Work { context, host, segment_bytes, .. } = *work;
     let mut events = Output::new(context, host, FileKind::Events, None, segment_bytes);
@@ -199,174 +121,15 @@ pub(crate) fn join_events(work: &Work<'_>, files: &[Arc<Segment>]) -> Result<Rep
         }
     }
     let removed = files.iter().map(|segment| segment.meta().number).collect();
-    Ok(Replacement { removed, added: events.finish()? })
-}
-
-/// Removes files that were written but will not be used.
-pub(crate) fn remove_all(context: &SegmentContext, files: &[FileMeta]) {
-    for meta in files {
-        // What cannot be removed is an orphan, and goes when the store is opened next.
-        let _ = context.remove(meta.kind, meta.number);
-    }
-}
-
-/// Which HEAD files own a key of the L0 files; see [`head_runs`].
-fn touched(l0: &[Arc<Segment>], head: &[Arc<Segment>]) -> Result<Vec<bool>> {
-    let mut touched = vec![false; head.len()];
-    for segment in l0 {
-        let mut cursor = segment.cold_cursor();
-        let mut at = 0;
-        while at < head.len() {
-            let start = if at == 0 { &[][..] } else { first_key(head, at) };
-            cursor.seek(start, u64::MAX)?;
-            let Some(entry) = cursor.entry() else { break };
-            // The file that owns the next key of L0.
-            let owner = head.partition_point(|s| s.meta().first_key.as_slice() <= entry.key);
-            let owner = owner.saturating_sub(1);
-            if let Some(touched) = touched.get_mut(owner) {
-                *touched = true;
-            }
-            at = owner + 1;
-        }
-    }
-    Ok(touched)
-}
-
-fn first_key(head: &[Arc<Segment>], at: usize) -> &[u8] {
-    head.get(at).map_or(&[], |segment| segment.meta().first_key.as_slice())
-}
-
-/// The entries of L0 files and a run of HEAD files from a key on.
-fn merge_from(start: &[u8], l0: &[Arc<Segment>], head: &[Arc<Segment>]) -> Result<MergeCursor> {
-    let mut sources: Vec<Box<dyn EntryCursor>> = Vec::with_capacity(l0.len() + 1);
-    for segment in l0 {
-        let mut cursor = segment.cold_cursor();
-        cursor.seek(start, u64::MAX)?;
-        sources.push(Box::new(cursor));
-    }
-    let mut cursor = ConcatCursor::new(head.into());
-    cursor.seek_first()?;
-    sources.push(Box::new(cursor));
-    Ok(MergeCursor::new(sources))
+    Ok(Replacement { removed, added: events.finish()?, ..Replacement::default() })
 }
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
-    use annals_format::StoreId;
+    use annals_format::entry::EntryRef;
 
     use super::*;
-    use crate::options::Options;
-    use crate::sync::plain::{AtomicU64, Ordering};
-    use crate::vfs::{MemoryVfs, Vfs};
-
-    struct Patient(AtomicU64);
-
-    impl Host for Patient {
-        fn file_number(&self) -> u64 {
-            self.0.fetch_add(1, Ordering::Relaxed) + 1
-        }
-
-        fn pace(&self, _bytes: u64) -> Result<()> {
-            Ok(())
-        }
-    }
-
-    /// A store of nothing but segments.
-    struct Files {
-        disk: MemoryVfs,
-        context: SegmentContext,
-        host: Patient,
-    }
-
-    impl Files {
-        fn new() -> Self {
-            let disk = MemoryVfs::new();
-            disk.create_dir_all(Path::new("/store/seg")).unwrap();
-            let options = Options::new().vfs(Arc::new(disk.clone()));
-            let context = SegmentContext::new(Path::new("/store"), StoreId([7; 16]), &options);
-            Self { disk, context, host: Patient(AtomicU64::new(0)) }
-        }
-
-        fn work(&self, watermark: u64) -> Work<'_> {
-            Work { context: &self.context, host: &self.host, watermark, segment_bytes: 1 << 20 }
-        }
-
-        fn segment(
-            &self,
-            kind: FileKind,
-            window: Option<(u64, u64)>,
-            entries: &[EntryRef<'_>],
-        ) -> Arc<Segment> {
-            let mut output = Output::new(&self.context, &self.host, kind, window, 1 << 20);
-            for entry in entries {
-                output.add(entry).unwrap();
-            }
-            self.open(&output.finish().unwrap()[0])
-        }
-
-        fn open(&self, meta: &FileMeta) -> Arc<Segment> {
-            Arc::new(Segment::open(&self.context, meta).unwrap())
-        }
-
-        /// Kind, key, revision, death and `first` of all entries of what a piece of work has made.
-        fn made(&self, made: &Replacement) -> Vec<(FileKind, Vec<u8>, u64, u64, u64)> {
-            let mut found = Vec::new();
-            for meta in &made.added {
-                let mut cursor = self.open(meta).cold_cursor();
-                cursor.seek_first().unwrap();
-                while let Some(entry) = cursor.entry() {
-                    let (key, first) = (entry.key.to_vec(), entry.first);
-                    found.push((meta.kind, key, entry.revision, entry.death, first));
-                    cursor.next().unwrap();
-                }
-            }
-            found
-        }
-    }
-
-    fn entry(key: &[u8], revision: u64) -> EntryRef<'_> {
-        EntryRef { key, revision, create_revision: 1, version: 1, ..EntryRef::default() }
-    }
-
-    fn flushed(key: &[u8], revision: u64, first: u64) -> EntryRef<'_> {
-        EntryRef { first, ..entry(key, revision) }
-    }
-
-    fn dead(key: &[u8], revision: u64, death: u64) -> EntryRef<'_> {
-        EntryRef { death, ..entry(key, revision) }
-    }
-
-    #[test]
-    fn what_is_folded_died_by_the_oldest_version_of_the_next_file() {
-        let files = Files::new();
-        let (a, b) = (&b"\x01a"[..], &b"\x01b"[..]);
-        let newer = files.segment(FileKind::L0, None, &[flushed(a, 12, 9), flushed(b, 10, 10)]);
-        let older = files.segment(FileKind::L0, None, &[flushed(a, 7, 6)]);
-        let head = files.segment(FileKind::Head, None, &[entry(a, 2), entry(b, 3)]);
-        let folded = fold(&files.work(0), &[newer, older], &[head], (5, 12)).unwrap();
-        let expected = [
-            (FileKind::Head, a.to_vec(), 12, 0, 0),
-            (FileKind::Head, b.to_vec(), 10, 0, 0),
-            (FileKind::History, a.to_vec(), 7, 9, 0),
-            (FileKind::History, a.to_vec(), 2, 6, 0),
-            (FileKind::History, b.to_vec(), 3, 10, 0),
-        ];
-        assert_eq!(files.made(&folded), expected);
-    }
-
-    #[test]
-    fn files_that_contradict_each_other_are_named_and_nothing_is_made() {
-        let files = Files::new();
-        let l0 = files.segment(FileKind::L0, None, &[flushed(b"\x01a", 8, 3)]);
-        let head = files.segment(FileKind::Head, None, &[entry(b"\x01a", 4)]);
-        let before = files.disk.paths();
-        let path = l0.path().to_path_buf();
-        let error = fold(&files.work(9), &[l0], &[head], (2, 8)).unwrap_err();
-        assert_eq!(error.corruption().map(|found| &found.file), Some(&path), "{error}");
-        assert_eq!(files.disk.paths(), before);
-    }
+    use crate::reclaim::tests::{Files, dead};
 
     #[test]
     fn overlapping_windows_become_one_in_order() {

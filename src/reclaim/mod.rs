@@ -5,6 +5,10 @@
 
 pub(crate) mod flush;
 pub(crate) mod fold;
+pub(crate) mod levels;
 pub(crate) mod merge;
 pub(crate) mod output;
 pub(crate) mod plan;
+
+#[cfg(test)]
+mod tests;

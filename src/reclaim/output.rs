@@ -153,6 +153,30 @@ impl<'a> Output<'a> {
     }
 }
 
+/// Ends several outputs of one piece of work. Answers all their files.
+///
+/// # Errors
+/// As for [`Output::finish`]; nothing of any of them is left then.
+pub(super) fn finish_all<'a>(
+    context: &SegmentContext,
+    outputs: impl IntoIterator<Item = Output<'a>>,
+) -> Result<Vec<FileMeta>> {
+    let mut files = Vec::new();
+    for output in outputs {
+        match output.finish() {
+            Ok(finished) => files.extend(finished),
+            Err(error) => {
+                for meta in &files {
+                    // What cannot be removed is an orphan, and goes when the store is opened next.
+                    let _ = context.remove(meta.kind, meta.number);
+                }
+                return Err(error);
+            }
+        }
+    }
+    Ok(files)
+}
+
 impl Drop for Output<'_> {
     fn drop(&mut self) {
         // Whatever cannot be removed is an orphan, and goes when the store is opened next.

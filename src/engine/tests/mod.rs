@@ -3,6 +3,7 @@
 mod closing;
 mod crash;
 mod latest;
+mod levels;
 mod model;
 mod pacing;
 mod random;

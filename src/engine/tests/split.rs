@@ -14,18 +14,18 @@ use crate::options::Options;
 use crate::vfs::{CrashMode, FaultVfs, MemoryVfs, Vfs};
 
 /// Options under which nothing is done that is not asked for.
-fn patient(vfs: &Arc<dyn Vfs>) -> Options {
+pub(super) fn patient(vfs: &Arc<dyn Vfs>) -> Options {
     tiny(vfs).memtable_bytes(4 << 20).l0_files_max(64).history_windows_max(64)
 }
 
 /// A store, and what it must answer.
-struct Both {
-    engine: Engine,
-    model: Model,
+pub(super) struct Both {
+    pub(super) engine: Engine,
+    pub(super) model: Model,
 }
 
 impl Both {
-    fn write(&mut self, changes: &[(&str, Option<&str>)]) {
+    pub(super) fn write(&mut self, changes: &[(&str, Option<&str>)]) {
         let owned = |(key, value): &(&str, Option<&str>)| {
             (user(key), value.map(|value| Bytes::copy_from_slice(value.as_bytes())))
         };
@@ -36,27 +36,27 @@ impl Both {
     }
 
     /// Moves what is in memory to files of its own.
-    fn flush(&self) {
+    pub(super) fn flush(&self) {
         self.engine.0.core.chain.freeze();
         while self.engine.run_background().unwrap() {}
     }
 
-    fn fold(&self) {
+    pub(super) fn fold(&self) {
         self.engine.0.core.fold_all().unwrap();
     }
 
-    fn compact(&mut self, revision: u64) {
+    pub(super) fn compact(&mut self, revision: u64) {
         compact(&self.engine, revision).unwrap();
         self.model.compacted = revision;
     }
 
-    fn reopen(&mut self, options: &Options) {
+    pub(super) fn reopen(&mut self, options: &Options) {
         self.engine.close().unwrap();
         self.engine = open(options).unwrap();
     }
 
     /// Every key at every revision, by every kind of read, and the differences between all of them.
-    fn check(&self, what: &str) {
+    pub(super) fn check(&self, what: &str) {
         eprintln!("{what}");
         let revisions: Vec<u64> = (1..=self.model.revision()).collect();
         self.model.check(&self.engine, &revisions);
@@ -69,7 +69,7 @@ impl Both {
     }
 
     /// The versions of a key in HISTORY: the revision of each, and its death.
-    fn deaths(&self, key: &str) -> BTreeMap<u64, u64> {
+    pub(super) fn deaths(&self, key: &str) -> BTreeMap<u64, u64> {
         let key = user(key);
         let files = self.engine.0.core.shared.tables().files;
         let mut found = BTreeMap::new();
@@ -86,14 +86,14 @@ impl Both {
     }
 
     /// How many files of L0, HEAD and how many windows there are.
-    fn layout(&self) -> (usize, usize, usize) {
+    pub(super) fn layout(&self) -> (usize, usize, usize) {
         let files = self.engine.0.core.shared.tables().files;
         (files.l0.len(), files.head.len(), files.windows.len())
     }
 }
 
 /// A store in which the versions of some keys lie in every place there is.
-fn spread(options: &Options) -> Both {
+pub(super) fn spread(options: &Options) -> Both {
     let mut both = Both { engine: open(options).unwrap(), model: Model::default() };
     both.write(&[("a", Some("1"))]);
     both.write(&[("a", Some("2")), ("b", Some("b1"))]);

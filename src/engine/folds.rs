@@ -1,0 +1,98 @@
+//! What becomes of L0 files: a fold into HEAD, one step at a time, or fewer files.
+
+use crate::error::Result;
+use crate::reclaim::levels::{fold, merge_l0};
+use crate::reclaim::plan::{L0Work, l0_work};
+use crate::segment::Segment;
+use crate::sync::plain::lock;
+use crate::sync::{Arc, Ordering};
+
+use super::core::Core;
+use super::jobs::{Busy, Depth, open_all};
+use super::tables::{FileSet, SealedFile};
+
+impl Core {
+    /// Does a piece of the work that the L0 files make due. Answers whether there was any.
+    pub(super) fn relieve_l0(&self, files: &FileSet) -> Result<bool> {
+        if is_begun(files) {
+            self.fold_some()?;
+            return Ok(true);
+        }
+        let bytes: Vec<u64> = files.l0.iter().map(|file| file.meta().bytes).collect();
+        let head = files.head.iter().map(|file| file.meta().bytes).sum();
+        match l0_work(&bytes, head, &self.limits()) {
+            None => return Ok(false),
+            Some(L0Work::Fold) => self.fold_some()?,
+            Some(L0Work::Merge(run)) => {
+                self.merge_some_l0(files.l0.get(run).unwrap_or_default())?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Folds all L0 files there are into HEAD.
+    pub(super) fn fold_all(&self) -> Result<()> {
+        // Those of a fold that has begun, and then those that came later.
+        let mut rounds = 1 + u32::from(is_begun(&self.shared.tables().files));
+        while rounds > 0 && !self.shared.tables().files.l0.is_empty() {
+            self.fold_some()?;
+            rounds -= u32::from(!is_begun(&self.shared.tables().files));
+        }
+        Ok(())
+    }
+
+    /// Does the next step of the fold that has begun, or the first one of a fold of all L0 files. The
+    /// HISTORY window of what is superseded spans those of the flushes, which stay as they are.
+    pub(super) fn fold_some(&self) -> Result<()> {
+        // Together: what the files hold ends at this revision.
+        let (files, flushed) = {
+            let state = lock(&self.state);
+            (self.shared.tables().files, state.manifest.flushed_revision)
+        };
+        let begun = is_begun(&files);
+        let taken: Vec<Arc<SealedFile>> =
+            files.l0.iter().filter(|f| f.is_begun() == begun).cloned().collect();
+        let from = taken.first().map(|file| file.meta().folded_to.clone()).unwrap_or_default();
+        let (l0, head) = (open_all(&taken)?, open_all(&files.head)?);
+        let (keep, window) = self.window_of(&l0, flushed);
+        let host = Busy { core: self, depth: Depth::Folding };
+        let replacement = fold(&self.work(&host, keep), &l0, &from, &head, window)?;
+        if replacement.moved.is_empty() {
+            self.counters.folds.fetch_add(1, Ordering::Relaxed);
+        }
+        self.replace(replacement)?;
+        // Other HEAD files, and perhaps for an older watermark.
+        self.swept.store(0, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Makes one L0 file of neighbours.
+    pub(super) fn merge_some_l0(&self, files: &[Arc<SealedFile>]) -> Result<()> {
+        let flushed = lock(&self.state).manifest.flushed_revision;
+        let l0 = open_all(files)?;
+        let (keep, window) = self.window_of(&l0, flushed);
+        // No fold comes in between: it would fold these files.
+        let host = Busy { core: self, depth: Depth::Folding };
+        let replacement = merge_l0(&self.work(&host, keep), &l0, window)?;
+        self.counters.merges.fetch_add(1, Ordering::Relaxed);
+        self.replace(replacement)
+    }
+
+    /// What may not be dropped, and the span of the deaths of what versions in these files supersede.
+    ///
+    /// That are the oldest ones of their files, and nothing that died below `keep` gets into the window.
+    /// The files' highest revision may be that of a system key, whose numbers are higher.
+    fn window_of(&self, l0: &[Arc<Segment>], flushed: u64) -> (u64, (u64, u64)) {
+        let keep = self.keep();
+        let oldest = l0.iter().map(|file| file.meta().min_revision).min().unwrap_or(0);
+        let newest = l0.iter().map(|file| file.meta().max_revision).max().unwrap_or(0);
+        let after = oldest.max(keep).saturating_sub(1);
+        (keep, (after, newest.min(flushed).max(after)))
+    }
+}
+
+/// Whether some L0 files are folded in part. They go on being folded together, without those that were
+/// flushed since.
+pub(super) fn is_begun(files: &FileSet) -> bool {
+    files.l0.iter().any(|file| file.is_begun())
+}
