@@ -68,6 +68,15 @@ impl Both {
         }
     }
 
+    /// As [`check`](Self::check), at three revisions, for stores of many keys.
+    pub(super) fn glance(&self, what: &str) {
+        eprintln!("{what}");
+        let newest = self.model.revision();
+        let oldest = self.model.compacted.max(1);
+        self.model.check(&self.engine, &[oldest, u64::midpoint(oldest, newest), newest]);
+        self.model.check_diff(&self.engine, oldest, newest);
+    }
+
     /// The versions of a key in HISTORY: the revision of each, and its death.
     pub(super) fn deaths(&self, key: &str) -> BTreeMap<u64, u64> {
         let key = user(key);
