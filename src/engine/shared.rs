@@ -63,6 +63,16 @@ impl Shared {
         self.generation_size.arena_bytes as u64
     }
 
+    /// Wall time, in microseconds since the Unix epoch.
+    pub(super) fn wall_micros(&self) -> i64 {
+        self.clock.now_micros()
+    }
+
+    /// Elapsed time, in microseconds.
+    pub(super) fn elapsed_micros(&self) -> i64 {
+        self.clock.elapsed_micros()
+    }
+
     /// The log has been written: somebody commits.
     pub(super) fn log_written(&self) {
         self.written_at.store(self.clock.elapsed_micros(), Ordering::Relaxed);

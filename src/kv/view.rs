@@ -208,7 +208,7 @@ impl History {
         let Some(found) = versions.next().transpose()? else { return Ok(None) };
         let mut version = version(found);
         if self.with_origin {
-            version.origin = origin(&self.engine, version.mod_revision)?;
+            version.origin = origin(&self.engine, &version.key, version.mod_revision)?;
         }
         Ok(Some(version))
     }
@@ -243,9 +243,9 @@ fn version(version: seam::HistoryRecord) -> Version {
     }
 }
 
-/// The origin of a revision, where its transaction is still kept.
-fn origin(engine: &Engine, revision: u64) -> Result<Option<Origin>> {
-    match seam::log(engine, Some(revision), revision + 1) {
+/// The origin of a version, where its transaction is still kept.
+fn origin(engine: &Engine, key: &Bytes, revision: u64) -> Result<Option<Origin>> {
+    match seam::log(engine, Some(revision), revision + 1, &KeyRange::key(key)) {
         Ok(mut log) => {
             let found = log.next().transpose()?;
             Ok(found.map(|found| Origin { time: found.time, metadata: found.metadata }))
@@ -313,8 +313,8 @@ pub struct Log {
 }
 
 impl Log {
-    pub(super) fn new(engine: &Engine, first: Option<u64>, end: u64) -> Self {
-        let (transactions, error) = match seam::log(engine, first, end) {
+    pub(super) fn new(engine: &Engine, first: Option<u64>, end: u64, range: &KeyRange) -> Self {
+        let (transactions, error) = match seam::log(engine, first, end, range) {
             Ok(log) => (Some(log), None),
             Err(error) => (None, Some(error)),
         };

@@ -180,8 +180,19 @@ mod tests {
             &[b"\0", b"\xff", b"\xff\xff"],
             &[b"a\0", b"a\0\0", b"a\x01"],
         ];
-        let parts: [&[u8]; 11] =
-            [b"", b"\0", b"\x01", b"/", b"a", b"b", b"/a/", b"/a/b", b"/a/b/c", b"\xff", b"\xff\xff"];
+        let parts: [&[u8]; 11] = [
+            b"",
+            b"\0",
+            b"\x01",
+            b"/",
+            b"a",
+            b"b",
+            b"/a/",
+            b"/a/b",
+            b"/a/b/c",
+            b"\xff",
+            b"\xff\xff",
+        ];
         for prefixes in sets {
             let classes = Classes::new(prefixes.iter().copied());
             let keys = parts.iter().flat_map(|a| parts.iter().map(|b| [*a, *b].concat()));
