@@ -19,8 +19,18 @@ use random::Random;
 
 const PREFIXES: [&str; 7] = ["", "/a", "/a/", "/a/deep/", "/events/", "/e", "/z"];
 const KEYS: [&str; 12] = [
-    "/a", "/a/1", "/a/2", "/a/deep/1", "/a/deep/2", "/b", "/e", "/events/1", "/events/2", "/x",
-    "/z", "0",
+    "/a",
+    "/a/1",
+    "/a/2",
+    "/a/deep/1",
+    "/a/deep/2",
+    "/b",
+    "/e",
+    "/events/1",
+    "/events/2",
+    "/x",
+    "/z",
+    "0",
 ];
 
 fn tiny(disk: &MemoryVfs, clock: &Arc<ManualClock>) -> Options {
@@ -246,7 +256,8 @@ fn check_history(store: &Store, model: &Model) {
             }
         }
         let found = store.history(key).map(Result::unwrap);
-        let found: Vec<_> = found.map(|version| (version.mod_revision, !version.tombstone)).collect();
+        let found: Vec<_> =
+            found.map(|version| (version.mod_revision, !version.tombstone)).collect();
         assert_eq!(found, expected, "{key} above {floor}");
     }
 }
@@ -331,9 +342,7 @@ fn run(seed: u64, steps: u64) {
                 let retention = wanted.map(|(revisions, micros)| {
                     let forever = Retention::forever();
                     let by_revisions = revisions.map_or(forever, |n| forever.keep_revisions(n));
-                    micros.map_or(by_revisions, |m| {
-                        by_revisions.keep_for(Duration::from_micros(m))
-                    })
+                    micros.map_or(by_revisions, |m| by_revisions.keep_for(Duration::from_micros(m)))
                 });
                 store.set_retention(prefix, retention).unwrap();
                 model.set(prefix, wanted);

@@ -20,6 +20,10 @@ use super::types::{Change, ChangeKind, Diff, KeyValue, Origin, Transaction, Vers
 /// whatever is compacted meanwhile. It keeps the store open, and its directory locked, also when
 /// every [`Store`](crate::Store) has been dropped; after a [`close`](crate::Store::close) it answers
 /// [`Closed`](crate::ErrorKind::Closed). Cloning is cheap.
+///
+/// Where [rules of retention](crate::Store::set_retention) keep only some keys as far back as its revision,
+/// it reads those, and answers [`Compacted`](crate::ErrorKind::Compacted) for others, and for ranges in
+/// which others can lie.
 #[derive(Clone, Debug)]
 pub struct View {
     engine: Engine,
@@ -41,7 +45,7 @@ impl View {
     /// # Errors
     ///
     /// [`Corrupt`](crate::ErrorKind::Corrupt) or [`Io`](crate::ErrorKind::Io) from the files;
-    /// [`Closed`](crate::ErrorKind::Closed).
+    /// [`Compacted`](crate::ErrorKind::Compacted), [`Closed`](crate::ErrorKind::Closed).
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<KeyValue>> {
         Ok(self.view.get(&space::user(key.as_ref()))?.map(key_value))
     }

@@ -5,7 +5,9 @@ use annals_format::limits::RETENTION_PREFIX_BYTES_MAX;
 use crate::error::{ErrorKind, Result};
 
 use super::Store;
+use crate::kv::range::AsKeyRange;
 use crate::kv::retention::{Retention, RetentionRule};
+use crate::kv::space;
 
 impl Store {
     /// Says how long the versions of the keys with `prefix` are kept, or with `None` takes that back. The
@@ -67,6 +69,13 @@ impl Store {
     pub fn retention(&self) -> Vec<RetentionRule> {
         let rules = self.engine.rules();
         rules.into_iter().map(|(prefix, rule)| RetentionRule::new(prefix, &rule)).collect()
+    }
+
+    /// The oldest revision at which every key of a range can be read; 0 if nothing of them was ever
+    /// forgotten. Unless rules say otherwise it is the [compacted](Self::compacted_revision) one.
+    pub fn oldest_readable(&self, range: impl AsKeyRange) -> u64 {
+        let (start, end) = space::user_range(&range.to_key_range());
+        self.engine.oldest_of(&start..&end)
     }
 
     /// Forgets at once what the rules no longer keep, as the background thread does from time to time.
