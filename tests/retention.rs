@@ -83,8 +83,8 @@ impl Model {
 
     /// The floor that the keys of a rule would have without it.
     fn floor_around(&self, prefix: &str) -> (u64, Option<&'static str>) {
-        let shorter = self.rules.keys().filter(|p| p.len() < prefix.len());
-        let outer = shorter.filter(|p| !p.is_empty() && prefix.starts_with(**p)).next_back();
+        let mut shorter = self.rules.keys().filter(|p| p.len() < prefix.len());
+        let outer = shorter.rfind(|p| !p.is_empty() && prefix.starts_with(**p));
         outer.map_or((self.compacted, None), |outer| self.floor_of_rule(outer))
     }
 
@@ -173,9 +173,10 @@ impl Model {
 
 fn check(store: &Store, model: &Model, random: &mut Random) {
     assert_eq!((store.revision(), store.compacted_revision()), (model.revision(), model.compacted));
-    let revisions: Vec<u64> = match random.one_in(4) {
-        true => (1..=model.revision()).collect(),
-        false => (0..6).map(|_| random.between(1, model.revision() + 1)).collect(),
+    let revisions: Vec<u64> = if random.one_in(4) {
+        (1..=model.revision()).collect()
+    } else {
+        (0..6).map(|_| random.between(1, model.revision() + 1)).collect()
     };
     for revision in revisions.into_iter().chain([model.revision()]) {
         let view = match store.at(revision) {

@@ -171,19 +171,17 @@ impl Core {
         if self.retention.any.load(Ordering::SeqCst) && range.start < end.as_slice() {
             return self.limits_with(compacted).check(range.start..&end, requested);
         }
-        match compacted > requested {
-            true => Err(ErrorKind::Compacted { requested, compacted, prefix: None }.into()),
-            false => Ok(()),
+        if compacted > requested {
+            return Err(ErrorKind::Compacted { requested, compacted, prefix: None }.into());
         }
+        Ok(())
     }
 
     /// The oldest revision at which an internal key can be read.
     pub(super) fn floor_of(&self, key: &[u8]) -> u64 {
         let compacted = self.compacted();
-        match self.retention.any.load(Ordering::SeqCst) {
-            true => self.limits_with(compacted).floors.of(key),
-            false => compacted,
-        }
+        let any = self.retention.any.load(Ordering::SeqCst);
+        if any { self.limits_with(compacted).floors.of(key) } else { compacted }
     }
 
     /// The oldest revision at which any key can be read.
@@ -225,9 +223,9 @@ impl Core {
     /// Every rule with its prefix and the oldest revision at which its keys can be read.
     pub(super) fn rules(&self) -> Vec<(Bytes, Rule)> {
         let limits = self.limits_with(self.compacted());
-        let floor = |prefix: &Bytes| match prefix.is_empty() {
-            true => limits.floors.of_class(0),
-            false => limits.floors.of(&[&[space::USER], &prefix[..]].concat()),
+        let floor = |prefix: &Bytes| {
+            let class = limits.floors.classes().of(&[&[space::USER], &prefix[..]].concat());
+            limits.floors.of_class(if prefix.is_empty() { 0 } else { class })
         };
         limits.rules.all().map(|(p, rule)| (p.clone(), Rule { floor: floor(&p), ..rule })).collect()
     }

@@ -15,8 +15,8 @@ use crate::vfs::{Fault, FaultVfs, Operation, Vfs};
 
 const FOREVER: Rule = Rule { revisions: None, age: None, removed: false, floor: 0 };
 
-fn last(count: u64) -> Option<Rule> {
-    Some(Rule { revisions: Some(count), ..FOREVER })
+fn last(count: u64) -> Rule {
+    Rule { revisions: Some(count), ..FOREVER }
 }
 
 fn floor(engine: &Engine, prefix: &str) -> u64 {
@@ -38,7 +38,7 @@ fn is_refused(engine: &Engine, key: &str, revision: u64) -> bool {
 fn a_view_goes_on_reading_what_a_rule_has_forgotten_since() {
     let (_, vfs) = memory();
     let engine = open(&tiny(&vfs)).unwrap();
-    engine.set_rule(b"e", last(1)).unwrap();
+    engine.set_rule(b"e", Some(last(1))).unwrap();
     for n in 0..400 {
         commit(&engine, vec![put(user("e"), format!("{n}")), put(user("k"), format!("{n}"))])
             .unwrap();
@@ -74,7 +74,7 @@ fn rules_are_applied_when_their_time_has_come() {
     let work = || while engine.run_background().unwrap() {};
     let write = || commit(&engine, vec![put(user("e"), "v")]).unwrap().position.revision;
     engine.set_rule(b"e", Some(Rule { age: Some(10_000_000), ..FOREVER })).unwrap();
-    engine.set_rule(b"", last(2)).unwrap();
+    engine.set_rule(b"", Some(last(2))).unwrap();
     work();
     assert_eq!((floor(&engine, "e"), engine.compacted_revision()), (0, 0), "nothing to forget");
     for _ in 0..10 {
@@ -102,7 +102,7 @@ fn the_worker_applies_rules_by_itself() {
     let (_, vfs) = memory();
     let options = tiny(&vfs).background(true).clock(Arc::new(SystemClock::new()));
     let engine = open(&options.retention_interval_seconds(1)).unwrap();
-    engine.set_rule(b"e", last(0)).unwrap();
+    engine.set_rule(b"e", Some(last(0))).unwrap();
     let patience = Instant::now() + Duration::from_secs(120);
     for _ in 0..3 {
         let revision = commit(&engine, vec![put(user("e"), "v")]).unwrap().position.revision;
@@ -120,7 +120,7 @@ fn rules_are_found_again_and_never_fall() {
         let options = tiny(&vfs).durability(durability);
         let engine = open(&options).unwrap();
         engine.set_rule(b"a", Some(FOREVER)).unwrap();
-        engine.set_rule(b"e", last(3)).unwrap();
+        engine.set_rule(b"e", Some(last(3))).unwrap();
         for n in 0..20 {
             commit(&engine, vec![put(user("e"), format!("{n}")), put(user("a"), "")]).unwrap();
         }
@@ -139,7 +139,7 @@ fn rules_are_found_again_and_never_fall() {
         assert!(is_refused(&again, "e", 17) && !is_refused(&again, "a", 17));
         again.set_rule(b"e", None).unwrap();
         assert!(is_refused(&again, "e", 17), "also without the rule");
-        again.set_rule(b"e", last(9)).unwrap();
+        again.set_rule(b"e", Some(last(9))).unwrap();
         assert!(is_refused(&again, "e", 17) && !is_refused(&again, "e", 18));
     }
 }
@@ -153,10 +153,10 @@ fn a_rule_whose_sync_fails_may_be_there_or_not() {
     commit(&engine, vec![put(user("e"), "v")]).unwrap();
     let next = faulty.op_count_of(Operation::Sync);
     faulty.fail(Some(Operation::Sync), next, Fault::Io, false);
-    let error = engine.set_rule(b"e", last(0)).unwrap_err();
+    let error = engine.set_rule(b"e", Some(last(0))).unwrap_err();
     assert_eq!(error.effect(), Effect::Unknown, "{error}");
     assert!(engine.rules().is_empty(), "not in force");
-    let refused = engine.set_rule(b"e", last(0)).unwrap_err();
+    let refused = engine.set_rule(b"e", Some(last(0))).unwrap_err();
     assert_eq!(refused.effect(), Effect::None, "{refused}");
     assert_eq!(value(&engine, "e", 2).unwrap(), b"v");
     let _ = engine.close();
