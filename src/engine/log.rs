@@ -266,13 +266,13 @@ pub(super) fn metadata_of<'a>(frame: &FrameRef<'a>) -> Result<&'a [u8]> {
 /// The newest visible revision whose time is not after `time`.
 pub(super) fn revision_at_time(core: &Core, time: i64) -> Result<u64> {
     loop {
-        let compacted = core.least_floor();
+        let compacted = core.least_floor(core.compacted());
         match search_time(core, time, compacted) {
             // A compaction has overtaken the search: the revision refused is one that the search looked
             // at, not one that was asked for.
             Err(error)
                 if matches!(error.kind(), ErrorKind::Compacted { .. })
-                    && core.least_floor() > compacted => {}
+                    && core.least_floor(core.compacted()) > compacted => {}
             found => return found,
         }
     }

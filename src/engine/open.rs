@@ -22,7 +22,7 @@ use annals_format::{FileKind, FileMeta, Frame, Manifest, StoreId};
 
 use crate::commit::{Chain, Log};
 use crate::error::{Error, ErrorKind, Result};
-use crate::index::{Generation, Position};
+use crate::index::{Generation, Position, Spare};
 use crate::manifest::ManifestStore;
 use crate::options::Options;
 use crate::reclaim::flush::flush;
@@ -215,7 +215,8 @@ impl Spilled {
         for generation in frozen {
             let last = frozen_end(&generation)?;
             let host = Busy { core, depth: Depth::Flushing };
-            let files = flush(&core.context, &host, &generation, &core.options)?;
+            // Which rules keep what the compactions do not is not known before the log has been read.
+            let files = flush(&core.context, &host, &generation, 0, &core.options)?;
             core.publish_flush(&generation, &files);
             self.files.extend(files);
             self.last = Some(last);
@@ -236,9 +237,11 @@ fn build(
     let context = Arc::new(SegmentContext::new(path, manifest.store, options));
     let files = manifest.files.iter().map(|meta| SealedFile::new(&context, meta.clone()));
     let files = Arc::new(FileSet::new(files));
-    let generation = Generation::new(1, generation_size(options.memtable_bytes));
+    let size = generation_size(options.memtable_bytes);
+    let spare = Spare::new(size.arena_bytes);
+    let generation = Generation::opening(1, size, &spare);
     let tables = Tables { generations: [Arc::clone(&generation)].into(), files };
-    let shared = Arc::new(Shared::new(tables, options));
+    let shared = Arc::new(Shared::new(tables, options, spare));
     let start = Position {
         seq: manifest.flushed_seq,
         revision: manifest.flushed_revision,

@@ -184,9 +184,9 @@ impl Core {
         if any { self.limits_with(compacted).floors.of(key) } else { compacted }
     }
 
-    /// The oldest revision at which any key can be read.
-    pub(super) fn least_floor(&self) -> u64 {
-        self.limits_with(self.compacted()).floors.least()
+    /// The oldest revision at which any key can be read, with this watermark.
+    pub(super) fn least_floor(&self, compacted: u64) -> u64 {
+        self.limits_with(compacted).floors.least()
     }
 
     /// The oldest revision at which all keys of a range of internal keys can be read; an empty end is the

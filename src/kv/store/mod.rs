@@ -8,6 +8,7 @@
 //! | `swap` | compare-and-put |
 //! | `lease` | grant, revoke, list |
 //! | `retention` | rules: set, list, apply |
+//! | `usage` | which keys take how much room |
 //!
 //! `watermark` says when a refusal because of a compaction stands.
 
@@ -17,6 +18,7 @@ mod retention;
 mod swap;
 #[cfg(test)]
 mod tests;
+mod usage;
 mod watermark;
 mod write;
 
@@ -33,6 +35,8 @@ use super::eval::lease as lease_table;
 use super::request::CommitOptions;
 use super::seam::{Engine, Newest};
 use super::types::Commit;
+
+pub use usage::{SpaceOptions, SpaceSurvey};
 
 /// A store, open.
 ///

@@ -16,6 +16,7 @@ mod output;
 mod progress;
 mod reads;
 mod retention;
+mod space;
 mod stats;
 mod tour;
 mod txn;
