@@ -293,7 +293,8 @@ mod tests {
         }
 
         fn work(&self, watermark: u64) -> Work<'_> {
-            Work { context: &self.context, host: &self.host, watermark, segment_bytes: 1 << 20 }
+            let (context, host, floors) = (&self.context, &self.host, Floors::all(watermark));
+            Work { context, host, floors, watermark, segment_bytes: 1 << 20 }
         }
 
         fn segment(
