@@ -32,6 +32,13 @@ const ENCODING_AT: usize = 3;
 pub(super) type LastBase = Option<(u64, Bytes)>;
 
 impl Opened {
+    /// A block that a page speaks of must lie where blocks lie.
+    #[inline]
+    pub(super) fn check_place(&self, handle: Handle) -> Result<()> {
+        let bounds = HEADER_BYTES as u64..self.footer.index_offset;
+        self.check_handle("block", handle, &bounds, self.footer.block_count, u64::from(u32::MAX))
+    }
+
     /// The block of `handle`, decoded. `base` is kept from call to call by whoever walks blocks.
     pub(super) fn block(
         &self,
@@ -39,8 +46,7 @@ impl Opened {
         caching: Caching,
         base: &mut LastBase,
     ) -> Result<Block<'_>> {
-        let bounds = HEADER_BYTES as u64..self.footer.index_offset;
-        self.check_handle("block", handle, &bounds, self.footer.block_count, u64::from(u32::MAX))?;
+        self.check_place(handle)?;
         if caching == Caching::Bypass {
             return self.read_block(handle, caching, base);
         }
