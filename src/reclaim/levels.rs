@@ -52,7 +52,7 @@ pub(crate) fn fold(
     };
     let small: Vec<bool> = head.iter().map(|segment| small(segment.meta())).collect();
     let mut files = head_runs(&touched, &small).into_iter().flatten().peekable();
-    let mut folder = Folder::new(work.watermark);
+    let mut folder = Folder::new(work.floors.clone());
     let mut removed = Vec::new();
     let mut taken = 0;
     if head.is_empty() {
@@ -126,7 +126,7 @@ pub(crate) fn merge_l0(
     let mut newest = Output::new(context, host, FileKind::L0, None, u64::MAX);
     let window = Some((after, upto));
     let mut history = Output::new(context, host, FileKind::History, window, segment_bytes);
-    let mut folder = Folder::above_head(work.watermark);
+    let mut folder = Folder::above_head(work.floors.clone());
     let mut merge = merge_from(l0, &[], None)?;
     let mut held = Held::default();
     while let Some(entry) = merge.entry() {

@@ -10,17 +10,20 @@ use crate::error::Result;
 use crate::segment::{ConcatCursor, EntryCursor, MergeCursor, Segment, SegmentContext};
 use crate::sync::Arc;
 
+use super::floors::Floors;
 use super::fold::keeps;
 use super::output::{Host, Output};
 
 /// What every piece of work knows.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(crate) struct Work<'a> {
     /// The store.
     pub(crate) context: &'a SegmentContext,
     /// The engine.
     pub(crate) host: &'a dyn Host,
-    /// Nothing that reads at this revision and later can ask for may be dropped.
+    /// Nothing that reads of a key at its floor and later can ask for may be dropped.
+    pub(crate) floors: Floors,
+    /// The least of them.
     pub(crate) watermark: u64,
     /// Size at which files are cut.
     pub(crate) segment_bytes: u64,
@@ -58,7 +61,7 @@ pub(crate) fn merge_windows(
     }
     let mut merge = MergeCursor::new(sources);
     while let Some(entry) = merge.entry() {
-        if keeps(&entry, work.watermark) {
+        if keeps(&entry, work.floors.of(entry.key)) {
             history.add(&entry)?;
         }
         merge.next()?;
@@ -96,7 +99,7 @@ pub(crate) fn sweep_head(work: &Work<'_>, file: &Arc<Segment>) -> Result<Replace
     let mut cursor = file.cold_cursor();
     cursor.seek_first()?;
     while let Some(entry) = cursor.entry() {
-        if !entry.tombstone || entry.revision >= work.watermark {
+        if !entry.tombstone || entry.revision >= work.floors.of(entry.key) {
             heads.add(&entry)?;
         }
         cursor.next()?;

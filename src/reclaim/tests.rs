@@ -5,6 +5,7 @@ use std::path::Path;
 use annals_format::entry::EntryRef;
 use annals_format::{FileKind, FileMeta, StoreId};
 
+use super::floors::Floors;
 use super::merge::{Replacement, Work};
 use super::output::{Host, Output};
 use crate::error::Result;
@@ -44,7 +45,8 @@ impl Files {
     }
 
     pub(super) fn work(&self, watermark: u64) -> Work<'_> {
-        Work { context: &self.context, host: &self.host, watermark, segment_bytes: 1 << 20 }
+        let (context, host, floors) = (&self.context, &self.host, Floors::all(watermark));
+        Work { context, host, floors, watermark, segment_bytes: 1 << 20 }
     }
 
     pub(super) fn segment(
