@@ -212,7 +212,9 @@ impl Spilled {
         for generation in frozen {
             let last = frozen_end(&generation)?;
             let host = Busy { core, depth: Depth::Flushing };
-            let files = flush(&core.context, &host, &generation, &core.options)?;
+            // Of compactions that the log still has to tell nothing is known here, which keeps more.
+            let watermark = lock(&core.state).manifest.compacted;
+            let files = flush(&core.context, &host, &generation, watermark, &core.options)?;
             core.publish_flush(&generation, &files);
             self.files.extend(files);
             self.last = Some(last);

@@ -140,10 +140,12 @@ impl View {
 
     /// All versions of a key up to the view's revision, newest first.
     pub(crate) fn history(&self, key: &[u8], keys_only: bool) -> History {
+        // In this order: what is missing in the tables died before a watermark that is seen then.
+        let tables = self.core.shared.tables();
         let watermark = self.core.compacted().min(self.revision());
         let span = (self.at_for(key), if is_system(key) { u64::MAX } else { watermark });
         let pin = Some(Arc::clone(&self.pin));
-        let mut history = History::new(&self.core.shared.tables(), key, span, keys_only, pin);
+        let mut history = History::new(&tables, key, span, keys_only, pin);
         history.refused = self.core.check_open().err();
         history
     }

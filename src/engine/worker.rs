@@ -188,10 +188,15 @@ impl Core {
             self.note_failure(&folded);
             folded?;
         }
-        let (files, keep) = (self.shared.tables().files, self.keep());
-        let trimmed = self.trim_window(&files, keep, TRIM_EAGER);
-        self.note_failure(&trimmed);
-        trimmed?;
+        // Several windows may overlap where the watermark is. None is trimmed for it twice.
+        let keep = self.keep();
+        loop {
+            let trimmed = self.trim_window(&self.shared.tables().files, keep, TRIM_EAGER);
+            self.note_failure(&trimmed);
+            if !trimmed? {
+                break;
+            }
+        }
         drop(busy);
         while self.run_unit()? {}
         Ok(())
