@@ -3,7 +3,7 @@
 use annals_format::FileKind;
 
 use super::*;
-use crate::segment::BlockCache;
+use crate::segment::cache::BlockCache;
 
 /// A segment of this kind with several blocks.
 fn small(context: &SegmentContext, kind: FileKind) -> (FileMeta, Vec<Entry>) {
