@@ -140,7 +140,9 @@ impl Core {
 
     fn work<'a>(&'a self, host: &'a Busy<'a>, watermark: u64) -> Work<'a> {
         let segment_bytes = self.options.segment_bytes;
-        Work { context: &self.context, host, watermark, segment_bytes }
+        // Not below `watermark`, which was asked for before: the least floor never falls.
+        let floors = self.keep_floors();
+        Work { context: &self.context, host, floors, watermark, segment_bytes }
     }
 
     /// Writes the oldest frozen generation to files, and drops it and the log before its end.

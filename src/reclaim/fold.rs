@@ -20,12 +20,15 @@
 //! Invariants:
 //!
 //! 1. A version that is the answer for some revision at or after the watermark is kept, and so is
-//!    the version that died exactly at the watermark.
+//!    the version that died exactly at the watermark. The watermark of a key is the floor of its class
+//!    ([`super::floors`]).
 //! 2. Every kept version of the user space lands in exactly one of HEAD and HISTORY.
 //! 3. Of the system space only the newest version is kept, and no tombstone: it is read as of now.
 
 use annals_format::entry::EntryRef;
 use annals_format::space::is_system;
+
+use super::floors::Floors;
 
 /// Where a version goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +50,8 @@ pub(crate) enum Fate {
 /// Decides the fate of versions that come sorted by key ascending, revision descending.
 #[derive(Debug)]
 pub(crate) struct Folder {
-    /// Versions that died before this, and older tombstones, are dropped.
+    floors: Floors,
+    /// The floor of the key: versions that died before this, and older tombstones, are dropped.
     watermark: u64,
     key: Vec<u8>,
     /// `first` of the version before: what superseded the next one of the same key.
@@ -57,9 +61,9 @@ pub(crate) struct Folder {
 }
 
 impl Folder {
-    /// A fold that keeps what reads at `watermark` and later can ask for.
-    pub(crate) fn new(watermark: u64) -> Self {
-        Self { watermark, key: Vec::new(), newer: None, upto: 0 }
+    /// A fold that keeps of each key what reads at its floor and later can ask for.
+    pub(crate) fn new(floors: Floors) -> Self {
+        Self { floors, watermark: 0, key: Vec::new(), newer: None, upto: 0 }
     }
 
     /// The fate of the next version.
@@ -69,6 +73,7 @@ impl Folder {
         } else {
             self.key.clear();
             self.key.extend_from_slice(entry.key);
+            self.watermark = self.floors.of(entry.key);
             None
         };
         // A version of HEAD has no `first`, and nothing older comes after it.
@@ -100,6 +105,8 @@ pub(crate) fn keeps(entry: &EntryRef<'_>, watermark: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reclaim::floors::Classes;
+    use crate::sync::Arc;
 
     fn put(key: &'static [u8], revision: u64, first: u64) -> EntryRef<'static> {
         let (create_revision, version) = (revision, 1);
@@ -111,7 +118,7 @@ mod tests {
     }
 
     fn fates(watermark: u64, entries: &[EntryRef<'_>]) -> Vec<Fate> {
-        let mut folder = Folder::new(watermark);
+        let mut folder = Folder::new(Floors::all(watermark));
         entries.iter().map(|entry| folder.fate(entry)).collect()
     }
 
@@ -157,6 +164,38 @@ mod tests {
     }
 
     #[test]
+    fn every_key_has_the_watermark_of_its_class() {
+        let classes = Arc::new(Classes::new([&b"audit/"[..], b"events/"].into_iter()));
+        let mut folder = Folder::new(Floors::new(classes, vec![5, 0, 9]));
+        let entries = [
+            put(b"\x01audit/a", 4, 4),
+            put(b"\x01audit/a", 3, 3),
+            tombstone(b"\x01audit/b", 2),
+            put(b"\x01b", 7, 7),
+            put(b"\x01b", 3, 3),
+            put(b"\x01b", 2, 2),
+            put(b"\x01events/a", 9, 9),
+            put(b"\x01events/a", 8, 8),
+            put(b"\x01events/a", 7, 7),
+            tombstone(b"\x01events/b", 8),
+        ];
+        let expected = [
+            Fate::Head,
+            Fate::History { death: 4 },
+            Fate::Head,
+            Fate::Head,
+            Fate::History { death: 7 },
+            Fate::Drop,
+            Fate::Head,
+            Fate::History { death: 9 },
+            Fate::Drop,
+            Fate::Drop,
+        ];
+        let fates: Vec<Fate> = entries.iter().map(|entry| folder.fate(entry)).collect();
+        assert_eq!(fates, expected);
+    }
+
+    #[test]
     fn files_that_contradict_each_other_cost_no_version() {
         for (first, watermark) in [(3, 0), (4, 0), (1, 9)] {
             let entries = [put(b"\x01a", 8, first), put(b"\x01a", 4, 4)];
@@ -175,7 +214,7 @@ mod tests {
             put(b"\x00L", 6, 6),
             put(b"\x01a", 2, 2),
         ];
-        let mut folder = Folder::new(0);
+        let mut folder = Folder::new(Floors::all(0));
         let fates: Vec<Fate> = entries.iter().map(|entry| folder.fate(entry)).collect();
         assert_eq!(fates, [Fate::Head, Fate::Drop, Fate::Drop, Fate::Drop, Fate::Head]);
         assert_eq!(folder.upto(), 2, "seqs are not revisions");

@@ -10,18 +10,21 @@ use crate::error::{Error, Result};
 use crate::segment::{ConcatCursor, EntryCursor, MergeCursor, Segment, SegmentContext, Want};
 use crate::sync::Arc;
 
+use super::floors::Floors;
 use super::fold::{Fate, Folder, keeps};
 use super::output::{Host, Output, cut_bytes};
 use super::plan::head_runs;
 
 /// What every piece of work knows.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(crate) struct Work<'a> {
     /// The store.
     pub(crate) context: &'a SegmentContext,
     /// The engine.
     pub(crate) host: &'a dyn Host,
-    /// Nothing that reads at this revision and later can ask for may be dropped.
+    /// Nothing that reads of a key at its floor and later can ask for may be dropped.
+    pub(crate) floors: Floors,
+    /// The least of them.
     pub(crate) watermark: u64,
     /// Size at which files are cut.
     pub(crate) segment_bytes: u64,
@@ -63,7 +66,7 @@ pub(crate) fn fold(
     if head.is_empty() {
         runs.push(0..0);
     }
-    let mut folder = Folder::new(work.watermark);
+    let mut folder = Folder::new(work.floors.clone());
     for run in runs {
         let files = head.get(run.clone()).unwrap_or_default();
         removed.extend(files.iter().map(|segment| segment.meta().number));
@@ -137,7 +140,7 @@ pub(crate) fn merge_windows(
     }
     let mut merge = MergeCursor::new(sources);
     while let Some(entry) = merge.entry() {
-        if keeps(&entry, work.watermark) {
+        if keeps(&entry, work.floors.of(entry.key)) {
             history.add(&entry)?;
         }
         merge.next()?;
@@ -175,7 +178,7 @@ pub(crate) fn sweep_head(work: &Work<'_>, file: &Arc<Segment>) -> Result<Replace
     let mut cursor = file.cold_cursor();
     cursor.seek_first()?;
     while let Some(entry) = cursor.entry() {
-        if !entry.tombstone || entry.revision >= work.watermark {
+        if !entry.tombstone || entry.revision >= work.floors.of(entry.key) {
             heads.add(&entry)?;
         }
         cursor.next()?;
@@ -290,7 +293,8 @@ mod tests {
         }
 
         fn work(&self, watermark: u64) -> Work<'_> {
-            Work { context: &self.context, host: &self.host, watermark, segment_bytes: 1 << 20 }
+            let (context, host, floors) = (&self.context, &self.host, Floors::all(watermark));
+            Work { context, host, floors, watermark, segment_bytes: 1 << 20 }
         }
 
         fn segment(
