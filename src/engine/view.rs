@@ -8,6 +8,7 @@ use crate::sync::Arc;
 use crate::sync::epoch::{self, Guard};
 
 use super::core::Core;
+use super::count::count;
 use super::diff::Diff;
 use super::history::History;
 use super::log::Log;
@@ -136,6 +137,14 @@ impl View {
         let mut scan = Scan::new(tables, at, (start, end), keys_only, pin);
         scan.refused = self.core.check_open().err();
         scan
+    }
+
+    /// How many keys of a range live; an empty `end` is the end of the space. What it costs is said in
+    /// [`count`](super::count).
+    pub(crate) fn count(&self, start: &[u8], end: &[u8]) -> Result<u64> {
+        self.core.check_open()?;
+        let tables = self.tables_for(start, &epoch::pin()).clone();
+        count(&tables, (start, end), self.at_for(start))
     }
 
     /// All versions of a key up to the view's revision, newest first.

@@ -33,6 +33,7 @@ mod handles;
 mod inspect;
 mod merge;
 mod opened;
+mod rank;
 mod reader;
 mod sink;
 mod source;
