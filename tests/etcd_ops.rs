@@ -4,7 +4,10 @@
 //! transactions, compactions and leases, with their answers and errors (the folder's README has the
 //! schema). Watch steps are skipped here. Answers must be equal field by field, errors by kind.
 //!
-//! Allowed differences: none.
+//! Allowed differences: none. All of it is played twice: in memory, and so that every boundary of the
+//! store is crossed thousands of times. Then after each step either everything is moved to the
+//! smallest files there can be, and these are folded and merged; or the store is closed and opened
+//! again; or it is left alone, so that the next step meets all of that half done.
 //!
 //! Not the store's business, but the server's, and so done by this test: the remaining time of a
 //! lease (leases here have no clock), the answers about absent leases (an absent lease is an error
@@ -17,7 +20,11 @@
 )]
 
 mod recorded;
+mod support;
 
+use std::sync::Arc;
+
+use annals::clock::ManualClock;
 use annals::vfs::MemoryVfs;
 use annals::{
     Compare, CompareResult, CompareTarget, DeleteRangeRequest, Durability, Error, ErrorKind,
@@ -26,26 +33,73 @@ use annals::{
 };
 use recorded::{bytes, json_lines, path, to_json};
 use serde_json::{Map, Value, json};
+use support::{DIRECTORY, START_TIME, tiny};
 
 #[test]
 fn every_recorded_answer_is_given() {
     let Some(path) = path("etcd-ops.jsonl.zst") else { return };
-    let mut store = None;
+    let options = || {
+        Options::new()
+            .vfs(Arc::new(MemoryVfs::new()))
+            .durability(Durability::Buffered)
+            .memtable_bytes(64 << 10)
+            .wal_bytes(64 << 10)
+    };
+    replay(path, &options, &mut |store, _| store);
+}
+
+#[test]
+fn every_recorded_answer_is_given_across_every_boundary() {
+    let Some(path) = path("etcd-ops.jsonl.zst") else { return };
+    let options =
+        || tiny(Arc::new(MemoryVfs::new()), Arc::new(ManualClock::new(START_TIME))).l0_files_max(1);
+    let (mut steps, mut opens, mut flushes, mut folds, mut merges) = (0, 0, 0, 0, 0);
+    replay(path, &options, &mut |store, options| {
+        steps += 1;
+        if steps % 3 == 0 {
+            opens += 1;
+            store.close().expect("it closes");
+            return options.open(DIRECTORY).expect("it opens again");
+        }
+        if steps % 3 == 1 {
+            let before = store.stats();
+            store.reorganise().expect("all is moved to files");
+            let after = store.stats();
+            assert_eq!((after.l0.files, after.flush_backlog_bytes), (0, 0));
+            flushes += after.flushes - before.flushes;
+            folds += after.folds - before.folds;
+            merges += after.merges - before.merges;
+        }
+        store
+    });
+    println!("{opens} opens, {flushes} flushes, {folds} folds, {merges} merges");
+    assert!(opens > 2000 && flushes > 1000 && folds > 1000 && merges > 100);
+}
+
+/// Plays every sequence on a store of its own; `after` comes after each step.
+fn replay(
+    path: std::path::PathBuf,
+    options: &dyn Fn() -> Options,
+    after: &mut dyn FnMut(Store, &Options) -> Store,
+) {
+    let mut state = None;
     let mut sequence = Value::Null;
     let (mut compared, mut skipped) = (0, 0);
     let mut wrong = Vec::new();
     for step in json_lines(path) {
         if step["seq"] != sequence {
             sequence = step["seq"].clone();
-            store = Some(fresh());
+            let options = options();
+            let store = options.open(DIRECTORY).expect("a fresh store");
+            state = Some((store, options));
         }
-        let store = store.as_ref().expect("a store for the sequence");
         let op = step["op"].as_str().expect("an operation");
         if op.starts_with("watch") {
             skipped += 1;
             continue;
         }
-        let answer = match play(store, op, &step["req"]) {
+        let (store, options) = state.take().expect("a store for the sequence");
+        let answer = match play(&store, op, &step["req"]) {
             Ok(answer) => json!({ "resp": answer }),
             Err(error) => json!({ "err": etcd_error(&error) }),
         };
@@ -57,20 +111,11 @@ fn every_recorded_answer_is_given() {
         if answer != expected {
             wrong.push(format!("{step}\n  answered {answer}"));
         }
+        state = Some((after(store, &options), options));
     }
     println!("{compared} answers compared, {skipped} watch steps skipped");
     assert!(compared > 6000, "only {compared} steps");
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
-}
-
-fn fresh() -> Store {
-    Options::new()
-        .vfs(std::sync::Arc::new(MemoryVfs::new()))
-        .durability(Durability::Buffered)
-        .memtable_bytes(64 << 10)
-        .wal_bytes(64 << 10)
-        .open("store")
-        .expect("a fresh store opens")
 }
 
 fn play(store: &Store, op: &str, request: &Value) -> Result<Value, Error> {

@@ -7,6 +7,7 @@
 //!          [create_revision:varint version:varint]   unless TOMBSTONE or SAME_LIFETIME
 //!          [lease:varint]                            only with LEASE
 //!          [death:varint]                            HISTORY only, unless FOLLOWS: death - revision
+//!          [first_lived:varint]                      L0 only: (revision - first) * 2 + lived
 //!          value_bytes:varint value:bytes(value_bytes)
 //! ```
 //!
@@ -18,9 +19,13 @@
 //!   revision and is left out; `revision` is stored as `neighbour.revision - revision`.
 //! * `SAME_LIFETIME`: `create_revision` is the neighbour's and `version` is one less; both left out.
 //!
+//! An L0 entry is the newest version of its key in the transactions that the file was made of, and
+//! says two more things of the key in them: the revision of its oldest version there, which is what
+//! superseded whatever older files have of the key, and whether the key lived before that.
+//!
 //! Invariants, checked by `Run::next`: both flags stand only in HISTORY blocks and only after a
 //! neighbour of the same key; no unknown flag is set; a tombstone has no value; revisions of one
-//! key strictly descend; `death` is above `revision`.
+//! key strictly descend; `death` is above `revision`, `first` is not.
 
 use crate::cursor::{Reader, Writer};
 use crate::error::{Problem, Result};
@@ -46,6 +51,11 @@ pub struct EntryRef<'a> {
     pub lease: i64,
     /// HISTORY only: the revision that superseded this version; else 0.
     pub death: u64,
+    /// L0 only: the revision of the oldest version of the key in the transactions that the file was
+    /// made of, at most `revision`; else 0. It superseded what older files have of the key.
+    pub first: u64,
+    /// L0 only: the key was alive before `first`; else false.
+    pub lived: bool,
     /// The value; empty in a tombstone.
     pub value: &'a [u8],
 }
@@ -165,6 +175,11 @@ pub fn encode(
     if kind == FileKind::History && flags & FLAG_FOLLOWS == 0 {
         out.put_varint(entry.death.wrapping_sub(entry.revision));
     }
+    if kind == FileKind::L0 {
+        debug_assert!(entry.first <= entry.revision, "the oldest version is not after the newest");
+        let distance = entry.revision.saturating_sub(entry.first);
+        out.put_varint(distance.wrapping_mul(2) | u64::from(entry.lived));
+    }
     out.put_prefixed(entry.value);
 }
 
@@ -215,6 +230,13 @@ pub(crate) fn decode<'a>(
             Some(death) if lived > 0 => death,
             _ => return Err(reader.error("death", Problem::Invalid { found: lived })),
         };
+    }
+    if kind == FileKind::L0 {
+        let found = reader.varint("first_lived")?;
+        let Some(first) = fields.revision.checked_sub(found / 2) else {
+            return Err(reader.error("first_lived", Problem::Invalid { found }));
+        };
+        (fields.first, fields.lived) = (first, found % 2 == 1);
     }
     fields.value = reader.prefixed("value", BLOCK_RAW_BYTES_MAX)?;
     if fields.tombstone && !fields.value.is_empty() {

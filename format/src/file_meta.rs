@@ -28,7 +28,7 @@ pub struct FileMeta {
     pub first_key: Vec<u8>,
     /// The last internal key, inclusive.
     pub last_key: Vec<u8>,
-    /// The lowest revision of an entry.
+    /// The lowest revision of an entry, in L0 the lowest [`first`](crate::entry::EntryRef::first).
     pub min_revision: u64,
     /// The highest revision of an entry.
     pub max_revision: u64,

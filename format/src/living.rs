@@ -4,9 +4,8 @@
 //! two keys the weights add up to the number of users' keys that live there, as of the newest flush:
 //!
 //! * In HEAD, which has one version of a key: 1 for a put, 0 for a tombstone.
-//! * In L0: what the version changes. A put weighs 1 if it began a lifetime (its `version` is 1), else
-//!   0, as the key lived before it; a tombstone weighs -1, as only a key that lives can be deleted. The
-//!   weights of a key's versions add up to whether it lives after them, less whether it lived before.
+//! * In L0: whether the key lives after the transactions that the file was made of (1 or 0), less
+//!   whether it lived before them, which its entry says.
 //! * 0 in HISTORY and EVENTS, and for keys of the system space.
 
 use crate::entry::EntryRef;
@@ -20,8 +19,7 @@ pub fn weight(kind: FileKind, key: &[u8], entry: &EntryRef<'_>) -> i64 {
     }
     match kind {
         FileKind::Head => i64::from(!entry.tombstone),
-        FileKind::L0 if entry.tombstone => -1,
-        FileKind::L0 => i64::from(entry.version <= 1),
+        FileKind::L0 => i64::from(!entry.tombstone) - i64::from(entry.lived),
         _ => 0,
     }
 }
@@ -30,20 +28,24 @@ pub fn weight(kind: FileKind, key: &[u8], entry: &EntryRef<'_>) -> i64 {
 mod tests {
     use super::*;
 
-    fn weights(kind: FileKind, key: &[u8]) -> [i64; 3] {
-        let born = EntryRef { version: 1, ..EntryRef::default() };
-        let changed = EntryRef { version: 7, ..EntryRef::default() };
-        let deleted = EntryRef { tombstone: true, ..EntryRef::default() };
-        [born, changed, deleted].map(|entry| weight(kind, key, &entry))
+    /// Of a put and a tombstone, of a key that did not live before and one that did.
+    fn weights(kind: FileKind, key: &[u8]) -> [i64; 4] {
+        let of = |tombstone, lived| EntryRef { tombstone, lived, ..EntryRef::default() };
+        let entries = [of(false, false), of(false, true), of(true, false), of(true, true)];
+        entries.map(|entry| weight(kind, key, &entry))
     }
 
     #[test]
     fn head_counts_what_lives_and_l0_what_changes() {
-        assert_eq!(weights(FileKind::Head, b"\x01k"), [1, 1, 0]);
-        assert_eq!(weights(FileKind::L0, b"\x01k"), [1, 0, -1]);
-        assert_eq!(weights(FileKind::History, b"\x01k"), [0, 0, 0]);
-        assert_eq!(weights(FileKind::Events, &[1; 8]), [0, 0, 0]);
-        assert_eq!(weights(FileKind::Head, b"\x00L"), [0, 0, 0]);
-        assert_eq!(weights(FileKind::L0, b"\x00L"), [0, 0, 0]);
+        assert_eq!(weights(FileKind::Head, b"\x01k"), [1, 1, 0, 0]);
+        assert_eq!(weights(FileKind::L0, b"\x01k"), [1, 0, 0, -1]);
+        for (kind, key) in [
+            (FileKind::History, b"\x01k"),
+            (FileKind::Events, &[1; 2]),
+            (FileKind::Head, b"\x00L"),
+            (FileKind::L0, b"\x00L"),
+        ] {
+            assert_eq!(weights(kind, key), [0; 4], "{kind:?} {key:?}");
+        }
     }
 }

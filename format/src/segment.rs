@@ -102,7 +102,8 @@ pub struct Footer {
     pub tombstones: u64,
     /// Uncompressed bytes of all values.
     pub value_bytes: u64,
-    /// Lowest revision; 0 if there are no entries.
+    /// Lowest revision, in L0 lowest [`first`](crate::entry::EntryRef::first); 0 if there are no
+    /// entries.
     pub min_revision: u64,
     /// Highest revision; 0 if there are no entries.
     pub max_revision: u64,

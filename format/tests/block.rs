@@ -49,10 +49,14 @@ fn body() -> RawBlock {
 }
 
 fn block() -> Vec<u8> {
-    let RawBlock { body, entry_count } = body();
+    block_of(FileKind::History, body())
+}
+
+fn block_of(kind: FileKind, raw: RawBlock) -> Vec<u8> {
+    let RawBlock { body, entry_count } = raw;
     let bytes = u32::try_from(body.len()).unwrap();
     let header = BlockHeader {
-        kind: FileKind::History,
+        kind,
         encoding: Encoding::Raw,
         raw_bytes: bytes,
         stored_bytes: bytes,
@@ -60,8 +64,24 @@ fn block() -> Vec<u8> {
         base_distance: 0,
     };
     let mut out = Vec::new();
-    header.encode(&mut out, seed(FileKind::History), OFFSET, &body);
+    header.encode(&mut out, seed(kind), OFFSET, &body);
     out
+}
+
+/// What L0 says of keys: one written once, one that lived before, one that came and went.
+fn flushed() -> [EntryRef<'static>; 3] {
+    let of = |key, revision, first| EntryRef { key, revision, first, ..EntryRef::default() };
+    [
+        EntryRef { create_revision: 90, version: 1, value: b"new", ..of(b"\x01/a", 90, 90) },
+        EntryRef {
+            create_revision: 7,
+            version: 3,
+            lived: true,
+            value: b"v3",
+            ..of(b"\x01/b", 91, 40)
+        },
+        EntryRef { tombstone: true, ..of(b"\x01/c", 300, 88) },
+    ]
 }
 
 #[test]
@@ -113,6 +133,69 @@ fn block_is_golden() {
         assert_eq!(EntryRef { key, ..*found }, *expected);
     }
     assert_eq!(found.len(), 5);
+}
+
+#[test]
+fn l0_block_is_golden() {
+    let mut builder = BodyBuilder::new(FileKind::L0);
+    for entry in &flushed() {
+        builder.push(entry);
+    }
+    let encoded = block_of(FileKind::L0, builder.finish());
+    let mut dump = Dump::new("a block of L0 file 12", &encoded);
+    dump.layout(&BlockHeader::LAYOUT);
+    for (index, entry) in flushed().iter().enumerate() {
+        dump.comment(&format!("entry {index}"));
+        dump.varint("shared");
+        dump.prefixed("suffix");
+        dump.bytes(1, "flags");
+        dump.varint("revision");
+        dump.varint("sub");
+        if !entry.tombstone {
+            dump.varint("create_revision");
+            dump.varint("version");
+        }
+        dump.varint("first_lived");
+        dump.prefixed("value");
+    }
+    dump.comment("restart points");
+    dump.bytes(4, "restart_offset");
+    dump.bytes(4, "restart_count");
+    let bytes = golden("segment-block-l0-v1.hex", &dump.finish());
+
+    let body = Body::parse(&bytes[BLOCK_HEADER_BYTES..], FileKind::L0).unwrap();
+    let mut expected = flushed().into_iter();
+    body.check(3, |entry, key| {
+        assert_eq!(Some(EntryRef { key, ..*entry }), expected.next());
+    })
+    .unwrap();
+    assert_eq!(expected.next(), None);
+}
+
+#[test]
+fn an_oldest_version_after_the_newest_is_refused() {
+    let entry = EntryRef { key: b"k", revision: 9, first: 4, ..EntryRef::default() };
+    let mut builder = BodyBuilder::new(FileKind::L0);
+    builder.push(&entry);
+    let good = builder.finish().body;
+    // shared, suffix with its length, flags, revision, sub, create_revision, version
+    let at = 1 + 2 + 1 + 1 + 1 + 2;
+    assert_eq!(good[at], 10);
+    for (found, first) in [(0, Some(9)), (17, Some(1)), (19, Some(0)), (20, None), (127, None)] {
+        let mut body = good.clone();
+        body[at] = found;
+        let body = Body::parse(&body, FileKind::L0).unwrap();
+        match (body.find(b"k", 9), first) {
+            (Ok(Some(item)), Some(first)) => {
+                assert_eq!((item.fields.first, item.fields.lived), (first, found % 2 == 1));
+            }
+            (Err(error), None) => {
+                assert_eq!(error.field, "first_lived");
+                assert_eq!(error.problem, Problem::Invalid { found: found.into() });
+            }
+            (other, _) => panic!("{found}: {other:?}"),
+        }
+    }
 }
 
 #[test]

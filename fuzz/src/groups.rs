@@ -161,6 +161,7 @@ fn written(mut input: Input<'_>) -> bool {
             lease: if what & 0x30 == 0x30 { -i64::from(what) } else { 0 },
             death: revision + 1 + u64::from(what & 3),
             value: if tombstone { b"" } else { &value },
+            ..EntryRef::default()
         };
         if GroupsBuilder::holds(&entry) {
             builder.push(&entry, &mut Zstd);
@@ -208,6 +209,7 @@ pub(crate) fn seeds() -> Vec<(&'static str, Vec<u8>)> {
                 lease: if number > 15 && !tombstone { 77 } else { 0 },
                 death: if nth == 3 { 875 } else { 910 - 10 * nth },
                 value: if tombstone { b"" } else { value.as_bytes() },
+                ..EntryRef::default()
             };
             builder.push(&entry, &mut Zstd);
         }

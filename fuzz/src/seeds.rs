@@ -206,6 +206,8 @@ fn block(kind: FileKind, compressed: bool) -> Vec<u8> {
             version: if tombstone { 0 } else { 100 - number },
             lease: if number % 5 == 0 && !tombstone { 77 } else { 0 },
             death: if kind == FileKind::History { revision + 1 } else { 0 },
+            first: if kind == FileKind::L0 { revision - number % 3 } else { 0 },
+            lived: kind == FileKind::L0 && number % 2 == 1,
             value: if tombstone { b"" } else { b"a value that repeats itself, a value that" },
         });
     }

@@ -30,8 +30,16 @@ pub(crate) fn flush(
     while let Some(node) = keys.node() {
         // Of a system key only the newest version is ever read.
         let count = if space::is_system(node.key()) { 1 } else { usize::MAX };
+        let mut oldest = node.versions().last();
         for version in node.versions().take(count) {
-            versions.add(&entry_of(node.key(), version))?;
+            // The oldest version that came with it is told of the newest only.
+            let (first, lived) = match oldest.take() {
+                Some(oldest) => (oldest, oldest.is_tombstone() || oldest.version() > 1),
+                // Superseded: it counts for nothing, see `annals_format::living`.
+                None => (version, !version.is_tombstone()),
+            };
+            let entry = entry_of(node.key(), version);
+            versions.add(&EntryRef { first: first.at(), lived, ..entry })?;
         }
         keys.next();
     }
@@ -70,8 +78,8 @@ fn entry_of<'a>(key: &'a [u8], version: &'a Version) -> EntryRef<'a> {
         create_revision: version.create_revision(),
         version: version.version(),
         lease: version.lease(),
-        death: 0,
         value: version.value(),
+        ..EntryRef::default()
     }
 }
 

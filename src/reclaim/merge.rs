@@ -73,8 +73,11 @@ pub(crate) fn fold(
             if end.is_some_and(|end| entry.key >= end) {
                 break;
             }
-            match folder.fate(&entry) {
-                Fate::Head => heads.add(&EntryRef { death: 0, ..entry })?,
+            let fate = folder.fate(&entry);
+            // What an entry says of the generation that it was flushed with is not said any more.
+            let entry = EntryRef { death: 0, first: 0, lived: false, ..entry };
+            match fate {
+                Fate::Head => heads.add(&entry)?,
                 Fate::History { death } => history.add(&EntryRef { death, ..entry })?,
                 Fate::Drop => {}
             }

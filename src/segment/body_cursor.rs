@@ -247,6 +247,8 @@ impl Position {
                 version: fields.version,
                 lease: fields.lease,
                 death: fields.death,
+                first: fields.first,
+                lived: fields.lived,
             },
             value: item.value_offset..item.value_offset + item.fields.value.len(),
         }

@@ -63,6 +63,10 @@ pub(crate) struct Version {
     pub(crate) lease: i64,
     /// HISTORY: the revision that superseded it; else 0.
     pub(crate) death: u64,
+    /// L0: the revision of the oldest version of the key that was flushed with it; else 0.
+    pub(crate) first: u64,
+    /// L0: the key was alive before `first`.
+    pub(crate) lived: bool,
     /// The value, kept alive with the block it lies in.
     pub(crate) value: Bytes,
 }
@@ -77,6 +81,8 @@ impl Version {
             version: fields.version,
             lease: fields.lease,
             death: fields.death,
+            first: fields.first,
+            lived: fields.lived,
             value,
         }
     }
@@ -95,6 +101,8 @@ impl Entry {
             version: self.version.version,
             lease: self.version.lease,
             death: self.version.death,
+            first: self.version.first,
+            lived: self.version.lived,
             value: &self.version.value,
         }
     }

@@ -294,7 +294,7 @@ impl Check<'_> {
             if filter.is_some_and(|filter| !filter.may_contain(hash_key(key))) {
                 problem = Some("filter: a key of this block");
             }
-            sums.take(file.kind(), entry, key);
+            sums.take(entry, key, file.kind());
         };
         let checked = if header.encoding == Encoding::Groups {
             let mut last = None;
@@ -347,7 +347,7 @@ impl Check<'_> {
 }
 
 impl Sums {
-    fn take(&mut self, kind: FileKind, entry: &EntryRef<'_>, key: &[u8]) {
+    fn take(&mut self, entry: &EntryRef<'_>, key: &[u8], kind: FileKind) {
         self.entries += 1;
         self.living += living::weight(kind, key, entry);
         self.tombstones += u64::from(entry.tombstone);
@@ -356,6 +356,9 @@ impl Sums {
             Some(span.map_or((value, value), |(min, max)| (min.min(value), max.max(value))))
         };
         self.revisions = span(self.revisions, entry.revision);
+        if kind == FileKind::L0 {
+            self.revisions = span(self.revisions, entry.first);
+        }
         self.deaths = span(self.deaths, entry.death);
         if self.first_key.is_none() {
             self.first_key = Some(key.to_vec());

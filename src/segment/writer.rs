@@ -219,6 +219,8 @@ impl SegmentWriter {
             "a value is longer than a segment can hold"
         } else if self.new.kind == FileKind::History && entry.death <= entry.revision {
             "a superseded version must have died after it was written"
+        } else if self.new.kind == FileKind::L0 && entry.first > entry.revision {
+            "the oldest version of a key must not be after the newest"
         } else if entry.tombstone && !entry.value.is_empty() {
             "a tombstone cannot have a value"
         } else if matches!(self.blocks, Blocks::Groups(_)) && !GroupsOut::holds(entry) {
@@ -233,10 +235,12 @@ impl SegmentWriter {
         if !same_key && self.new.kind != FileKind::Events {
             self.hashes.push(filter::hash_key(entry.key));
         }
+        // The lowest revision that the entry speaks of.
+        let oldest = if self.new.kind == FileKind::L0 { entry.first } else { entry.revision };
         let counts = &mut self.counts;
         if counts.entries == 0 {
             counts.first_key = entry.key.to_vec();
-            (counts.min_revision, counts.max_revision) = (entry.revision, entry.revision);
+            (counts.min_revision, counts.max_revision) = (oldest, entry.revision);
             (counts.min_death, counts.max_death) = (entry.death, entry.death);
         }
         if !same_key {
@@ -248,7 +252,7 @@ impl SegmentWriter {
         counts.tombstones += u64::from(entry.tombstone);
         counts.value_bytes += entry.value.len() as u64;
         counts.last_revision = entry.revision;
-        counts.min_revision = counts.min_revision.min(entry.revision);
+        counts.min_revision = counts.min_revision.min(oldest);
         counts.max_revision = counts.max_revision.max(entry.revision);
         counts.min_death = counts.min_death.min(entry.death);
         counts.max_death = counts.max_death.max(entry.death);

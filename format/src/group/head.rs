@@ -51,7 +51,19 @@ impl Fields {
     /// The whole entry.
     pub const fn entry<'a>(&self, key: &'a [u8], value: &'a [u8]) -> EntryRef<'a> {
         let Self { revision, death, sub, create_revision, version, lease, tombstone } = *self;
-        EntryRef { key, revision, sub, tombstone, create_revision, version, lease, death, value }
+        EntryRef {
+            key,
+            revision,
+            sub,
+            tombstone,
+            create_revision,
+            version,
+            lease,
+            death,
+            first: 0,
+            lived: false,
+            value,
+        }
     }
 
     /// Whether `older` continues this version's lifetime downwards.

@@ -55,6 +55,7 @@ impl Version {
             lease: self.lease,
             death: self.death,
             value: &self.value,
+            ..EntryRef::default()
         }
     }
 

@@ -4,6 +4,7 @@ mod damage;
 mod groups;
 mod model;
 mod order;
+mod rank;
 mod removed;
 mod rules;
 
@@ -91,6 +92,8 @@ fn sample(kind: FileKind, keys: u64, value_bytes: usize) -> Vec<Entry> {
                     version: if tombstone { 0 } else { nth + 1 },
                     lease: if index % 4 == 0 { -i64::try_from(index).unwrap() } else { 0 },
                     death,
+                    first: if kind == FileKind::L0 { revision - index % 3 } else { 0 },
+                    lived: kind == FileKind::L0 && nth > 0,
                     value: if tombstone { Bytes::new() } else { Bytes::from(value) },
                 },
             });

@@ -92,6 +92,8 @@ fn model(kind: FileKind, keys: &BTreeMap<Vec<u8>, Versions>) -> Model {
                     version: if tombstone { 0 } else { number },
                     lease: rest.lease,
                     death,
+                    first: if kind == FileKind::L0 { revision - rest.lived % revision } else { 0 },
+                    lived: kind == FileKind::L0 && rest.same_lifetime,
                     value: if tombstone { Bytes::new() } else { Bytes::from(rest.value.clone()) },
                 },
             };

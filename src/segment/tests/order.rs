@@ -19,6 +19,8 @@ fn entries(kind: FileKind) -> Vec<Entry> {
             version: 1,
             lease: 0,
             death: if kind == FileKind::History { revision + 1 } else { 0 },
+            first: if kind == FileKind::L0 { revision } else { 0 },
+            lived: false,
             value: Bytes::new(),
         },
     };

@@ -10,7 +10,13 @@ use annals_format::entry::EntryRef;
 fn entries_out_of_order_are_refused_and_change_nothing() {
     let (_disk, context) = context(ReadMode::Mmap, HistoryCodec::ZstdBlocks);
     let mut writer = SegmentWriter::create(&context, NewSegment::new(FileKind::L0, 1)).unwrap();
-    let entry = |key: &'static [u8], revision| EntryRef { key, revision, ..EntryRef::default() };
+    let entry = |key: &'static [u8], revision| EntryRef {
+        key,
+        revision,
+        first: revision - 1,
+        ..EntryRef::default()
+    };
+    writer.add(&EntryRef { first: 6, ..entry(b"b", 5) }).unwrap_err();
     writer.add(&entry(b"b", 5)).unwrap();
     writer.add(&entry(b"a", 9)).unwrap_err();
     writer.add(&entry(b"b", 5)).unwrap_err();
@@ -20,7 +26,7 @@ fn entries_out_of_order_are_refused_and_change_nothing() {
     let long = vec![b'c'; (1 << 20) + 17];
     writer.add(&EntryRef { key: &long, revision: 3, ..EntryRef::default() }).unwrap_err();
     let meta = writer.finish().unwrap();
-    assert_eq!((meta.entries, meta.min_revision, meta.max_revision), (2, 4, 5));
+    assert_eq!((meta.entries, meta.min_revision, meta.max_revision), (2, 3, 5));
     assert!(problems(&open(&context, &meta)).is_empty());
 }
 

@@ -35,6 +35,7 @@ impl Row for EntryRow {
         "version",
         "lease",
         "death",
+        "first",
         "bytes of value",
         "key",
     ];
@@ -79,6 +80,10 @@ fn push(meta: &FileMeta, entry: &EntryRef<'_>, values: bool, rows: &mut Rows<'_>
         if meta.kind == FileKind::History {
             object["death"] = json!(entry.death);
         }
+        if meta.kind == FileKind::L0 {
+            object["first"] = json!(entry.first);
+            object["lived"] = json!(entry.lived);
+        }
         object["value_bytes"] = json!(entry.value.len());
         if values && !entry.tombstone {
             object["value"] = crate::bytes::json(entry.value);
@@ -98,6 +103,7 @@ fn push(meta: &FileMeta, entry: &EntryRef<'_>, values: bool, rows: &mut Rows<'_>
         entry.version.to_string(),
         entry.lease.to_string(),
         entry.death.to_string(),
+        entry.first.to_string(),
         entry.value.len().to_string(),
         key_cell(meta.kind, entry.key, 100),
     ];
