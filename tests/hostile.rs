@@ -362,6 +362,8 @@ fn segment() -> FileMeta {
         max_revision: 1,
         death_after: 0,
         death_upto: 0,
+        last_seq: 0,
+        folded_to: Vec::new(),
     }
 }
 

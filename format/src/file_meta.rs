@@ -36,6 +36,12 @@ pub struct FileMeta {
     pub death_after: u64,
     /// HISTORY: the last death of the window, inclusive; otherwise 0.
     pub death_upto: u64,
+    /// L0: the sequence number of the last transaction in it, by which newer files are told from
+    /// older; otherwise 0.
+    pub last_seq: u64,
+    /// L0: entries of keys before this one have been folded into HEAD and do not count any more;
+    /// otherwise empty.
+    pub folded_to: Vec<u8>,
 }
 
 impl FileMeta {
@@ -54,6 +60,10 @@ impl FileMeta {
         out.put_varint(self.max_revision);
         out.put_varint(self.death_after);
         out.put_varint(self.death_upto);
+        if self.kind == FileKind::L0 {
+            out.put_varint(self.last_seq);
+            out.put_prefixed(&self.folded_to);
+        }
     }
 
     /// Reads what [`encode`](Self::encode) wrote.
@@ -67,7 +77,7 @@ impl FileMeta {
                 reader.error_at("kind", kind_at, Problem::Invalid { found })
             },
         )?;
-        let meta = Self {
+        let mut meta = Self {
             number,
             kind,
             class: reader.varint_u32("class")?,
@@ -81,7 +91,13 @@ impl FileMeta {
             max_revision: reader.varint_number("max_revision", 0)?,
             death_after: reader.varint_number("death_after", 0)?,
             death_upto: reader.varint_number("death_upto", 0)?,
+            last_seq: 0,
+            folded_to: Vec::new(),
         };
+        if kind == FileKind::L0 {
+            meta.last_seq = reader.varint("last_seq")?;
+            meta.folded_to = reader.prefixed("folded_to", INTERNAL_KEY_BYTES_MAX)?.to_vec();
+        }
         for (field, low, high) in [
             ("max_revision", meta.min_revision, meta.max_revision),
             ("death_upto", meta.death_after, meta.death_upto),
@@ -92,6 +108,10 @@ impl FileMeta {
         }
         if meta.first_key > meta.last_key {
             return Err(reader.error("last_key", Problem::Order));
+        }
+        // Of a file that is folded whole nothing is left to be listed.
+        if meta.folded_to > meta.last_key {
+            return Err(reader.error("folded_to", Problem::Order));
         }
         Ok(meta)
     }
@@ -117,14 +137,53 @@ mod tests {
             max_revision: 500,
             death_after: 100,
             death_upto: 600,
+            last_seq: 0,
+            folded_to: Vec::new(),
         };
+        let l0 = FileMeta {
+            kind: FileKind::L0,
+            last_seq: 700,
+            folded_to: b"\x01b".to_vec(),
+            ..meta.clone()
+        };
+        for meta in [meta, l0] {
+            round_trips(&meta);
+        }
+    }
+
+    fn round_trips(meta: &FileMeta) {
         let mut bytes = Vec::new();
         meta.encode(&mut bytes);
         let mut reader = Reader::new("file record", &bytes);
-        assert_eq!(FileMeta::decode(&mut reader), Ok(meta));
+        assert_eq!(FileMeta::decode(&mut reader).as_ref(), Ok(meta));
         assert_eq!(reader.finish(), Ok(()));
         for cut in 0..bytes.len() {
             FileMeta::decode(&mut Reader::new("file record", &bytes[..cut])).unwrap_err();
         }
+    }
+
+    #[test]
+    fn a_file_that_is_folded_whole_is_not_listed() {
+        let meta = FileMeta {
+            number: 12,
+            kind: FileKind::L0,
+            class: 0,
+            bytes: 1,
+            hash: ContentHash([9; 16]),
+            entries: 1,
+            value_bytes: 0,
+            first_key: b"\x01a".to_vec(),
+            last_key: b"\x01c".to_vec(),
+            min_revision: 2,
+            max_revision: 2,
+            death_after: 0,
+            death_upto: 0,
+            last_seq: 3,
+            folded_to: b"\x01d".to_vec(),
+        };
+        let mut bytes = Vec::new();
+        meta.encode(&mut bytes);
+        let error = FileMeta::decode(&mut Reader::new("file record", &bytes)).unwrap_err();
+        assert_eq!(error.field, "folded_to");
     }
 }

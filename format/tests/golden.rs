@@ -172,7 +172,7 @@ fn manifest_file() {
             }
             _ => {
                 dump.varint("number");
-                dump.bytes(1, "kind");
+                let l0 = dump.bytes(1, "kind")[0] == annals_format::FileKind::L0.number();
                 dump.varint("class");
                 dump.varint("bytes");
                 dump.bytes(16, "hash");
@@ -182,6 +182,10 @@ fn manifest_file() {
                 dump.prefixed("last_key");
                 for name in ["min_revision", "max_revision", "death_after", "death_upto"] {
                     dump.varint(name);
+                }
+                if l0 {
+                    dump.varint("last_seq");
+                    dump.prefixed("folded_to");
                 }
             }
         }

@@ -152,10 +152,9 @@ fn search_all(stored: &[u8], all: &[Row], keys: &[&[u8]], ats: &[u64]) {
     let (mut codec, mut scratch) = (Backwards(DICTIONARY), Scratch::default());
     for key in keys {
         for &at in ats {
-            let found = groups.seek(key, at).unwrap().map(|(number, version)| {
-                let group = groups.group(number).unwrap();
+            let found = groups.find(key, at).unwrap().map(|(group, version)| {
                 let fields = group.fields(version).unwrap();
-                let value = groups.value(number, version, &mut codec, &mut scratch).unwrap();
+                let value = groups.value_of(&group, version, &mut codec, &mut scratch).unwrap();
                 assert_eq!(group.value_bytes(version).unwrap() as usize, value.as_ref().len());
                 let entry = fields.entry(key, value.as_ref());
                 assert_eq!(group.revision(version).unwrap(), entry.revision);

@@ -147,9 +147,11 @@ fn a_walk_that_keeps_bases_reads_the_same() {
         places.extend((0..down.len()).map(|nth| down[nth * 17 % down.len()]));
         for (group, version) in places {
             kept.of_block(1);
-            let found = groups.value(group, version, &mut codec, &mut kept).unwrap();
-            let alone = groups.value(group, version, &mut codec, &mut Scratch::default()).unwrap();
-            assert_eq!(found.as_ref(), alone.as_ref(), "{favour:?}: {group}, {version}");
+            let group = groups.group(group).unwrap();
+            let found = groups.value_of(&group, version, &mut codec, &mut kept).unwrap();
+            let mut fresh = Scratch::default();
+            let alone = groups.value_of(&group, version, &mut codec, &mut fresh).unwrap();
+            assert_eq!(found.as_ref(), alone.as_ref(), "{favour:?}: {}, {version}", group.number());
         }
         // Another block under another number: nothing of the first is taken for it.
         let changed: Vec<Version> = versions()
@@ -189,11 +191,11 @@ fn reads_agree(block: &RawGroups, stored: &[u8]) {
         for version in 0..group.len() {
             let _ = group.fields(version);
             if group.value_bytes(version).is_ok_and(|bytes| bytes < 1 << 16) {
-                let _ = groups.value(number, version, &mut codec, &mut scratch);
+                let _ = groups.value_of(&group, version, &mut codec, &mut scratch);
             }
         }
     }
-    let _ = groups.seek(b"\x01/pods/pod-2", 640);
+    let _ = groups.find(b"\x01/pods/pod-2", 640);
 }
 
 proptest! {

@@ -20,7 +20,7 @@ fn read(stored: &[u8]) {
     let Ok(groups) = Groups::parse(stored) else { return };
     for key in [&b""[..], b"\x01/p/a", b"\x01/p/b", b"\x01/p/c"] {
         for at in [0, 65, 640, 975, u64::MAX] {
-            let _ = groups.seek(key, at);
+            let _ = groups.find(key, at);
         }
     }
     let (mut codec, mut scratch) = (Backwards(DICTIONARY), Scratch::default());
@@ -30,7 +30,7 @@ fn read(stored: &[u8]) {
             let _ = (group.fields(version), group.value_bytes(version), group.revision(version));
             // Longer values are bounded by the format, but slow.
             if group.value_bytes(version).is_ok_and(|bytes| bytes < 1 << 16) {
-                let _ = groups.value(number, version, &mut codec, &mut scratch);
+                let _ = groups.value_of(&group, version, &mut codec, &mut scratch);
             }
         }
     }
@@ -284,6 +284,7 @@ fn a_length_is_believed_only_if_the_ops_make_it() {
     let stored = block(b"k", &[made]);
     let groups = Groups::parse(&stored).unwrap();
     let (mut codec, mut scratch) = (Backwards(DICTIONARY), Scratch::default());
-    let error = groups.value(0, 0, &mut codec, &mut scratch).unwrap_err();
+    let group = groups.group(0).unwrap();
+    let error = groups.value_of(&group, 0, &mut codec, &mut scratch).unwrap_err();
     assert_eq!(error.field, "insert");
 }

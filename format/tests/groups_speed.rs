@@ -68,8 +68,8 @@ fn gets(versions: &[Version], blocks: &[RawGroups], codec: &mut Runs) -> f64 {
             compare(&block.first.0, block.first.1, &version.key, version.revision).is_le()
         };
         let block = &parsed[blocks.partition_point(of) - 1];
-        let (group, number) = block.seek(&version.key, version.revision).unwrap().unwrap();
-        let value = block.value(group, number, codec, &mut scratch).unwrap();
+        let (group, number) = block.find(&version.key, version.revision).unwrap().unwrap();
+        let value = block.value_of(&group, number, codec, &mut scratch).unwrap();
         assert_eq!(black_box(value.as_ref()).len(), version.value.len());
     }
     (cpu_seconds() - before) / f64::from(GETS)

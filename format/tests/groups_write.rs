@@ -39,9 +39,9 @@ fn assert_holds(blocks: &[RawGroups], codec: &mut Runs, versions: &[Version]) {
         assert_eq!(block.first, of(&found[from]));
         assert_eq!(block.last, of(found.last().unwrap()));
         for version in &found[from..] {
-            let seek = groups.seek(&version.key, version.revision).unwrap();
-            let (group, number) = seek.expect("a version that is there");
-            let value = groups.value(group, number, codec, &mut scratch).unwrap();
+            let found = groups.find(&version.key, version.revision).unwrap();
+            let (group, number) = found.expect("a version that is there");
+            let value = groups.value_of(&group, number, codec, &mut scratch).unwrap();
             assert_eq!(value.as_ref(), version.value);
         }
     }

@@ -22,17 +22,11 @@ pub(crate) struct Zstd;
 impl Codec for Zstd {
     type Frame = Vec<u8>;
 
-    fn frame(
-        &mut self,
-        _at: usize,
-        stored: &[u8],
-        bytes: usize,
-        dictionary: bool,
-    ) -> Option<Vec<u8>> {
+    fn frame(&mut self, _: usize, stored: &[u8], bytes: usize, trained: bool) -> Option<Vec<u8>> {
         if bytes > VALUE_BYTES_MAX as usize {
             return None;
         }
-        let content = if dictionary { DICTIONARY } else { b"" };
+        let content = if trained { DICTIONARY } else { b"" };
         let mut codec = zstd::bulk::Decompressor::with_dictionary(content).ok()?;
         codec.decompress(stored, bytes).ok()
     }
@@ -86,7 +80,7 @@ fn stored(mut input: Input<'_>) -> bool {
             reads &= small;
             // The values it is made of may be long, too.
             if small && reads {
-                let value = groups.value(number, version, &mut Zstd, &mut scratch);
+                let value = groups.value_of(&group, version, &mut Zstd, &mut scratch);
                 let length = value.ok().map(|value| value.as_ref().len());
                 let expected = group.value_bytes(version).ok().map(|bytes| bytes as usize);
                 assert!(length.is_none() || length == expected);
@@ -95,7 +89,7 @@ fn stored(mut input: Input<'_>) -> bool {
     }
     for key in [&b""[..], b"\x01k", &[0xff; 40]] {
         for at in [0, 1000, u64::MAX] {
-            let _ = groups.seek(key, at);
+            let _ = groups.find(key, at);
         }
     }
     reads && check(&groups, &header(stored, entries, values)).is_some()

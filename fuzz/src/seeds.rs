@@ -297,6 +297,7 @@ fn manifest() -> Manifest {
         WalFile { number: 5, file_bytes, end: None },
     ];
     for (number, kind) in (6..).zip(KINDS) {
+        let l0 = kind == FileKind::L0;
         let history = kind == FileKind::History;
         manifest.files.push(FileMeta {
             number,
@@ -312,6 +313,8 @@ fn manifest() -> Manifest {
             max_revision: 70,
             death_after: if history { 2 } else { 0 },
             death_upto: if history { 70 } else { 0 },
+            last_seq: if l0 { 70 } else { 0 },
+            folded_to: if l0 { space::Key::User(b"b").encode() } else { Vec::new() },
         });
     }
     manifest

@@ -22,6 +22,39 @@ pub(crate) struct Limits {
     pub(crate) segment_bytes: u64,
 }
 
+/// What becomes of L0 files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum L0Work {
+    /// All of them are folded into HEAD.
+    Fold,
+    /// These neighbours become one.
+    Merge(Range<usize>),
+}
+
+/// Once L0 files have this share of the bytes of HEAD they are folded: one part in so many.
+///
+/// A fold writes the HEAD files again that have a key of L0; where updates are spread evenly these are
+/// all of them. With a share of 4 a fold writes 5 bytes at most for each byte of L0, however large HEAD
+/// is, and HEAD holds at most a quarter of superseded versions.
+const FOLD_SHARE: u64 = 4;
+
+/// What to do with the L0 files, whose sizes these are in order of age; `None` while there are few
+/// enough. `head` is the size of HEAD.
+///
+/// As long as they are small beside HEAD, likes are merged with likes, as windows are: so they grow
+/// geometrically until a fold pays. Of updates spread evenly over a HEAD of 100 flushed files each is
+/// then rewritten 7 times in all; folding every four files would rewrite it 26 times.
+pub(crate) fn l0_work(bytes: &[u64], head: u64, limits: &Limits) -> Option<L0Work> {
+    if bytes.len() < limits.l0_files_max.max(1) {
+        return None;
+    }
+    let unfolded = bytes.iter().fold(0_u64, |sum, bytes| sum.saturating_add(*bytes));
+    if unfolded.saturating_mul(FOLD_SHARE) >= head {
+        return Some(L0Work::Fold);
+    }
+    Some(cheapest_run(bytes).map_or(L0Work::Fold, L0Work::Merge))
+}
+
 /// The windows to merge, as a range of neighbours; `None` while there are few enough.
 ///
 /// `bytes` are the sizes of the windows, oldest first.
@@ -137,6 +170,41 @@ mod tests {
     use super::*;
 
     const LIMITS: Limits = Limits { l0_files_max: 4, history_windows_max: 4, segment_bytes: 1000 };
+
+    #[test]
+    fn flushed_files_are_folded_once_they_are_worth_it() {
+        assert_eq!(l0_work(&[1, 1, 1], 0, &LIMITS), None);
+        assert_eq!(l0_work(&[1, 1, 1, 1], 16, &LIMITS), Some(L0Work::Fold));
+        assert_eq!(l0_work(&[1, 1, 1, 1], 17, &LIMITS), Some(L0Work::Merge(0..4)));
+        assert_eq!(l0_work(&[1, 1, 9, 1], 100, &LIMITS), Some(L0Work::Merge(0..2)));
+        assert_eq!(l0_work(&[u64::MAX; 4], u64::MAX, &LIMITS), Some(L0Work::Fold));
+        let limits = Limits { l0_files_max: 1, ..LIMITS };
+        assert_eq!(l0_work(&[1], 1000, &limits), Some(L0Work::Fold), "there is nothing to merge");
+        assert_eq!(l0_work(&[], 0, &Limits { l0_files_max: 0, ..LIMITS }), None);
+    }
+
+    #[test]
+    fn what_a_flushed_byte_costs_hardly_grows_with_head() {
+        for (head, times) in [(3, 2.0), (30, 5.5), (100, 7.5), (1000, 13.0)] {
+            let (mut l0, mut written, mut put) = (Vec::new(), 0, 0);
+            while put < 20 * head {
+                l0.push(1);
+                put += 1;
+                while let Some(work) = l0_work(&l0, head, &LIMITS) {
+                    match work {
+                        L0Work::Fold => written += head + l0.drain(..).sum::<u64>(),
+                        L0Work::Merge(run) => {
+                            let total = l0[run.clone()].iter().sum();
+                            written += total;
+                            l0.splice(run, [total]);
+                        }
+                    }
+                }
+            }
+            let found = written as f64 / put as f64;
+            assert!(found < times, "a HEAD of {head} files: {found}");
+        }
+    }
 
     #[test]
     fn few_windows_are_left_alone() {

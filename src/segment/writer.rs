@@ -197,6 +197,9 @@ impl SegmentWriter {
             max_revision: counts.max_revision,
             death_after,
             death_upto,
+            // Of a flush the caller knows it.
+            last_seq: 0,
+            folded_to: Vec::new(),
         })
     }
 

@@ -7,12 +7,28 @@ use crate::cursor::Reader;
 use crate::error::{DecodeError, Problem, Result};
 use crate::varint;
 
-/// One op: so many literals, then so many bytes of the base from a place `skip` past the cursor.
+/// One step from a base to a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Op {
+    /// Literals taken first.
     pub(super) insert: usize,
+    /// Bytes then copied from the base.
     pub(super) copy: usize,
+    /// How far the cursor in the base moves before the copy. It stays behind what was copied.
     pub(super) skip: isize,
+}
+
+impl Op {
+    /// The skip as it is stored: small numbers of either sign are small.
+    pub(super) const fn zigzag(self) -> u64 {
+        let skip = self.skip as i64;
+        ((skip << 1) ^ (skip >> 63)).cast_unsigned()
+    }
+
+    /// Bytes it takes on disk.
+    pub(super) const fn stored_bytes(self) -> usize {
+        varint::len(self.insert as u64) + varint::len(self.copy as u64) + varint::len(self.zigzag())
+    }
 }
 
 /// The ops of a shape, in place, up to where they have made its value.

@@ -20,9 +20,10 @@
 //! Everything is deterministic, with fixed multipliers and no map that has an order of its own. Time is
 //! linear in base and value, memory is what [`Index`] takes.
 
+use super::OPS_MAX;
+use super::apply::Op;
 use super::index::{Index, word};
 use crate::entry::common_prefix;
-use crate::varint;
 
 /// A match of this length is taken without looking for a longer one.
 const MATCH_BYTES_ENOUGH: usize = 48;
@@ -36,31 +37,6 @@ const FAR_COPY_MIN: usize = 16;
 const NEAR_BYTES: usize = 1 << 13;
 /// An end of a copy is moved by at most so many bytes. Longer "words" are encoded data.
 const WORD_BYTES_MAX: usize = 40;
-/// Most ops of a delta, as the format has it.
-const OPS_MAX: usize = super::OPS_MAX;
-
-/// One step from a base to a value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Op {
-    /// Literals taken first.
-    pub(super) insert: u32,
-    /// Bytes then copied from the base.
-    pub(super) copy: u32,
-    /// How far the cursor in the base moves before the copy. It stays behind what was copied.
-    pub(super) skip: i64,
-}
-
-impl Op {
-    /// The skip as it is stored: small numbers of either sign are small.
-    pub(super) const fn zigzag(self) -> u64 {
-        ((self.skip << 1) ^ (self.skip >> 63)).cast_unsigned()
-    }
-
-    /// Bytes it takes on disk.
-    pub(super) const fn stored_bytes(self) -> usize {
-        varint::len(self.insert as u64) + varint::len(self.copy as u64) + varint::len(self.zigzag())
-    }
-}
 
 /// How a value is made from a base. The buffers are used again for the next one.
 #[derive(Clone, Debug, Default)]
@@ -91,17 +67,14 @@ impl Delta {
         self.ops.extend_from_slice(ops);
         let mut at = 0;
         for op in ops {
-            let insert = op.insert as usize;
-            self.literals.extend_from_slice(value.get(at..at + insert).unwrap_or_default());
-            at += insert + op.copy as usize;
+            self.literals.extend_from_slice(value.get(at..at + op.insert).unwrap_or_default());
+            at += op.insert + op.copy;
             self.ops_bytes += op.stored_bytes();
         }
     }
 
-    fn push(&mut self, literals: &[u8], copy: usize, skip: i64) {
-        // Values are at most 2^29 bytes long.
-        let short = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
-        let op = Op { insert: short(literals.len()), copy: short(copy), skip };
+    fn push(&mut self, literals: &[u8], copy: usize, skip: isize) {
+        let op = Op { insert: literals.len(), copy, skip };
         self.ops_bytes += op.stored_bytes();
         self.ops.push(op);
         self.literals.extend_from_slice(literals);
@@ -264,12 +237,11 @@ impl Search<'_> {
 
     fn copy(&mut self, found: Match, delta: &mut Delta) {
         let literals = self.value.get(self.covered..found.at).unwrap_or_default();
-        // Both are positions in a slice, far below 2^63.
-        let signed = |position: usize| i64::try_from(position).unwrap_or(i64::MAX);
-        delta.push(literals, found.bytes, signed(found.from) - signed(self.cursor));
+        // Positions in slices, whose lengths are below 2^63.
+        let from = found.from.cast_signed();
+        delta.push(literals, found.bytes, from - self.cursor.cast_signed());
         if found.bytes >= MATCH_BYTES_ENOUGH {
-            // Positions in slices, whose lengths are below 2^63.
-            self.ahead = found.from.cast_signed() - found.at.cast_signed();
+            self.ahead = from - found.at.cast_signed();
         }
         self.covered = found.at + found.bytes;
         self.cursor = found.from + found.bytes;
@@ -306,15 +278,14 @@ mod tests {
 
     /// What a decoder does with the delta.
     fn apply(delta: &Delta, base: &[u8]) -> Vec<u8> {
-        let (mut out, mut literals, mut cursor) = (Vec::new(), &*delta.literals, 0_i64);
+        let (mut out, mut literals, mut cursor) = (Vec::new(), &*delta.literals, 0_usize);
         for op in &delta.ops {
-            let (taken, rest) = literals.split_at(op.insert as usize);
+            let (taken, rest) = literals.split_at(op.insert);
             out.extend_from_slice(taken);
             literals = rest;
-            cursor += op.skip;
-            let from = usize::try_from(cursor).unwrap();
-            out.extend_from_slice(&base[from..from + op.copy as usize]);
-            cursor += i64::from(op.copy);
+            let from = cursor.checked_add_signed(op.skip).unwrap();
+            cursor = from + op.copy;
+            out.extend_from_slice(&base[from..cursor]);
         }
         assert!(literals.is_empty());
         out

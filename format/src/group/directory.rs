@@ -16,7 +16,7 @@ pub struct Groups<'a> {
     prefix: &'a [u8],
     ends: &'a [[u8; 4]],
     /// Where the directory ends and the first group begins.
-    first: usize,
+    begin: usize,
 }
 
 const GROUPS: &str = "groups";
@@ -33,7 +33,7 @@ impl<'a> Groups<'a> {
         }
         let prefix = reader.prefixed("prefix", INTERNAL_KEY_BYTES_MAX)?;
         let (ends, _) = reader.bytes("group_end", (count - 1) * 4)?.as_chunks::<4>();
-        Ok(Self { stored, prefix, ends, first: reader.position() })
+        Ok(Self { stored, prefix, ends, begin: reader.position() })
     }
 
     /// How many groups there are, at least 1.
@@ -46,24 +46,14 @@ impl<'a> Groups<'a> {
         self.prefix
     }
 
-    /// All that was given to [`parse`](Self::parse).
-    pub const fn stored(&self) -> &'a [u8] {
-        self.stored
-    }
-
     /// Group number `index`. Its head is decoded, of the rest only the bounds.
     pub fn group(&self, index: usize) -> Result<Group<'a>> {
         let (start, end) = self.span(index)?;
         Group::parse(self.stored.get(..end).unwrap_or_default(), start, index)
     }
 
-    /// The newest version of `key` with a revision of at most `at`, as the numbers of its group and of
-    /// the version in it, if the block has it.
-    pub fn seek(&self, key: &[u8], at: u64) -> Result<Option<(usize, usize)>> {
-        Ok(self.find(key, at)?.map(|(group, version)| (group.number(), version)))
-    }
-
-    /// As [`seek`](Self::seek), with the group decoded.
+    /// The newest version of `key` with a revision of at most `at`, if the block has it: its group, and
+    /// its number in that.
     pub fn find(&self, key: &[u8], at: u64) -> Result<Option<(Group<'a>, usize)>> {
         let Some(suffix) = key.strip_prefix(self.prefix) else { return Ok(None) };
         let (mut low, mut high) = (1, self.count());
@@ -100,13 +90,13 @@ impl<'a> Groups<'a> {
     /// Where group `index` begins and ends.
     pub(super) fn span(&self, index: usize) -> Result<(usize, usize)> {
         let start = match index.checked_sub(1) {
-            None => Some(self.first),
+            None => Some(self.begin),
             Some(before) => self.end(before),
         };
         let end = if index == self.ends.len() { Some(self.stored.len()) } else { self.end(index) };
         match (start, end) {
             (Some(start), Some(end))
-                if self.first <= start && start < end && end <= self.stored.len() =>
+                if self.begin <= start && start < end && end <= self.stored.len() =>
             {
                 Ok((start, end))
             }
@@ -120,7 +110,7 @@ impl<'a> Groups<'a> {
 
     #[cold]
     fn error(&self, index: usize, start: Option<usize>, end: Option<usize>) -> DecodeError {
-        let ends_at = self.first.saturating_sub(self.ends.len() * 4);
+        let ends_at = self.begin.saturating_sub(self.ends.len() * 4);
         let problem = match (start, end) {
             (Some(_), Some(end)) if end > self.stored.len() => {
                 Problem::TooLong { max: self.stored.len() as u64, found: end as u64 }

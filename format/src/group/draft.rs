@@ -1,5 +1,6 @@
 //! A group that is being written: what it says of its versions beside their values.
 
+use super::head::Fields;
 use super::table::{Stored, Table};
 use super::{
     FLAG_DEATHS, FLAG_LEASE, FLAG_LEASES, FLAG_LIFETIMES, FLAG_SUBS, FLAGS_COLUMNS, KIND_NEIGHBOUR,
@@ -15,34 +16,6 @@ const WHOLE_VERSIONS_MAX: usize = 8;
 const WHOLE_PAYLOAD_BYTES_MAX: usize = 4 << 10;
 /// A group ends when the payloads after that of version 0 take so many bytes.
 const PAYLOAD_BYTES_MAX: usize = 64 << 10;
-
-/// What an entry says beside key and value.
-#[derive(Clone, Copy, Debug)]
-struct Fields {
-    revision: u64,
-    death: u64,
-    sub: u32,
-    create_revision: u64,
-    /// 0 in a tombstone.
-    version: u64,
-    lease: i64,
-}
-
-impl Fields {
-    fn follows(&self, before: &Self) -> bool {
-        let both_live = self.version > 0 && before.version > 0;
-        both_live
-            && self.create_revision == before.create_revision
-            && self.version.checked_add(1) == Some(before.version)
-    }
-
-    fn put_life(&self, out: &mut Vec<u8>) {
-        out.put_varint(self.version);
-        if self.version > 0 {
-            out.put_varint(self.revision.saturating_sub(self.create_revision));
-        }
-    }
-}
 
 /// The versions pushed since the group began.
 #[derive(Debug, Default)]
@@ -131,6 +104,7 @@ impl Draft {
             create_revision: entry.create_revision,
             version: entry.version,
             lease: entry.lease,
+            tombstone: entry.tombstone,
         });
         let shape = self.table.shape_of(stored);
         self.shape_of.push(shape);
@@ -167,7 +141,7 @@ impl Draft {
         rest.put_varint(first.revision);
         rest.put_varint(first.death.saturating_sub(first.revision));
         rest.put_varint(u64::from(first.sub));
-        first.put_life(&mut rest);
+        put_life(&first, &mut rest);
         if flags & FLAG_LEASE != 0 {
             rest.put_varint(first.lease.cast_unsigned());
         }
@@ -209,12 +183,12 @@ impl Draft {
                 out.put_varint(version.death.saturating_sub(version.revision));
             }
         }
-        let lifetimes = self.marked(|before, version| !version.follows(before));
+        let lifetimes = self.marked(|before, version| !before.is_followed_by(version));
         if !lifetimes.is_empty() {
             flags |= FLAG_LIFETIMES;
             self.put_bitmap(&lifetimes, out);
             for version in lifetimes.iter().filter_map(|number| self.versions.get(*number)) {
-                version.put_life(out);
+                put_life(version, out);
             }
         }
         if !self.marked(|before, version| version.sub != before.sub).is_empty() {
@@ -247,5 +221,13 @@ impl Draft {
             bits |= 1 << number;
         }
         out.put_bytes(bits.to_le_bytes().get(..self.len().div_ceil(8)).unwrap_or_default());
+    }
+}
+
+/// Appends a `life`.
+fn put_life(fields: &Fields, out: &mut Vec<u8>) {
+    out.put_varint(fields.version);
+    if !fields.tombstone {
+        out.put_varint(fields.revision.saturating_sub(fields.create_revision));
     }
 }

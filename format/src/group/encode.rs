@@ -145,11 +145,6 @@ impl GroupsBuilder {
         !self.ready.is_empty()
     }
 
-    /// Whether there is nothing to finish.
-    pub fn is_empty(&self) -> bool {
-        self.ready.is_empty() && self.groups.is_empty() && self.draft.is_empty()
-    }
-
     /// About the bytes that have not been taken yet.
     pub fn stored_bytes(&self) -> usize {
         let ready: usize = self.ready.iter().map(|block| block.stored.len()).sum();

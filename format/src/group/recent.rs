@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 
-use super::diff::{Delta, Op};
+use super::apply::Op;
+use super::diff::Delta;
 
 /// How many are tried.
 const RECENT_MAX: usize = 6;
@@ -49,7 +50,7 @@ impl Recent {
             }
             return;
         }
-        let inserted = ops.iter().map(|op| op.insert as usize).sum();
+        let inserted = ops.iter().map(|op| op.insert).sum();
         let oldest = if self.lists.len() == RECENT_MAX { self.lists.pop_back() } else { None };
         let mut list = oldest.unwrap_or(List { ops: Vec::new(), inserted, value_bytes });
         list.ops.clear();
@@ -61,18 +62,16 @@ impl Recent {
 
 /// Whether the ops make this value from this base, with whatever literals.
 fn fits(ops: &[Op], base: &[u8], value: &[u8]) -> bool {
-    let (mut at, mut cursor) = (0_usize, 0_i64);
+    let (mut at, mut cursor) = (0_usize, 0_usize);
     for op in ops {
-        at += op.insert as usize;
-        cursor += op.skip;
-        let Ok(from) = usize::try_from(cursor) else { return false };
-        let copy = op.copy as usize;
-        let (made, taken) = (value.get(at..at + copy), base.get(from..from + copy));
+        at += op.insert;
+        let Some(from) = cursor.checked_add_signed(op.skip) else { return false };
+        cursor = from + op.copy;
+        let (made, taken) = (value.get(at..at + op.copy), base.get(from..cursor));
         if made.is_none() || made != taken {
             return false;
         }
-        at += copy;
-        cursor += i64::from(op.copy);
+        at += op.copy;
     }
     at == value.len()
 }
@@ -99,7 +98,7 @@ mod tests {
         // The one that was used last stays the longest.
         for insert in 1..=5 {
             recent.remember(&few, 8);
-            recent.remember(&[op(insert, 3, 0)], u64::from(insert + 3).try_into().unwrap());
+            recent.remember(&[op(insert, 3, 0)], insert + 3);
         }
         assert_eq!(recent.lists.len(), RECENT_MAX);
         recent.remember(&[op(6, 3, 0)], 9);

@@ -6,7 +6,7 @@ use super::{
     ALPHABET_SHIFT, ALPHABETS, GROUP_VALUE_BYTES_MAX, KIND_BITS, KIND_DICTIONARY, KIND_NEIGHBOUR,
     KIND_OWN, KIND_RAW, KIND_TOMBSTONE, SHAPES_MAX,
 };
-use crate::cursor::Reader;
+use crate::cursor::{Reader, Writer};
 use crate::error::{Problem, Result};
 
 /// What the payload of a version is.
@@ -30,6 +30,17 @@ impl Shape {
     /// Whether the payload is literals among copies.
     pub const fn is_delta(&self) -> bool {
         matches!(self.kind, KIND_DICTIONARY..=KIND_NEIGHBOUR)
+    }
+
+    /// Appends it as it is stored.
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u8(self.kind | self.alphabet << ALPHABET_SHIFT);
+        out.put_u8(self.base);
+        out.put_varint(self.value_bytes.into());
+        out.put_varint(self.payload_bytes.into());
+        if self.is_delta() {
+            out.put_varint(self.ops_at.into());
+        }
     }
 
     /// The quick way: decodes nearly all good shapes, and no bad one.

@@ -3,20 +3,17 @@
 //! Versions whose shapes are the same to the byte share one, and shapes with the same ops share
 //! those. Shapes are numbered in the order of their first use.
 
-use super::diff::Op;
-use super::{ALPHABET_SHIFT, ALPHABETS, KIND_BITS, KIND_DICTIONARY, KIND_NEIGHBOUR, KIND_RAW};
+use super::apply::Op;
+use super::shape::Shape;
+use super::{ALPHABETS, KIND_NEIGHBOUR, KIND_RAW};
 use crate::cursor::Writer;
 use crate::varint;
 
 /// How one version is stored. The buffers are used again for the next one.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stored {
-    /// Kind and alphabet, as in a shape.
-    pub(super) kind: u8,
-    /// As in a shape.
-    pub(super) base: u8,
-    /// Length of the value.
-    pub(super) value_bytes: usize,
+    /// Without `payload_bytes` and `ops_at`.
+    shape: Shape,
     /// With a kind that has ops, the ops; else empty.
     pub(super) ops: Vec<Op>,
     /// What is stored of this version alone.
@@ -32,7 +29,7 @@ impl Stored {
 
     /// Something without base and ops. The payload is left empty.
     pub(super) fn whole(&mut self, kind: u8, value_bytes: usize) {
-        (self.kind, self.base, self.value_bytes) = (kind, 0, value_bytes);
+        self.shape = Shape { kind, value_bytes: short(value_bytes), ..Shape::default() };
         self.ops.clear();
         self.payload.clear();
     }
@@ -47,46 +44,43 @@ impl Stored {
         literals: &[u8],
     ) {
         self.whole(kind, value_bytes);
-        self.base = base;
+        self.shape.base = base;
         self.ops.extend_from_slice(ops);
-        let alphabet = pack(literals, &mut self.payload);
-        self.kind |= alphabet << ALPHABET_SHIFT;
+        self.shape.alphabet = pack(literals, &mut self.payload);
     }
 
-    /// The kind without the alphabet.
+    /// What the payload is.
     pub(super) const fn kind(&self) -> u8 {
-        self.kind & KIND_BITS
+        self.shape.kind
     }
 
     /// Bytes of its payload and of a shape of its own.
     pub(super) fn alone_bytes(&self) -> usize {
         let ops: usize = self.ops.iter().map(|op| op.stored_bytes()).sum();
-        self.payload.len() + ops + self.row_bytes()
+        self.payload.len() + ops + self.shape_bytes()
     }
 
-    fn row_bytes(&self) -> usize {
-        let ops_at = if has_ops(self.kind) { 2 } else { 0 };
-        2 + varint::len(self.value_bytes as u64) + varint::len(self.payload.len() as u64) + ops_at
+    fn shape_bytes(&self) -> usize {
+        let Shape { value_bytes, payload_bytes, .. } = self.shape();
+        let ops_at = if self.shape.is_delta() { 2 } else { 0 };
+        2 + varint::len(value_bytes.into()) + varint::len(payload_bytes.into()) + ops_at
+    }
+
+    /// Its shape, with its ops before all others.
+    fn shape(&self) -> Shape {
+        Shape { payload_bytes: short(self.payload.len()), ..self.shape }
     }
 }
 
-const fn has_ops(kind: u8) -> bool {
-    matches!(kind & KIND_BITS, KIND_DICTIONARY..=KIND_NEIGHBOUR)
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Row {
-    kind: u8,
-    base: u8,
-    value_bytes: usize,
-    payload_bytes: usize,
-    ops_at: usize,
+/// Lengths of values are at most 2^29, places of ops below 2^22.
+fn short(bytes: usize) -> u32 {
+    u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
 /// Shapes and ops of one group.
 #[derive(Debug, Default)]
 pub(super) struct Table {
-    rows: Vec<Row>,
+    shapes: Vec<Shape>,
     ops: Vec<u8>,
     /// Where the ops of a shape that did not find its own begin, and their length.
     lists: Vec<(usize, usize)>,
@@ -96,70 +90,68 @@ pub(super) struct Table {
 impl Table {
     /// Forgets all shapes.
     pub(super) fn clear(&mut self) {
-        self.rows.clear();
+        self.shapes.clear();
         self.ops.clear();
         self.lists.clear();
     }
 
     /// Bytes that all of it takes, give or take one a shape.
     pub(super) fn stored_bytes(&self) -> usize {
-        4 + self.ops.len() + 8 * self.rows.len()
+        4 + self.ops.len() + 8 * self.shapes.len()
     }
 
     /// How many shapes there are.
     pub(super) fn len(&self) -> usize {
-        self.rows.len()
+        self.shapes.len()
     }
 
     /// Bytes that the version would add: its payload and what of its shape is new.
     pub(super) fn added_bytes(&mut self, stored: &Stored) -> usize {
-        let (row, list) = self.find(stored);
-        if self.rows.contains(&row) {
+        let (shape, list) = self.find(stored);
+        if self.shapes.contains(&shape) {
             return stored.payload.len();
         }
         let ops = if list { self.scratch.len() } else { 0 };
-        stored.payload.len() + stored.row_bytes() + ops
+        stored.payload.len() + stored.shape_bytes() + ops
     }
 
     /// The number of the version's shape, which is added if it is new.
     pub(super) fn shape_of(&mut self, stored: &Stored) -> u8 {
-        let (row, list) = self.find(stored);
-        let number = self.rows.iter().position(|known| *known == row).unwrap_or_else(|| {
+        let (shape, list) = self.find(stored);
+        let number = self.shapes.iter().position(|known| *known == shape).unwrap_or_else(|| {
             if list {
                 self.lists.push((self.ops.len(), self.scratch.len()));
                 self.ops.extend_from_slice(&self.scratch);
             }
-            self.rows.push(row);
-            self.rows.len() - 1
+            self.shapes.push(shape);
+            self.shapes.len() - 1
         });
         // A group has no more shapes than versions.
         u8::try_from(number).unwrap_or(u8::MAX)
     }
 
     /// The shape as it would be, and whether its ops, which are then in `scratch`, are new.
-    fn find(&mut self, stored: &Stored) -> (Row, bool) {
-        let (kind, base, value_bytes) = (stored.kind, stored.base, stored.value_bytes);
-        let payload_bytes = stored.payload.len();
-        let mut row = Row { kind, base, value_bytes, payload_bytes, ops_at: 0 };
-        if !has_ops(kind) {
-            return (row, false);
+    fn find(&mut self, stored: &Stored) -> (Shape, bool) {
+        let mut shape = stored.shape();
+        if !shape.is_delta() {
+            return (shape, false);
         }
         encode_ops(&stored.ops, &mut self.scratch);
         let is_same = |list: &&(usize, usize)| {
             self.ops.get(list.0..list.0 + list.1) == Some(self.scratch.as_slice())
         };
         // What the first version takes from another group may be taken back: nobody shares it.
-        let own = self.rows.first().is_some_and(|row| row.kind & KIND_BITS == KIND_NEIGHBOUR);
+        let own = self.shapes.first().is_some_and(|shape| shape.kind == KIND_NEIGHBOUR);
         let known = self.lists.iter().skip(usize::from(own)).find(is_same);
-        row.ops_at = known.map_or(self.ops.len(), |list| list.0);
-        (row, known.is_none())
+        shape.ops_at = short(known.map_or(self.ops.len(), |list| list.0));
+        (shape, known.is_none())
     }
 
     /// Replaces shape 0, that of a version over another group, by one that stands for itself.
     /// `shape_of` are the versions' shapes.
     pub(super) fn replace_first(&mut self, stored: &Stored, shape_of: &mut [u8]) {
         let Some((_, old)) = self.lists.first().copied() else { return };
-        let new = if has_ops(stored.kind) {
+        let new = if stored.shape.is_delta() {
             encode_ops(&stored.ops, &mut self.scratch);
             self.scratch.len()
         } else {
@@ -175,27 +167,21 @@ impl Table {
         for list in self.lists.iter_mut().filter(|list| list.0 > 0) {
             list.0 = list.0 - old + new;
         }
-        for row in self.rows.iter_mut().skip(1).filter(|row| has_ops(row.kind)) {
-            row.ops_at = row.ops_at - old + new;
+        for shape in self.shapes.iter_mut().skip(1).filter(|shape| shape.is_delta()) {
+            shape.ops_at = shape.ops_at - short(old) + short(new);
         }
-        let row = Row {
-            kind: stored.kind,
-            base: stored.base,
-            value_bytes: stored.value_bytes,
-            payload_bytes: stored.payload.len(),
-            ops_at: 0,
-        };
-        let twin = self.rows.iter().skip(1).position(|known| *known == row).map(|at| at + 1);
-        if let Some(first) = self.rows.first_mut() {
-            *first = row;
+        let shape = stored.shape();
+        let twin = self.shapes.iter().skip(1).position(|known| *known == shape).map(|at| at + 1);
+        if let Some(first) = self.shapes.first_mut() {
+            *first = shape;
         }
         if let Some(twin) = twin {
-            self.rows.remove(twin);
-            for shape in shape_of {
-                *shape = match usize::from(*shape).cmp(&twin) {
-                    std::cmp::Ordering::Less => *shape,
+            self.shapes.remove(twin);
+            for number in shape_of {
+                *number = match usize::from(*number).cmp(&twin) {
+                    std::cmp::Ordering::Less => *number,
                     std::cmp::Ordering::Equal => 0,
-                    std::cmp::Ordering::Greater => *shape - 1,
+                    std::cmp::Ordering::Greater => *number - 1,
                 };
             }
         }
@@ -203,17 +189,9 @@ impl Table {
 
     /// Appends `shape_count`, `ops_bytes`, the shapes and the ops.
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
-        out.put_u8(u8::try_from(self.rows.len()).unwrap_or(u8::MAX));
+        out.put_u8(u8::try_from(self.shapes.len()).unwrap_or(u8::MAX));
         out.put_varint(self.ops.len() as u64);
-        for row in &self.rows {
-            out.put_u8(row.kind);
-            out.put_u8(row.base);
-            out.put_varint(row.value_bytes as u64);
-            out.put_varint(row.payload_bytes as u64);
-            if has_ops(row.kind) {
-                out.put_varint(row.ops_at as u64);
-            }
-        }
+        self.shapes.iter().for_each(|shape| shape.encode(out));
         out.put_bytes(&self.ops);
     }
 }
@@ -221,8 +199,8 @@ impl Table {
 fn encode_ops(ops: &[Op], out: &mut Vec<u8>) {
     out.clear();
     for op in ops {
-        out.put_varint(u64::from(op.insert));
-        out.put_varint(u64::from(op.copy));
+        out.put_varint(op.insert as u64);
+        out.put_varint(op.copy as u64);
         out.put_varint(op.zigzag());
     }
 }
@@ -262,7 +240,7 @@ mod tests {
     use super::super::{KIND_DICTIONARY, KIND_OWN, KIND_TOMBSTONE};
     use super::*;
 
-    fn delta(kind: u8, insert: u32, literals: &[u8]) -> Stored {
+    fn delta(kind: u8, insert: usize, literals: &[u8]) -> Stored {
         let mut stored = Stored::default();
         let ops = [Op { insert, copy: 9 - insert, skip: -1 }];
         stored.delta(kind, 1, 9, &ops, literals);
@@ -326,7 +304,7 @@ mod tests {
         let (mut table, mut shape_of) = group();
         table.replace_first(&raw(b"987654321"), &mut shape_of);
         assert_eq!(shape_of, [0, 0, 1, 2]);
-        assert_eq!(table.rows.iter().map(|row| row.ops_at).collect::<Vec<_>>(), [0, 0, 3]);
+        assert_eq!(table.shapes.iter().map(|shape| shape.ops_at).collect::<Vec<_>>(), [0, 0, 3]);
         assert_eq!(table.ops, [3, 6, 1, 2, 7, 1]);
 
         let (mut table, mut shape_of) = group();
@@ -334,7 +312,10 @@ mod tests {
         longer.ops.push(Op { insert: 0, copy: 0, skip: 300 });
         table.replace_first(&longer, &mut shape_of);
         assert_eq!(shape_of, [0, 1, 2, 3]);
-        assert_eq!(table.rows.iter().map(|row| row.ops_at).collect::<Vec<_>>(), [0, 0, 7, 10]);
+        assert_eq!(
+            table.shapes.iter().map(|shape| shape.ops_at).collect::<Vec<_>>(),
+            [0, 0, 7, 10]
+        );
         assert_eq!(table.ops, [4, 5, 1, 0, 0, 0xd8, 4, 3, 6, 1, 2, 7, 1]);
         // And what comes later finds all of it.
         let known = table.ops.len();

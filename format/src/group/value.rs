@@ -101,18 +101,7 @@ enum Root<'a> {
 const PIECES_MAX: usize = STEPS_MAX + 1;
 
 impl<'a> Groups<'a> {
-    /// The value of a version of a group.
-    pub fn value<C: Codec>(
-        &self,
-        group: usize,
-        version: usize,
-        codec: &mut C,
-        scratch: &mut Scratch,
-    ) -> Result<Value<'a, C::Frame>> {
-        self.value_of(&self.group(group)?, version, codec, scratch)
-    }
-
-    /// The value of a version of a group that is at hand, which is one of this block.
+    /// The value of a version of a group of this block.
     pub fn value_of<C: Codec>(
         &self,
         group: &Group<'a>,
@@ -120,62 +109,13 @@ impl<'a> Groups<'a> {
         codec: &mut C,
         scratch: &mut Scratch,
     ) -> Result<Value<'a, C::Frame>> {
-        let value = self.make(group, version, codec, scratch);
+        let mut above = [Piece::default(); PIECES_MAX];
+        let value = self.descend(*group, version, &mut above, scratch).and_then(|(root, steps)| {
+            scratch.make(root, above.get(..steps).unwrap_or_default(), codec)
+        });
         // Also after an error, which may have come with the largest of all.
         scratch.trim();
         value
-    }
-
-    fn make<C: Codec>(
-        &self,
-        group: &Group<'a>,
-        version: usize,
-        codec: &mut C,
-        scratch: &mut Scratch,
-    ) -> Result<Value<'a, C::Frame>> {
-        let mut above = [Piece::default(); PIECES_MAX];
-        let (root, steps) = self.descend(*group, version, &mut above, scratch)?;
-        let above = above.get(..steps).unwrap_or_default();
-        let mut base = match root {
-            Root::Made(of) => Base::Made(of),
-            Root::Piece(root) => match root.shape.kind {
-                KIND_TOMBSTONE | KIND_RAW => Base::Value(Value::Stored(root.payload)),
-                KIND_DICTIONARY if above.is_empty() => {
-                    let mut out = Vec::new();
-                    apply(&root, codec.dictionary(), &mut scratch.unpacked, &mut out)?;
-                    Base::Value(Value::Made(out))
-                }
-                KIND_DICTIONARY => {
-                    let Scratch { made, made_is, unpacked, .. } = scratch;
-                    *made_is = None;
-                    apply(&root, codec.dictionary(), unpacked, made)?;
-                    Base::Made(root.of)
-                }
-                _ => Base::Value(Value::Frame(frame(&root, codec)?)),
-            },
-        };
-        // All but the last are made in turns in the vectors of `scratch`.
-        let Some((last, bases)) = above.split_first() else {
-            return match base {
-                Base::Value(value) => Ok(value),
-                // What was at hand is only ever a base.
-                Base::Made(_) => Ok(Value::Made(scratch.made.clone())),
-            };
-        };
-        for piece in bases.iter().rev() {
-            let Scratch { made, made_is, next, unpacked, .. } = scratch;
-            *made_is = None;
-            apply(piece, base.bytes(made), unpacked, next)?;
-            std::mem::swap(made, next);
-            base = Base::Made(piece.of);
-        }
-        let mut out = Vec::new();
-        let Scratch { made, unpacked, .. } = scratch;
-        apply(last, base.bytes(made), unpacked, &mut out)?;
-        if let Base::Made(of) = base {
-            scratch.made_is = scratch.block.map(|_| of);
-        }
-        Ok(Value::Made(out))
     }
 
     /// Collects what the value is made from, from the version down, and answers where the way ends
@@ -234,6 +174,57 @@ impl<'a> Groups<'a> {
             shapes.read(&group)?;
             (version, crossed) = (0, true);
         }
+    }
+}
+
+impl Scratch {
+    /// Makes a value from its root and what lies above that, from the version down.
+    fn make<'a, C: Codec>(
+        &mut self,
+        root: Root<'a>,
+        above: &[Piece<'a>],
+        codec: &mut C,
+    ) -> Result<Value<'a, C::Frame>> {
+        let mut base = match root {
+            Root::Made(of) => Base::Made(of),
+            Root::Piece(root) => match root.shape.kind {
+                KIND_TOMBSTONE | KIND_RAW => Base::Value(Value::Stored(root.payload)),
+                KIND_DICTIONARY if above.is_empty() => {
+                    let mut out = Vec::new();
+                    apply(&root, codec.dictionary(), &mut self.unpacked, &mut out)?;
+                    Base::Value(Value::Made(out))
+                }
+                KIND_DICTIONARY => {
+                    let Self { made, made_is, unpacked, .. } = self;
+                    *made_is = None;
+                    apply(&root, codec.dictionary(), unpacked, made)?;
+                    Base::Made(root.of)
+                }
+                _ => Base::Value(Value::Frame(frame(&root, codec)?)),
+            },
+        };
+        // All but the last are made in turns in the vectors here.
+        let Some((last, bases)) = above.split_first() else {
+            return match base {
+                Base::Value(value) => Ok(value),
+                // What was at hand is only ever a base.
+                Base::Made(_) => Ok(Value::Made(self.made.clone())),
+            };
+        };
+        for piece in bases.iter().rev() {
+            let Self { made, made_is, next, unpacked, .. } = self;
+            *made_is = None;
+            apply(piece, base.bytes(made), unpacked, next)?;
+            std::mem::swap(made, next);
+            base = Base::Made(piece.of);
+        }
+        let mut out = Vec::new();
+        let Self { made, unpacked, .. } = self;
+        apply(last, base.bytes(made), unpacked, &mut out)?;
+        if let Base::Made(of) = base {
+            self.made_is = self.block.map(|_| of);
+        }
+        Ok(Value::Made(out))
     }
 }
 

@@ -148,14 +148,8 @@ pub(crate) fn frame(value: &[u8], dictionary: Option<&[u8]>) -> Vec<u8> {
 impl Codec for Backwards {
     type Frame = Vec<u8>;
 
-    fn frame(
-        &mut self,
-        _: usize,
-        stored: &[u8],
-        bytes: usize,
-        dictionary: bool,
-    ) -> Option<Vec<u8>> {
-        (stored.len() == bytes).then(|| frame(stored, dictionary.then_some(self.0)))
+    fn frame(&mut self, _: usize, stored: &[u8], bytes: usize, trained: bool) -> Option<Vec<u8>> {
+        (stored.len() == bytes).then(|| frame(stored, trained.then_some(self.0)))
     }
 
     fn dictionary(&self) -> &[u8] {

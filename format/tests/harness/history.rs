@@ -189,20 +189,14 @@ impl Pack for Runs {
 impl Codec for Runs {
     type Frame = Vec<u8>;
 
-    fn frame(
-        &mut self,
-        _at: usize,
-        stored: &[u8],
-        bytes: usize,
-        dictionary: bool,
-    ) -> Option<Vec<u8>> {
+    fn frame(&mut self, _: usize, stored: &[u8], bytes: usize, trained: bool) -> Option<Vec<u8>> {
         let (first, pairs) = stored.split_first()?;
         let mut out = Vec::new();
         for pair in pairs.chunks(2) {
             let [count, byte] = pair else { return None };
             out.extend(std::iter::repeat_n(*byte, usize::from(*count)));
         }
-        (*first == u8::from(dictionary) && out.len() == bytes).then_some(out)
+        (*first == u8::from(trained) && out.len() == bytes).then_some(out)
     }
 
     fn dictionary(&self) -> &[u8] {

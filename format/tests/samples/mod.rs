@@ -102,22 +102,40 @@ pub(crate) fn manifest() -> Manifest {
             WalFile { number: 6, file_bytes: 65536, end: Some(20480) },
             WalFile { number: 7, file_bytes: 65536, end: None },
         ],
-        files: vec![FileMeta {
-            number: 11,
-            kind: FileKind::History,
-            class: 0,
-            bytes: 9000,
-            hash: ContentHash([0xc5; 16]),
-            entries: 70,
-            value_bytes: 40_000,
-            first_key: b"\x01/pods/a".to_vec(),
-            last_key: b"\x01/pods/z".to_vec(),
-            min_revision: 2,
-            max_revision: 980,
-            death_after: 1,
-            death_upto: 1000,
-        }],
+        files: vec![history_file(), l0_file()],
         ..Manifest::new(STORE)
+    }
+}
+
+fn l0_file() -> FileMeta {
+    FileMeta {
+        number: 10,
+        kind: FileKind::L0,
+        death_after: 0,
+        death_upto: 0,
+        last_seq: 1010,
+        folded_to: b"\x01/pods/k".to_vec(),
+        ..history_file()
+    }
+}
+
+fn history_file() -> FileMeta {
+    FileMeta {
+        number: 11,
+        kind: FileKind::History,
+        class: 0,
+        bytes: 9000,
+        hash: ContentHash([0xc5; 16]),
+        entries: 70,
+        value_bytes: 40_000,
+        first_key: b"\x01/pods/a".to_vec(),
+        last_key: b"\x01/pods/z".to_vec(),
+        min_revision: 2,
+        max_revision: 980,
+        death_after: 1,
+        death_upto: 1000,
+        last_seq: 0,
+        folded_to: Vec::new(),
     }
 }
 

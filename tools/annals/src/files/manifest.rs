@@ -64,6 +64,12 @@ fn segment(meta: &FileMeta) -> Value {
         object["death_after"] = json!(meta.death_after);
         object["death_upto"] = json!(meta.death_upto);
     }
+    if meta.kind == FileKind::L0 {
+        object["last_seq"] = json!(meta.last_seq);
+        if !meta.folded_to.is_empty() {
+            object["folded_to"] = key_json(meta.kind, &meta.folded_to);
+        }
+    }
     object["first_key"] = key_json(meta.kind, &meta.first_key);
     object["last_key"] = key_json(meta.kind, &meta.last_key);
     object["hash"] = json!(meta.hash.to_string());
