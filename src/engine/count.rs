@@ -22,7 +22,7 @@ use crate::index::{Generation, KeyNode, Lookup};
 use crate::sync::Arc;
 
 use super::scan::{Scan, end_of_space};
-use super::tables::{FileSet, SealedFile, Tables};
+use super::tables::{FileSet, Tables};
 
 /// How many keys from `start` to before `end` (empty: to the end of the space) live as of `at`.
 pub(super) fn count(tables: &Tables, (start, end): (&[u8], &[u8]), at: u64) -> Result<u64> {
@@ -57,12 +57,17 @@ impl FileSet {
         let first = self.head.partition_point(|file| file.meta().last_key.as_slice() < start);
         let head = self.head.iter().skip(first);
         let head = head.take_while(|file| file.meta().first_key.as_slice() < end);
-        let meets = |file: &&Arc<SealedFile>| {
-            file.meta().last_key.as_slice() >= start && file.meta().first_key.as_slice() < end
-        };
         // No sum of so few as there are entries overflows.
-        let files = self.l0.iter().filter(meets).chain(head);
-        files.map(|file| file.open()?.living(start, end)).sum()
+        let mut living = 0;
+        for file in self.l0.iter().chain(head) {
+            let meta = file.meta();
+            // What is folded is in HEAD.
+            let start = start.max(meta.folded_to.as_slice());
+            if start < end && start <= meta.last_key.as_slice() && meta.first_key.as_slice() < end {
+                living += file.open()?.living(start, end)?;
+            }
+        }
+        Ok(living)
     }
 
     #[cold]

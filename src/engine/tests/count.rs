@@ -1,15 +1,17 @@
 //! Counts of keys, where they are sums and where they are walks.
 
+use std::path::Path;
 use std::sync::Arc;
 
-use annals_format::{FileKind, space};
+use annals_format::entry::EntryRef;
+use annals_format::{FileKind, FileMeta, StoreId, space};
 
 use super::super::count::count;
 use super::super::tables::{FileSet, SealedFile, Tables};
 use super::{DIR, commit, delete, memory, open, put, tiny, user};
 use crate::index::{Generation, GenerationSize};
 use crate::segment::{NewSegment, SegmentContext, SegmentWriter};
-use annals_format::entry::EntryRef;
+use crate::vfs::Vfs;
 
 const ALL: (&[u8], &[u8]) = (&[space::USER], b"");
 
@@ -74,30 +76,37 @@ fn a_count_before_the_last_flush_is_a_walk_and_one_after_it_is_not() {
     assert_eq!([count("a", "c"), count("b", "e"), count("d", "c"), count("x", "y")], [1, 2, 0, 0]);
 }
 
-/// Files whose sums cannot be: more keys were deleted than there are.
+/// Tables of one L0 file, in which "a" and "c" were deleted.
+fn two_deleted(vfs: &Arc<dyn Vfs>, folded_to: &[u8]) -> Tables {
+    let dir = Path::new(DIR);
+    vfs.create_dir_all(&dir.join("seg")).unwrap();
+    let context = Arc::new(SegmentContext::new(dir, StoreId([7; 16]), &tiny(vfs)));
+    let mut writer = SegmentWriter::create(&context, NewSegment::new(FileKind::L0, 1)).unwrap();
+    for key in ["a", "c"] {
+        let key = &user(key);
+        let (revision, tombstone, first, lived) = (5, true, 5, true);
+        let entry = EntryRef { key, revision, tombstone, first, lived, ..EntryRef::default() };
+        writer.add(&entry).unwrap();
+    }
+    let meta = FileMeta { folded_to: folded_to.to_vec(), ..writer.finish().unwrap() };
+    let files = Arc::new(FileSet::new([SealedFile::new(&context, meta)]));
+    let generation = Generation::new(1, GenerationSize { arena_bytes: 4096, keys: 16 });
+    Tables { generations: [generation].into(), files }
+}
+
 #[test]
 fn fewer_keys_than_none_are_an_error() {
-    let (_disk, vfs) = memory();
-    let options = tiny(&vfs);
-    vfs.create_dir_all(&std::path::Path::new(DIR).join("seg")).unwrap();
-    let store = annals_format::StoreId([7; 16]);
-    let context = Arc::new(SegmentContext::new(std::path::Path::new(DIR), store, &options));
-    let mut writer = SegmentWriter::create(&context, NewSegment::new(FileKind::L0, 1)).unwrap();
-    let key = user("a");
-    let lost = EntryRef {
-        key: &key,
-        revision: 5,
-        tombstone: true,
-        first: 5,
-        lived: true,
-        ..EntryRef::default()
-    };
-    writer.add(&lost).unwrap();
-    let file = SealedFile::new(&context, writer.finish().unwrap());
-    let generation = Generation::new(1, GenerationSize { arena_bytes: 4096, keys: 16 });
-    let files = Arc::new(FileSet::new([file]));
-    let tables = Tables { generations: [generation].into(), files };
+    let tables = two_deleted(&memory().1, b"");
     let error = count(&tables, ALL, 9).unwrap_err();
     assert!(error.corruption().is_some(), "{error}");
-    assert_eq!(count(&tables, (&user("b"), b""), 9).unwrap(), 0);
+    assert_eq!(count(&tables, (&user("d"), b""), 9).unwrap(), 0);
+}
+
+#[test]
+fn what_is_folded_out_of_a_flushed_file_does_not_count() {
+    let tables = two_deleted(&memory().1, &user("b"));
+    assert_eq!(count(&tables, (&user("a"), &user("b")), 9).unwrap(), 0);
+    let living = tables.files.l0[0].open().unwrap().living(&user("b"), &[2]).unwrap();
+    assert_eq!(living, -1, "and the rest does");
+    assert!(count(&tables, ALL, 9).unwrap_err().to_string().contains("-1"));
 }
