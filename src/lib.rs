@@ -132,7 +132,9 @@ pub use crate::commit::rivals;
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
 pub use crate::engine::inspect;
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
-pub use crate::engine::{CheckReport, DroppedTail, FileStats, OpenReport, Stats, TornTail, check};
+pub use crate::engine::{
+    CheckReport, DroppedTail, FileStats, OpenReport, PrefixSpace, Space, Stats, TornTail, check,
+};
 pub use crate::error::{Corruption, Effect, Error, ErrorKind, Result};
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
 pub use crate::kv::{
@@ -141,8 +143,8 @@ pub use crate::kv::{
     DeleteRangeResponse, Deleted, Diff, DiffIter, History, KeyRange, KeyValue, LEASE_TTL_MAX,
     LEASE_TTL_MIN, Lease, LeaseGrantRequest, LeaseRevokeResponse, Log, Op, OpResponse, Origin,
     Outcome, PutRequest, PutResponse, RangeIter, RangeRequest, RangeResponse, SortOrder,
-    SortTarget, Store, Ticket, Transaction, TxnBuilder, TxnRequest, TxnResponse, Version, View,
-    create_revision, delete, delete_prefix, get, lease, mod_revision, prefix_range_end, put, range,
-    txn, value, version,
+    SortTarget, SpaceOptions, SpaceSurvey, Store, Ticket, Transaction, TxnBuilder, TxnRequest,
+    TxnResponse, Version, View, create_revision, delete, delete_prefix, get, lease, mod_revision,
+    prefix_range_end, put, range, txn, value, version,
 };
 pub use crate::options::{Durability, HistoryCodec, KNOBS, Knob, KnobRange, Options, ReadMode};

@@ -37,7 +37,9 @@ mod record;
 mod report;
 mod scan;
 mod shared;
+mod shares;
 mod source;
+mod space;
 mod stats;
 mod tables;
 mod transact;
@@ -68,6 +70,8 @@ pub(crate) use log::Log;
 pub(crate) use record::{Difference, Event, HistoryRecord, Record, Transaction};
 pub use report::{DroppedTail, OpenReport};
 pub(crate) use scan::Scan;
+pub use space::{PrefixSpace, Space};
+pub(crate) use space::{SpaceQuery, Survey};
 pub use stats::{FileStats, Stats};
 pub(crate) use transact::{Outcome, Snapshot};
 pub(crate) use view::View;
@@ -262,6 +266,14 @@ impl Engine {
     /// Figures about the store.
     pub(crate) fn stats(&self) -> Stats {
         self.0.core.stats()
+    }
+
+    /// A walk over the files of now that tells how much room which keys take.
+    ///
+    /// # Errors
+    /// `Closed`, or what opening a file answers.
+    pub(crate) fn survey(&self, query: SpaceQuery) -> Result<Survey> {
+        Survey::new(&self.0.core, query)
     }
 
     /// Moves everything in memory to files, folds them, and does all background work there is.

@@ -22,7 +22,7 @@ use annals_format::{FileKind, FileMeta, Frame, Manifest, StoreId};
 
 use crate::commit::{Chain, Log};
 use crate::error::{Error, ErrorKind, Result};
-use crate::index::{Generation, Position};
+use crate::index::{Generation, Position, Spare};
 use crate::manifest::ManifestStore;
 use crate::options::Options;
 use crate::reclaim::flush::flush;
@@ -233,9 +233,11 @@ fn build(
     let context = Arc::new(SegmentContext::new(path, manifest.store, options));
     let files = manifest.files.iter().map(|meta| SealedFile::new(&context, meta.clone()));
     let files = Arc::new(FileSet::new(files));
-    let generation = Generation::new(1, generation_size(options.memtable_bytes));
+    let size = generation_size(options.memtable_bytes);
+    let spare = Spare::new(size.arena_bytes);
+    let generation = Generation::opening(1, size, &spare);
     let tables = Tables { generations: [Arc::clone(&generation)].into(), files };
-    let shared = Arc::new(Shared::new(tables, options));
+    let shared = Arc::new(Shared::new(tables, options, spare));
     let start = Position {
         seq: manifest.flushed_seq,
         revision: manifest.flushed_revision,

@@ -17,8 +17,8 @@ use super::shared::Shared;
 
 /// The two threads that work for a store in the background. Dropping this stops and joins them.
 ///
-/// One writes the log of what nobody waits for; it spends its time in syncs. The other does everything
-/// else, and so is not kept from it by those.
+/// One writes the log of what nobody waits for, and makes memory ready for commits; it spends its time in
+/// syncs. The other does everything else, and so is not kept from it by those.
 #[derive(Debug)]
 pub(super) struct Worker {
     stop: Arc<AtomicBool>,
@@ -139,6 +139,7 @@ fn write_log(core: &Core, stop: &AtomicBool) -> Option<Duration> {
     let (bell, chain) = (&core.shared.logger, &core.chain);
     let asked = chain.applied();
     let begun = Stopwatch::start();
+    core.shared.make_ready();
     // A loop, as a thread may be unparked for what it has seen already.
     while !bell.is_urgent() && !stop.load(Ordering::Acquire) {
         let Some(left) = PATIENCE_MICROS.checked_sub(begun.micros()) else { break };

@@ -7,12 +7,13 @@ use std::slice;
 use annals_format::frame::{self, Binding, FrameSize, Op};
 use bytes::Bytes;
 
-use super::arena::{Arena, CHUNK_BYTES, FIRST_BYTES, SpareChunks};
+use super::arena::{Arena, CHUNK_BYTES, FIRST_BYTES};
 use super::hash::{KeyHash, Table};
 use super::key::KeyNode;
 use super::marks::Marks;
 use super::node::{FrameCursor, Node, NodeParts, Position};
 use super::ordered::{HEIGHT_MAX, KeyCursor, Ordered};
+use super::spare::Spare;
 use super::version::{Stub, Version};
 use crate::sync::plain::AtomicUsize;
 use crate::sync::{Arc, AtomicPtr, Ordering};
@@ -104,16 +105,23 @@ impl GenerationSize {
 
 impl Generation {
     /// An empty generation. Its root has no place yet: the chain gives it one.
+    #[cfg(any(test, feature = "bench-internals"))]
     pub(crate) fn new(id: u64, size: GenerationSize) -> Arc<Self> {
-        Self::with_memory(id, size, &SpareChunks::new(0))
+        Self::opening(id, size, &Spare::new(0))
     }
 
-    /// As [`new`](Self::new), in memory of earlier generations as far as there is any.
-    pub(crate) fn with_memory(
-        id: u64,
-        size: GenerationSize,
-        spare: &Arc<SpareChunks>,
-    ) -> Arc<Self> {
+    /// The first generation of a store, which may be a small one: what it does not use it does not take.
+    /// Its memory goes to the spare chunks in the end.
+    pub(crate) fn opening(id: u64, size: GenerationSize, spare: &Arc<Spare>) -> Arc<Self> {
+        Self::make(id, size, spare, false)
+    }
+
+    /// A generation that is going to be filled, in memory of earlier ones as far as there is any.
+    pub(crate) fn following(id: u64, size: GenerationSize, spare: &Arc<Spare>) -> Arc<Self> {
+        Self::make(id, size, spare, true)
+    }
+
+    fn make(id: u64, size: GenerationSize, spare: &Arc<Spare>, present: bool) -> Arc<Self> {
         let arena = Arena::new(size.arena_bytes.saturating_add(ROOT_BYTES), spare);
         let absent = place(&arena, Version::end(None));
         let root = place(&arena, Node::new(&NodeParts::root(ptr::null())));
@@ -124,7 +132,7 @@ impl Generation {
             id,
             size,
             arena,
-            table: Table::new(size.keys),
+            table: Table::new(size.keys, present),
             ordered: Ordered::new(),
             keys: AtomicUsize::new(0),
             absent,
@@ -221,6 +229,11 @@ impl Generation {
     #[cfg(test)]
     pub(crate) fn is_frozen(&self) -> bool {
         !self.last.load(Ordering::Acquire).is_null()
+    }
+
+    /// Whether it has room for all of this.
+    pub(crate) fn is_at_least(&self, size: GenerationSize) -> bool {
+        self.size.arena_bytes >= size.arena_bytes && self.size.keys >= size.keys
     }
 
     /// Memory handed out, in bytes.

@@ -42,7 +42,7 @@ pub use request::{
 pub use response::{
     DeleteRangeResponse, LeaseRevokeResponse, OpResponse, PutResponse, RangeResponse, TxnResponse,
 };
-pub use store::Store;
+pub use store::{SpaceOptions, SpaceSurvey, Store};
 pub use ticket::{Outcome, Ticket};
 pub use types::{
     Change, ChangeKind, Commit, Deleted, Diff, KeyValue, Lease, Origin, Transaction, Version,

@@ -31,6 +31,7 @@ mod group_cursor;
 mod groups_out;
 mod handles;
 mod inspect;
+mod leaves;
 mod merge;
 mod opened;
 mod rank;
@@ -50,6 +51,7 @@ pub(crate) use concat::ConcatCursor;
 pub(crate) use context::SegmentContext;
 pub(crate) use cursor::Cursor;
 pub use inspect::{BlockInfo, PageInfo};
+pub(crate) use leaves::Leaves;
 pub(crate) use merge::{EntryCursor, MergeCursor};
 #[cfg(test)]
 pub(crate) use reader::Entry;

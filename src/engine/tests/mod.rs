@@ -8,6 +8,7 @@ mod model;
 mod pacing;
 mod random;
 mod reclaim;
+mod space;
 mod threads;
 mod watermark;
 

@@ -7,6 +7,7 @@
 //! | `write` | put, delete, transactions, tickets |
 //! | `swap` | compare-and-put |
 //! | `lease` | grant, revoke, list |
+//! | `usage` | which keys take how much room |
 //!
 //! `watermark` says when a refusal because of a compaction stands.
 
@@ -15,6 +16,7 @@ mod read;
 mod swap;
 #[cfg(test)]
 mod tests;
+mod usage;
 mod watermark;
 mod write;
 
@@ -31,6 +33,8 @@ use super::eval::lease as lease_table;
 use super::request::CommitOptions;
 use super::seam::{Engine, Newest};
 use super::types::Commit;
+
+pub use usage::{SpaceOptions, SpaceSurvey};
 
 /// A store, open.
 ///

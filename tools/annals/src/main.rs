@@ -15,6 +15,7 @@ mod leases;
 mod output;
 mod progress;
 mod reads;
+mod space;
 mod stats;
 mod tour;
 mod txn;
