@@ -70,6 +70,16 @@ impl Shared {
         self.generation_size.arena_bytes as u64
     }
 
+    /// Wall time, in microseconds since the Unix epoch.
+    pub(super) fn wall_micros(&self) -> i64 {
+        self.clock.now_micros()
+    }
+
+    /// Elapsed time, in microseconds.
+    pub(super) fn elapsed_micros(&self) -> i64 {
+        self.clock.elapsed_micros()
+    }
+
     /// Makes ahead what a commit would have to make otherwise: some memory, and the next generation with
     /// the table of its keys. To zero the pages of these takes longer than hundreds of commits. A store
     /// that has not filled half of its first generation may never need them.

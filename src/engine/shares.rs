@@ -115,7 +115,8 @@ impl Core {
     /// The oldest revision that is answered, or pinned. Not [`Core::keep`], which is for who reclaims:
     /// that notes what holds the work up.
     pub(super) fn oldest_answered(&self) -> u64 {
-        self.pins.pinned().fold(self.chain.durable_place().compacted, u64::min)
+        let durable = self.chain.durable_place().compacted;
+        self.pins.pinned().fold(self.least_floor(durable), u64::min)
     }
 }
 

@@ -169,8 +169,9 @@ pub(super) fn nap() {
 fn work(core: &Core, stop: &AtomicBool) -> Option<Duration> {
     core.shared.worker.answer();
     // A failure is kept by the core, which accepts no write from then on.
+    let _ = core.apply_retention_when_due();
     while !stop.load(Ordering::Acquire) && matches!(core.run_unit(), Ok(true)) {}
-    let left = core.until_quiet_work()?;
+    let left = core.until_quiet_work().into_iter().chain(core.until_retention()).min()?;
     // Not at once, even if it is due just now.
     Some(Duration::from_micros(left).max(NAP))
 }
@@ -188,10 +189,15 @@ impl Core {
             self.note_failure(&folded);
             folded?;
         }
-        let (files, keep) = (self.shared.tables().files, self.keep());
-        let trimmed = self.trim_window(&files, keep, TRIM_EAGER);
-        self.note_failure(&trimmed);
-        trimmed?;
+        // Several windows may overlap where the watermark is. None is trimmed for it twice.
+        let keep = self.keep();
+        loop {
+            let trimmed = self.trim_window(&self.shared.tables().files, keep, TRIM_EAGER);
+            self.note_failure(&trimmed);
+            if !trimmed? {
+                break;
+            }
+        }
         drop(busy);
         while self.run_unit()? {}
         Ok(())

@@ -22,6 +22,7 @@ mod eval;
 mod range;
 mod request;
 mod response;
+mod retention;
 mod seam;
 mod space;
 mod store;
@@ -42,6 +43,7 @@ pub use request::{
 pub use response::{
     DeleteRangeResponse, LeaseRevokeResponse, OpResponse, PutResponse, RangeResponse, TxnResponse,
 };
+pub use retention::{Retention, RetentionRule};
 pub use store::{SpaceOptions, SpaceSurvey, Store};
 pub use ticket::{Outcome, Ticket};
 pub use types::{

@@ -142,15 +142,8 @@ impl GroupsOut {
         let content = self.dictionary.as_deref();
         let builder =
             GroupsBuilder::new(self.favour, content.unwrap_or_default(), self.block_bytes);
-        let (builder, pack) = self.builder.insert((builder, FilePack::new(self.level, content)));
-        for entry in waiting.entries() {
-            builder.push(&entry, pack);
-            while builder.is_full() {
-                let Some(block) = builder.finish() else { break };
-                append(sink, &mut self.last, block)?;
-            }
-        }
-        Ok(())
+        self.builder = Some((builder, FilePack::new(self.level, content)));
+        waiting.entries().try_for_each(|entry| self.push(sink, &entry))
     }
 
     /// Appends the blocks that are complete, or all.

@@ -46,7 +46,6 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use cache::BlockCache;
 pub(crate) use concat::ConcatCursor;
 pub(crate) use context::SegmentContext;
 pub(crate) use cursor::Cursor;

@@ -9,6 +9,7 @@ mod pacing;
 mod random;
 mod reclaim;
 mod space;
+mod split;
 mod threads;
 mod watermark;
 

@@ -197,8 +197,8 @@ impl<'a, 'r> Evaluation<'a, 'r> {
         for op in branch(request, next(path)) {
             match op {
                 Op::Txn(nested) => self.check_ranges(nested, path)?,
-                Op::Range(RangeRequest { revision: Some(at), .. }) => {
-                    check::readable(self.reads, *at)?;
+                Op::Range(request @ RangeRequest { revision: Some(at), .. }) => {
+                    check::readable(self.reads, request, *at)?;
                 }
                 Op::Range(_) | Op::Put(_) | Op::DeleteRange(_) => {}
             }
@@ -296,8 +296,11 @@ impl<'a, 'r> Evaluation<'a, 'r> {
     fn range(&mut self, request: &RangeRequest) -> Result<RangeResponse> {
         let revision = self.seen_revision();
         if let Some(at) = request.revision {
-            let oldest = self.plan.reads.oldest_read.map_or(at, |oldest| oldest.min(at));
-            self.plan.reads.oldest_read = Some(oldest);
+            // Below the watermark only keys can be read that it says nothing of.
+            if at >= self.reads.compacted() {
+                let oldest = self.plan.reads.oldest_read.map_or(at, |oldest| oldest.min(at));
+                self.plan.reads.oldest_read = Some(oldest);
+            }
             return select::past(self.reads, at, request, revision);
         }
         if request.is_filtered() && !self.overlay.is_empty() {
