@@ -156,7 +156,8 @@ fn every_revision_is_answered_wherever_its_versions_lie() {
 
 #[test]
 fn compaction_takes_nothing_that_can_be_asked_for() {
-    for folds in [false, true] {
+    // Where somebody reads an older revision, that is kept, too.
+    for (pins, folds) in [(false, false), (false, true), (true, false)] {
         let (_, vfs) = memory();
         let options = patient(&vfs);
         let newest = spread(&options).model.revision();
@@ -164,17 +165,18 @@ fn compaction_takes_nothing_that_can_be_asked_for() {
             let (_, vfs) = memory();
             let options = patient(&vfs);
             let mut both = spread(&options);
-            let pinned = (both.engine.view(watermark / 2 + 1).unwrap(), both.model.clone());
+            let pinned =
+                pins.then(|| (both.engine.view(watermark / 2 + 1).unwrap(), both.model.clone()));
             both.compact(watermark);
             if folds {
                 both.fold();
             }
             // The flush comes after the compaction: it leaves out what died before.
             both.flush();
-            both.check("compacted while an older revision is read");
-            let cut = Model { compacted: watermark, ..pinned.1 };
-            cut.check_view(&pinned.0);
-            drop(pinned.0);
+            both.check("compacted and flushed");
+            if let Some((view, then)) = pinned {
+                Model { compacted: watermark, ..then }.check_view(&view);
+            }
             both.engine.reorganise().unwrap();
             both.check("compacted");
             for deaths in ["a", "b", "c", "d", "e"].map(|key| both.deaths(key)) {
@@ -211,6 +213,49 @@ fn a_version_dies_by_the_oldest_of_the_next_generation() {
     both.engine.reorganise().unwrap();
     assert_eq!(both.deaths("a"), BTreeMap::from([(3, 4), (4, 5), (5, 6)]));
     both.check("both trimmed");
+}
+
+#[test]
+fn a_flush_says_which_version_was_the_oldest_and_whether_the_key_lived_before() {
+    let (_, vfs) = memory();
+    let mut both = Both { engine: open(&patient(&vfs)).unwrap(), model: Model::default() };
+    let l0 = |both: &Both| {
+        let files = both.engine.0.core.shared.tables().files;
+        let mut cursor = files.l0[0].open().unwrap().cursor();
+        cursor.seek_first().unwrap();
+        let mut found = Vec::new();
+        while let Some(entry) = cursor.entry() {
+            let key = String::from_utf8(entry.key[1..].to_vec()).unwrap();
+            found.push((key, entry.revision, entry.first, entry.tombstone, entry.lived));
+            cursor.next().unwrap();
+        }
+        assert_eq!(files.l0[0].meta().min_revision, found.iter().map(|f| f.2).min().unwrap());
+        found
+    };
+    both.write(&[("new", Some("1")), ("twice", Some("1")), ("gone", Some("1"))]);
+    both.write(&[("twice", Some("2")), ("gone", None), ("back", Some("1"))]);
+    both.flush();
+    let entry = |key: &str, revision, first, tombstone, lived| {
+        (key.to_owned(), revision, first, tombstone, lived)
+    };
+    let expected = [
+        entry("back", 3, 3, false, false),
+        entry("gone", 3, 2, true, false),
+        entry("new", 2, 2, false, false),
+        entry("twice", 3, 2, false, false),
+    ];
+    assert_eq!(l0(&both), expected);
+    both.write(&[("back", None), ("gone", Some("2")), ("new", Some("2"))]);
+    both.write(&[("back", Some("2")), ("new", None)]);
+    both.write(&[("twice", None)]);
+    both.flush();
+    let expected = [
+        entry("back", 5, 4, false, true),
+        entry("gone", 4, 4, false, false),
+        entry("new", 5, 4, true, true),
+        entry("twice", 6, 6, true, true),
+    ];
+    assert_eq!(l0(&both), expected);
 }
 
 #[test]
