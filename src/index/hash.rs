@@ -5,8 +5,8 @@
 //! a probe that walks over full slots to the first empty one has seen every key that was inserted
 //! before it began.
 //!
-//! A slot is a pointer with five bits of the key's hash in its low bits (key nodes are aligned to
-//! 32 bytes), so that a probe touches another key's memory in one of 32 collisions only.
+//! A slot is a pointer with six bits of the key's hash in its low bits (the arena aligns key nodes to
+//! 64 bytes), so that a probe touches another key's memory in one of 64 collisions only.
 
 use std::ops::Deref;
 use std::ptr;
@@ -21,8 +21,8 @@ use memmap2::MmapMut;
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
 use std::{ptr::NonNull, slice};
 
-const TAG_MASK: usize = 31;
-const _: () = assert!(align_of::<KeyNode>() > TAG_MASK);
+const TAG_MASK: usize = 63;
+const _: () = assert!(super::arena::ALIGN > TAG_MASK);
 
 /// The table. It borrows nothing: whoever owns it keeps the key nodes alive.
 #[derive(Debug)]

@@ -51,6 +51,7 @@ use super::log::revision_at_time;
 use super::pressure::has_room;
 use super::published::Published;
 use super::scan::{Scan, end_of_space};
+use super::tables::{FileSet, SealedFile};
 use super::transact::Older;
 
 use self::rules::Change;
@@ -384,8 +385,15 @@ impl Core {
         let position = self.visible();
         let start = Key::Retention { prefix: &[] }.encode();
         let end = vec![SYSTEM, space::RECORD_RETENTION + 1];
+        // Most stores have no rule, and opening one is to open no file for that.
+        let mut tables = self.shared.tables();
+        let meets =
+            |file: &&Arc<SealedFile>| file.meta().first_key < end && file.meta().last_key >= start;
+        let (l0, head) = (tables.files.l0.iter(), tables.files.head.iter());
+        let files = l0.chain(head).filter(meets).cloned();
+        tables.files = Arc::new(FileSet::new(files.collect::<Vec<_>>()));
         let mut rules = Vec::new();
-        for record in Scan::new(self.shared.tables(), position.seq, (&start, &end), false, None) {
+        for record in Scan::new(tables, position.seq, (&start, &end), false, None) {
             let record = record?;
             let damaged = |error| {
                 let file = self.path.join(annals_format::name::CURRENT);
