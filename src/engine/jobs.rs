@@ -104,7 +104,7 @@ impl Core {
     }
 
     /// Does the most urgent piece of the work that may be done inside a longer one.
-    fn unit_of(&self, depth: Depth) -> Result<bool> {
+    pub(super) fn unit_of(&self, depth: Depth) -> Result<bool> {
         // If it cannot be made now, the log makes it when it needs it, and that is what counts.
         let wal = lock(&self.state).wal.clone();
         if wal.is_some_and(|wal| wal.prepare_spare().unwrap_or(false)) {
