@@ -44,6 +44,7 @@ mod stats;
 mod tables;
 mod transact;
 mod view;
+mod windows;
 mod worker;
 
 #[cfg(test)]

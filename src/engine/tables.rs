@@ -151,11 +151,6 @@ fn windows_of(files: Vec<Arc<SealedFile>>) -> Vec<Window> {
 }
 
 impl Window {
-    /// Bytes of its files.
-    pub(super) fn bytes(&self) -> u64 {
-        self.files.iter().map(|file| file.meta.bytes).sum()
-    }
-
     /// The files of the window that may have the key.
     pub(super) fn files_of(&self, key: &[u8]) -> impl DoubleEndedIterator<Item = &Arc<SealedFile>> {
         let from = self.files.partition_point(|file| file.meta.last_key.as_slice() < key);

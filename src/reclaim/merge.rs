@@ -12,7 +12,7 @@ use crate::sync::Arc;
 
 use super::floors::Floors;
 use super::fold::{Fate, Folder, keeps};
-use super::output::{Host, Output, cut_bytes};
+use super::output::{History, Host, Output, cut_bytes};
 use super::plan::head_runs;
 
 /// What every piece of work knows.
@@ -24,8 +24,6 @@ pub(crate) struct Work<'a> {
     pub(crate) host: &'a dyn Host,
     /// Nothing that reads of a key at its floor and later can ask for may be dropped.
     pub(crate) floors: Floors,
-    /// The least of them.
-    pub(crate) watermark: u64,
     /// Size at which files are cut.
     pub(crate) segment_bytes: u64,
 }
@@ -53,8 +51,8 @@ pub(crate) fn fold(
 ) -> Result<Replacement> {
     let Work { context, host, segment_bytes, .. } = *work;
     let mut heads = Output::new(context, host, FileKind::Head, None, segment_bytes);
-    let window = Some((after, upto));
-    let mut history = Output::new(context, host, FileKind::History, window, segment_bytes);
+    let window = (after, upto);
+    let mut history = History::new(context, host, &work.floors, window, segment_bytes);
     let mut removed: Vec<u64> = l0.iter().map(|segment| segment.meta().number).collect();
 
     let touched = touched(l0, head)?;
@@ -93,7 +91,7 @@ pub(crate) fn fold(
     }
     debug_assert!(folder.upto() <= upto, "{} is folded above {upto}", folder.upto());
     let mut added = heads.finish()?;
-    match history.finish() {
+    match history.into_output().finish() {
         Ok(history) => added.extend(history),
         Err(error) => {
             remove_all(context, &added);
@@ -121,7 +119,8 @@ fn contradicted(l0: &[Arc<Segment>], entry: &EntryRef<'_>) -> Error {
     Error::invalid("two files have the same version of a key")
 }
 
-/// Merges files of windows into one window (`after`, `upto`].
+/// Merges files of windows into one window (`after`, `upto`], or for every class one that begins where
+/// its floor is.
 ///
 /// # Errors
 /// As for [`fold`].
@@ -131,7 +130,7 @@ pub(crate) fn merge_windows(
     window: (u64, u64),
 ) -> Result<Replacement> {
     let Work { context, host, segment_bytes, .. } = *work;
-    let mut history = Output::new(context, host, FileKind::History, Some(window), segment_bytes);
+    let mut history = History::new(context, host, &work.floors, window, segment_bytes);
     let mut sources: Vec<Box<dyn EntryCursor>> = Vec::new();
     for row in rows(files) {
         let mut cursor = ConcatCursor::new(row.into());
@@ -146,7 +145,7 @@ pub(crate) fn merge_windows(
         merge.next()?;
     }
     let removed = files.iter().map(|segment| segment.meta().number).collect();
-    Ok(Replacement { removed, added: history.finish()? })
+    Ok(Replacement { removed, added: history.into_output().finish()? })
 }
 
 /// Puts files into as few rows as it takes for no two of a row to have a key in common: each row can be
@@ -186,7 +185,7 @@ pub(crate) fn sweep_head(work: &Work<'_>, file: &Arc<Segment>) -> Result<Replace
     Ok(Replacement { removed: vec![file.meta().number], added: heads.finish()? })
 }
 
-/// Joins neighbouring EVENTS files (oldest first), without the transactions before the watermark.
+/// Joins neighbouring EVENTS files (oldest first), without the transactions before the least floor.
 ///
 /// # Errors
 /// As for [`fold`].
@@ -195,7 +194,7 @@ pub(crate) fn join_events(work: &Work<'_>, files: &[Arc<Segment>]) -> Result<Rep
     let mut events = Output::new(context, host, FileKind::Events, None, segment_bytes);
     for file in files {
         let mut cursor = file.cold_cursor();
-        cursor.seek(&work.watermark.to_be_bytes(), u64::MAX)?;
+        cursor.seek(&work.floors.least().to_be_bytes(), u64::MAX)?;
         while let Some(entry) = cursor.entry() {
             events.add(&entry)?;
             cursor.next()?;
@@ -294,7 +293,7 @@ mod tests {
 
         fn work(&self, watermark: u64) -> Work<'_> {
             let (context, host, floors) = (&self.context, &self.host, Floors::all(watermark));
-            Work { context, host, floors, watermark, segment_bytes: 1 << 20 }
+            Work { context, host, floors, segment_bytes: 1 << 20 }
         }
 
         fn segment(
