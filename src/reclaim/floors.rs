@@ -11,6 +11,8 @@
 //!   |  class 0 | class 1  |  class 2   |  class 1   |  class 0 ...
 //! ```
 //!
+//! HISTORY files end where a piece does, so that each goes by one floor.
+//!
 //! What a read needs is a question to the pieces that its range meets; what a version needs is one to the
 //! piece of its key.
 
