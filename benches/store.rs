@@ -1,5 +1,5 @@
 //! One operation at a time: put, compare-and-swap, get, get at an old revision, scan, scan at an old
-//! revision, flush, open; each beside a bare loop that does the least the machine could do.
+//! revision, count, flush, open; each beside a bare loop that does the least the machine could do.
 //!
 //! `cargo bench` measures, `cargo bench -- get` only what is named so. The other stores, and the table
 //! of ratios to them and to bare loops measured in turns with annals, are in `benches/peers`, a crate
@@ -25,6 +25,8 @@ const KEYS: u64 = 4_000;
 const VERSIONS: u64 = 50;
 /// Commits that are outstanding at a time.
 const WINDOW: u64 = 64;
+/// Keys of the store whose keys are counted.
+const COUNTED: u64 = 100_000;
 /// Keys of one scan.
 const SCAN: u64 = 1_000;
 
@@ -240,6 +242,36 @@ fn reads(criterion: &mut Criterion) {
     store.close().expect("a close");
 }
 
+/// How many keys live in a range, beside a walk over them.
+fn counts(criterion: &mut Criterion) {
+    let dir = Dir::new("counts");
+    let store = dir.store(Durability::Buffered);
+    for number in 0..COUNTED {
+        let txn = store.txn().then([put(key(number), value(number))]);
+        let _ticket = txn.submit().expect("a ticket");
+    }
+    store.reorganise().expect("a reorganisation");
+    let range = || key(1)..key(COUNTED - 1);
+    let mut group = criterion.benchmark_group("count");
+    group.throughput(Throughput::Elements(COUNTED - 2));
+    group.bench_function("100,000 keys", |b| {
+        b.iter(|| store.latest().expect("a view").count(range()).expect("a count"));
+    });
+    group.bench_function("100,000 keys/a walk over them", |b| {
+        b.iter(|| store.latest().expect("a view").range(range()).keys_only().count());
+    });
+    // What is in memory is walked.
+    for number in 0..COUNTED / 10 {
+        let txn = store.txn().then([put(key(number * 10), value(number))]);
+        let _ticket = txn.submit().expect("a ticket");
+    }
+    group.bench_function("100,000 keys, a tenth in memory", |b| {
+        b.iter(|| store.latest().expect("a view").count(range()).expect("a count"));
+    });
+    group.finish();
+    store.close().expect("a close");
+}
+
 /// What `flush` costs after a number of buffered commits, and a full memtable's way to segments.
 fn flushes(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("flush");
@@ -327,7 +359,7 @@ criterion_group! {
         .warm_up_time(Duration::from_millis(500))
         .measurement_time(Duration::from_secs(2))
         .sample_size(30);
-    targets = puts, compare_and_swaps, reads, flushes, opens
+    targets = puts, compare_and_swaps, reads, counts, flushes, opens
 }
 
 /// As `criterion_main` has it, and a word about what is not here.

@@ -35,6 +35,7 @@ pub mod frame;
 pub mod group;
 pub mod layout;
 pub mod limits;
+pub mod living;
 pub mod manifest;
 pub mod name;
 pub mod page;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! page := header(24) head:u64{count} item_offset:u32{count} prefix:bytes(prefix_bytes) item{count}
-//! item := revision:u64 child_offset:u64 child_bytes:u32 key_suffix:bytes
+//! item := revision:u64 child_offset:u64 child_bytes:u32 rank:i32 key_suffix:bytes
 //! ```
 //!
 //! An item stands for a child: a block in a leaf (level 0), a page one level down in a branch. Its
@@ -12,6 +12,11 @@
 //! (shortest prefix of the later key that is above the earlier key, 2^64 - 1). The first separator
 //! of a file is (empty, 2^64 - 1). A branch repeats the separator of its child's first item.
 //! It follows that a lookup of (key, at) needs exactly one block.
+//!
+//! Its **rank** is how many living keys the file's entries before the child make up, as
+//! [`living`](crate::living) counts them. So the keys that live between two bounds are counted by a
+//! look-up of each: the difference of two ranks, and of what lies before the bounds in their blocks.
+//! A branch repeats the rank of its child's first item.
 //!
 //! `head` is the first eight bytes of the key suffix as a big-endian number, zero-filled, so that
 //! most of a search touches one short array of numbers.
@@ -39,7 +44,7 @@ pub const PAGE_BYTES_TARGET: usize = 4096;
 /// Most levels a tree may have; far more than any file can fill.
 pub const LEVELS_MAX: u8 = 24;
 
-const ITEM_FIXED_BYTES: usize = 20;
+const ITEM_FIXED_BYTES: usize = 24;
 const PAGE: &str = "index page";
 
 /// The byte map of a page's header, as in SPEC-segment.md.
@@ -100,8 +105,19 @@ impl Separator {
 #[derive(Debug)]
 pub struct PageBuilder {
     level: u8,
-    items: Vec<(Separator, Handle)>,
+    items: Vec<Child>,
     key_bytes: usize,
+}
+
+/// What an item says of a child.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Child {
+    /// Divides the child from everything before it.
+    pub separator: Separator,
+    /// Where it lies.
+    pub handle: Handle,
+    /// Living keys before it.
+    pub rank: i32,
 }
 
 impl PageBuilder {
@@ -111,9 +127,9 @@ impl PageBuilder {
     }
 
     /// Appends an item; separators ascend and handle numbers follow each other.
-    pub fn push(&mut self, separator: Separator, child: Handle) {
-        self.key_bytes += separator.key.len();
-        self.items.push((separator, child));
+    pub fn push(&mut self, child: Child) {
+        self.key_bytes += child.separator.key.len();
+        self.items.push(child);
     }
 
     /// Whether the page should be ended. A page has at least two items, so that every level is at
@@ -128,9 +144,9 @@ impl PageBuilder {
         self.items.is_empty()
     }
 
-    /// The separator of the first item.
-    pub fn first_separator(&self) -> Option<&Separator> {
-        self.items.first().map(|(separator, _)| separator)
+    /// The first item.
+    pub fn first(&self) -> Option<&Child> {
+        self.items.first()
     }
 
     /// Appends the page, which begins at `offset` of its file, to `out`, and starts over. Answers
@@ -138,8 +154,8 @@ impl PageBuilder {
     pub fn finish(&mut self, out: &mut Vec<u8>, seed: FileSeed, offset: u64) -> u32 {
         let items = std::mem::take(&mut self.items);
         self.key_bytes = 0;
-        let first = items.first().map_or(&[][..], |(separator, _)| &separator.key);
-        let last = items.last().map_or(&[][..], |(separator, _)| &separator.key);
+        let first = items.first().map_or(&[][..], |child| &child.separator.key);
+        let last = items.last().map_or(&[][..], |child| &child.separator.key);
         // Keys ascend, so what the first and the last share, all share.
         let prefix = first.get(..common_prefix(first, last)).unwrap_or_default();
         let suffix = |separator: &Separator| -> Vec<u8> {
@@ -150,13 +166,14 @@ impl PageBuilder {
         let mut heads = Vec::new();
         let mut offsets = Vec::new();
         let mut body = Vec::new();
-        for (separator, child) in &items {
+        for Child { separator, handle, rank } in &items {
             let suffix = suffix(separator);
             heads.put_u64(head_of(&suffix));
             offsets.put_u32(narrow(fixed + body.len()));
             body.put_u64(separator.revision);
-            body.put_u64(child.offset);
-            body.put_u32(child.bytes);
+            body.put_u64(handle.offset);
+            body.put_u32(handle.bytes);
+            body.put_u32(rank.cast_unsigned());
             body.put_bytes(&suffix);
         }
         let page_bytes = narrow(fixed + body.len());
@@ -167,7 +184,7 @@ impl PageBuilder {
         header.put_u8(0);
         header.put_u32(narrow(items.len()));
         header.put_u32(page_bytes);
-        header.put_u32(items.first().map_or(0, |(_, child)| child.number));
+        header.put_u32(items.first().map_or(0, |child| child.handle.number));
         header.put_u32(narrow(prefix.len()));
         let crc = seed.crc(offset, &[&header, &heads, &offsets, prefix, &body]);
         out.put_bytes(&header);
@@ -214,6 +231,8 @@ pub struct PageItem<'a> {
     pub revision: u64,
     /// The child.
     pub child: Handle,
+    /// Living keys in all that lies before the child.
+    pub rank: i32,
 }
 
 impl<'a> Page<'a> {
@@ -291,15 +310,40 @@ impl<'a> Page<'a> {
             if index + 1 < self.count() { self.item_offset(index + 1)? } else { self.bytes.len() };
         let item = self.bytes.get(start..end).and_then(<[u8]>::split_first_chunk);
         let Some((fixed, key_suffix)) = item else { return Err(item_truncated(start, end)) };
-        let &[r0, r1, r2, r3, r4, r5, r6, r7, o0, o1, o2, o3, o4, o5, o6, o7, b0, b1, b2, b3]: &[u8;
-             ITEM_FIXED_BYTES] = fixed;
+        let &[
+            r0,
+            r1,
+            r2,
+            r3,
+            r4,
+            r5,
+            r6,
+            r7,
+            o0,
+            o1,
+            o2,
+            o3,
+            o4,
+            o5,
+            o6,
+            o7,
+            b0,
+            b1,
+            b2,
+            b3,
+            l0,
+            l1,
+            l2,
+            l3,
+        ]: &[u8; ITEM_FIXED_BYTES] = fixed;
         let revision = u64::from_le_bytes([r0, r1, r2, r3, r4, r5, r6, r7]);
         let offset = u64::from_le_bytes([o0, o1, o2, o3, o4, o5, o6, o7]);
         let bytes = u32::from_le_bytes([b0, b1, b2, b3]);
         // The sum was checked in `decode`; `index` is below `count`, a u32.
         let number = self.first_child.wrapping_add(narrow(index));
         let child = Handle { offset, bytes, number };
-        Ok(PageItem { key_suffix, revision, child })
+        let rank = i32::from_le_bytes([l0, l1, l2, l3]);
+        Ok(PageItem { key_suffix, revision, child, rank })
     }
 
     /// The last item whose separator is at or before (`key`, `revision`), else the first item.

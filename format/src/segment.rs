@@ -127,6 +127,8 @@ pub struct Footer {
     pub filter_bytes: u64,
     /// Bytes of the dictionary section, which follows the filter; 0 = none.
     pub dictionary_bytes: u64,
+    /// Living keys that all entries make up, see [`living`](crate::living).
+    pub living: i64,
 }
 
 impl Footer {
@@ -161,7 +163,8 @@ impl Footer {
             field(152, 8, "dictionary_offset"),
             field(160, 8, "dictionary_bytes"),
             field(168, 8, "file_bytes"),
-            field(176, 12, "zero3"),
+            field(176, 8, "living"),
+            field(184, 4, "zero3"),
             field(188, 4, "crc"),
         ],
     };
@@ -210,7 +213,8 @@ impl Footer {
         out.put_u64(self.dictionary_offset());
         out.put_u64(self.dictionary_bytes);
         out.put_u64(self.file_bytes());
-        out.put_zeros(12);
+        out.put_u64(self.living.cast_unsigned());
+        out.put_zeros(4);
         let bytes = out.get(start..).unwrap_or_default();
         let crc = FileSeed::new(&self.place).crc(self.place.offset, &[bytes]);
         out.put_u32(crc);
@@ -247,7 +251,8 @@ impl Footer {
         let dictionary_offset = reader.u64("dictionary_offset")?;
         let dictionary_bytes = reader.u64("dictionary_bytes")?;
         let file_bytes = reader.u64("file_bytes")?;
-        reader.zeros("zero3", 12)?;
+        let living = reader.u64("living")?.cast_signed();
+        reader.zeros("zero3", 4)?;
         reader.u32("crc")?;
         reader.finish()?;
 
@@ -272,6 +277,7 @@ impl Footer {
             filter_offset,
             filter_bytes,
             dictionary_bytes,
+            living,
         };
         footer.check(dictionary_offset, file_bytes)?;
         Ok(footer)
@@ -295,6 +301,9 @@ impl Footer {
         mismatch("dictionary_offset", self.dictionary_offset(), dictionary_offset)?;
         let end = self.dictionary_offset().checked_add(self.dictionary_bytes);
         mismatch("dictionary_bytes", self.place.offset, end.unwrap_or(u64::MAX))?;
+        // No entry counts for more than one key.
+        let living_fits = self.living.unsigned_abs() <= self.entries;
+        mismatch("living", 1, u64::from(living_fits))?;
         let header = HEADER_BYTES as u64;
         if self.block_count == 0 {
             mismatch("index_offset", header, self.index_offset)?;

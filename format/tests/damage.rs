@@ -212,6 +212,7 @@ fn footer_of_nothing(place: Place) -> Footer {
         filter_offset: place.offset,
         filter_bytes: 0,
         dictionary_bytes: 0,
+        living: 0,
     }
 }
 

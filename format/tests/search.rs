@@ -4,7 +4,7 @@
 use annals_format::block::{Body, BodyBuilder};
 use annals_format::checksum::FileSeed;
 use annals_format::entry::EntryRef;
-use annals_format::page::{Handle, Page, PageBuilder, Separator};
+use annals_format::page::{Child, Handle, Page, PageBuilder, Separator};
 use annals_format::place::StoreId;
 use annals_format::{FileKind, Place};
 
@@ -71,8 +71,9 @@ fn a_page_leads_to_the_last_separator_at_or_before() {
         let mut builder = PageBuilder::new(0);
         for (number, (key, revision)) in places.iter().enumerate() {
             let number = u32::try_from(number).unwrap();
-            let child = Handle { offset: u64::from(number) * 100, bytes: 100, number };
-            builder.push(Separator { key: key.clone(), revision: *revision }, child);
+            let handle = Handle { offset: u64::from(number) * 100, bytes: 100, number };
+            let separator = Separator { key: key.clone(), revision: *revision };
+            builder.push(Child { separator, handle, rank: 0 });
         }
         let mut bytes = Vec::new();
         builder.finish(&mut bytes, FileSeed::new(&PLACE), PLACE.offset);

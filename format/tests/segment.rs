@@ -7,7 +7,9 @@ mod harness;
 use annals_format::checksum::FileSeed;
 use annals_format::events::{EventKind, EventRef, Transaction, TransactionBuilder};
 use annals_format::filter::Filter;
-use annals_format::page::{Handle, PAGE_HEADER_BYTES, PAGE_LAYOUT, Page, PageBuilder, Separator};
+use annals_format::page::{
+    Child, Handle, PAGE_HEADER_BYTES, PAGE_LAYOUT, Page, PageBuilder, Separator,
+};
 use annals_format::segment::{FOOTER_BYTES, Footer, HEADER_BYTES, Header};
 use annals_format::{FileKind, Place, Problem, StoreId, dictionary, filter};
 use harness::{Dump, NEVER, damage_everywhere, golden};
@@ -26,10 +28,14 @@ fn seed(kind: FileKind) -> FileSeed {
 
 fn page() -> Vec<u8> {
     let mut builder = PageBuilder::new(0);
-    let handle = |number| Handle { offset: 64 + 1000 * u64::from(number), bytes: 1000, number };
-    builder.push(Separator { key: b"\x01/pods/a".to_vec(), revision: u64::MAX }, handle(5));
-    builder.push(Separator { key: b"\x01/pods/default/x".to_vec(), revision: 77 }, handle(6));
-    builder.push(Separator { key: b"\x01/pods/default/y".to_vec(), revision: u64::MAX }, handle(7));
+    let mut push = |key: &[u8], revision, number, rank| {
+        let handle = Handle { offset: 64 + 1000 * u64::from(number), bytes: 1000, number };
+        let separator = Separator { key: key.to_vec(), revision };
+        builder.push(Child { separator, handle, rank });
+    };
+    push(b"\x01/pods/a", u64::MAX, 5, 300);
+    push(b"\x01/pods/default/x", 77, 6, 317);
+    push(b"\x01/pods/default/y", u64::MAX, 7, -2);
     let mut out = Vec::new();
     builder.finish(&mut out, seed(FileKind::Head), OFFSET);
     out
@@ -55,6 +61,7 @@ fn footer() -> Footer {
         filter_offset: 7500,
         filter_bytes: 96,
         dictionary_bytes: 1404,
+        living: -68,
     }
 }
 
@@ -147,6 +154,8 @@ fn footers_whose_places_do_not_add_up_are_refused() {
         Footer { block_count: 7001, ..good },
         Footer { page_count: 0, ..good },
         Footer { entries: 3, ..good },
+        Footer { living: 71, ..good },
+        Footer { living: i64::MIN, ..good },
     ] {
         let mut bytes = Vec::new();
         bad.encode(&mut bytes);
@@ -171,6 +180,7 @@ fn page_is_golden() {
         dump.bytes(8, "revision");
         dump.bytes(8, "child_offset");
         dump.bytes(4, "child_bytes");
+        dump.bytes(4, "rank");
         dump.bytes(suffix_bytes, "key suffix");
     }
     let bytes = golden("segment-page-v1.hex", &dump.finish());
@@ -184,8 +194,9 @@ fn page_is_golden() {
     let page = Page::decode(&bytes).unwrap();
     assert_eq!((page.level(), page.count(), page.prefix()), (0, 3, &b"\x01/pods/"[..]));
     let mut keys = Vec::new();
-    page.check(|key, item| keys.push((key.to_vec(), item.child.number))).unwrap();
-    assert_eq!(keys.iter().map(|(_, number)| *number).collect::<Vec<_>>(), [5, 6, 7]);
+    page.check(|key, item| keys.push((key.to_vec(), item.child.number, item.rank))).unwrap();
+    let children: Vec<_> = keys.iter().map(|(_, number, rank)| (*number, *rank)).collect();
+    assert_eq!(children, [(5, 300), (6, 317), (7, -2)]);
     for (key, at, expected) in [
         (&b""[..], 0, 0),
         (b"\x01/pods", u64::MAX, 0),

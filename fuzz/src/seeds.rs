@@ -13,7 +13,7 @@ use annals_format::current::Current;
 use annals_format::entry::EntryRef;
 use annals_format::events::{EventKind, EventRef, TransactionBuilder};
 use annals_format::frame::{self, Binding, FrameSize, Op};
-use annals_format::page::{Handle, PageBuilder, Separator};
+use annals_format::page::{Child, Handle, PageBuilder, Separator};
 use annals_format::seal::{Seal, SealKind};
 use annals_format::sector::{PAGE_BYTES, SectorBuffer};
 use annals_format::segment::{Footer, HEADER_BYTES, Header};
@@ -239,7 +239,8 @@ fn page(level: u8) -> Vec<u8> {
             },
         };
         let offset = OFFSET + u64::from(number) * 600;
-        builder.push(separator, Handle { offset, bytes: 600, number });
+        let handle = Handle { offset, bytes: 600, number };
+        builder.push(Child { separator, handle, rank: 5 * i32::try_from(number).expect("small") });
     }
     let mut out = Vec::new();
     builder.finish(&mut out, FileSeed::new(&place(KINDS[1], FILE)), OFFSET);
@@ -274,6 +275,7 @@ fn segment_parts(kind: FileKind) -> Vec<(u8, Vec<u8>)> {
         filter_offset,
         filter_bytes: 96,
         dictionary_bytes: 40,
+        living: if kind == FileKind::Head { 17 } else { 0 },
     }
     .encode(&mut parts[1]);
     filter::encode(&mut parts[2], &[1, 2, filter::hash_key(b"\x01k")], seed, OFFSET);

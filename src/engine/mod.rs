@@ -20,6 +20,7 @@
 mod bell;
 mod check;
 mod core;
+mod count;
 mod credit;
 mod diff;
 mod history;

@@ -77,7 +77,8 @@ pub struct Stats {
     pub event_bytes: u64,
     /// Bytes that hold what nobody can ask for any more, below the watermark and all pinned
     /// revisions. Background work gives them back, [`Store::compact`](crate::Store::compact) says
-    /// when.
+    /// when. Where rules of retention differ, that of the keys kept longest decides: what others
+    /// have given up before counts as history.
     pub dead_bytes: u64,
     /// Files of the write-ahead log.
     pub wal_files: u64,

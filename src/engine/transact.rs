@@ -11,6 +11,7 @@ use crate::sync::epoch;
 use crate::sync::{Arc, Ordering, fence};
 
 use super::core::Core;
+use super::count::count;
 use super::read;
 use super::record::Record;
 use super::scan::{Scan, at_for};
@@ -67,6 +68,11 @@ impl Snapshot<'_> {
     pub(crate) fn scan(&self, start: &[u8], end: &[u8], keys_only: bool) -> Scan {
         let at = at_for(start, self.position());
         Scan::new(self.tables.clone(), at, (start, end), keys_only, None)
+    }
+
+    /// How many keys of a range live; an empty `end` is the end of the space.
+    pub(crate) fn count(&self, start: &[u8], end: &[u8]) -> Result<u64> {
+        count(self.tables, (start, end), at_for(start, self.position()))
     }
 
     /// Refuses to read a half-open range of internal keys, which may be empty, as of `requested`.

@@ -10,6 +10,7 @@ use crate::sync::Arc;
 use crate::sync::epoch::{self, Guard};
 
 use super::core::Core;
+use super::count::count;
 use super::diff::Diff;
 use super::history::History;
 use super::log::Log;
@@ -171,6 +172,14 @@ impl View {
         let mut scan = Scan::new(tables, at, (start, end), keys_only, pin);
         scan.refused = self.check_range(start, end).err();
         scan
+    }
+
+    /// How many keys of a range live; an empty `end` is the end of the space. What it costs is said in
+    /// [`count`](super::count).
+    pub(crate) fn count(&self, start: &[u8], end: &[u8]) -> Result<u64> {
+        self.check_range(start, end)?;
+        let tables = self.tables_for(start, &epoch::pin()).clone();
+        count(&tables, (start, end), self.at_for(start))
     }
 
     /// All versions of a key up to the view's revision, newest first.

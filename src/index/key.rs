@@ -189,6 +189,15 @@ impl KeyNode {
         walk.take_while(newer).count() + 1
     }
 
+    /// Whether the key lived before its oldest version in this generation; false without a version.
+    pub(crate) fn lived(&self) -> bool {
+        let oldest = std::iter::successors(self.head(), |version| version.towards(0))
+            .take_while(|version| version.is_real())
+            .last();
+        // Only a key that lives is deleted, or put with a number above 1.
+        oldest.is_some_and(|oldest| oldest.is_tombstone() || oldest.version() > 1)
+    }
+
     /// The versions of this generation, newest first, without the end of the chain.
     pub(crate) fn versions(&self) -> impl Iterator<Item = &Version> {
         std::iter::successors(self.head(), |version| version.older())

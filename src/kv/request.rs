@@ -27,7 +27,7 @@ pub struct RangeRequest {
     pub sort_target: SortTarget,
     /// Leave the values out.
     pub keys_only: bool,
-    /// Count only, return no key-values.
+    /// Count only, return no key-values. It takes as long as [`View::count`](crate::View::count).
     pub count_only: bool,
     /// Leave out keys with a smaller mod revision; 0 for no bound.
     pub min_mod_revision: u64,
@@ -87,7 +87,7 @@ impl RangeRequest {
         self
     }
 
-    /// Counts only.
+    /// Counts only, which takes as long as [`View::count`](crate::View::count).
     #[must_use]
     pub fn count_only(mut self) -> Self {
         self.count_only = true;

@@ -38,6 +38,10 @@ impl Reads for Snapshot<'_> {
         Box::new(self.scan(start, end, keys_only))
     }
 
+    fn count(&self, start: &[u8], end: &[u8]) -> Result<u64> {
+        self.count(start, end)
+    }
+
     fn get_at(&self, key: &[u8], revision: u64) -> Result<Option<Record>> {
         self.at(revision)?.get(key)
     }
@@ -50,6 +54,10 @@ impl Reads for Snapshot<'_> {
         revision: u64,
     ) -> Result<Records<'_>> {
         Ok(Box::new(self.at(revision)?.scan(start, end, keys_only)))
+    }
+
+    fn count_at(&self, start: &[u8], end: &[u8], revision: u64) -> Result<u64> {
+        self.at(revision)?.count(start, end)
     }
 }
 
@@ -95,6 +103,10 @@ impl Reads for Newest<'_> {
         Box::new(self.view.scan(start, end, keys_only))
     }
 
+    fn count(&self, start: &[u8], end: &[u8]) -> Result<u64> {
+        self.view.count(start, end)
+    }
+
     fn get_at(&self, key: &[u8], revision: u64) -> Result<Option<Record>> {
         self.engine.view(revision)?.get(key)
     }
@@ -107,6 +119,10 @@ impl Reads for Newest<'_> {
         revision: u64,
     ) -> Result<Records<'_>> {
         Ok(Box::new(self.engine.view(revision)?.scan(start, end, keys_only)))
+    }
+
+    fn count_at(&self, start: &[u8], end: &[u8], revision: u64) -> Result<u64> {
+        self.engine.view(revision)?.count(start, end)
     }
 }
 

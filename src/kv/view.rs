@@ -75,16 +75,22 @@ impl View {
 
     /// How many keys are alive in `range`.
     ///
+    /// In a view of the newest revision this takes time for what has been written since the last flush
+    /// (at most [`memtable_bytes`](crate::Options::memtable_bytes) and what waits to be flushed, as far
+    /// as it lies in the range) and two look-ups in each file that the range begins or ends in,
+    /// whatever lies between. In a view of a revision before the last flush it takes a walk over all
+    /// keys of the range.
+    ///
     /// # Errors
     ///
     /// As [`View::get`].
     pub fn count(&self, range: impl AsKeyRange) -> Result<u64> {
-        let mut count = 0;
-        for kv in self.range(range).keys_only() {
-            kv?;
-            count += 1;
+        let range = range.to_key_range();
+        if range.is_empty() {
+            return Ok(0);
         }
-        Ok(count)
+        let (start, end) = space::user_range(&range);
+        self.view.count(&start, &end)
     }
 
     /// The retained versions of `key` up to the view's revision, newest first.

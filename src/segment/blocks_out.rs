@@ -3,10 +3,10 @@
 //! HISTORY waits with its first blocks until it is decided whether the file gets a dictionary. Large
 //! versions of one key are stored over the block of the newest of them.
 
-use annals_format::FileKind;
 use annals_format::block::{BodyBuilder, Encoding, RawBlock};
 use annals_format::entry::EntryRef;
 use annals_format::page::Separator;
+use annals_format::{FileKind, living};
 
 use super::compress::{Compressor, compress_over};
 use super::context::SegmentContext;
@@ -30,6 +30,8 @@ pub(super) struct BodiesOut {
     continues: bool,
     /// Keys that begin in the block being built.
     new_keys: usize,
+    /// What its entries weigh.
+    weight: i64,
     /// Blocks waiting for the dictionary to be trained on them.
     waiting: Vec<Waiting>,
     waiting_bytes: usize,
@@ -48,6 +50,7 @@ struct Waiting {
     continues: bool,
     /// It ends with another key than it begins with.
     changes: bool,
+    weight: i64,
     block: RawBlock,
 }
 
@@ -89,6 +92,7 @@ impl BodiesOut {
             separator: Separator::first(),
             continues: false,
             new_keys: 0,
+            weight: 0,
             waiting: Vec::new(),
             waiting_bytes: 0,
             compressor,
@@ -112,6 +116,7 @@ impl BodiesOut {
             self.new_keys = 0;
         }
         self.body.push(entry);
+        self.weight += living::weight(self.kind, entry.key, entry);
         self.new_keys += usize::from(!same_key);
         Ok(())
     }
@@ -144,7 +149,8 @@ impl BodiesOut {
         let separator = std::mem::replace(&mut self.separator, Separator::first());
         let bytes = block.body.len();
         let changes = self.new_keys > usize::from(!self.continues);
-        let block = Waiting { separator, continues: self.continues, changes, block };
+        let weight = std::mem::take(&mut self.weight);
+        let block = Waiting { separator, continues: self.continues, changes, weight, block };
         if self.kind != FileKind::History || self.compressor.is_some() {
             return self.store(sink, block);
         }
@@ -168,7 +174,7 @@ impl BodiesOut {
 
     /// Compresses a block and appends it.
     fn store(&mut self, sink: &mut Sink, waiting: Waiting) -> Result<()> {
-        let Waiting { separator, continues, changes, block } = waiting;
+        let Waiting { separator, continues, changes, weight, block } = waiting;
         let offset = sink.offset();
         let based = if continues { self.compress_over_base(&block, offset) } else { None };
         let full = match &self.compressor {
@@ -185,7 +191,7 @@ impl BodiesOut {
         let stored_bytes = bytes.len();
         let raw_bytes = block.body.len();
         let entry_count = block.entry_count;
-        let stored = Stored { encoding, bytes, raw_bytes, entry_count, base_distance };
+        let stored = Stored { encoding, bytes, raw_bytes, entry_count, base_distance, weight };
         sink.block(separator, &stored)?;
         if based.is_none() && self.kind == FileKind::History {
             self.base =

@@ -167,6 +167,7 @@ fn append(sink: &mut Sink, last: &mut Option<(Vec<u8>, u64)>, block: RawGroups) 
         raw_bytes: block.raw_bytes as usize,
         entry_count: block.entry_count,
         base_distance: 0,
+        weight: 0,
     };
     sink.block(separator, &stored)?;
     *last = Some(block.last);

@@ -34,6 +34,7 @@ mod inspect;
 mod leaves;
 mod merge;
 mod opened;
+mod rank;
 mod reader;
 mod sink;
 mod source;

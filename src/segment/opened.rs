@@ -152,12 +152,19 @@ impl Opened {
 
     /// The block that holds the newest version of `key` at `at`, if any block does.
     pub(super) fn locate(&self, key: &[u8], at: u64) -> Result<Option<Handle>> {
-        let mut handle = self.footer.root;
+        Ok(self.locate_ranked(key, at)?.map(|(handle, _)| handle))
+    }
+
+    /// As [`locate`](Self::locate), with what the entries before the block weigh.
+    pub(super) fn locate_ranked(&self, key: &[u8], at: u64) -> Result<Option<(Handle, i32)>> {
+        let (mut handle, mut rank) = (self.footer.root, 0);
         for level in (0..usize::from(self.footer.height)).rev() {
-            handle =
-                self.with_page(handle, level, |page| Ok(page.item(page.search(key, at)?)?.child))?;
+            (handle, rank) = self.with_page(handle, level, |page| {
+                let item = page.item(page.search(key, at)?)?;
+                Ok((item.child, item.rank))
+            })?;
         }
-        Ok((self.footer.height > 0).then_some(handle))
+        Ok((self.footer.height > 0).then_some((handle, rank)))
     }
 
     /// Looks at the page of `handle`, which must be of this level.

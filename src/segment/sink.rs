@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use annals_format::block::{BLOCK_HEADER_BYTES, BlockHeader, Encoding};
 use annals_format::checksum::{ContentHash, ContentHasher, FileSeed};
-use annals_format::page::{Handle, Separator};
+use annals_format::page::{Child, Handle, Separator};
 use annals_format::segment::{HEADER_BYTES, Header};
 use annals_format::{FileKind, Place};
 
@@ -38,7 +38,9 @@ pub(super) struct Sink {
     /// Bytes of them that the system has been told to pass on.
     passed_on: u64,
     hasher: ContentHasher,
-    blocks: Vec<(Separator, Handle)>,
+    blocks: Vec<Child>,
+    /// What the entries of these blocks weigh.
+    living: i64,
 }
 
 /// A block as it will be stored.
@@ -50,6 +52,8 @@ pub(super) struct Stored<'a> {
     pub(super) raw_bytes: usize,
     pub(super) entry_count: u32,
     pub(super) base_distance: u32,
+    /// What its entries weigh, see [`annals_format::living`].
+    pub(super) weight: i64,
 }
 
 impl Sink {
@@ -75,6 +79,7 @@ impl Sink {
             passed_on: 0,
             hasher: ContentHasher::new(),
             blocks: Vec::new(),
+            living: 0,
         })
     }
 
@@ -87,6 +92,7 @@ impl Sink {
     pub(super) fn block(&mut self, separator: Separator, stored: &Stored<'_>) -> Result<()> {
         let too_many = || Error::invalid("a segment has more than 2^32 blocks");
         let too_long = || Error::invalid("a block is longer than a segment can hold");
+        let too_many_keys = || Error::invalid("a segment has more than 2^31 living keys");
         let stored_bytes = stored.bytes.len();
         let header = BlockHeader {
             kind: self.kind,
@@ -103,13 +109,20 @@ impl Sink {
             number: u32::try_from(self.blocks.len()).map_err(|_| too_many())?,
         };
         header.encode(&mut self.buffer, self.seed, offset, stored.bytes);
-        self.blocks.push((separator, handle));
+        let rank = i32::try_from(self.living).map_err(|_| too_many_keys())?;
+        self.blocks.push(Child { separator, handle, rank });
+        self.living += stored.weight;
         self.written_if_much()
     }
 
-    /// The blocks so far, with their separators, which are the caller's from then on.
-    pub(super) fn take_blocks(&mut self) -> Vec<(Separator, Handle)> {
+    /// The blocks so far, which are the caller's from then on.
+    pub(super) fn take_blocks(&mut self) -> Vec<Child> {
         std::mem::take(&mut self.blocks)
+    }
+
+    /// What the entries of all blocks weigh.
+    pub(super) const fn living(&self) -> i64 {
+        self.living
     }
 
     /// Appends bytes.

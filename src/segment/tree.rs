@@ -3,7 +3,7 @@
 //! Which block can hold (key, revision) is decided by separators alone, see `annals_format::page`.
 
 use annals_format::checksum::FileSeed;
-use annals_format::page::{Handle, LEVELS_MAX, PageBuilder, Separator};
+use annals_format::page::{Child, Handle, LEVELS_MAX, PageBuilder};
 
 use super::opened::Opened;
 use crate::error::Result;
@@ -20,7 +20,7 @@ pub(super) struct Tree {
 
 /// Builds the pages over `blocks`, the first page being at `offset` of the file. `None` if the tree
 /// would be out of bounds, which no file that can be written is.
-pub(super) fn build(blocks: Vec<(Separator, Handle)>, seed: FileSeed, offset: u64) -> Option<Tree> {
+pub(super) fn build(blocks: Vec<Child>, seed: FileSeed, offset: u64) -> Option<Tree> {
     let mut tree = Tree::default();
     let mut items = blocks;
     let mut level = 0;
@@ -31,20 +31,20 @@ pub(super) fn build(blocks: Vec<(Separator, Handle)>, seed: FileSeed, offset: u6
         let mut above = Vec::new();
         let mut page = PageBuilder::new(level);
         let mut children = items.into_iter().peekable();
-        while let Some((separator, child)) = children.next() {
-            page.push(separator, child);
+        while let Some(child) = children.next() {
+            page.push(child);
             if page.is_full() || children.peek().is_none() {
-                let first = page.first_separator()?.clone();
+                let first = page.first()?.clone();
                 let start = offset.checked_add(tree.bytes.len() as u64)?;
                 let bytes = page.finish(&mut tree.bytes, seed, start);
                 let handle = Handle { offset: start, bytes, number: tree.page_count };
                 tree.page_count = tree.page_count.checked_add(1)?;
-                above.push((first, handle));
+                above.push(Child { handle, ..first });
             }
         }
         level += 1;
-        if let [(_, root)] = above.as_slice() {
-            tree.root = *root;
+        if let [root] = above.as_slice() {
+            tree.root = root.handle;
             tree.height = level;
             return Some(tree);
         }

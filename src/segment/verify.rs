@@ -5,6 +5,7 @@
 //!
 //! * the parts follow each other without gaps, pages are numbered and linked as they should be;
 //! * separators are exactly those that lie between the entries, entries are in order;
+//! * ranks are what the entries before them weigh;
 //! * the filter passes every key;
 //! * counts, revisions and deaths in the footer and in the manifest are those of the entries;
 //! * the content hash of the file is the manifest's.
@@ -20,9 +21,9 @@ use annals_format::entry::EntryRef;
 use annals_format::filter::{Filter, hash_key};
 use annals_format::group::{Groups, Scratch};
 use annals_format::limits::PAGE_BYTES_MAX;
-use annals_format::page::{Handle, PAGE_HEADER_BYTES, Page, Separator};
+use annals_format::page::{Child, Handle, PAGE_HEADER_BYTES, Page, Separator};
 use annals_format::segment::HEADER_BYTES;
-use annals_format::{FileKind, FileMeta};
+use annals_format::{FileKind, FileMeta, living};
 
 use super::blocks::{Caching, LastBase};
 use super::group_codec::BlockCodec;
@@ -93,6 +94,7 @@ struct Sums {
     keys: u64,
     tombstones: u64,
     value_bytes: u64,
+    living: i64,
     revisions: Option<(u64, u64)>,
     deaths: Option<(u64, u64)>,
     first_key: Option<Vec<u8>>,
@@ -107,9 +109,6 @@ struct Check<'a> {
     report: &'a mut dyn FnMut(Corruption),
     sums: Sums,
 }
-
-/// A child that a page speaks of, with its separator.
-type Child = (Separator, Handle);
 
 impl Check<'_> {
     fn seed(&self) -> FileSeed {
@@ -174,9 +173,7 @@ impl Check<'_> {
                 waiting = std::mem::take(&mut above).into();
                 level = page_level;
             }
-            let Some(first) = children.first().map(|(separator, _)| separator.clone()) else {
-                return Ok(blocks);
-            };
+            let Some(first) = children.first().cloned() else { return Ok(blocks) };
             if level == 0 {
                 blocks.extend(children);
             } else {
@@ -187,11 +184,11 @@ impl Check<'_> {
                     }
                 }
             }
-            above.push((first, handle));
+            above.push(Child { handle, ..first });
             offset += u64::from(handle.bytes);
         }
         self.equal(offset, "index pages: end", footer.filter_offset, offset);
-        let roots: Vec<Handle> = above.iter().map(|(_, handle)| *handle).collect();
+        let roots: Vec<Handle> = above.iter().map(|page| page.handle).collect();
         let expected = if footer.page_count == 0 { vec![] } else { vec![footer.root] };
         if roots != expected || !waiting.is_empty() {
             self.wrong(
@@ -223,7 +220,7 @@ impl Check<'_> {
             let mut children = Vec::new();
             page.check(|key, item| {
                 let separator = Separator { key: key.to_vec(), revision: item.revision };
-                children.push((separator, item.child));
+                children.push(Child { separator, handle: item.child, rank: item.rank });
             })?;
             Ok((Handle { offset, bytes, number }, page.level(), children))
         });
@@ -240,7 +237,8 @@ impl Check<'_> {
             let found = blocks.len();
             self.wrong(footer.index_offset, "index: blocks", &footer.block_count, &found);
         }
-        for (number, (separator, handle)) in (0_u64..).zip(blocks) {
+        for (number, child) in (0_u64..).zip(blocks) {
+            let handle = &child.handle;
             self.equal(handle.offset, "block: number", number, u64::from(handle.number));
             self.equal(handle.offset, "block: offset", offset, handle.offset);
             offset = handle.offset.saturating_add(u64::from(handle.bytes));
@@ -249,7 +247,7 @@ impl Check<'_> {
                 self.wrong(handle.offset, "block: end", &footer.index_offset, &offset);
                 return Ok(());
             }
-            let checked = self.block(separator, *handle, filter.as_ref(), &mut base);
+            let checked = self.block(child, filter.as_ref(), &mut base);
             if reported(checked, self.report)?.is_none() {
                 self.sums.complete = false;
                 // What lies before the next block is not known any more.
@@ -264,12 +262,16 @@ impl Check<'_> {
 
     fn block(
         &mut self,
-        separator: &Separator,
-        handle: Handle,
+        Child { separator, handle, rank }: &Child,
         filter: Option<&Filter<'_>>,
         base: &mut LastBase,
     ) -> Result<()> {
-        let file = self.file;
+        let (file, handle) = (self.file, *handle);
+        // After a damaged block nothing is known of what lies before.
+        if self.sums.complete && i64::from(*rank) != self.sums.living {
+            let found = self.sums.living;
+            self.wrong(handle.offset, "index page: rank of this block", &found, rank);
+        }
         let bytes = file.read(handle.offset, handle.bytes as usize)?;
         let (header, stored) = BlockHeader::check_crc(&bytes, file.seed(), handle.offset)
             .and_then(|()| BlockHeader::decode(&bytes, file.kind()))
@@ -324,6 +326,9 @@ impl Check<'_> {
         self.equal(at, "footer: keys", sums.keys, footer.keys);
         self.equal(at, "footer: tombstones", sums.tombstones, footer.tombstones);
         self.equal(at, "footer: value_bytes", sums.value_bytes, footer.value_bytes);
+        if sums.living != footer.living {
+            self.wrong(at, "footer: living", &sums.living, &footer.living);
+        }
         self.equal(at, "footer: min_revision", min_revision, footer.min_revision);
         self.equal(at, "footer: max_revision", max_revision, footer.max_revision);
         self.equal(at, "manifest: value_bytes", sums.value_bytes, self.meta.value_bytes);
@@ -344,6 +349,7 @@ impl Check<'_> {
 impl Sums {
     fn take(&mut self, entry: &EntryRef<'_>, key: &[u8], kind: FileKind) {
         self.entries += 1;
+        self.living += living::weight(kind, key, entry);
         self.tombstones += u64::from(entry.tombstone);
         self.value_bytes += entry.value.len() as u64;
         let span = |span: Option<(u64, u64)>, value: u64| {

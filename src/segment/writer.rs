@@ -178,6 +178,7 @@ impl SegmentWriter {
             filter_offset,
             filter_bytes: dictionary_offset - filter_offset,
             dictionary_bytes: sink.offset() - dictionary_offset,
+            living: sink.living(),
         };
         let mut section = Vec::new();
         footer.encode(&mut section);

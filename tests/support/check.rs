@@ -126,6 +126,8 @@ pub fn part(view: &View, model: &Model, key: &Bytes, end: &Bytes, seed: u64) -> 
         model.state_at(revision).into_values().filter(|kv| in_range(key, end, &kv.key)).collect();
     let range = KeyRange::from_etcd(key, end);
     let what = || format!("scan of {range:?} at {revision} with seed {seed}");
+    let count = good(what, view.count(&range))?;
+    same(|| format!("count of {range:?} at {revision}"), &count, &(expected.len() as u64))?;
     let mut random = Random::new(seed);
     let mut scan = view.range(&range);
     loop {

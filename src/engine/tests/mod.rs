@@ -1,6 +1,7 @@
 //! Tests of the whole room, on a simulated disk, against a naive model.
 
 mod closing;
+mod count;
 mod crash;
 mod latest;
 mod model;

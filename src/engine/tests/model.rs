@@ -147,6 +147,14 @@ impl Model {
         self.check_scans(view);
     }
 
+    /// Checks how many keys live between two keys, which need not be there.
+    pub(super) fn check_count(&self, view: &View, start: &Bytes, end: &Bytes) {
+        let revision = view.revision();
+        let expected = self.scan(start, end, revision).len() as u64;
+        let found = view.count(start, end).unwrap();
+        assert_eq!(found, expected, "count {start:?}..{end:?} at {revision}");
+    }
+
     fn check_scans(&self, view: &View) {
         let revision = view.revision();
         let keys = self.keys();
@@ -159,6 +167,7 @@ impl Model {
             let expected = self.scan(start, end, revision);
             let found: Vec<_> = view.scan(start, end, false).map(Result::unwrap).collect();
             assert_eq!(found, expected, "scan {start:?}..{end:?} at {revision}");
+            self.check_count(view, start, end);
             let mut found: Vec<_> =
                 view.scan(start, end, false).rev().map(Result::unwrap).collect();
             found.reverse();

@@ -119,6 +119,9 @@ fn run(seed: u64, steps: u64, options: &Options) {
             }
             _ => {}
         }
+        let bounds = [numbers.below(keys), numbers.below(keys)];
+        let [start, end] = bounds.map(|number| user(format!("/key/{number:03}")));
+        model.check_count(&engine.latest().unwrap(), &start, &end);
     }
     model.check(&engine, &sample(&mut numbers, &model));
     engine.reorganise().unwrap();

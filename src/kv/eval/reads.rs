@@ -29,6 +29,11 @@ pub(in crate::kv) trait Reads {
     /// The keys alive from `start` up to `end` (empty: to the end of the space).
     fn scan(&self, start: &[u8], end: &[u8], keys_only: bool) -> Records<'_>;
 
+    /// How many keys `scan` gives; by a walk, unless there is a shorter way.
+    fn count(&self, start: &[u8], end: &[u8]) -> Result<u64> {
+        self.scan(start, end, true).map(|record| record.map(|_| 1)).sum()
+    }
+
     /// The newest version of a key as of `revision`.
     fn get_at(&self, key: &[u8], revision: u64) -> Result<Option<Record>>;
 
@@ -40,6 +45,11 @@ pub(in crate::kv) trait Reads {
         keys_only: bool,
         revision: u64,
     ) -> Result<Records<'_>>;
+
+    /// How many keys `scan_at` gives; by a walk, unless there is a shorter way.
+    fn count_at(&self, start: &[u8], end: &[u8], revision: u64) -> Result<u64> {
+        self.scan_at(start, end, true, revision)?.map(|record| record.map(|_| 1)).sum()
+    }
 }
 
 /// A record of the users' space as its user sees it.

@@ -23,7 +23,8 @@ pub(in crate::kv) fn newest(
         let found = reads.get(&space::user(&request.key))?;
         return Ok(answer(found.map(key_value).into_iter().collect(), request, revision));
     }
-    stream(request, revision, |start, end, keys_only| Ok(reads.scan(start, end, keys_only)))
+    let scan = |start: &[u8], end: &[u8], keys_only| Ok(reads.scan(start, end, keys_only));
+    stream(request, revision, scan, |start, end| reads.count(start, end))
 }
 
 /// Answers a range as of the revision `at`.
@@ -37,14 +38,17 @@ pub(in crate::kv) fn past(
         let found = reads.get_at(&space::user(&request.key), at)?;
         return Ok(answer(found.map(key_value).into_iter().collect(), request, revision));
     }
-    stream(request, revision, |start, end, keys_only| reads.scan_at(start, end, keys_only, at))
+    let scan = |start: &[u8], end: &[u8], keys_only| reads.scan_at(start, end, keys_only, at);
+    stream(request, revision, scan, |start, end| reads.count_at(start, end, at))
 }
 
-/// Answers a range of several keys, reading values only of the keys that may be in the answer.
+/// Answers a range of several keys, reading only keys that may be in the answer, and values only of
+/// those: what lies behind the limit is counted.
 fn stream<'r>(
     request: &RangeRequest,
     revision: u64,
     scan: impl Fn(&[u8], &[u8], bool) -> Result<Records<'r>>,
+    count: impl Fn(&[u8], &[u8]) -> Result<u64>,
 ) -> Result<RangeResponse> {
     let range = KeyRange::from_etcd(&request.key, &request.range_end);
     if range.is_empty() {
@@ -52,7 +56,7 @@ fn stream<'r>(
     }
     let (start, end) = space::user_range(&range);
     if request.count_only {
-        let count = count(scan(&start, &end, true)?)?;
+        let count = count(&start, &end)?;
         return Ok(RangeResponse { revision, count, ..RangeResponse::default() });
     }
     let keys_only = request.keys_only && request.sort_target != SortTarget::Value;
@@ -65,7 +69,7 @@ fn stream<'r>(
     if kvs.len() == fetched {
         let last = kvs.last().map_or_else(|| range.start().to_vec(), |kv| kv.key.to_vec());
         let rest = KeyRange::from_key([last.as_slice(), b"\0"].concat());
-        total += count(scan(&space::user(rest.start()), &end, true)?)?;
+        total += count(&space::user(rest.start()), &end)?;
     }
     let mut response = answer(kvs, request, revision);
     response.count = total;
@@ -81,15 +85,6 @@ fn fetch_limit(request: &RangeRequest) -> usize {
     } else {
         usize::try_from(request.limit).unwrap_or(usize::MAX).saturating_add(1)
     }
-}
-
-fn count(records: Records<'_>) -> Result<u64> {
-    let mut count = 0;
-    for record in records {
-        record?;
-        count += 1;
-    }
-    Ok(count)
 }
 
 /// Answers with the keys of the range (or as many as the limit lets through) given in key order.

@@ -4,6 +4,7 @@ mod damage;
 mod groups;
 mod model;
 mod order;
+mod rank;
 mod removed;
 mod rules;
 

@@ -94,6 +94,7 @@ fn segment(files: &StoreFiles, name: FileName, out: &mut Output) -> Outcome {
         "entries": footer.entries,
         "keys": footer.keys,
         "tombstones": footer.tombstones,
+        "living": footer.living,
         "value_bytes": footer.value_bytes,
         "min_revision": footer.min_revision,
         "max_revision": footer.max_revision,
