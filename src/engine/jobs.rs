@@ -29,8 +29,8 @@ use crate::sync::{Arc, Ordering, epoch};
 
 use super::core::{Core, State};
 use super::published::Published;
-use super::tables::{FileSet, SealedFile, Tables};
-use super::windows::{self, Group, floor_of};
+use super::tables::{FileSet, SealedFile, Tables, Window};
+use super::windows::{self, floor_of};
 
 /// How many times the L0 files that start a fold there may be before flushes wait for it.
 const UNFOLDED_TIMES: usize = 3;
@@ -232,7 +232,7 @@ impl Core {
     }
 
     /// Writes files of windows again as one window, or one for each class, without what is dead in them.
-    fn write_windows(&self, group: &Group<'_>, keep: &Floors) -> Result<()> {
+    fn write_windows(&self, group: &Window, keep: &Floors) -> Result<()> {
         let segments = group.files.iter().map(|file| file.open().cloned());
         let segments = segments.collect::<Result<Vec<_>>>()?;
         let host = Busy { core: self, depth: Depth::Merging };

@@ -15,45 +15,28 @@ use crate::reclaim::floors::Floors;
 use crate::reclaim::plan::{Limits, trims, windows_to_merge};
 use crate::sync::Arc;
 
-use super::tables::{FileSet, SealedFile};
-
-/// Files of one class, whose deaths are in (`after`, `upto`].
-#[derive(Debug, Clone)]
-pub(super) struct Group<'f> {
-    /// No death is at or before this.
-    pub(super) after: u64,
-    /// No death is behind this.
-    pub(super) upto: u64,
-    /// The files.
-    pub(super) files: Vec<&'f Arc<SealedFile>>,
-}
+use super::tables::{FileSet, SealedFile, Window, windows_of};
 
 /// The oldest revision at which some key of a file can be asked for: what died before can go.
 pub(super) fn floor_of(meta: &FileMeta, floors: &Floors) -> u64 {
     floors.least_in(&meta.first_key, &meta.last_key)
 }
 
-/// The windows of every class, each by (`upto`, `after`).
-fn by_class<'f>(files: &'f FileSet, floors: &Floors) -> BTreeMap<Option<usize>, Vec<Group<'f>>> {
-    let mut classes: BTreeMap<Option<usize>, Vec<Group<'f>>> = BTreeMap::new();
-    for window in &files.windows {
-        let mut parts: BTreeMap<Option<usize>, Vec<&Arc<SealedFile>>> = BTreeMap::new();
-        for file in &window.files {
-            let class = floors.class_of_all(&file.meta().first_key, &file.meta().last_key);
-            parts.entry(class).or_default().push(file);
-        }
-        for (class, files) in parts {
-            let (after, upto) = (window.after, window.upto);
-            classes.entry(class).or_default().push(Group { after, upto, files });
-        }
+/// The windows of every class, each by (`upto`, `after`). They are made up of the files of the class alone:
+/// what other classes have of the same span does not tell two files of one window apart.
+fn by_class(files: &FileSet, floors: &Floors) -> BTreeMap<Option<usize>, Vec<Window>> {
+    let mut classes: BTreeMap<Option<usize>, Vec<Arc<SealedFile>>> = BTreeMap::new();
+    for file in files.windows.iter().flat_map(|window| &window.files) {
+        let class = floors.class_of_all(&file.meta().first_key, &file.meta().last_key);
+        classes.entry(class).or_default().push(Arc::clone(file));
     }
-    classes
+    classes.into_iter().map(|(class, files)| (class, windows_of(files))).collect()
 }
 
 /// A window that its floor runs through, if at least one in `share` of its revisions is below; or a mixed
 /// one of which that is true for some of its keys.
-pub(super) fn to_trim<'f>(files: &'f FileSet, floors: &Floors, share: u64) -> Option<Group<'f>> {
-    let is_due = |class: Option<usize>, group: &Group<'_>| match class {
+pub(super) fn to_trim(files: &FileSet, floors: &Floors, share: u64) -> Option<Window> {
+    let is_due = |class: Option<usize>, group: &Window| match class {
         Some(class) => trims((group.after, group.upto), floors.of_class(class), share),
         None => {
             let ranges = group.files.iter().map(|file| file.meta());
@@ -68,21 +51,17 @@ pub(super) fn to_trim<'f>(files: &'f FileSet, floors: &Floors, share: u64) -> Op
 }
 
 /// Windows of one class that are to become one.
-pub(super) fn to_merge<'f>(
-    files: &'f FileSet,
-    floors: &Floors,
-    limits: &Limits,
-) -> Option<Group<'f>> {
-    let run = |groups: Vec<Group<'f>>| {
-        let size = |group: &Group<'_>| group.files.iter().map(|file| file.meta().bytes).sum();
+pub(super) fn to_merge(files: &FileSet, floors: &Floors, limits: &Limits) -> Option<Window> {
+    let run = |groups: Vec<Window>| {
+        let size = |group: &Window| group.files.iter().map(|file| file.meta().bytes).sum();
         let bytes: Vec<u64> = groups.iter().map(size).collect();
         let run = windows_to_merge(&bytes, limits)?;
         let run = groups.get(run).unwrap_or_default();
         // Of overlapping windows any may begin first.
         let after = run.iter().map(|group| group.after).min()?;
         let upto = run.iter().map(|group| group.upto).max()?;
-        let files = run.iter().flat_map(|group| group.files.iter().copied()).collect();
-        Some(Group { after, upto, files })
+        let files = run.iter().flat_map(|group| group.files.iter().cloned()).collect();
+        Some(Window { after, upto, files })
     };
     by_class(files, floors).into_values().find_map(run)
 }
