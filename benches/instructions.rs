@@ -23,6 +23,11 @@
 //! and look-ups in HEAD no longer decode what they only compare: absent to 802, head to 4,537. Of that a third
 //! is the two pages of the index, and a third the block.
 //!
+//! Instructions are not all. With 20,000 keys a swap misses a cache of 2 MiB 13.8 times (cachegrind): nine
+//! are the arena's memory that it fills (576 bytes with a value of 256), the others the slot of the hash
+//! table, the key and its newest version. The first write of a key after a switch to a new memtable takes
+//! 18 misses and 5,700 instructions: it searches the ordered index, and looks below for the newest version.
+//!
 //! Of what is left of a swap, nearly a fifth is checksums (payload, header, sector), a seventh encoding the
 //! frame, one in twelve copying bytes to the arena and to the log. The samples of `perf` fall where caches
 //! miss: the slot of the hash table, the key, the head of its chain, and fresh memory of the arena.

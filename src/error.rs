@@ -28,7 +28,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// ```
 /// use annals::{Effect, Error, ErrorKind};
 ///
-/// let error = Error::from(ErrorKind::Compacted { requested: 3, compacted: 10 });
+/// let error = Error::from(ErrorKind::Compacted { requested: 3, compacted: 10, prefix: None });
 /// assert_eq!(error.effect(), Effect::None);
 /// assert!(error.to_string().contains("revision 3 has been compacted"));
 /// ```
@@ -139,6 +139,14 @@ pub enum ErrorKind {
         requested: u64,
         /// Oldest revision that can still be read.
         compacted: u64,
+        /// The prefix whose rule of retention has forgotten it; `None` where that was a compaction of the
+        /// store, or the rule of all keys.
+        prefix: Option<Bytes>,
+    },
+    /// The store has as many rules of retention as it can have.
+    TooManyRules {
+        /// Most rules allowed.
+        max: u64,
     },
     /// The revision does not exist yet.
     FutureRevision {

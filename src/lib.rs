@@ -57,6 +57,7 @@
 //! * [`Store::history`], [`Store::diff`], [`Store::log`] tell what changed.
 //! * [`RangeRequest`], [`PutRequest`], [`DeleteRangeRequest`], [`TxnRequest`] are etcd's requests
 //!   with all their fields.
+//! * [`Store::compact`] forgets the past, [`Store::set_retention`] says how long which keys are kept.
 //! * [`Options`] has every knob.
 //!
 //! # Durability
@@ -92,6 +93,7 @@
 //! | operations of a transaction, and keys it changes | 1,000,000 | [`TooManyOperations`](ErrorKind::TooManyOperations) |
 //! | metadata of a transaction | 64 KiB | [`MetadataTooLong`](ErrorKind::MetadataTooLong) |
 //! | nesting of transactions | 128 | [`InvalidArgument`](ErrorKind::InvalidArgument) |
+//! | rules of retention, and length of a prefix | 64, 1 KiB; fixed | [`TooManyRules`](ErrorKind::TooManyRules), [`KeyTooLong`](ErrorKind::KeyTooLong) |
 //!
 //! # What is not as in etcd
 //!
@@ -132,7 +134,9 @@ pub use crate::commit::rivals;
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
 pub use crate::engine::inspect;
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
-pub use crate::engine::{CheckReport, DroppedTail, FileStats, OpenReport, Stats, TornTail, check};
+pub use crate::engine::{
+    CheckReport, DroppedTail, FileStats, OpenReport, PrefixSpace, Space, Stats, TornTail, check,
+};
 pub use crate::error::{Corruption, Effect, Error, ErrorKind, Result};
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
 pub use crate::kv::{
@@ -140,9 +144,9 @@ pub use crate::kv::{
     Compare, CompareResult, CompareTarget, Comparing, ComparingValue, DeleteRangeRequest,
     DeleteRangeResponse, Deleted, Diff, DiffIter, History, KeyRange, KeyValue, LEASE_TTL_MAX,
     LEASE_TTL_MIN, Lease, LeaseGrantRequest, LeaseRevokeResponse, Log, Op, OpResponse, Origin,
-    Outcome, PutRequest, PutResponse, RangeIter, RangeRequest, RangeResponse, SortOrder,
-    SortTarget, Store, Ticket, Transaction, TxnBuilder, TxnRequest, TxnResponse, Version, View,
-    create_revision, delete, delete_prefix, get, lease, mod_revision, prefix_range_end, put, range,
-    txn, value, version,
+    Outcome, PutRequest, PutResponse, RangeIter, RangeRequest, RangeResponse, Retention,
+    RetentionRule, SortOrder, SortTarget, SpaceOptions, SpaceSurvey, Store, Ticket, Transaction,
+    TxnBuilder, TxnRequest, TxnResponse, Version, View, create_revision, delete, delete_prefix,
+    get, lease, mod_revision, prefix_range_end, put, range, txn, value, version,
 };
 pub use crate::options::{Durability, HistoryCodec, KNOBS, Knob, KnobRange, Options, ReadMode};

@@ -126,6 +126,8 @@ pub struct Options {
     /// What folds, merges and trims may write for each sync of the log. 4 KiB to 4 GiB; default
     /// 256 KiB.
     pub(crate) background_bytes_per_sync: u64,
+    /// How often rules of retention are applied, in seconds. 0 (never) to a year; default 60.
+    pub(crate) retention_interval_seconds: u64,
     /// Memory for decoded blocks. 0 to 1 TiB; default 64 MiB.
     pub(crate) cache_bytes: u64,
     /// How sealed files are read. Default: `Mmap`.
@@ -187,6 +189,13 @@ pub const KNOBS: &[Knob] = &[
         4 * KIB,
         4 * GIB,
         256 * KIB,
+    ),
+    number(
+        "retention_interval_seconds",
+        "how often rules of retention are applied, 0 for never",
+        0,
+        365 * 86_400,
+        60,
     ),
     number("cache_bytes", "memory for decoded blocks", 0, 1 << 40, 64 * MIB),
     // What is written must be readable: these end where the format does.
@@ -258,6 +267,7 @@ impl Options {
             l0_files_max: 4,
             history_windows_max: 12,
             background_bytes_per_sync: 256 * KIB,
+            retention_interval_seconds: 60,
             cache_bytes: 64 * MIB,
             read_mode: ReadMode::Mmap,
             key_bytes_max: limits::KEY_BYTES_DEFAULT,
@@ -321,6 +331,11 @@ impl Options {
         /// limit where nobody commits, and none for work that is far behind; the largest value is
         /// none at all. Flushes are not counted.
         background_bytes_per_sync: u64,
+        /// Sets how often rules of retention are applied, in seconds. 0 (never) to a year; default 60.
+        ///
+        /// Rules are set with [`Store::set_retention`](crate::Store::set_retention);
+        /// [`Store::apply_retention`](crate::Store::apply_retention) applies them at once.
+        retention_interval_seconds: u64,
         /// Sets the memory for decoded blocks. 0 to 1 TiB; default 64 MiB.
         cache_bytes: u64,
         /// Sets how sealed files are read. Default: `Mmap`.
@@ -417,6 +432,11 @@ impl Options {
         i32::try_from(self.history_level).unwrap_or(1)
     }
 
+    /// How often rules of retention are applied, in microseconds; 0 for never.
+    pub(crate) fn retention_interval_micros(&self) -> u64 {
+        self.retention_interval_seconds.saturating_mul(1_000_000)
+    }
+
     fn set_word(&mut self, name: &str, value: &str) -> Result<()> {
         match (name, value) {
             ("durability", "sync") => self.durability = Durability::Sync,
@@ -442,7 +462,7 @@ impl Options {
     }
 
     /// Every knob that is a number.
-    fn numbers_mut(&mut self) -> [(&'static str, &mut u64); 16] {
+    fn numbers_mut(&mut self) -> [(&'static str, &mut u64); 17] {
         [
             ("memtable_bytes", &mut self.memtable_bytes),
             ("wal_bytes", &mut self.wal_bytes),
@@ -454,6 +474,7 @@ impl Options {
             ("l0_files_max", &mut self.l0_files_max),
             ("history_windows_max", &mut self.history_windows_max),
             ("background_bytes_per_sync", &mut self.background_bytes_per_sync),
+            ("retention_interval_seconds", &mut self.retention_interval_seconds),
             ("cache_bytes", &mut self.cache_bytes),
             ("key_bytes_max", &mut self.key_bytes_max),
             ("value_bytes_max", &mut self.value_bytes_max),

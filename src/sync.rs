@@ -14,12 +14,23 @@
 pub(crate) mod plain {
     pub(crate) use std::hint::spin_loop;
     pub(crate) use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
-    pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+    pub(crate) use std::sync::{
+        Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, TryLockError,
+    };
 
     /// Locks, ignoring that another thread may have panicked while it held the lock: the data
     /// behind these locks is consistent between any two statements.
     pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
         mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Locks in the same way, if no other holds the lock just now.
+    pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+        match mutex.try_lock() {
+            Ok(guard) => Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 }
 

@@ -18,7 +18,6 @@
 mod support;
 
 use std::fmt::Write as _;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -31,7 +30,7 @@ use annals::{ErrorKind, Store};
 use annals_format::FileKind;
 use annals_format::name::FileName;
 use bytes::Bytes;
-use support::check::{self, Depth, Found, good};
+use support::check::{self, Depth, Found, caught, good};
 use support::drive::{Driver, Ended, Truth};
 use support::generate::{self, Taste};
 use support::model::Request;
@@ -347,17 +346,6 @@ fn no_leftovers(image: &MemoryVfs) -> Found {
     expected.sort();
     found.sort();
     check::same(|| "files".into(), &found, &expected)
-}
-
-/// Turns a panic into a finding.
-fn caught(work: impl FnOnce() -> Found) -> Found {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
-        let text = panic
-            .downcast_ref::<String>()
-            .cloned()
-            .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-        Err(format!("panic: {}", text.unwrap_or_default()))
-    })
 }
 
 #[test]

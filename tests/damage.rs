@@ -15,7 +15,6 @@
 mod support;
 
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -24,7 +23,7 @@ use std::time::{Duration, Instant};
 use annals::clock::ManualClock;
 use annals::vfs::{CrashMode, MemoryVfs};
 use annals::{Corruption, DeleteRangeRequest, Error, ErrorKind, PutRequest, Store};
-use support::check::{self, same};
+use support::check::{self, caught, same};
 use support::drive::{Driver, Ended};
 use support::model::{Model, Request};
 use support::random::Random;
@@ -280,12 +279,7 @@ fn judge_all_by(
                     let Some((case, disk)) = damage(number) else { continue };
                     watchdog.begin(case.as_str());
                     let since = Instant::now();
-                    let fate = catch_unwind(AssertUnwindSafe(|| judge(&disk, &closed.model)));
-                    let mut fate = fate.unwrap_or_else(|panic| {
-                        let text = panic.downcast_ref::<String>().cloned();
-                        let str = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-                        Err(format!("panic: {}", text.or(str).unwrap_or_default()))
-                    });
+                    let mut fate = caught(|| judge(&disk, &closed.model));
                     if since.elapsed() > Duration::from_secs(2) {
                         fate = Err(format!("it took {:?}", since.elapsed()));
                     }

@@ -15,7 +15,6 @@
 
 mod support;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -25,7 +24,7 @@ use annals::clock::ManualClock;
 use annals::vfs::{CrashMode, Fault, FaultVfs, MemoryVfs};
 use annals::{DeleteRangeRequest, ErrorKind, Options, PutRequest, Store, TxnRequest};
 use bytes::Bytes;
-use support::check::{self, Depth, Found, good, same, short};
+use support::check::{self, Depth, Found, caught, good, same, short};
 use support::drive::{Driver, Ended, Flight, is_machine};
 use support::model::Request;
 use support::watchdog::Watchdog;
@@ -390,16 +389,6 @@ fn one(script: &[Step], n: u64, fault: Fault, sticky: bool) -> Found {
     run.strict = fault == Fault::Short;
     run.script(script)?;
     run.recover()
-}
-
-fn caught(work: impl FnOnce() -> Found) -> Found {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
-        let text = panic
-            .downcast_ref::<String>()
-            .cloned()
-            .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-        Err(format!("panic: {}", text.unwrap_or_default()))
-    })
 }
 
 #[test]

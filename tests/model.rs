@@ -14,7 +14,6 @@ mod support;
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +23,7 @@ use annals::clock::{Clock as _, ManualClock};
 use annals::vfs::{CrashMode, MemoryVfs};
 use annals::{Durability, HistoryCodec, KeyRange, Options, ReadMode, Store, View};
 use bytes::Bytes;
-use support::check::{self, Depth, Found, good, same};
+use support::check::{self, Depth, Found, caught, good, same};
 use support::drive::{Driver, Ended, durability};
 use support::generate::{self, Taste};
 use support::model::{Model, Request};
@@ -53,7 +52,7 @@ fn random_sequences_answer_as_the_model() {
                         break;
                     }
                     watchdog.begin(format!("seed {seed}"));
-                    if let Err(found) = run_caught(seed) {
+                    if let Err(found) = caught(|| run(seed, false)) {
                         eprintln!("seed {seed}: {found}");
                         failures.lock().unwrap().push(seed);
                     }
@@ -74,16 +73,6 @@ fn the_same_seed_does_the_same_things_to_the_disk() {
         let second = run(seed, false).unwrap_or_else(|found| panic!("seed {seed}: {found}"));
         assert_eq!(first, second, "seed {seed} is not deterministic");
     }
-}
-
-fn run_caught(seed: u64) -> Result<u64, String> {
-    catch_unwind(AssertUnwindSafe(|| run(seed, false))).unwrap_or_else(|panic| {
-        let text = panic
-            .downcast_ref::<String>()
-            .cloned()
-            .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-        Err(format!("panic: {}", text.unwrap_or_default()))
-    })
 }
 
 /// Runs one sequence; returns a hash of everything that was done to the disks.

@@ -40,6 +40,7 @@ pub mod manifest;
 pub mod name;
 pub mod page;
 pub mod place;
+pub mod retention;
 pub mod seal;
 pub mod sector;
 pub mod segment;

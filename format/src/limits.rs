@@ -16,6 +16,9 @@ pub const KEY_BYTES_MAX: u64 = 1 << 20;
 /// and key).
 pub const INTERNAL_KEY_BYTES_MAX: u64 = KEY_BYTES_MAX + 16;
 
+/// Longest prefix of a rule of retention.
+pub const RETENTION_PREFIX_BYTES_MAX: u64 = 1 << 10;
+
 /// Longest value a store takes by default.
 pub const VALUE_BYTES_DEFAULT: u64 = 16 << 20;
 /// Longest value the format holds.

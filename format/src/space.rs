@@ -7,6 +7,7 @@
 //!      | 0, `L`, lease id           value: the time to live granted
 //!      | 0, `A`, lease id, key      value: empty; the key is, or was, attached to the lease
 //!      | 0, `C`                     value: empty; a compaction to revision 0 was asked for
+//!      | 0, `R`, prefix             value: how long keys with the prefix are kept ([`crate::retention`])
 //! ```
 //!
 //! Lease ids are big-endian, so that records lie in the order of their ids. The records are only
@@ -15,7 +16,7 @@
 use crate::cursor::{Reader, Writer};
 use crate::error::{Problem, Result};
 use crate::layout::{Layout, field};
-use crate::limits::{INTERNAL_KEY_BYTES_MAX, KEY_BYTES_MAX};
+use crate::limits::{INTERNAL_KEY_BYTES_MAX, KEY_BYTES_MAX, RETENTION_PREFIX_BYTES_MAX};
 
 /// The key space of leases and other things the store keeps for itself.
 pub const SYSTEM: u8 = 0;
@@ -28,6 +29,8 @@ pub const RECORD_LEASE: u8 = b'L';
 pub const RECORD_ATTACHMENT: u8 = b'A';
 /// The record of a compaction to revision 0.
 pub const RECORD_COMPACTED: u8 = b'C';
+/// The record of how long the keys with a prefix are kept.
+pub const RECORD_RETENTION: u8 = b'R';
 
 /// The key of a lease.
 pub const LEASE_LAYOUT: Layout = Layout {
@@ -45,6 +48,10 @@ pub const ATTACHMENT_LAYOUT: Layout = Layout {
 pub const COMPACTED_LAYOUT: Layout =
     Layout { structure: "compacted key", fields: &[field(0, 1, "space"), field(1, 1, "record")] };
 
+/// The key of a rule of retention, up to the prefix.
+pub const RETENTION_LAYOUT: Layout =
+    Layout { structure: "retention key", fields: &[field(0, 1, "space"), field(1, 1, "record")] };
+
 /// The value of a lease.
 pub const LEASE_VALUE_LAYOUT: Layout =
     Layout { structure: "lease value", fields: &[field(0, 8, "ttl")] };
@@ -52,6 +59,7 @@ pub const LEASE_VALUE_LAYOUT: Layout =
 const _: () = {
     assert!(LEASE_LAYOUT.bytes() == 10 && ATTACHMENT_LAYOUT.bytes() == 10);
     assert!(COMPACTED_LAYOUT.bytes() == 2 && LEASE_VALUE_LAYOUT.bytes() == 8);
+    assert!(RETENTION_LAYOUT.bytes() == 2 && RETENTION_PREFIX_BYTES_MAX < KEY_BYTES_MAX);
     assert!(KEY_BYTES_MAX + ATTACHMENT_LAYOUT.bytes() as u64 <= INTERNAL_KEY_BYTES_MAX);
 };
 
@@ -83,6 +91,11 @@ pub enum Key<'a> {
     },
     /// A compaction to revision 0 was asked for.
     Compacted,
+    /// How long the users' keys with a prefix are kept.
+    Retention {
+        /// The prefix; the empty one is that of every key.
+        prefix: &'a [u8],
+    },
 }
 
 impl<'a> Key<'a> {
@@ -93,6 +106,7 @@ impl<'a> Key<'a> {
             Self::Lease { id } => (SYSTEM, &[RECORD_LEASE], Some(id), &[]),
             Self::Attachment { id, key } => (SYSTEM, &[RECORD_ATTACHMENT], Some(id), key),
             Self::Compacted => (SYSTEM, &[RECORD_COMPACTED], None, &[]),
+            Self::Retention { prefix } => (SYSTEM, &[RECORD_RETENTION], None, prefix),
         };
         let mut bytes = Vec::with_capacity(ATTACHMENT_LAYOUT.bytes() + rest.len());
         bytes.put_u8(space);
@@ -116,6 +130,7 @@ impl<'a> Key<'a> {
                     Self::Attachment { id, key: read_user_key(&mut reader)? }
                 }
                 RECORD_COMPACTED => Self::Compacted,
+                RECORD_RETENTION => Self::Retention { prefix: read_prefix(&mut reader)? },
                 record => {
                     let found = u64::from(record);
                     return Err(reader.error_at("record", 1, Problem::Invalid { found }));
@@ -168,6 +183,17 @@ fn read_user_key<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8]> {
     }
 }
 
+/// The prefix of a rule: the rest, which may be empty.
+fn read_prefix<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8]> {
+    let (length, max) = (reader.remaining() as u64, RETENTION_PREFIX_BYTES_MAX);
+    match length {
+        length if length > max => {
+            Err(reader.error("prefix", Problem::TooLong { max, found: length }))
+        }
+        _ => reader.bytes("prefix", reader.remaining()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -186,6 +212,8 @@ mod tests {
             lease(256),
             lease(i64::MAX),
             lease(-1),
+            Key::Retention { prefix: b"" },
+            Key::Retention { prefix: b"/a" },
             Key::User(b"\0"),
             Key::User(b"a"),
         ];
@@ -213,5 +241,10 @@ mod tests {
         longest.push(0);
         let (max, found) = (KEY_BYTES_MAX, KEY_BYTES_MAX + 1);
         assert_eq!(problem(&longest), Problem::TooLong { max, found });
+        let prefix = vec![b'p'; 1 + usize::try_from(RETENTION_PREFIX_BYTES_MAX).unwrap()];
+        let (max, found) = (RETENTION_PREFIX_BYTES_MAX, RETENTION_PREFIX_BYTES_MAX + 1);
+        let rule = Key::Retention { prefix: &prefix }.encode();
+        assert_eq!(problem(&rule), Problem::TooLong { max, found });
+        assert!(Key::decode(&rule[..rule.len() - 1]).is_ok());
     }
 }

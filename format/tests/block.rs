@@ -284,6 +284,7 @@ fn bodies_that_lie_are_found_by_the_check() {
         (FileKind::L0, vec![of(b"b", 1), of(b"a", 1)], "suffix"),
         // Two versions of a key where there is one.
         (FileKind::Head, vec![of(b"a", 2), of(b"a", 1)], "suffix"),
+        (FileKind::L0, vec![of(b"a", 2), of(b"a", 1)], "suffix"),
         // More entries than there are.
         (FileKind::L0, vec![of(b"a", 1)], "entry_count"),
     ] {

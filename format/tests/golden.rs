@@ -10,10 +10,11 @@ mod samples;
 
 use annals_format::frame::{Binding, FIXED_BYTES, OPERATION_BYTES};
 use annals_format::layout::Layout;
+use annals_format::retention::Rule;
 use annals_format::space::Key;
 use annals_format::wal_file::WalFileHeader;
 use annals_format::{
-    Frame, Manifest, batch, current, frame, manifest, seal, sector, space, wal_file,
+    Frame, Manifest, batch, current, frame, manifest, retention, seal, sector, space, wal_file,
 };
 use harness::{Dump, golden};
 
@@ -51,9 +52,11 @@ fn seals() {
 
 #[test]
 fn internal_keys() {
-    let [user, lease, attachment, compacted] = samples::keys().map(|key| key.encode());
+    let [user, lease, attachment, compacted, kept] = samples::keys().map(|key| key.encode());
     let ttl = space::encode_ttl(60);
-    let encoded = [&user[..], &lease, &ttl, &attachment, &compacted].concat();
+    let rule = Rule { revisions: Some(100), age: Some(3_600_000_000), removed: false, floor: 7 };
+    let encoded =
+        [&user[..], &lease, &ttl, &attachment, &compacted, &kept, &rule.encode()].concat();
     let mut dump = Dump::new("a user's key, and every record of the store's own", &encoded);
     dump.bytes(1, "space");
     dump.bytes(7, "key");
@@ -68,14 +71,22 @@ fn internal_keys() {
     fields(&mut dump, &space::ATTACHMENT_LAYOUT);
     dump.bytes(7, "key");
     fields(&mut dump, &space::COMPACTED_LAYOUT);
+    fields(&mut dump, &space::RETENTION_LAYOUT);
+    dump.bytes(8, "prefix");
+    fields(&mut dump, &retention::VALUE_LAYOUT);
     let mut bytes = &golden("internal-keys-v1.hex", &dump.finish())[..];
-    for (key, length) in samples::keys().iter().zip([8, 10, 17, 2]) {
+    for (key, length) in samples::keys().iter().zip([8, 10, 17, 2, 10]) {
         let (this, rest) = bytes.split_at(length);
         assert_eq!(Key::decode(this).as_ref(), Ok(key));
         bytes = rest;
         if let Key::Lease { .. } = key {
             let (this, rest) = bytes.split_at(8);
             assert_eq!(space::decode_ttl(this), Ok(60));
+            bytes = rest;
+        }
+        if let Key::Retention { .. } = key {
+            let (this, rest) = bytes.split_at(25);
+            assert_eq!(Rule::decode(this), Ok(rule));
             bytes = rest;
         }
     }

@@ -93,10 +93,10 @@ fn a_page_leads_to_the_last_separator_at_or_before() {
 fn a_body_has_the_newest_version_at_or_before() {
     let mut numbers = Numbers(2);
     for round in 0..300 {
-        // HEAD has one version of a key, the others several.
+        // L0 and HEAD have one version of a key, HISTORY several.
         let kind = [FileKind::Head, FileKind::L0, FileKind::History][round % 3];
         let count = 1 + numbers.below(60);
-        let places = numbers.places(count, if kind == FileKind::Head { 1 } else { 9 });
+        let places = numbers.places(count, if kind == FileKind::History { 9 } else { 1 });
         let mut builder = BodyBuilder::new(kind);
         let values: Vec<_> = places.iter().map(|_| vec![7; numbers.below(300)]).collect();
         for ((key, revision), value) in places.iter().zip(&values) {

@@ -9,18 +9,20 @@ use annals_format::block::{self, BlockHeader};
 use annals_format::layout::Layout;
 use annals_format::segment::{self, Footer, Header};
 use annals_format::{
-    batch, current, dictionary, filter, frame, group, limits, manifest, page, seal, sector, space,
-    wal_file,
+    batch, current, dictionary, filter, frame, group, limits, manifest, page, retention, seal,
+    sector, space, wal_file,
 };
 
 /// A row of a byte table: offset, size, field.
 type Row = (usize, usize, String);
 
-const LAYOUTS: [Layout; 10] = [
+const LAYOUTS: [Layout; 12] = [
     space::LEASE_LAYOUT,
     space::LEASE_VALUE_LAYOUT,
     space::ATTACHMENT_LAYOUT,
     space::COMPACTED_LAYOUT,
+    space::RETENTION_LAYOUT,
+    retention::VALUE_LAYOUT,
     wal_file::LAYOUT,
     batch::LAYOUT,
     frame::LAYOUT,
@@ -104,7 +106,12 @@ fn the_specification_names_magic_numbers_versions_and_sizes() {
     }
     let (system, user) = (space::SYSTEM, space::USER);
     assert!(text.contains(&format!("space: {system} is the store's own, {user} the user's")));
-    for record in [space::RECORD_LEASE, space::RECORD_ATTACHMENT, space::RECORD_COMPACTED] {
+    for record in [
+        space::RECORD_LEASE,
+        space::RECORD_ATTACHMENT,
+        space::RECORD_COMPACTED,
+        space::RECORD_RETENTION,
+    ] {
         let rows =
             format!("| 0 | 1 | space | {system} |\n| 1 | 1 | record | `{}` |", char::from(record));
         assert_eq!(text.matches(&rows).count(), 1, "{rows}");

@@ -190,8 +190,8 @@ fn wal_file(whole: bool) -> Vec<u8> {
 
 fn block(kind: FileKind, compressed: bool) -> Vec<u8> {
     let mut builder = BodyBuilder::new(kind);
-    // HEAD has one version of a key.
-    let versions = if kind == FileKind::Head { 1 } else { 2 };
+    // L0 and HEAD have one version of a key.
+    let versions = if matches!(kind, FileKind::L0 | FileKind::Head) { 1 } else { 2 };
     for number in 0..40_u64 {
         let name = format!("\u{1}/pods/pod-{:02}", number / versions).into_bytes();
         let key = if kind == FileKind::Events { number.to_be_bytes().to_vec() } else { name };

@@ -224,9 +224,15 @@ impl Leader {
 /// # Safety
 /// `from` is a node of a generation the chain owns a count of, at or before `to`.
 unsafe fn generation_before(from: &mut *const Node, to: &Node) -> Option<*const Generation> {
-    while !ptr::eq(*from, to) {
+    loop {
         // SAFETY: the contract.
         let node = unsafe { &**from };
+        // Between two nodes of one generation no other begins: no need to walk over what was just
+        // written, which another thread's cache may hold.
+        if ptr::eq(node.generation(), to.generation()) {
+            *from = to;
+            return None;
+        }
         // SAFETY: as above; the count of the generation is given back only after this step.
         let link = unsafe { node.next_owned() }?;
         *from = link.node;
@@ -234,5 +240,4 @@ unsafe fn generation_before(from: &mut *const Node, to: &Node) -> Option<*const 
             return Some(ptr::from_ref(node.generation()));
         }
     }
-    None
 }

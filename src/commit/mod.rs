@@ -142,7 +142,7 @@ mod world;
 
 pub(crate) use chain::Chain;
 pub(crate) use plan::{
-    INLINE_KEY_BYTES, InternalKey, OrderError, Ordered, Plan, Point, Write, WriteKind,
+    Footprint, INLINE_KEY_BYTES, InternalKey, OrderError, Ordered, Plan, Point, Write, WriteKind,
 };
 pub(crate) use ticket::Ticket;
 pub(crate) use world::{Below, Log, World};

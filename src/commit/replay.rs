@@ -1,7 +1,8 @@
 //! Recovery: frames read back from the log take the places they had.
 
-use annals_format::frame::{Frame, FrameSize, Op};
+use annals_format::frame::{Frame, FrameOp, FrameSize, Op};
 use annals_format::space;
+use smallvec::SmallVec;
 
 use super::chain::Chain;
 use crate::error::Error;
@@ -36,7 +37,10 @@ impl Chain {
         {
             return refused(&format!("{position:?} does not follow {before:?}"));
         }
-        let ops = frame.ops().map(|op| op.op);
+        // Decoded once; they are walked several times.
+        let ops: SmallVec<[FrameOp<'_>; 2]> = frame.ops().collect();
+        let all: &[FrameOp<'_>] = &ops;
+        let ops = all.iter().map(|op| op.op);
         let size = FrameSize::of(frame.metadata, ops.clone());
         let transaction = Transaction {
             size,
@@ -47,11 +51,11 @@ impl Chain {
         };
         let mut doubled = 0_u32;
         let node = loop {
-            let prepared = self.prepare_replay(last.generation(), frame, &transaction);
+            let prepared = self.prepare_replay(last.generation(), frame, all, &transaction);
             if let Ok(node) = prepared {
                 break node;
             }
-            let keys = frame.ops().filter_map(|op| op.op.key().map(<[u8]>::len));
+            let keys = all.iter().filter_map(|op| op.op.key().map(<[u8]>::len));
             let key_bytes = keys.clone().fold(0, usize::saturating_add);
             // Nobody else takes room here; but this must end, whatever is lost at the ends of chunks.
             let least = GenerationSize::for_frame(&size, keys.count(), key_bytes).doubled(doubled);
@@ -80,13 +84,14 @@ impl Chain {
         &self,
         generation: &'g Generation,
         frame: &Frame<'a>,
+        ops: &[FrameOp<'a>],
         transaction: &Transaction<'_, impl Iterator<Item = Op<'a>> + Clone>,
     ) -> Result<&'g Node, Full> {
-        let keys = frame.ops().filter_map(|op| op.op.key());
+        let keys = ops.iter().filter_map(|op| op.op.key());
         let keys = keys.map(|key| generation.get_or_insert(key));
-        let keys = keys.collect::<Result<Vec<&KeyNode>, Full>>()?;
+        let keys = keys.collect::<Result<SmallVec<[&KeyNode; 4]>, Full>>()?;
         let node = generation.prepare(&self.binding, transaction, &keys)?;
-        for ((key, version), op) in keys.iter().zip(node.versions()).zip(frame.ops()) {
+        for ((key, version), op) in keys.iter().zip(node.versions()).zip(ops) {
             let is_user = space::is_user(key.key());
             let bound = Bound {
                 older: key.head().map_or(std::ptr::null(), |head: &Version| head),

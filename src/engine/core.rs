@@ -15,6 +15,7 @@ use crate::vfs::LockGuard;
 use crate::wal::{WalFiles, WalWriter};
 
 use super::pins::Pins;
+use super::retention::Retention;
 use super::shared::Shared;
 use super::stats::Counters;
 
@@ -37,6 +38,8 @@ pub(super) struct Core {
     pub(super) chain: Arc<Chain>,
     /// Pinned revisions.
     pub(super) pins: Arc<Pins>,
+    /// Which keys are kept how long.
+    pub(super) retention: Retention,
     /// The number of the next segment file.
     pub(super) next_file: AtomicU64,
     /// Held during a piece of background work: there is one at a time.
@@ -98,14 +101,10 @@ impl Core {
         }
     }
 
-    /// The oldest revision that is answered; 0 if nothing was ever compacted.
+    /// The watermark: the oldest revision that is answered, unless a rule of retention says otherwise; 0
+    /// if nothing was ever compacted.
     pub(super) fn compacted(&self) -> u64 {
         self.visible_place().compacted
-    }
-
-    /// The oldest revision that somebody may ask for, now or after a crash; what is below may go.
-    pub(super) fn keep(&self) -> u64 {
-        self.pins.keep(|| self.chain.durable_place().compacted)
     }
 
     /// The watermark is above the last revision.

@@ -1,8 +1,10 @@
 //! All versions of one key, newest first.
 //!
-//! The places a version can be in are ordered by age: generations, L0 files, HEAD, windows from the
-//! newest. Each holds a contiguous piece of the key's past, newest first; the history is one piece
-//! after the other, read as it is asked for.
+//! Generations have contiguous pieces of the key's past, one older than the other, and all of them
+//! newer than the files. The files have its versions mixed: L0 and HEAD one each, which nothing
+//! superseded in its own generation, and the windows of HISTORY those between. So the files are merged
+//! by revision. A file is opened when a version of it can be the next: the manifest says how new its
+//! versions are at most.
 //!
 //! The end is decided by the watermark, not by what happens to be on disk: the newest version at
 //! or before the watermark is the last one given, unless it is an older tombstone.
@@ -12,6 +14,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 
 use crate::error::{Error, Result};
+use crate::index::Generation;
 use crate::segment::{Cursor, Want};
 use crate::sync::Arc;
 
@@ -27,9 +30,12 @@ pub(crate) struct History {
     at: u64,
     watermark: u64,
     keys_only: bool,
-    /// What has not been begun, newest first.
-    pieces: VecDeque<Piece>,
-    cursor: Option<Cursor>,
+    /// Generations not yet looked into, newest first.
+    generations: VecDeque<Arc<Generation>>,
+    /// Files not yet opened, each with a revision that no version it can give is above; lowest first.
+    files: Vec<(u64, Arc<SealedFile>)>,
+    /// Opened files, each at the newest version of the key that it has not given.
+    cursors: Vec<Cursor>,
     /// Versions of a generation, taken out at once: they are few, and the values shared.
     ready: VecDeque<HistoryRecord>,
     /// The last revision given out.
@@ -38,12 +44,6 @@ pub(crate) struct History {
     /// Given instead of the first version.
     pub(super) refused: Option<Error>,
     _pin: Option<Arc<Pin>>,
-}
-
-#[derive(Debug)]
-enum Piece {
-    Memory(Arc<crate::index::Generation>),
-    File(Arc<SealedFile>),
 }
 
 impl History {
@@ -55,22 +55,26 @@ impl History {
         keys_only: bool,
         pin: Option<Arc<Pin>>,
     ) -> Self {
-        let files = &tables.files;
-        let mut pieces: VecDeque<Piece> =
-            tables.generations.iter().map(|g| Piece::Memory(Arc::clone(g))).collect();
-        let l0 = files.l0.iter().filter(|file| file.covers(key));
-        let windows = files.windows.iter().rev().filter(|window| window.upto > watermark);
-        // Versions of a key in two neighbours of a window: the newer are in the first.
-        let windows = windows.flat_map(|window| window.files_of(key));
-        let sealed = l0.chain(files.head_of(key)).chain(windows);
-        pieces.extend(sealed.map(|file| Piece::File(Arc::clone(file))));
+        let set = &tables.files;
+        let newest = set.l0.iter().filter(|file| file.covers(key)).chain(set.head_of(key));
+        let newest = newest.map(|file| (file.meta().max_revision.min(at), Arc::clone(file)));
+        let windows = set.windows.iter().filter(|window| window.upto > watermark);
+        let superseded = windows.flat_map(|window| {
+            // A version is older than what superseded it.
+            let below = window.upto.saturating_sub(1).min(at);
+            let bound = move |file: &Arc<SealedFile>| below.min(file.meta().max_revision);
+            window.files_of(key).map(move |file| (bound(file), Arc::clone(file)))
+        });
+        let mut files: Vec<_> = newest.chain(superseded).collect();
+        files.sort_by_key(|(bound, _)| *bound);
         Self {
             key: Bytes::copy_from_slice(key),
             at,
             watermark,
             keys_only,
-            pieces,
-            cursor: None,
+            generations: tables.generations.iter().cloned().collect(),
+            files,
+            cursors: Vec::new(),
             ready: VecDeque::new(),
             last: None,
             done: false,
@@ -85,36 +89,60 @@ impl History {
             if let Some(found) = self.ready.pop_front() {
                 return Ok(Some((found, 0)));
             }
-            if let Some(cursor) = &mut self.cursor {
-                if let Some(entry) = cursor.entry().filter(|entry| entry.key == self.key) {
-                    let death = entry.death;
-                    let found = HistoryRecord::of_cursor(cursor, self.keys_only);
-                    cursor.next()?;
-                    return Ok(Some((found, death)));
-                }
-                self.cursor = None;
+            let Some(generation) = self.generations.pop_front() else { break };
+            let Some(node) = generation.find(&self.key) else { continue };
+            let versions = node.versions().skip_while(|version| version.at() > self.at);
+            self.ready.extend(versions.map(|version| {
+                let key = self.key.clone();
+                HistoryRecord::of_memory(&generation, key, version, self.keys_only)
+            }));
+        }
+        self.step_in_files()
+    }
+
+    /// As [`Self::step`], when nothing is left in memory.
+    fn step_in_files(&mut self) -> Result<Option<(HistoryRecord, u64)>> {
+        loop {
+            let newest = (0..self.cursors.len()).max_by_key(|at| self.revision_of(*at));
+            let revision = newest.map(|at| self.revision_of(at));
+            if let Some((_, file)) = self.files.pop_if(|(bound, _)| revision < Some(*bound)) {
+                self.open(&file)?;
+                continue;
             }
-            match self.pieces.pop_front() {
-                None => return Ok(None),
-                Some(Piece::Memory(generation)) => {
-                    let Some(node) = generation.find(&self.key) else { continue };
-                    let versions = node.versions().skip_while(|version| version.at() > self.at);
-                    self.ready.extend(versions.map(|version| {
-                        let key = self.key.clone();
-                        HistoryRecord::of_memory(&generation, key, version, self.keys_only)
-                    }));
-                }
-                Some(Piece::File(file)) => {
-                    let segment = file.open()?;
-                    if segment.may_contain(&self.key)? {
-                        let mut cursor = segment.cursor_for(Want::unless(self.keys_only));
-                        cursor.seek(&self.key, self.at)?;
-                        self.cursor = Some(cursor);
-                    }
-                }
-            }
+            let Some(cursor) = newest.and_then(|at| self.cursors.get_mut(at)) else {
+                return Ok(None);
+            };
+            let death = cursor.entry().map_or(0, |entry| entry.death);
+            let found = HistoryRecord::of_cursor(cursor, self.keys_only);
+            cursor.next()?;
+            self.cursors.retain(|cursor| is_at(cursor, &self.key));
+            return Ok(Some((found, death)));
         }
     }
+
+    /// The revision that an opened file would give next.
+    fn revision_of(&self, cursor: usize) -> u64 {
+        let entry = self.cursors.get(cursor).and_then(Cursor::entry);
+        entry.map_or(0, |entry| entry.revision)
+    }
+
+    /// Puts a cursor to the newest version in a file that can be given, if there is one.
+    fn open(&mut self, file: &SealedFile) -> Result<()> {
+        let segment = file.open()?;
+        if segment.may_contain(&self.key)? {
+            let mut cursor = segment.cursor_for(Want::unless(self.keys_only));
+            cursor.seek(&self.key, self.at)?;
+            if is_at(&cursor, &self.key) {
+                self.cursors.push(cursor);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a cursor is at a version of the key.
+fn is_at(cursor: &Cursor, key: &[u8]) -> bool {
+    cursor.entry().is_some_and(|entry| entry.key == key)
 }
 
 impl Iterator for History {

@@ -140,7 +140,9 @@ impl Core {
 
     fn work<'a>(&'a self, host: &'a Busy<'a>, watermark: u64) -> Work<'a> {
         let segment_bytes = self.options.segment_bytes;
-        Work { context: &self.context, host, watermark, segment_bytes }
+        // Not below `watermark`, which was asked for before: the least floor never falls.
+        let floors = self.keep_floors();
+        Work { context: &self.context, host, floors, watermark, segment_bytes }
     }
 
     /// Writes the oldest frozen generation to files, and drops it and the log before its end.
@@ -149,7 +151,7 @@ impl Core {
         // In the log first: files must not know what a crash could take back.
         self.chain.wait_durable(last)?;
         let host = Busy { core: self, depth: Depth::Flushing };
-        let files = flush(&self.context, &host, generation, &self.options)?;
+        let files = flush(&self.context, &host, generation, self.keep(), &self.options)?;
         self.counters.flushes.fetch_add(1, Ordering::Relaxed);
         if !files.is_empty() {
             self.context.sync_dir()?;
@@ -182,7 +184,8 @@ impl Core {
         self.shared.pressure.flushed(flushed, self.shared.generation_bytes());
     }
 
-    /// Folds all L0 files into HEAD and one HISTORY window.
+    /// Folds all L0 files into HEAD and one HISTORY window. That spans the windows of their flushes,
+    /// which stay as they are.
     pub(super) fn fold_all(&self) -> Result<()> {
         // Together: what the files hold ends at this revision.
         let (files, upto) = {
@@ -192,11 +195,11 @@ impl Core {
         let l0 = open_all(&files.l0)?;
         let head = open_all(&files.head)?;
         let keep = self.keep();
-        // Nothing that died below `keep` gets into the window, so it begins there.
-        let last = files.windows.last().map_or(0, |window| window.upto);
-        let after = last.max(keep.saturating_sub(1));
+        // What supersedes in this fold are the oldest versions in these files, and nothing that died
+        // below `keep` gets into the window.
+        let oldest = files.l0.iter().map(|file| file.meta().min_revision).min().unwrap_or(0);
+        let after = oldest.max(keep).saturating_sub(1);
         let host = Busy { core: self, depth: Depth::Folding };
-        // All that is superseded in this fold was so by a revision that is in these files.
         let work = self.work(&host, keep);
         let replacement = fold(&work, &l0, &head, (after, upto.max(after)))?;
         self.counters.folds.fetch_add(1, Ordering::Relaxed);
@@ -229,7 +232,7 @@ impl Core {
         let segments = open_all(&window.files)?;
         let host = Busy { core: self, depth: Depth::Merging };
         let span = (keep - 1, window.upto);
-        let replacement = merge_windows(&self.work(&host, keep), &[segments], span)?;
+        let replacement = merge_windows(&self.work(&host, keep), &segments, span)?;
         self.counters.merges.fetch_add(1, Ordering::Relaxed);
         self.replace(replacement)?;
         Ok(true)
@@ -260,16 +263,18 @@ impl Core {
     }
 
     fn merge_some_windows(&self, files: &FileSet, keep: u64) -> Result<bool> {
-        let bytes: Vec<u64> =
-            files.windows.iter().map(|w| w.files.iter().map(|f| f.meta().bytes).sum()).collect();
+        let bytes: Vec<u64> = files.windows.iter().map(Window::bytes).collect();
         let Some(run) = windows_to_merge(&bytes, &self.limits()) else { return Ok(false) };
         let windows = files.windows.get(run).unwrap_or_default();
-        let (Some(first), Some(last)) = (windows.first(), windows.last()) else {
+        // Of overlapping windows any may begin first.
+        let (Some(after), Some(last)) =
+            (windows.iter().map(|window| window.after).min(), windows.last())
+        else {
             return Ok(false);
         };
-        let span = (first.after.max(keep.saturating_sub(1)).min(last.upto), last.upto);
-        let segments = windows.iter().map(|window| open_all(&window.files));
-        let segments = segments.collect::<Result<Vec<_>>>()?;
+        let span = (after.max(keep.saturating_sub(1)).min(last.upto), last.upto);
+        let segments = windows.iter().flat_map(|window| &window.files);
+        let segments = segments.map(|file| file.open().cloned()).collect::<Result<Vec<_>>>()?;
         let host = Busy { core: self, depth: Depth::Merging };
         let replacement = merge_windows(&self.work(&host, keep), &segments, span)?;
         self.counters.merges.fetch_add(1, Ordering::Relaxed);

@@ -13,7 +13,8 @@
 //! 3. What background work left out of them when it made them, it left out by the durable watermark of
 //!    then, or by less because of pins. The place is not before that watermark: a watermark is never
 //!    above the last revision of its state, durable states come one after the other, and the place was
-//!    taken after the tables were found in force. At a watermark and after it everything can be read.
+//!    taken after the tables were found in force. At a watermark and after it everything can be read. The
+//!    same goes for the floor of a rule of retention, which is durable before anything is left out by it.
 //! 4. Their files hold only what was durable when they were made, so nothing after the place: which
 //!    would matter in the system space, where newer versions take the place of older ones.
 //! 5. Tables never change, and stay until the guard is gone: the memory with their generations, the files

@@ -18,6 +18,8 @@ use crate::sync::Arc;
 use super::core::Core;
 use super::pins::Pin;
 use super::record::{Event, Transaction};
+use super::retention::Limits;
+use super::scan::end_of_space;
 use super::tables::{SealedFile, Tables};
 
 /// Events for which room is made before they are read.
@@ -43,26 +45,62 @@ pub(crate) struct Log {
     generations: VecDeque<FrameCursor>,
     done: bool,
     with_values: bool,
+    /// What is told, if not every change: users' keys, without the space byte.
+    range: Option<(Vec<u8>, Option<Vec<u8>>)>,
     pub(super) pin: Arc<Pin>,
+    /// Which keys can be read as of `from`, where not all can.
+    pub(super) limits: Option<Arc<Limits>>,
+}
+
+/// What of the transactions somebody wants to know.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Scope<'a> {
+    /// All that they changed.
+    All,
+    /// What they changed in a half-open range of internal keys of users; the empty end is the end of
+    /// the space. Transactions that changed nothing there are left out.
+    Range(&'a [u8], &'a [u8]),
+    /// Their revisions and times: these are there as long as any key can be read.
+    Times,
 }
 
 impl Log {
     /// The visible transactions with a revision in [`from`, `upto`].
     ///
     /// # Errors
-    /// `Compacted` if `from` is below the watermark; `Closed`.
-    pub(super) fn open(core: &Core, from: u64, upto: u64) -> Result<Self> {
+    /// `Compacted` if a key that is asked about is not kept as far back as `from`; `Closed`.
+    pub(super) fn open(core: &Core, from: u64, upto: u64, scope: Scope<'_>) -> Result<Self> {
         core.check_open()?;
         let visible = core.visible();
-        let pin = core.pins.pin(from.max(1), || core.compacted());
-        let compacted = |compacted| ErrorKind::Compacted { requested: from, compacted };
-        let pin = pin.map_err(compacted)?;
+        let oldest = from.max(1);
+        let (pin, limits) = core.pins.pin(oldest, || core.limits_at(oldest))?;
+        let range = match scope {
+            Scope::All => Some((&[space::USER][..], end_of_space(&[space::USER]))),
+            Scope::Range(start, []) => Some((start, end_of_space(start))),
+            Scope::Range(start, end) => Some((start, end.to_vec())),
+            Scope::Times => None,
+        };
+        if let (Some(limits), Some((start, end))) = (&limits, &range)
+            && *start < end.as_slice()
+        {
+            limits.check(*start..end, oldest)?;
+        }
         let span = (from, upto.min(visible.revision));
-        Ok(Self::new(&core.shared.tables(), span, visible.seq, pin))
+        let mut log = Self::new(&core.shared.tables(), span, visible.seq, (pin, limits));
+        if let Scope::Range(start, end) = scope {
+            let user = |key: &[u8]| key.get(1..).unwrap_or_default().to_vec();
+            log.range = Some((user(start), (!end.is_empty()).then(|| user(end))));
+        }
+        Ok(log)
     }
 
     /// The transactions with a revision in [`from`, `upto`], of those visible at `seq`.
-    fn new(tables: &Tables, (from, upto): (u64, u64), seq: u64, pin: Pin) -> Self {
+    fn new(
+        tables: &Tables,
+        (from, upto): (u64, u64),
+        seq: u64,
+        (pin, limits): (Pin, Option<Arc<Limits>>),
+    ) -> Self {
         let files = tables.files.events.iter();
         let files =
             files.filter(|f| f.meta().max_revision >= from && f.meta().min_revision <= upto);
@@ -77,7 +115,9 @@ impl Log {
             generations: generations.map(|g| g.frames_before(from)).collect(),
             done: from > upto,
             with_values: false,
+            range: None,
             pin: Arc::new(pin),
+            limits,
         }
     }
 
@@ -124,9 +164,20 @@ impl Iterator for Log {
         if self.done {
             return None;
         }
-        let step = self.step();
-        self.done = !matches!(step, Ok(Some(_)));
-        step.transpose()
+        loop {
+            let mut step = self.step();
+            self.done = !matches!(step, Ok(Some(_)));
+            if let (Some((start, end)), Ok(Some(transaction))) = (&self.range, &mut step) {
+                let is_before_end = |key: &[u8]| end.as_ref().is_none_or(|end| key < &end[..]);
+                transaction
+                    .events
+                    .retain(|event| event.key[..] >= start[..] && is_before_end(&event.key));
+                if transaction.events.is_empty() {
+                    continue;
+                }
+            }
+            return step.transpose();
+        }
     }
 }
 
@@ -215,25 +266,25 @@ pub(super) fn metadata_of<'a>(frame: &FrameRef<'a>) -> Result<&'a [u8]> {
 /// The newest visible revision whose time is not after `time`.
 pub(super) fn revision_at_time(core: &Core, time: i64) -> Result<u64> {
     loop {
-        let compacted = core.compacted();
+        let compacted = core.least_floor(core.compacted());
         match search_time(core, time, compacted) {
             // A compaction has overtaken the search: the revision refused is one that the search looked
             // at, not one that was asked for.
             Err(error)
                 if matches!(error.kind(), ErrorKind::Compacted { .. })
-                    && core.compacted() > compacted => {}
+                    && core.least_floor(core.compacted()) > compacted => {}
             found => return found,
         }
     }
 }
 
-/// As [`revision_at_time`], as long as the watermark stays.
+/// As [`revision_at_time`], as long as what can be read stays.
 fn search_time(core: &Core, time: i64, compacted: u64) -> Result<u64> {
     core.check_open()?;
     let visible = core.visible();
     let oldest = compacted.max(2);
     let time_of = |revision: u64| -> Result<Option<i64>> {
-        let mut log = Log::open(core, revision, revision)?;
+        let mut log = Log::open(core, revision, revision, Scope::Times)?;
         Ok(log.next().transpose()?.map(|transaction| transaction.time))
     };
     // Times never decrease with the revision: the answer is the last before the first later one.

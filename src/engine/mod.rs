@@ -1,7 +1,7 @@
 //! The engine room: everything below put together into a store of internal keys.
 //!
 //! Reading order: [`tables`] says where a version can be, [`read`] and [`scan`] find it there,
-//! [`view`] and [`transact`] are the two kinds of readers, [`latest`] is for a
+//! [`view`] and [`transact`] are the two kinds of readers, [`retention`] says how far back they can go, [`latest`] is for a
 //! reader with one question, [`jobs`] moves versions from memory to
 //! files and on, [`open`] finds it all again.
 //!
@@ -35,9 +35,12 @@ mod published;
 mod read;
 mod record;
 mod report;
+mod retention;
 mod scan;
 mod shared;
+mod shares;
 mod source;
+mod space;
 mod stats;
 mod tables;
 mod transact;
@@ -47,7 +50,11 @@ mod worker;
 #[cfg(test)]
 mod tests;
 
+use std::ops::Range;
 use std::path::Path;
+
+use annals_format::retention::Rule;
+use bytes::Bytes;
 
 use crate::error::{ErrorKind, Result};
 use crate::options::{Durability, Options};
@@ -64,10 +71,13 @@ pub(crate) use crate::index::Stub;
 pub use check::{CheckReport, TornTail, check};
 pub(crate) use diff::Diff;
 pub(crate) use history::History;
-pub(crate) use log::Log;
+pub(crate) use log::{Log, Scope};
 pub(crate) use record::{Difference, Event, HistoryRecord, Record, Transaction};
 pub use report::{DroppedTail, OpenReport};
+pub(crate) use retention::Rules;
 pub(crate) use scan::Scan;
+pub use space::{PrefixSpace, Space};
+pub(crate) use space::{SpaceQuery, Survey};
 pub use stats::{FileStats, Stats};
 pub(crate) use transact::{Outcome, Snapshot};
 pub(crate) use view::View;
@@ -228,12 +238,47 @@ impl Engine {
         log::revision_at_time(&self.0.core, time)
     }
 
-    /// The transactions with a revision in [`from`, `upto`], ascending, as far as visible.
+    /// What the transactions with a revision in [`from`, `upto`] did, ascending, as far as visible.
     ///
     /// # Errors
-    /// `Compacted` if `from` is below the watermark.
-    pub(crate) fn log(&self, from: u64, upto: u64) -> Result<Log> {
-        Log::open(&self.0.core, from, upto)
+    /// `Compacted` if keys that are asked about are not kept as far back as `from`.
+    pub(crate) fn log(&self, from: u64, upto: u64, scope: Scope<'_>) -> Result<Log> {
+        Log::open(&self.0.core, from, upto, scope)
+    }
+
+    /// The oldest revision at which every key of a half-open range of internal keys of users can be
+    /// read.
+    pub(crate) fn oldest_of(&self, range: Range<&[u8]>) -> u64 {
+        self.0.core.floor_of_range(range)
+    }
+
+    /// Every rule of retention with its prefix. Its floor is the oldest revision at which its keys can
+    /// be read.
+    pub(crate) fn rules(&self) -> Vec<(Bytes, Rule)> {
+        self.0.core.rules()
+    }
+
+    /// The rules of retention that refusals go by just now, where there are any but that of the empty
+    /// prefix. Others, or others again, are another value.
+    pub(crate) fn rules_seen(&self) -> Option<Arc<Rules>> {
+        self.0.core.rules_seen()
+    }
+
+    /// Sets the rule of retention of a prefix of users' keys, or takes it back; its floor is not the
+    /// caller's to say. Durable when it returns.
+    ///
+    /// # Errors
+    /// `TooManyRules`; `ReadOnly`, `Poisoned`, `Closed`; `OutcomeUnknown`.
+    pub(crate) fn set_rule(&self, prefix: &[u8], wanted: Option<Rule>) -> Result<()> {
+        self.0.core.set_rule(prefix, wanted)
+    }
+
+    /// Forgets what the rules of retention keep no more. Answers whether that was anything.
+    ///
+    /// # Errors
+    /// As [`set_rule`](Self::set_rule), and what reading the times of revisions answers.
+    pub(crate) fn apply_retention(&self) -> Result<bool> {
+        self.0.core.apply_retention()
     }
 
     /// The state as of a transaction that `log` has told, whatever was compacted since.
@@ -256,12 +301,21 @@ impl Engine {
     /// # Errors
     /// The failure, after which the store accepts no more writes.
     pub(crate) fn run_background(&self) -> Result<bool> {
-        self.0.core.run_unit()
+        let core = &self.0.core;
+        Ok(core.apply_retention_when_due()? || core.run_unit()?)
     }
 
     /// Figures about the store.
     pub(crate) fn stats(&self) -> Stats {
         self.0.core.stats()
+    }
+
+    /// A walk over the files of now that tells how much room which keys take.
+    ///
+    /// # Errors
+    /// `Closed`, or what opening a file answers.
+    pub(crate) fn survey(&self, query: SpaceQuery) -> Result<Survey> {
+        Survey::new(&self.0.core, query)
     }
 
     /// Moves everything in memory to files, folds them, and does all background work there is.

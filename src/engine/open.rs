@@ -22,7 +22,7 @@ use annals_format::{FileKind, FileMeta, Frame, Manifest, StoreId};
 
 use crate::commit::{Chain, Log};
 use crate::error::{Error, ErrorKind, Result};
-use crate::index::{Generation, Position};
+use crate::index::{Generation, Position, Spare};
 use crate::manifest::ManifestStore;
 use crate::options::Options;
 use crate::reclaim::flush::flush;
@@ -36,6 +36,7 @@ use super::core::{Core, SharedLog, State};
 use super::jobs::{Busy, Depth, frozen_end};
 use super::pins::Pins;
 use super::report::{DroppedTail, OpenReport};
+use super::retention::Retention;
 use super::shared::{Shared, generation_size};
 use super::stats::Counters;
 use super::tables::{FileSet, SealedFile, Tables};
@@ -119,6 +120,7 @@ fn try_read_only(
     let recovered =
         wal::recover(&wal, &manifest, Mode::ReadOnly, &mut |frame, at| core.replay(frame, at))?;
     check_floor(&core, &manifest, &recovered)?;
+    core.load_rules()?;
     let report = report(&core, &manifest, &recovered);
     Ok((core, report, whole))
 }
@@ -187,6 +189,7 @@ fn open_existing(
         state.manifest.closed = false;
     }
     core.go_on(&wal, &recovered)?;
+    core.load_rules()?;
     for orphan in &orphans {
         core.context.remove(orphan.kind, orphan.number)?;
     }
@@ -212,7 +215,8 @@ impl Spilled {
         for generation in frozen {
             let last = frozen_end(&generation)?;
             let host = Busy { core, depth: Depth::Flushing };
-            let files = flush(&core.context, &host, &generation, &core.options)?;
+            // Which rules keep what the compactions do not is not known before the log has been read.
+            let files = flush(&core.context, &host, &generation, 0, &core.options)?;
             core.publish_flush(&generation, &files);
             self.files.extend(files);
             self.last = Some(last);
@@ -233,9 +237,11 @@ fn build(
     let context = Arc::new(SegmentContext::new(path, manifest.store, options));
     let files = manifest.files.iter().map(|meta| SealedFile::new(&context, meta.clone()));
     let files = Arc::new(FileSet::new(files));
-    let generation = Generation::new(1, generation_size(options.memtable_bytes));
+    let size = generation_size(options.memtable_bytes);
+    let spare = Spare::new(size.arena_bytes);
+    let generation = Generation::opening(1, size, &spare);
     let tables = Tables { generations: [Arc::clone(&generation)].into(), files };
-    let shared = Arc::new(Shared::new(tables, options));
+    let shared = Arc::new(Shared::new(tables, options, spare));
     let start = Position {
         seq: manifest.flushed_seq,
         revision: manifest.flushed_revision,
@@ -257,6 +263,7 @@ fn build(
         shared,
         chain: Arc::new(chain),
         pins,
+        retention: Retention::new(),
         next_file: AtomicU64::new(manifest.next_file),
         busy: Mutex::new(()),
         swept: AtomicU64::new(0),

@@ -11,7 +11,10 @@
 //! ```
 //!
 //! Whichever fence comes first, the side with the later one sees the other's store: either the
-//! reader learns that R is compacted, or reclaim learns that R is pinned.
+//! reader learns that R is compacted, or reclaim learns that R is pinned. What a reader may still read
+//! of R, and reclaim must still keep, may differ by key: [`super::retention`] says why the rule holds
+//! for that, too. A pin keeps its revision readable for every key, also for one whose floor was above it
+//! already: that keeps more than needed, and never less.
 //!
 //! Invariants:
 //!
@@ -58,24 +61,24 @@ impl Pins {
         Self { first: Chunk::new(), held_up: AtomicU64::new(0), shared }
     }
 
-    /// Pins a revision unless `compacted` says, after the pin can be seen, that it is gone: then
-    /// the error is what `compacted` gave.
-    pub(super) fn pin(
+    /// Pins a revision unless `look` says, after the pin can be seen, that it is gone. Answers what
+    /// `look` did, too.
+    pub(super) fn pin<T, E>(
         self: &Arc<Self>,
         revision: u64,
-        compacted: impl FnOnce() -> u64,
-    ) -> Result<Pin, u64> {
+        look: impl FnOnce() -> Result<T, E>,
+    ) -> Result<(Pin, T), E> {
         debug_assert!(revision > 0, "revisions begin with 1");
         let (chunk, slot) = self.take(revision);
         let pin = Pin { pins: Arc::clone(self), chunk, slot, revision };
         fence(Ordering::SeqCst);
-        let compacted = compacted();
-        if compacted > revision { Err(compacted) } else { Ok(pin) }
+        look().map(|found| (pin, found))
     }
 
-    /// The oldest revision that must stay readable when everything before `compacted()` may go.
-    pub(super) fn keep(&self, compacted: impl FnOnce() -> u64) -> u64 {
-        let compacted = compacted();
+    /// The oldest revision that must stay readable when everything before what `compacted()` answers
+    /// may go; with what it answers beside.
+    pub(super) fn keep<T>(&self, compacted: impl FnOnce() -> (u64, T)) -> (u64, T) {
+        let (compacted, found) = compacted();
         // Before looking, so that a pin that goes meanwhile is noticed.
         self.held_up.store(compacted, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -83,7 +86,7 @@ impl Pins {
         if keep == compacted {
             self.held_up.store(0, Ordering::Relaxed);
         }
-        keep
+        (keep, found)
     }
 
     /// The revisions pinned now, in no order.
@@ -175,20 +178,20 @@ mod tests {
     #[test]
     fn the_oldest_pin_is_kept_until_it_is_dropped() {
         let pins = Arc::new(Pins::new(None));
-        let five = pins.pin(5, || 0).expect("not compacted");
-        let nine = pins.pin(9, || 5).expect("not compacted");
-        assert_eq!(pins.keep(|| 20), 5);
+        let pin = |revision| pins.pin(revision, || Ok::<(), u64>(())).expect("not compacted");
+        let (five, nine) = (pin(5), pin(9));
+        assert_eq!(pins.keep(|| (20, "floors")), (5, "floors"));
         drop(five);
-        assert_eq!(pins.keep(|| 20), 9);
-        assert_eq!(pins.keep(|| 7), 7);
+        assert_eq!(pins.keep(|| (20, ())).0, 9);
+        assert_eq!(pins.keep(|| (7, ())).0, 7);
         drop(nine);
-        assert_eq!(pins.keep(|| 20), 20);
+        assert_eq!(pins.keep(|| (20, ())).0, 20);
     }
 
     #[test]
     fn a_compacted_revision_cannot_be_pinned() {
         let pins = Arc::new(Pins::new(None));
-        assert_eq!(pins.pin(4, || 5).expect_err("compacted"), 5);
+        assert_eq!(pins.pin(4, || Err::<(), _>(5)).expect_err("compacted"), 5);
         assert_eq!(pins.pinned().count(), 0);
     }
 
@@ -196,8 +199,8 @@ mod tests {
     fn the_table_grows_and_slots_are_used_again() {
         let pins = Arc::new(Pins::new(None));
         for _ in 0..2 {
-            let held: Vec<Pin> =
-                (1..=200).map(|revision| pins.pin(revision, || 0).expect("pinned")).collect();
+            let pin = |revision| pins.pin(revision, || Ok::<(), u64>(())).expect("pinned").0;
+            let held: Vec<Pin> = (1..=200).map(pin).collect();
             assert_eq!(held[7].revision, 8);
             let mut pinned: Vec<u64> = pins.pinned().collect();
             pinned.sort_unstable();
@@ -216,14 +219,18 @@ mod tests {
             scope.spawn(|| {
                 for watermark in 1..=20_000 {
                     compacted.store(watermark, Ordering::Release);
-                    let keep = pins.keep(|| compacted.load(Ordering::Acquire));
+                    let (keep, ()) = pins.keep(|| (compacted.load(Ordering::Acquire), ()));
                     kept.fetch_max(keep, Ordering::AcqRel);
                 }
             });
             scope.spawn(|| {
                 while compacted.load(Ordering::Acquire) < 20_000 {
                     let revision = compacted.load(Ordering::Acquire) + 1;
-                    if let Ok(pin) = pins.pin(revision, || compacted.load(Ordering::Acquire)) {
+                    let look = || match compacted.load(Ordering::Acquire) {
+                        compacted if compacted > revision => Err(compacted),
+                        _ => Ok(()),
+                    };
+                    if let Ok((pin, ())) = pins.pin(revision, look) {
                         for _ in 0..3 {
                             assert!(kept.load(Ordering::Acquire) <= pin.revision);
                         }

@@ -2,14 +2,31 @@
 //!
 //! ```text
 //!   generations, newest first --- a version <= R answers; ABSENT answers "none"
-//!   L0 files, newest first ------ a version <= R answers
-//!   HEAD ------------------------ a version <= R answers; no version at all: none
-//!   HISTORY windows upto > R, oldest first -- the version with birth <= R < death answers
+//!   L0 files, newest first ------ revision <= R: answers;  first <= R < revision: HISTORY answers;
+//!                                 first > R: as if it did not have the key
+//!   HEAD ------------------------ revision <= R: answers;  later: HISTORY answers;  without the key: none
+//!
+//!   HISTORY, windows with upto > R -- the version with birth <= R < death answers; without one: none
 //! ```
 //!
-//! Why HEAD without the key means "none": HEAD has the newest folded version of every key. It lacks
-//! a key whose versions are all in L0 or the generations, and those are later than R; or a key whose
-//! tombstone was dropped, and that was before any revision which can still be asked for.
+//! Why that is the newest version at or before R. Call it v, with its birth <= R, and with the death
+//! that it has by now or will have, > R. A generation in memory has all its versions, and those of newer
+//! ones are later; so what is said here is about a v that is in files.
+//!
+//! - Of a generation newer than v's all versions of the key came after v, so at its death or later: it
+//!   has `first` > R, and is passed.
+//! - If v's generation is not folded yet, its L0 file has the key with `first` <= birth <= R. Either
+//!   v is its newest version, and answers; or it was superseded in the generation, and the flush wrote
+//!   it to HISTORY.
+//! - If it is folded, no L0 file answers. HEAD has the newest folded version, so v, or a later one: then v
+//!   was superseded by something that was folded or flushed, and is in HISTORY.
+//!
+//! HISTORY is asked once at most, only where the answer is there, and has at most one version with birth
+//! <= R < death, in whichever window: no two versions of a key live at once. It has none where v was
+//! dropped, which died before every revision that can still be asked for, or where nothing was. HEAD
+//! without the key means "none" for the same reason: its tombstone was dropped, or the key began later.
+//!
+//! Of a system key there is one version in a file and none in HISTORY: it is read as of now.
 
 use annals_format::space::is_system;
 use bytes::Bytes;
@@ -46,14 +63,17 @@ pub(super) fn find(tables: &Tables, key: &[u8], at: u64) -> Result<Option<Histor
 /// As [`find`], in files only.
 fn in_files(files: &FileSet, key: &[u8], at: u64, want: Want) -> Result<Option<HistoryRecord>> {
     for file in files.l0.iter().filter(|file| file.covers(key)) {
-        if let Some(version) = file.open()?.find_at(key, at, want)? {
+        let Some(version) = file.open()?.find_at(key, u64::MAX, want)? else { continue };
+        if version.revision <= at {
             return Ok(Some(HistoryRecord::of_segment(Bytes::copy_from_slice(key), version)));
+        }
+        if version.first <= at && !is_system(key) {
+            return in_history(files, &Bytes::copy_from_slice(key), at, want);
         }
     }
     let Some(file) = files.head_of(key) else { return Ok(None) };
     let Some(version) = file.open()?.find_at(key, u64::MAX, want)? else { return Ok(None) };
     let key = Bytes::copy_from_slice(key);
-    // Of a system key there is no other version.
     if version.revision <= at || is_system(&key) {
         return Ok(Some(HistoryRecord::of_segment(key, version)));
     }

@@ -4,7 +4,7 @@
 //!   generations, L0 files (newest first)   HEAD
 //!          \________ merge by key __________/
 //!                        |  newest version <= R of each key
-//!                        |  only where HEAD has a later version: one probe of HISTORY
+//!                        |  only where a file has passed it over: one probe of HISTORY
 //!                        v
 //!                 living keys, in order
 //! ```
@@ -207,14 +207,14 @@ impl Merge {
     /// The version of `key`, which the sources stand on or have passed, as of `at`; `None` if the
     /// key does not live then.
     fn answer(
-        &mut self,
+        &self,
         tables: &Tables,
         key: &[u8],
         at: u64,
         keys_only: bool,
     ) -> Result<Option<Record>> {
-        for source in self.sources.iter_mut().filter(|source| source.key() == Some(key)) {
-            match source.answer(at, keys_only)? {
+        for source in self.sources.iter().filter(|source| source.key() == Some(key)) {
+            match source.answer(at, keys_only) {
                 Answer::Found(found) if found.tombstone => return Ok(None),
                 Answer::Found(found) => return Ok(Some(found.record)),
                 Answer::Below => {}

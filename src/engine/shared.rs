@@ -6,9 +6,9 @@
 
 use crate::clock::Clock;
 use crate::commit::World;
-use crate::index::{Generation, GenerationSize, SpareChunks};
+use crate::index::{Generation, GenerationSize, Spare};
 use crate::options::Options;
-use crate::sync::plain::{AtomicI64, Ordering};
+use crate::sync::plain::{AtomicI64, Mutex, Ordering, lock};
 use crate::sync::{Arc, CachePadded, epoch};
 
 use super::bell::Bell;
@@ -20,6 +20,10 @@ use super::tables::Tables;
 /// Bytes of a generation that a distinct key is taken to need; decides how many it can index.
 const BYTES_PER_KEY: usize = 256;
 
+/// Chunks of memory that are kept ready while a store is written to: more than are used in the time
+/// between two turns of the log thread.
+const CHUNKS_READY: usize = 4;
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -30,7 +34,9 @@ pub(super) struct Shared {
     written_at: AtomicI64,
     generation_size: GenerationSize,
     /// Memory of flushed generations, for the next one.
-    spare: Arc<SpareChunks>,
+    spare: Arc<Spare>,
+    /// The generation after the current one, if it was made ahead. Commits only try the lock.
+    next: Mutex<Option<Arc<Generation>>>,
     /// How far flush is behind.
     pub(super) pressure: Pressure,
     /// What background work may write beside the log.
@@ -42,15 +48,16 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// Over these tables, with this clock and these sizes.
-    pub(super) fn new(tables: Tables, options: &Options) -> Self {
+    /// Over these tables, with this clock, these sizes, and this spare memory.
+    pub(super) fn new(tables: Tables, options: &Options, spare: Arc<Spare>) -> Self {
         let (clock, memtable_bytes) = (Arc::clone(&options.clock), options.memtable_bytes);
         Self {
             tables: Published::new(tables),
             written_at: AtomicI64::new(clock.elapsed_micros()),
             clock,
             generation_size: generation_size(memtable_bytes),
-            spare: SpareChunks::new(generation_size(memtable_bytes).arena_bytes),
+            spare,
+            next: Mutex::new(None),
             pressure: Pressure::new(),
             credit: CachePadded::new(Credit::new(options.background_bytes_per_sync)),
             logger: CachePadded::default(),
@@ -61,6 +68,37 @@ impl Shared {
     /// What a generation holds, in bytes, unless a transaction needs more.
     pub(super) fn generation_bytes(&self) -> u64 {
         self.generation_size.arena_bytes as u64
+    }
+
+    /// Wall time, in microseconds since the Unix epoch.
+    pub(super) fn wall_micros(&self) -> i64 {
+        self.clock.now_micros()
+    }
+
+    /// Elapsed time, in microseconds.
+    pub(super) fn elapsed_micros(&self) -> i64 {
+        self.clock.elapsed_micros()
+    }
+
+    /// Makes ahead what a commit would have to make otherwise: some memory, and the next generation with
+    /// the table of its keys. To zero the pages of these takes longer than hundreds of commits. A store
+    /// that has not filled half of its first generation may never need them.
+    pub(super) fn make_ready(&self) {
+        let (id, used) = {
+            let guard = epoch::pin();
+            let Some(current) = self.tables.load(&guard).generations.first() else { return };
+            (current.id(), current.bytes_used() as u64)
+        };
+        let is_half_full = used >= self.generation_bytes() / 2;
+        if id == 1 && !is_half_full {
+            return;
+        }
+        self.spare.stock(CHUNKS_READY);
+        if is_half_full && lock(&self.next).as_ref().is_none_or(|next| next.id() <= id) {
+            let next = Generation::following(id + 1, self.generation_size, &self.spare);
+            let before = lock(&self.next).replace(next);
+            drop(before);
+        }
     }
 
     /// The log has been written: somebody commits.
@@ -92,7 +130,10 @@ impl World for Shared {
     }
 
     fn new_generation(&self, id: u64, least: GenerationSize) -> Arc<Generation> {
-        Generation::with_memory(id, self.generation_size.max(least), &self.spare)
+        let size = self.generation_size.max(least);
+        let ahead = self.next.try_lock().ok().and_then(|mut next| next.take());
+        let fits = |next: &Arc<Generation>| next.id() == id && next.is_at_least(size);
+        ahead.filter(fits).unwrap_or_else(|| Generation::following(id, size, &self.spare))
     }
 
     fn has_room(&self) -> bool {
@@ -124,5 +165,59 @@ impl World for Shared {
 
     fn request_work(&self) {
         self.worker.ring();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::tables::FileSet;
+
+    fn shared(current: u64) -> Shared {
+        let options = Options::new().memtable_bytes(1 << 20);
+        let spare = Spare::new(1 << 20);
+        let size = generation_size(options.memtable_bytes);
+        let generation = Generation::opening(current, size, &spare);
+        let files = Arc::new(FileSet::new(std::iter::empty()));
+        Shared::new(Tables { generations: [generation].into(), files }, &options, spare)
+    }
+
+    /// Takes half of the room of the current generation.
+    fn fill(shared: &Shared) {
+        let tables = shared.tables();
+        for number in 0..600_u32 {
+            let key = [&[1; 900][..], &number.to_be_bytes()].concat();
+            tables.generations[0].get_or_insert(&key).expect("room");
+        }
+    }
+
+    const ANY: GenerationSize = GenerationSize { arena_bytes: 0, keys: 0 };
+
+    #[test]
+    fn the_next_generation_is_made_ahead_and_used_once() {
+        let shared = shared(3);
+        let ahead = || lock(&shared.next).as_ref().map(|next| next.id());
+        shared.make_ready();
+        assert_eq!(ahead(), None, "nobody has written much yet");
+        fill(&shared);
+        shared.make_ready();
+        assert_eq!(ahead(), Some(4));
+        let made = Arc::as_ptr(lock(&shared.next).as_ref().expect("there is one"));
+        shared.make_ready();
+        let next = shared.new_generation(4, ANY);
+        assert_eq!((Arc::as_ptr(&next), next.id()), (made, 4));
+        assert_eq!(ahead(), None);
+        assert_eq!(shared.new_generation(4, ANY).id(), 4, "also for another thread that asks");
+    }
+
+    #[test]
+    fn what_was_made_ahead_is_not_used_for_what_it_does_not_fit() {
+        let shared = shared(3);
+        fill(&shared);
+        shared.make_ready();
+        assert_eq!(shared.new_generation(5, ANY).id(), 5);
+        shared.make_ready();
+        let large = GenerationSize { arena_bytes: 8 << 20, keys: 0 };
+        assert!(shared.new_generation(4, large).is_at_least(large));
     }
 }

@@ -1,8 +1,8 @@
 //! Sorted sources of keys: a memtable generation, an L0 file, the files of HEAD.
 //!
 //! A scan merges several of them. A source walks *distinct keys* in either direction and, standing
-//! on a key, says what it knows of the key as of a revision; how many versions of the key it holds
-//! is its own affair.
+//! on a key, says what it knows of the key as of a revision. A generation has all its versions of the
+//! key, a file the newest: see [`read`](super::read) for what follows from it.
 
 use annals_format::space::is_system;
 use bytes::Bytes;
@@ -24,7 +24,7 @@ pub(super) enum Answer {
     Below,
     /// Nothing, and older sources know nothing either.
     Absent,
-    /// HEAD has a version, but a later one: HISTORY may have the answer.
+    /// HISTORY has the answer if there is one; no older source matters.
     Superseded,
 }
 
@@ -44,16 +44,9 @@ pub(super) struct FileSource {
     /// The file the cursor is in.
     at: usize,
     cursor: Option<Cursor>,
-    /// Whether every key has one version (HEAD).
-    single: bool,
-    /// L0: the key stood on, since asking for its versions moves the cursor.
-    key: Option<Vec<u8>>,
-    /// L0: whether the cursor came to the key from before, and so stands on its newest version.
-    forward: bool,
+    /// Whether this is HEAD, below which there is only HISTORY.
+    head: bool,
 }
-
-/// Versions to step over before the index is asked instead.
-const STEPS_MAX: usize = 8;
 
 impl Source {
     /// The keys of a generation.
@@ -124,9 +117,9 @@ impl Source {
     }
 
     /// What is known of the key stood on as of `at`.
-    pub(super) fn answer(&mut self, at: u64, keys_only: bool) -> Result<Answer> {
+    pub(super) fn answer(&self, at: u64, keys_only: bool) -> Answer {
         match self {
-            Self::Memory(cursor) => Ok(memory_answer(cursor, at, keys_only)),
+            Self::Memory(cursor) => memory_answer(cursor, at, keys_only),
             Self::Files(files) => files.answer(at, keys_only),
         }
     }
@@ -146,8 +139,8 @@ fn memory_answer(cursor: &KeyCursor, at: u64, keys_only: bool) -> Answer {
 }
 
 impl FileSource {
-    fn new(files: Vec<Arc<SealedFile>>, single: bool) -> Self {
-        Self { files, at: 0, cursor: None, single, key: None, forward: true }
+    fn new(files: Vec<Arc<SealedFile>>, head: bool) -> Self {
+        Self { files, at: 0, cursor: None, head }
     }
 
     fn seek(&mut self, key: &[u8]) -> Result<()> {
@@ -171,75 +164,31 @@ impl FileSource {
     }
 
     fn key(&self) -> Option<&[u8]> {
-        if self.single {
-            return self.cursor.as_ref().and_then(Cursor::entry).map(|entry| entry.key);
-        }
-        self.key.as_deref()
+        self.cursor.as_ref().and_then(Cursor::entry).map(|entry| entry.key)
     }
 
     fn next(&mut self) -> Result<()> {
-        if self.single {
-            self.on(Cursor::next)?;
-            return self.settle(true);
-        }
-        let Some(key) = self.key.take() else { return Ok(()) };
-        if let Some(cursor) = &mut self.cursor {
-            let mut steps = 0;
-            while cursor.entry().is_some_and(|entry| entry.key == key) {
-                if steps == STEPS_MAX {
-                    // The shortest key after this one: past all its versions.
-                    let mut after = key.clone();
-                    after.push(0);
-                    cursor.seek(&after, u64::MAX)?;
-                    break;
-                }
-                cursor.next()?;
-                steps += 1;
-            }
-        }
+        self.on(Cursor::next)?;
         self.settle(true)
     }
 
     fn prev(&mut self) -> Result<()> {
-        if self.single {
-            self.on(Cursor::prev)?;
-            return self.settle(false);
-        }
-        let Some(key) = self.key.take() else { return Ok(()) };
-        self.on(|cursor| cursor.seek_before(&key))?;
+        self.on(Cursor::prev)?;
         self.settle(false)
     }
 
-    fn answer(&mut self, at: u64, keys_only: bool) -> Result<Answer> {
-        let Some(cursor) = &mut self.cursor else { return Ok(Answer::Below) };
-        if self.single {
-            let Some(entry) = cursor.entry() else { return Ok(Answer::Below) };
-            // Of a system key there is no other version.
-            return Ok(if entry.revision <= at || is_system(entry.key) {
-                Answer::Found(HistoryRecord::of_cursor(cursor, keys_only))
-            } else {
-                Answer::Superseded
-            });
+    fn answer(&self, at: u64, keys_only: bool) -> Answer {
+        let Some(cursor) = &self.cursor else { return Answer::Below };
+        let Some(entry) = cursor.entry() else { return Answer::Below };
+        // Of a system key there is no other version in files of this kind, and none in HISTORY.
+        let only = is_system(entry.key);
+        if entry.revision <= at || self.head && only {
+            Answer::Found(HistoryRecord::of_cursor(cursor, keys_only))
+        } else if self.head || entry.first <= at && !only {
+            Answer::Superseded
+        } else {
+            Answer::Below
         }
-        let Some(key) = self.key.as_deref() else { return Ok(Answer::Below) };
-        // Walking forward the cursor stands on the newest version of the key, and the answer is
-        // there or near. Walking back it stands on the oldest.
-        let mut steps = if self.forward { 0 } else { STEPS_MAX };
-        if !self.forward {
-            cursor.seek(key, at)?;
-        }
-        while cursor.entry().is_some_and(|entry| entry.key == key && entry.revision > at) {
-            if steps == STEPS_MAX {
-                cursor.seek(key, at)?;
-                break;
-            }
-            cursor.next()?;
-            steps += 1;
-        }
-        if cursor.entry().is_some_and(|entry| entry.key == key) {
-            return Ok(Answer::Found(HistoryRecord::of_cursor(cursor, keys_only)));
-        }
-        Ok(Answer::Below)
     }
 
     /// Opens file `at`; false past the last.
@@ -257,21 +206,16 @@ impl FileSource {
 
     fn leave(&mut self) {
         self.cursor = None;
-        self.key = None;
     }
 
     fn on(&mut self, step: impl FnOnce(&mut Cursor) -> Result<()>) -> Result<()> {
         self.cursor.as_mut().map_or(Ok(()), step)
     }
 
-    /// Goes on to the neighbouring file where the cursor has run out of its own, and notes the key.
+    /// Goes on to the neighbouring file where the cursor has run out of its own.
     fn settle(&mut self, forward: bool) -> Result<()> {
         while let Some(cursor) = &self.cursor {
-            if let Some(entry) = cursor.entry() {
-                if !self.single {
-                    self.key = Some(entry.key.to_vec());
-                    self.forward = forward;
-                }
+            if cursor.entry().is_some() {
                 return Ok(());
             }
             let next = if forward { Some(self.at + 1) } else { self.at.checked_sub(1) };
@@ -285,7 +229,6 @@ impl FileSource {
                 None => self.leave(),
             }
         }
-        self.key = None;
         Ok(())
     }
 }

@@ -6,6 +6,7 @@ use crate::sync::plain::{AtomicU64, lock};
 use crate::sync::{Arc, Ordering};
 
 use super::core::Core;
+use super::shares::Shares;
 use super::tables::SealedFile;
 
 /// What has been done since the store was opened.
@@ -62,6 +63,23 @@ pub struct Stats {
     pub history_windows: u64,
     /// What changed, by revision.
     pub events: FileStats,
+    /// Bytes of the files that hold the newest version of a key which is alive.
+    ///
+    /// These four add up to the length of all files but the log. How a file is divided is an estimate
+    /// from what its ends say, without a look into its blocks: tombstones are taken to be as long as
+    /// its other entries without their values, and what is superseded to be as long as what is not;
+    /// revisions are taken to be equally large. A newest version that was superseded since by a flush
+    /// counts as alive until the next fold.
+    pub live_bytes: u64,
+    /// Bytes that hold what only reads of the past can ask for: superseded versions and tombstones.
+    pub history_bytes: u64,
+    /// Bytes that hold what changed, for [`Store::log`](crate::Store::log).
+    pub event_bytes: u64,
+    /// Bytes that hold what nobody can ask for any more, below the watermark and all pinned
+    /// revisions. Background work gives them back, [`Store::compact`](crate::Store::compact) says
+    /// when. Where rules of retention differ, that of the keys kept longest decides: what others
+    /// have given up before counts as history.
+    pub dead_bytes: u64,
     /// Files of the write-ahead log.
     pub wal_files: u64,
     /// Their length as they were made, or where they ended, in bytes. The last one of a closed store
@@ -174,6 +192,8 @@ impl Core {
         let tables = self.shared.tables();
         let files = &tables.files;
         let pinned: Vec<u64> = self.pins.pinned().collect();
+        let keep = self.oldest_answered();
+        let shares = files.all().map(|file| Shares::of(file, keep)).sum::<Shares>();
         let (incarnation, wal) = {
             let state = lock(&self.state);
             let wal = state.wal.as_ref().map_or(state.manifest.wal.clone(), |wal| wal.listed());
@@ -197,6 +217,10 @@ impl Core {
             history: FileStats::of(files.windows.iter().flat_map(|window| &window.files)),
             history_windows: files.windows.len() as u64,
             events: FileStats::of(&files.events),
+            live_bytes: shares.live,
+            history_bytes: shares.history,
+            event_bytes: shares.events,
+            dead_bytes: shares.dead,
             wal_files: wal.len() as u64,
             wal_bytes: wal.iter().map(|file| file.end.unwrap_or(file.file_bytes)).sum(),
             cache_bytes: cache.bytes(),

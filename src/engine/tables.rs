@@ -4,7 +4,7 @@
 //!
 //! 1. [`Tables`] and everything below it is immutable; a change publishes a new value.
 //! 2. Every version that a view can ask for is in exactly one of: a generation, an L0 file, HEAD, a
-//!    HISTORY window. So whoever reads takes one `Tables` and asks all of them, newest first.
+//!    HISTORY window. So whoever reads takes one `Tables`; [`read`](super::read) says where it looks.
 //! 3. A reader learns its revision before it loads the tables, or while they are in force. What it must see was then already in
 //!    them: a generation is published before the first version in it becomes visible.
 
@@ -28,11 +28,12 @@ pub(super) struct Tables {
 /// The sealed segment files that make up the store.
 #[derive(Debug, Default)]
 pub(super) struct FileSet {
-    /// Flushed generations, newest first.
+    /// The newest version of every key of each flushed generation, newest generation first.
     pub(super) l0: Vec<Arc<SealedFile>>,
     /// The newest folded version of every key, by key; the files' key ranges do not overlap.
     pub(super) head: Vec<Arc<SealedFile>>,
-    /// Superseded versions by the revision that superseded them, oldest window first.
+    /// Superseded versions by the revision that superseded them, by (`upto`, `after`). The windows of a
+    /// fold and of the flushes before it overlap: a version is in one of them.
     pub(super) windows: Vec<Window>,
     /// What changed, by revision, oldest first.
     pub(super) events: Vec<Arc<SealedFile>>,
@@ -45,8 +46,8 @@ pub(super) struct Window {
     pub(super) after: u64,
     /// The last death of the window is at or before this.
     pub(super) upto: u64,
-    /// By key; a key's versions of this window can lie in several neighbours, the newer in the
-    /// earlier.
+    /// By key: each begins where the one before ends, or later. A key's versions of this window can
+    /// lie in several neighbours.
     pub(super) files: Vec<Arc<SealedFile>>,
 }
 
@@ -94,20 +95,12 @@ impl FileSet {
         set.head.sort_by(|a, b| a.meta.first_key.cmp(&b.meta.first_key));
         set.events.sort_by_key(|file| (file.meta.min_revision, file.meta.number));
         history.sort_by(|a, b| {
-            let order = |f: &SealedFile| (f.meta.death_after, f.meta.death_upto);
+            let order = |f: &SealedFile| (f.meta.death_upto, f.meta.death_after);
             order(a).cmp(&order(b)).then_with(|| {
                 (&a.meta.first_key, a.meta.number).cmp(&(&b.meta.first_key, b.meta.number))
             })
         });
-        for file in history {
-            let (after, upto) = (file.meta.death_after, file.meta.death_upto);
-            match set.windows.last_mut() {
-                Some(window) if window.after == after && window.upto == upto => {
-                    window.files.push(file);
-                }
-                _ => set.windows.push(Window { after, upto, files: vec![file] }),
-            }
-        }
+        set.windows = windows_of(history);
         set
     }
 
@@ -131,7 +124,38 @@ impl FileSet {
     }
 }
 
+/// The windows that HISTORY files make up, which come by (`upto`, `after`, first key, number).
+///
+/// Two pieces of work may have made windows of the same span: a fold of one generation, and its flush.
+/// Their files are told apart by their keys, as well as that can be done: those that overlap belong to
+/// different windows. Where they do not it makes no difference.
+fn windows_of(files: Vec<Arc<SealedFile>>) -> Vec<Window> {
+    let mut windows: Vec<Window> = Vec::new();
+    for file in files {
+        let (after, upto) = (file.meta.death_after, file.meta.death_upto);
+        let fits = |window: &&mut Window| {
+            window.files.last().is_none_or(|last| {
+                let (last, next) = (&last.meta, &file.meta);
+                // Work that cuts a file within a key goes on with the key in its next file.
+                let goes_on = last.last_key == next.first_key && last.number < next.number;
+                last.last_key < next.first_key || goes_on
+            })
+        };
+        let of_span = |window: &&mut Window| (window.after, window.upto) == (after, upto);
+        match windows.iter_mut().rev().take_while(of_span).find(fits) {
+            Some(window) => window.files.push(file),
+            None => windows.push(Window { after, upto, files: vec![file] }),
+        }
+    }
+    windows
+}
+
 impl Window {
+    /// Bytes of its files.
+    pub(super) fn bytes(&self) -> u64 {
+        self.files.iter().map(|file| file.meta.bytes).sum()
+    }
+
     /// The files of the window that may have the key.
     pub(super) fn files_of(&self, key: &[u8]) -> impl DoubleEndedIterator<Item = &Arc<SealedFile>> {
         let from = self.files.partition_point(|file| file.meta.last_key.as_slice() < key);
@@ -168,6 +192,12 @@ impl SealedFile {
             // open by now.
             Err(error) => self.opened.get().ok_or(error),
         }
+    }
+
+    /// Whether the file has been opened.
+    #[cfg(test)]
+    pub(super) fn is_open(&self) -> bool {
+        self.opened.get().is_some()
     }
 
     /// Opens the file so that it stays readable when its name is removed.

@@ -1,5 +1,6 @@
 //! Writing: evaluate against a snapshot, order, and again if something came between.
 
+use std::ops::Range;
 use std::ptr;
 
 use crate::commit::{Below, OrderError, Ordered, Plan, Ticket};
@@ -45,7 +46,8 @@ impl Snapshot<'_> {
         self.place.position
     }
 
-    /// The watermark: what the transaction may not read below, and a compaction must be above.
+    /// The watermark: what the transaction may not read below where no rule of retention says otherwise,
+    /// and a compaction must be above.
     pub(crate) fn compacted(&self) -> u64 {
         self.place.compacted
     }
@@ -73,6 +75,14 @@ impl Snapshot<'_> {
         count(self.tables, (start, end), at_for(start, self.position()))
     }
 
+    /// Refuses to read a half-open range of internal keys, which may be empty, as of `requested`.
+    ///
+    /// # Errors
+    /// `Compacted`.
+    pub(crate) fn check_past(&self, range: Range<&[u8]>, requested: u64) -> Result<()> {
+        self.core.check_past(range, requested, self.compacted())
+    }
+
     /// The store as of an older revision.
     ///
     /// # Errors
@@ -83,8 +93,8 @@ impl Snapshot<'_> {
 }
 
 /// Looks for the newest version of a key below a generation, in the tables of now.
-struct Older<'a> {
-    core: &'a Core,
+pub(super) struct Older<'a> {
+    pub(super) core: &'a Core,
 }
 
 impl Below for Older<'_> {

@@ -1,5 +1,7 @@
 //! A reader's fixed revision.
 
+use std::ops::Range;
+
 use annals_format::space::is_system;
 
 use crate::error::{ErrorKind, Result};
@@ -15,6 +17,7 @@ use super::log::Log;
 use super::pins::Pin;
 use super::read;
 use super::record::Record;
+use super::retention::Limits;
 use super::scan::{Scan, end_of_space};
 use super::tables::Tables;
 
@@ -30,6 +33,8 @@ pub(crate) struct View {
     pin: Arc<Pin>,
     /// The state: its position, and the watermark when the view was taken.
     place: Place,
+    /// Which keys can be read, where not all can: as it was when the view was taken.
+    limits: Option<Arc<Limits>>,
     /// Where the system space is found as of the position; without it, it is read as of now.
     system: Option<Arc<Tables>>,
 }
@@ -40,9 +45,11 @@ impl View {
         loop {
             core.check_open()?;
             let place = core.visible_place();
-            // If it is compacted, very much happened since: then the newest is another one by now.
-            if let Ok(pin) = core.pins.pin(place.position.revision, || core.compacted()) {
-                return Ok(Self::new(core, pin, place));
+            // If it is compacted, or a part of it, very much happened since: then the newest is another
+            // one by now.
+            let revision = place.position.revision;
+            if let Ok((pin, None)) = core.pins.pin(revision, || core.limits_at(revision)) {
+                return Ok(Self::new(core, pin, place, None));
             }
         }
     }
@@ -78,11 +85,10 @@ impl View {
         if revision == 0 {
             return Err(crate::Error::invalid("revisions begin with 1"));
         }
-        let compacted = |compacted| ErrorKind::Compacted { requested, compacted };
-        let pin = core.pins.pin(revision, || core.compacted()).map_err(compacted)?;
+        let (pin, limits) = core.pins.pin(revision, || core.limits_at(revision))?;
         let time = if revision == position.revision { position.time } else { i64::MIN };
         let position = Position { revision, time, ..position };
-        Ok(Self::new(core, pin, Place { position, ..newest }))
+        Ok(Self::new(core, pin, Place { position, ..newest }, limits))
     }
 
     /// The state as of a transaction that a log has told, also when it has been compacted since: what
@@ -92,11 +98,12 @@ impl View {
         let newest = core.visible_place();
         let position = Position { revision, time: i64::MIN, ..newest.position };
         let place = Place { position, ..newest };
-        Self { core: Arc::clone(core), pin: Arc::clone(&log.pin), place, system: None }
+        let (pin, limits) = (Arc::clone(&log.pin), log.limits.clone());
+        Self { core: Arc::clone(core), pin, place, limits, system: None }
     }
 
-    fn new(core: &Arc<Core>, pin: Pin, place: Place) -> Self {
-        Self { core: Arc::clone(core), pin: Arc::new(pin), place, system: None }
+    fn new(core: &Arc<Core>, pin: Pin, place: Place, limits: Option<Arc<Limits>>) -> Self {
+        Self { core: Arc::clone(core), pin: Arc::new(pin), place, limits, system: None }
     }
 
     /// The revision it shows.
@@ -115,16 +122,44 @@ impl View {
         self.place.compacted
     }
 
-    /// The value of an internal key.
-    pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Record>> {
+    /// Fails where the key cannot be read: the store is closed, or it is not kept that far back.
+    fn check_key(&self, key: &[u8]) -> Result<()> {
         self.core.check_open()?;
+        self.limits.as_ref().map_or(Ok(()), |limits| limits.check_key(key, self.revision()))
+    }
+
+    /// The same for a range; an empty `end` is the end of the space.
+    fn check_range(&self, start: &[u8], end: &[u8]) -> Result<()> {
+        self.core.check_open()?;
+        let Some(limits) = &self.limits else { return Ok(()) };
+        match end {
+            [] => limits.check(start..&end_of_space(start), self.revision()),
+            _ if start < end => limits.check(start..end, self.revision()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses to read a half-open range of internal keys, which may be empty, as of `requested`.
+    ///
+    /// # Errors
+    /// `Compacted`.
+    pub(crate) fn check_past(&self, range: Range<&[u8]>, requested: u64) -> Result<()> {
+        self.core.check_past(range, requested, self.compacted())
+    }
+
+    /// The value of an internal key.
+    ///
+    /// # Errors
+    /// `Compacted` if the rule of the key does not keep it that far back; `Closed`.
+    pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Record>> {
+        self.check_key(key)?;
         let guard = epoch::pin();
         read::get(self.tables_for(key, &guard), key, self.at_for(key))
     }
 
     /// The newest version of a key, tombstones included, without its value.
     pub(crate) fn newest(&self, key: &[u8]) -> Result<Option<Stub>> {
-        self.core.check_open()?;
+        self.check_key(key)?;
         let guard = epoch::pin();
         let tables = self.tables_for(key, &guard);
         read::newest(tables, key, self.at_for(key))
@@ -135,25 +170,27 @@ impl View {
         let (at, pin) = (self.at_for(start), Some(Arc::clone(&self.pin)));
         let tables = self.tables_for(start, &epoch::pin()).clone();
         let mut scan = Scan::new(tables, at, (start, end), keys_only, pin);
-        scan.refused = self.core.check_open().err();
+        scan.refused = self.check_range(start, end).err();
         scan
     }
 
     /// How many keys of a range live; an empty `end` is the end of the space. What it costs is said in
     /// [`count`](super::count).
     pub(crate) fn count(&self, start: &[u8], end: &[u8]) -> Result<u64> {
-        self.core.check_open()?;
+        self.check_range(start, end)?;
         let tables = self.tables_for(start, &epoch::pin()).clone();
         count(&tables, (start, end), self.at_for(start))
     }
 
     /// All versions of a key up to the view's revision, newest first.
     pub(crate) fn history(&self, key: &[u8], keys_only: bool) -> History {
-        let watermark = self.core.compacted().min(self.revision());
+        // In this order: what is missing in the tables died before a watermark that is seen then.
+        let tables = self.core.shared.tables();
+        let watermark = self.core.floor_of(key).min(self.revision());
         let span = (self.at_for(key), if is_system(key) { u64::MAX } else { watermark });
         let pin = Some(Arc::clone(&self.pin));
-        let mut history = History::new(&self.core.shared.tables(), key, span, keys_only, pin);
-        history.refused = self.core.check_open().err();
+        let mut history = History::new(&tables, key, span, keys_only, pin);
+        history.refused = self.check_key(key).err();
         history
     }
 
@@ -164,6 +201,7 @@ impl View {
     pub(crate) fn diff(&self, from: u64, start: &[u8], end: &[u8]) -> Result<Diff> {
         self.core.check_open()?;
         let older = Self::within(&self.core, from, self.place)?;
+        older.check_range(start, end)?;
         let end = if end.is_empty() { end_of_space(start) } else { end.to_vec() };
         let pins = vec![Arc::clone(&self.pin), older.pin];
         Ok(Diff::new(self.core.shared.tables(), (from, self.revision()), start, end, pins))

@@ -17,8 +17,8 @@ use super::shared::Shared;
 
 /// The two threads that work for a store in the background. Dropping this stops and joins them.
 ///
-/// One writes the log of what nobody waits for; it spends its time in syncs. The other does everything
-/// else, and so is not kept from it by those.
+/// One writes the log of what nobody waits for, and makes memory ready for commits; it spends its time in
+/// syncs. The other does everything else, and so is not kept from it by those.
 #[derive(Debug)]
 pub(super) struct Worker {
     stop: Arc<AtomicBool>,
@@ -139,6 +139,7 @@ fn write_log(core: &Core, stop: &AtomicBool) -> Option<Duration> {
     let (bell, chain) = (&core.shared.logger, &core.chain);
     let asked = chain.applied();
     let begun = Stopwatch::start();
+    core.shared.make_ready();
     // A loop, as a thread may be unparked for what it has seen already.
     while !bell.is_urgent() && !stop.load(Ordering::Acquire) {
         let Some(left) = PATIENCE_MICROS.checked_sub(begun.micros()) else { break };
@@ -168,8 +169,9 @@ pub(super) fn nap() {
 fn work(core: &Core, stop: &AtomicBool) -> Option<Duration> {
     core.shared.worker.answer();
     // A failure is kept by the core, which accepts no write from then on.
+    let _ = core.apply_retention_when_due();
     while !stop.load(Ordering::Acquire) && matches!(core.run_unit(), Ok(true)) {}
-    let left = core.until_quiet_work()?;
+    let left = core.until_quiet_work().into_iter().chain(core.until_retention()).min()?;
     // Not at once, even if it is due just now.
     Some(Duration::from_micros(left).max(NAP))
 }
@@ -187,10 +189,15 @@ impl Core {
             self.note_failure(&folded);
             folded?;
         }
-        let (files, keep) = (self.shared.tables().files, self.keep());
-        let trimmed = self.trim_window(&files, keep, TRIM_EAGER);
-        self.note_failure(&trimmed);
-        trimmed?;
+        // Several windows may overlap where the watermark is. None is trimmed for it twice.
+        let keep = self.keep();
+        loop {
+            let trimmed = self.trim_window(&self.shared.tables().files, keep, TRIM_EAGER);
+            self.note_failure(&trimmed);
+            if !trimmed? {
+                break;
+            }
+        }
         drop(busy);
         while self.run_unit()? {}
         Ok(())

@@ -50,10 +50,19 @@ impl ErrorKind {
             Self::InvalidOption { name, value, expected } => {
                 write!(f, "option {name}={value} is not valid: expected {expected}")
             }
-            Self::Compacted { requested, compacted } => write!(
+            Self::Compacted { requested, compacted, prefix: None } => write!(
                 f,
                 "revision {requested} has been compacted: the oldest readable one is {compacted}"
             ),
+            Self::Compacted { requested, compacted, prefix: Some(prefix) } => write!(
+                f,
+                "revision {requested} is not kept for keys with the prefix {}: the oldest readable \
+                 one is {compacted}",
+                Printable(prefix)
+            ),
+            Self::TooManyRules { max } => {
+                write!(f, "a store has at most {max} rules of retention")
+            }
             Self::FutureRevision { requested, current } => {
                 write!(f, "revision {requested} does not exist yet: the newest is {current}")
             }

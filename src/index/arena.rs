@@ -16,6 +16,7 @@
 use std::alloc::{Layout, handle_alloc_error};
 use std::ptr::{self, NonNull};
 
+use super::spare::Spare;
 use crate::sync::Arc;
 use crate::sync::plain::{AtomicPtr, AtomicUsize, Ordering};
 
@@ -32,22 +33,6 @@ pub(super) const CHUNK_BYTES: usize = 2 << 20;
 /// Size of the first chunk: a small store needs no more.
 pub(super) const FIRST_BYTES: usize = 512 << 10;
 
-/// Memory of generations that are gone, for the next ones.
-///
-/// A fresh page costs a fault and is zeroed by the system, more time than all that is then written to
-/// it: a seventh of a busy committing thread's, measured on a virtual machine. So the chunks of a dropped
-/// arena are kept, as many as one generation needs.
-#[derive(Debug)]
-pub(crate) struct SpareChunks {
-    /// Null, or a chunk that is nobody else's. Neither giving nor taking waits for anybody.
-    slots: Box<[AtomicPtr<Chunk>]>,
-}
-
-// SAFETY: whoever takes a chunk out of its slot is its only owner.
-unsafe impl Send for SpareChunks {}
-// SAFETY: as above; the slots are atomics.
-unsafe impl Sync for SpareChunks {}
-
 /// The allocator. Its memory goes to the spare chunks when it is dropped.
 #[derive(Debug)]
 pub(super) struct Arena {
@@ -56,11 +41,11 @@ pub(super) struct Arena {
     /// The first chunk: from here all are reached, and freed.
     first: NonNull<Chunk>,
     budget_bytes: usize,
-    spare: Arc<SpareChunks>,
+    spare: Arc<Spare>,
 }
 
 #[derive(Debug)]
-struct Chunk {
+pub(super) struct Chunk {
     base: NonNull<u8>,
     bytes: usize,
     /// Sum of the sizes of the chunks before this one.
@@ -77,66 +62,9 @@ unsafe impl Send for Arena {}
 // SAFETY: as above; `alloc` takes `&self` and hands out disjoint ranges.
 unsafe impl Sync for Arena {}
 
-impl SpareChunks {
-    /// Room for the chunks of an arena of this size.
-    pub(crate) fn new(arena_bytes: usize) -> Arc<Self> {
-        let empty = || AtomicPtr::new(ptr::null_mut());
-        let slots = std::iter::repeat_with(empty).take(arena_bytes / CHUNK_BYTES);
-        Arc::new(Self { slots: slots.collect() })
-    }
-
-    /// One of the chunks, if there is any.
-    fn take(&self, before: usize) -> Option<NonNull<Chunk>> {
-        let taken = self.slots.iter().find_map(|slot| {
-            if slot.load(Ordering::Relaxed).is_null() {
-                return None;
-            }
-            // Acquire pairs with the Release of `give`: its last owner is done with the memory.
-            NonNull::new(slot.swap(ptr::null_mut(), Ordering::Acquire))
-        });
-        taken.map(|mut chunk| {
-            // SAFETY: it was in a slot, so it is a chunk that nobody else uses.
-            let fields = unsafe { chunk.as_mut() };
-            fields.before = before;
-            fields.used = AtomicUsize::new(0);
-            fields.next = AtomicPtr::new(ptr::null_mut());
-            chunk
-        })
-    }
-
-    /// Keeps a chunk, or frees it if it is not of the usual size or there are enough.
-    ///
-    /// # Safety
-    /// `chunk` came from [`Chunk::new`], and nothing uses it or its memory any more.
-    unsafe fn give(&self, chunk: NonNull<Chunk>) {
-        // SAFETY: by contract.
-        if unsafe { chunk.as_ref() }.bytes == CHUNK_BYTES {
-            let null = ptr::null_mut();
-            let free = |slot: &&AtomicPtr<Chunk>| {
-                slot.compare_exchange(null, chunk.as_ptr(), Ordering::Release, Ordering::Relaxed)
-                    .is_ok()
-            };
-            if self.slots.iter().any(|slot| free(&slot)) {
-                return;
-            }
-        }
-        // SAFETY: by contract, and no slot has it.
-        unsafe { Chunk::free(chunk) };
-    }
-}
-
-impl Drop for SpareChunks {
-    fn drop(&mut self) {
-        while let Some(chunk) = self.take(0) {
-            // SAFETY: what was in a slot is nobody else's.
-            unsafe { Chunk::free(chunk) };
-        }
-    }
-}
-
 impl Arena {
     /// An arena that hands out at most `budget_bytes`.
-    pub(super) fn new(budget_bytes: usize, spare: &Arc<SpareChunks>) -> Self {
+    pub(super) fn new(budget_bytes: usize, spare: &Arc<Spare>) -> Self {
         let budget_bytes = budget_bytes.max(ALIGN).next_multiple_of(ALIGN);
         let first = Chunk::new(FIRST_BYTES.min(budget_bytes), 0);
         let current = AtomicPtr::new(first.as_ptr());
@@ -246,10 +174,8 @@ impl Drop for Arena {
 }
 
 impl Chunk {
-    fn new(bytes: usize, before: usize) -> NonNull<Self> {
-        let Ok(mut memory) = MmapOptions::new().len(bytes).map_anon() else {
-            handle_alloc_error(Layout::array::<u8>(bytes).unwrap_or(Layout::new::<u8>()))
-        };
+    pub(super) fn new(bytes: usize, before: usize) -> NonNull<Self> {
+        let mut memory = zeroed(bytes);
         populate(&memory);
         debug_assert!(memory.len() == bytes && memory.as_ptr().addr().is_multiple_of(ALIGN));
         // SAFETY: a map is never at null.
@@ -261,19 +187,39 @@ impl Chunk {
         unsafe { NonNull::new_unchecked(Box::into_raw(chunk)) }
     }
 
+    /// Whether the chunk has the size that all have but the first and last of an arena, and those made
+    /// for one large allocation.
+    pub(super) const fn is_usual(&self) -> bool {
+        self.bytes == CHUNK_BYTES
+    }
+
+    /// Empties the chunk, for an arena that has handed out `before` bytes.
+    pub(super) fn reset(&mut self, before: usize) {
+        self.before = before;
+        self.used = AtomicUsize::new(0);
+        self.next = AtomicPtr::new(ptr::null_mut());
+    }
+
     /// # Safety
     /// `chunk` came from [`Chunk::new`], and nothing uses it or its memory any more.
-    unsafe fn free(chunk: NonNull<Self>) {
+    pub(super) unsafe fn free(chunk: NonNull<Self>) {
         // SAFETY: made by `Box::into_raw` in `new`, and freed once, by contract.
         drop(unsafe { Box::from_raw(chunk.as_ptr()) });
     }
+}
+
+/// Memory of the system's, all zero, of which no page is there yet.
+pub(super) fn zeroed(bytes: usize) -> MmapMut {
+    MmapOptions::new().len(bytes).map_anon().unwrap_or_else(|_| {
+        handle_alloc_error(Layout::array::<u8>(bytes).unwrap_or(Layout::new::<u8>()))
+    })
 }
 
 /// Makes the pages of a map present, as huge ones if that is possible: one call costs less than a
 /// fault for every page, and a huge page less than 512 small ones. What the system cannot do it leaves
 /// to the faults.
 #[cfg(target_os = "linux")]
-fn populate(memory: &MmapMut) {
+pub(super) fn populate(memory: &MmapMut) {
     if memory.len() >= CHUNK_BYTES {
         let _ = memory.advise(Advice::HugePage);
     }
@@ -281,7 +227,7 @@ fn populate(memory: &MmapMut) {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn populate(_: &MmapMut) {}
+pub(super) fn populate(_: &MmapMut) {}
 
 #[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
 mod tests {
@@ -289,7 +235,7 @@ mod tests {
 
     #[test]
     fn allocations_are_aligned_disjoint_and_bounded() {
-        let arena = Arena::new(3 * CHUNK_BYTES, &SpareChunks::new(0));
+        let arena = Arena::new(3 * CHUNK_BYTES, &Spare::new(0));
         let mut ranges = Vec::new();
         let mut total = 0;
         for bytes in (1..).step_by(997) {
@@ -307,7 +253,7 @@ mod tests {
 
     #[test]
     fn one_allocation_may_be_larger_than_a_chunk() {
-        let arena = Arena::new(10 * CHUNK_BYTES, &SpareChunks::new(0));
+        let arena = Arena::new(10 * CHUNK_BYTES, &Spare::new(0));
         assert!(arena.alloc(100).is_some());
         assert!(arena.alloc(8 * CHUNK_BYTES).is_some());
         assert!(arena.alloc(2 * CHUNK_BYTES).is_none());
@@ -316,7 +262,7 @@ mod tests {
 
     #[test]
     fn only_the_last_allocation_can_be_given_back() {
-        let arena = Arena::new(CHUNK_BYTES, &SpareChunks::new(0));
+        let arena = Arena::new(CHUNK_BYTES, &Spare::new(0));
         let first = arena.alloc(100).expect("room");
         let second = arena.alloc(100).expect("room");
         arena.give_back(first, 100);
@@ -328,34 +274,8 @@ mod tests {
     }
 
     #[test]
-    fn chunks_of_a_dropped_arena_are_used_again() {
-        let spare = SpareChunks::new(2 * CHUNK_BYTES);
-        let held =
-            || spare.slots.iter().filter(|slot| !slot.load(Ordering::Relaxed).is_null()).count();
-        let fill = |arena: &Arena| -> Vec<usize> {
-            let take = || arena.alloc(CHUNK_BYTES).map(|start| start.addr().get());
-            std::iter::from_fn(take).collect()
-        };
-        let arena = Arena::new(5 * CHUNK_BYTES, &spare);
-        let first = fill(&arena);
-        assert_eq!((first.len(), held()), (4, 0));
-        drop(arena);
-        assert_eq!(held(), 2, "no more than there is room for");
-        let arena = Arena::new(5 * CHUNK_BYTES, &spare);
-        let second = fill(&arena);
-        let again = second.iter().filter(|start| first.contains(start)).count();
-        assert!(again >= 2, "at least: the system may map a freed place again, too");
-        assert_eq!((arena.bytes_used(), held()), (FIRST_BYTES + 4 * CHUNK_BYTES, 0));
-        // A chunk made for one large allocation is not kept.
-        let large = Arena::new(9 * CHUNK_BYTES, &spare);
-        assert!(large.alloc(3 * CHUNK_BYTES).is_some());
-        drop(large);
-        assert_eq!(held(), 0);
-    }
-
-    #[test]
     fn what_finds_no_room_takes_none() {
-        let arena = Arena::new(FIRST_BYTES, &SpareChunks::new(0));
+        let arena = Arena::new(FIRST_BYTES, &Spare::new(0));
         assert!(arena.alloc(FIRST_BYTES - 128).is_some());
         assert!(arena.alloc(256).is_none());
         assert_eq!(arena.bytes_used(), FIRST_BYTES - 128);
@@ -363,32 +283,8 @@ mod tests {
     }
 
     #[test]
-    fn threads_pass_chunks_on() {
-        let spare = SpareChunks::new(3 * CHUNK_BYTES);
-        std::thread::scope(|scope| {
-            for thread in 0..4 {
-                let spare = &spare;
-                scope.spawn(move || {
-                    for _ in 0..200 {
-                        let arena = Arena::new(2 * CHUNK_BYTES, spare);
-                        let start = arena.alloc(CHUNK_BYTES).expect("room").as_ptr();
-                        for at in (0..CHUNK_BYTES).step_by(64 << 10) {
-                            // SAFETY: inside of what was just handed out to this thread.
-                            let byte = unsafe { start.add(at) };
-                            // SAFETY: as above.
-                            unsafe { byte.write(thread) };
-                            // SAFETY: as above; written just now.
-                            assert_eq!(unsafe { byte.read() }, thread, "nobody else has it");
-                        }
-                    }
-                });
-            }
-        });
-    }
-
-    #[test]
     fn threads_share_chunks() {
-        let arena = Arena::new(64 * CHUNK_BYTES, &SpareChunks::new(0));
+        let arena = Arena::new(64 * CHUNK_BYTES, &Spare::new(0));
         let mut ranges: Vec<usize> = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..4)
                 .map(|_| {

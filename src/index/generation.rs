@@ -7,12 +7,13 @@ use std::slice;
 use annals_format::frame::{self, Binding, FrameSize, Op};
 use bytes::Bytes;
 
-use super::arena::{Arena, CHUNK_BYTES, FIRST_BYTES, SpareChunks};
+use super::arena::{Arena, CHUNK_BYTES, FIRST_BYTES};
 use super::hash::{KeyHash, Table};
-use super::key::KeyNode;
+use super::key::{KeyNode, tower_offset};
 use super::marks::Marks;
 use super::node::{FrameCursor, Node, NodeParts, Position};
 use super::ordered::{HEIGHT_MAX, KeyCursor, Ordered};
+use super::spare::Spare;
 use super::version::{Stub, Version};
 use crate::sync::plain::AtomicUsize;
 use crate::sync::{Arc, AtomicPtr, Ordering};
@@ -25,8 +26,6 @@ const ROOT_BYTES: usize = 1024;
 
 /// How often a size is doubled at most.
 const DOUBLED_MAX: u32 = 6;
-
-const TOWER_ALIGN: usize = align_of::<AtomicPtr<KeyNode>>();
 
 /// How much a generation can take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,16 +103,23 @@ impl GenerationSize {
 
 impl Generation {
     /// An empty generation. Its root has no place yet: the chain gives it one.
+    #[cfg(any(test, feature = "bench-internals"))]
     pub(crate) fn new(id: u64, size: GenerationSize) -> Arc<Self> {
-        Self::with_memory(id, size, &SpareChunks::new(0))
+        Self::opening(id, size, &Spare::new(0))
     }
 
-    /// As [`new`](Self::new), in memory of earlier generations as far as there is any.
-    pub(crate) fn with_memory(
-        id: u64,
-        size: GenerationSize,
-        spare: &Arc<SpareChunks>,
-    ) -> Arc<Self> {
+    /// The first generation of a store, which may be a small one: what it does not use it does not take.
+    /// Its memory goes to the spare chunks in the end.
+    pub(crate) fn opening(id: u64, size: GenerationSize, spare: &Arc<Spare>) -> Arc<Self> {
+        Self::make(id, size, spare, false)
+    }
+
+    /// A generation that is going to be filled, in memory of earlier ones as far as there is any.
+    pub(crate) fn following(id: u64, size: GenerationSize, spare: &Arc<Spare>) -> Arc<Self> {
+        Self::make(id, size, spare, true)
+    }
+
+    fn make(id: u64, size: GenerationSize, spare: &Arc<Spare>, present: bool) -> Arc<Self> {
         let arena = Arena::new(size.arena_bytes.saturating_add(ROOT_BYTES), spare);
         let absent = place(&arena, Version::end(None));
         let root = place(&arena, Node::new(&NodeParts::root(ptr::null())));
@@ -124,7 +130,7 @@ impl Generation {
             id,
             size,
             arena,
-            table: Table::new(size.keys),
+            table: Table::new(size.keys, present),
             ordered: Ordered::new(),
             keys: AtomicUsize::new(0),
             absent,
@@ -223,6 +229,11 @@ impl Generation {
         !self.last.load(Ordering::Acquire).is_null()
     }
 
+    /// Whether it has room for all of this.
+    pub(crate) fn is_at_least(&self, size: GenerationSize) -> bool {
+        self.size.arena_bytes >= size.arena_bytes && self.size.keys >= size.keys
+    }
+
     /// Memory handed out, in bytes.
     pub(crate) fn bytes_used(&self) -> usize {
         self.arena.bytes_used()
@@ -286,12 +297,10 @@ impl Generation {
 
         // SAFETY: the arena's memory is initialised (see `Arena::alloc`), and this part is ours alone.
         let frame = unsafe { slice::from_raw_parts_mut(frame_at.as_ptr(), size.bytes()) };
-        let mut values = ops.clone();
         let mut sub = 0;
         let mut free_slots = 0..keys.len();
         frame::encode(frame, binding, &size, buffered, metadata, ops.clone(), |placed| {
-            let Some(op) = values.next() else { return };
-            let (value_bytes, lease) = match op {
+            let (value_bytes, lease) = match placed.op {
                 Op::Put { value, lease, .. } => (Some(value.len()), lease),
                 Op::Delete { .. } => (None, 0),
                 Op::Compact { .. } => return,
@@ -302,7 +311,7 @@ impl Generation {
                 ptr::slice_from_raw_parts(start.as_ptr().cast_const(), bytes)
             });
             let version = Version::unbound(value, lease, sub);
-            sub += u32::from(op.is_user());
+            sub += u32::from(placed.op.is_user());
             let slot = free_slots.next();
             let slot = slot.unwrap_or_else(|| unreachable!("each key has one operation"));
             // SAFETY: one of `keys.len()` slots.
@@ -341,13 +350,12 @@ impl Generation {
     /// Allocates a key node with its tower and its bytes.
     fn new_key(&self, hash: KeyHash, key: &[u8]) -> Option<&KeyNode> {
         let height = hash.height(HEIGHT_MAX);
-        // The key comes first: a short one lies in the cache line of its node.
         let key_at = size_of::<KeyNode>();
-        let tower_at = key_at.checked_add(key.len())?.checked_next_multiple_of(TOWER_ALIGN)?;
+        let tower_at = key_at.checked_add(tower_offset(key.len())?)?;
         let tower_bytes = height * size_of::<AtomicPtr<KeyNode>>();
         let start = self.arena.alloc(tower_at.checked_add(tower_bytes)?)?;
         // SAFETY: the allocation holds node, key and tower, one after the other; the tower is
-        // aligned because the allocation is, and `tower_at` too.
+        // aligned because the allocation is, and `tower_at` too (see below).
         let tower = unsafe { start.add(tower_at) }.cast::<AtomicPtr<KeyNode>>();
         for level in 0..height {
             // SAFETY: inside the tower.
@@ -360,10 +368,10 @@ impl Generation {
         // SAFETY: `key.len()` bytes fit there, and fresh memory does not overlap the caller's key.
         unsafe { ptr::copy_nonoverlapping(key.as_ptr(), bytes.as_ptr(), key.len()) };
         let bytes = ptr::slice_from_raw_parts(bytes.as_ptr().cast_const(), key.len());
-        let tower = ptr::slice_from_raw_parts(tower.as_ptr().cast_const(), height);
-        // SAFETY: both were just initialised, live as long as the arena, and the key's bytes are
-        // not written again.
-        let key_node = unsafe { KeyNode::new(bytes, tower) };
+        const { assert!(size_of::<KeyNode>().is_multiple_of(align_of::<AtomicPtr<KeyNode>>())) };
+        // SAFETY: both were just initialised, one after the other, live as long as the arena, and the
+        // key's bytes are not written again.
+        let key_node = unsafe { KeyNode::new(bytes, height) };
         let node = start.cast::<KeyNode>();
         // SAFETY: the start of our allocation, aligned to a cache line.
         unsafe { node.write(key_node) };

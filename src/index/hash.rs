@@ -5,21 +5,29 @@
 //! a probe that walks over full slots to the first empty one has seen every key that was inserted
 //! before it began.
 //!
-//! A slot is a pointer with five bits of the key's hash in its low bits (key nodes are aligned to
-//! 32 bytes), so that a probe touches another key's memory in one of 32 collisions only.
+//! A slot is a pointer with six bits of the key's hash in its low bits (the arena aligns key nodes to
+//! 64 bytes), so that a probe touches another key's memory in one of 64 collisions only.
 
+use std::ops::Deref;
 use std::ptr;
 
 use super::key::KeyNode;
 use crate::sync::{AtomicPtr, Ordering};
 
-const TAG_MASK: usize = 31;
-const _: () = assert!(align_of::<KeyNode>() > TAG_MASK);
+#[cfg(not(any(feature = "loom", feature = "shuttle")))]
+use super::arena::{populate, zeroed};
+#[cfg(not(any(feature = "loom", feature = "shuttle")))]
+use memmap2::MmapMut;
+#[cfg(not(any(feature = "loom", feature = "shuttle")))]
+use std::{ptr::NonNull, slice};
+
+const TAG_MASK: usize = 63;
+const _: () = assert!(super::arena::ALIGN > TAG_MASK);
 
 /// The table. It borrows nothing: whoever owns it keeps the key nodes alive.
 #[derive(Debug)]
 pub(super) struct Table {
-    slots: Box<[AtomicPtr<KeyNode>]>,
+    slots: Slots,
     mask: usize,
 }
 
@@ -52,10 +60,12 @@ impl KeyHash {
 }
 
 impl Table {
-    /// A table for at most `keys` keys.
-    pub(super) fn new(keys: usize) -> Self {
+    /// A table for at most `keys` keys. `present` says whether it is to have its memory at once, and not
+    /// page by page when a slot there is first used: a fault at each of 500 pages, and another one where
+    /// a slot was looked at before it was written.
+    pub(super) fn new(keys: usize, present: bool) -> Self {
         let slots = keys.max(2).saturating_mul(2).next_power_of_two();
-        Self { slots: empty_slots(slots), mask: slots - 1 }
+        Self { slots: Slots::empty(slots, present), mask: slots - 1 }
     }
 
     /// The node of `key`.
@@ -100,28 +110,58 @@ impl Table {
     }
 }
 
+/// Slots, all null when they are made.
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
-fn empty_slots(count: usize) -> Box<[AtomicPtr<KeyNode>]> {
-    use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
+#[derive(Debug)]
+struct Slots {
+    start: NonNull<AtomicPtr<KeyNode>>,
+    count: usize,
+    /// What they lie in. Memory of the system's, which comes zeroed.
+    _memory: MmapMut,
+}
 
-    let Ok(layout) = Layout::array::<AtomicPtr<KeyNode>>(count) else {
-        handle_alloc_error(Layout::new::<AtomicPtr<KeyNode>>())
-    };
-    // Zeroed pages come from the system without being touched: a large table costs nothing until
-    // its slots are used.
-    // SAFETY: the layout is not empty: a table has at least four slots.
-    let start = unsafe { alloc_zeroed(layout) };
-    if start.is_null() {
-        handle_alloc_error(layout);
+#[cfg(not(any(feature = "loom", feature = "shuttle")))]
+impl Slots {
+    fn empty(count: usize, present: bool) -> Self {
+        let mut memory = zeroed(count.saturating_mul(size_of::<AtomicPtr<KeyNode>>()));
+        if present {
+            populate(&memory);
+        }
+        let start = memory.as_mut_ptr().cast();
+        // SAFETY: a map is never at null.
+        let start = unsafe { NonNull::new_unchecked(start) };
+        Self { start, count, _memory: memory }
     }
-    #[expect(clippy::cast_ptr_alignment, reason = "allocated with the alignment of the slots")]
-    let slots = ptr::slice_from_raw_parts_mut(start.cast::<AtomicPtr<KeyNode>>(), count);
-    // SAFETY: allocated by the global allocator with the layout of this slice; `AtomicPtr` has the
-    // representation of a pointer, and all zeros is the null pointer.
-    unsafe { Box::from_raw(slots) }
+}
+
+#[cfg(not(any(feature = "loom", feature = "shuttle")))]
+impl Deref for Slots {
+    type Target = [AtomicPtr<KeyNode>];
+
+    #[inline]
+    fn deref(&self) -> &[AtomicPtr<KeyNode>] {
+        // SAFETY: `count` pointers lie there, aligned to a page, as long as the map, and are used as
+        // atomics only. `AtomicPtr` has the representation of a pointer, and all zeros is null.
+        unsafe { slice::from_raw_parts(self.start.as_ptr(), self.count) }
+    }
 }
 
 #[cfg(any(feature = "loom", feature = "shuttle"))]
-fn empty_slots(count: usize) -> Box<[AtomicPtr<KeyNode>]> {
-    (0..count).map(|_| AtomicPtr::new(ptr::null_mut())).collect()
+#[derive(Debug)]
+struct Slots(Box<[AtomicPtr<KeyNode>]>);
+
+#[cfg(any(feature = "loom", feature = "shuttle"))]
+impl Slots {
+    fn empty(count: usize, _present: bool) -> Self {
+        Self((0..count).map(|_| AtomicPtr::new(ptr::null_mut())).collect())
+    }
+}
+
+#[cfg(any(feature = "loom", feature = "shuttle"))]
+impl Deref for Slots {
+    type Target = [AtomicPtr<KeyNode>];
+
+    fn deref(&self) -> &[AtomicPtr<KeyNode>] {
+        &self.0
+    }
 }

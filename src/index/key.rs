@@ -7,20 +7,29 @@ use crate::sync::{AtomicPtr, Ordering};
 
 /// A distinct internal key. Found by the hash table, walked by the ordered index.
 ///
-/// Aligned to 32 bytes: the hash table keeps five bits of the key's hash in the pointer.
+/// It begins a cache line, and the key and the tower follow it there: of most keys all is in one line,
+/// which is what a search in either index has to fetch.
+///
+/// ```text
+/// KeyNode (24 bytes) | key | to the next multiple of 8 | tower
+/// ```
 #[derive(Debug)]
-#[repr(C, align(32))]
+#[repr(C)]
 pub(crate) struct KeyNode {
     /// Null until resolved; then the newest applied version, a stub or `ABSENT`.
     ///
     /// Only two things write it: `resolve`, once, from null; and the commit chain, in chain order.
     head: AtomicPtr<Version>,
-    /// The key's bytes, in the generation's arena.
+    /// The key's bytes, in the generation's arena. After them, aligned, come `height` links of the ordered
+    /// index.
     key: *const u8,
-    /// `height` links of the ordered index, in the generation's arena.
-    tower: *const AtomicPtr<Self>,
     key_bytes: u32,
     height: u8,
+}
+
+/// Offset of the tower from the key.
+pub(super) const fn tower_offset(key_bytes: usize) -> Option<usize> {
+    key_bytes.checked_next_multiple_of(align_of::<AtomicPtr<KeyNode>>())
 }
 
 /// The newest version of a key at or below some revision, as one generation knows it.
@@ -55,15 +64,14 @@ impl KeyNode {
     /// A key whose bytes and tower lie in the generation's arena.
     ///
     /// # Safety
-    /// `key` and `tower` are initialised, outlive the node, and are not written except through the
-    /// tower's atomics.
-    pub(super) unsafe fn new(key: *const [u8], tower: *const [AtomicPtr<Self>]) -> Self {
+    /// `key` is initialised, and so are `height` links at [`tower_offset`] from it, aligned and in the same
+    /// allocation. Both outlive the node, and are not written except through the tower's atomics.
+    pub(super) unsafe fn new(key: *const [u8], height: usize) -> Self {
         Self {
             head: AtomicPtr::new(ptr::null_mut()),
             key: key.cast(),
-            tower: tower.cast(),
             key_bytes: u32::try_from(key.len()).unwrap_or(u32::MAX),
-            height: u8::try_from(tower.len()).unwrap_or(u8::MAX),
+            height: u8::try_from(height).unwrap_or(u8::MAX),
         }
     }
 
@@ -77,8 +85,13 @@ impl KeyNode {
     /// The links of the ordered index, lowest first.
     #[inline]
     pub(super) fn tower(&self) -> &[AtomicPtr<Self>] {
+        let offset = tower_offset(self.key_bytes as usize).unwrap_or_default();
         // SAFETY: the contract of `new`.
-        unsafe { std::slice::from_raw_parts(self.tower, usize::from(self.height)) }
+        let tower = unsafe { self.key.add(offset) };
+        #[expect(clippy::cast_ptr_alignment, reason = "the contract of `new`")]
+        let tower = tower.cast::<AtomicPtr<Self>>();
+        // SAFETY: the contract of `new`.
+        unsafe { std::slice::from_raw_parts(tower, usize::from(self.height)) }
     }
 
     /// The head: `None` before it is resolved.

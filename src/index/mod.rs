@@ -37,11 +37,12 @@ mod key;
 mod marks;
 mod node;
 mod ordered;
+mod spare;
 mod version;
 
-pub(crate) use arena::SpareChunks;
 pub(crate) use generation::{Full, Generation, GenerationSize, Transaction};
 pub(crate) use key::{KeyNode, Lookup, Newest};
 pub(crate) use node::{Change, FrameCursor, FrameRef, Link, Node, Place, Position};
 pub(crate) use ordered::KeyCursor;
+pub(crate) use spare::Spare;
 pub(crate) use version::{Bound, Stub, Version};

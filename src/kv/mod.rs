@@ -22,6 +22,7 @@ mod eval;
 mod range;
 mod request;
 mod response;
+mod retention;
 mod seam;
 mod space;
 mod store;
@@ -42,7 +43,8 @@ pub use request::{
 pub use response::{
     DeleteRangeResponse, LeaseRevokeResponse, OpResponse, PutResponse, RangeResponse, TxnResponse,
 };
-pub use store::Store;
+pub use retention::{Retention, RetentionRule};
+pub use store::{SpaceOptions, SpaceSurvey, Store};
 pub use ticket::{Outcome, Ticket};
 pub use types::{
     Change, ChangeKind, Commit, Deleted, Diff, KeyValue, Lease, Origin, Transaction, Version,

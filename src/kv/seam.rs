@@ -4,11 +4,13 @@
 use crate::error::{ErrorKind, Result};
 
 use super::eval::reads::{Reads, Records};
+use super::range::KeyRange;
+use super::space;
 
 pub(super) use crate::engine::{
     Diff as Differences, Difference, Engine, Event, History, HistoryRecord, INLINE_KEY_BYTES,
-    InternalKey, Log, Outcome, Plan, Point, Record, Scan, Snapshot, Stub, Ticket, Transaction,
-    View, Write, WriteKind,
+    InternalKey, Log, Outcome, Plan, Point, Record, Rules, Scan, Scope, Snapshot, Stub, Ticket,
+    Transaction, View, Write, WriteKind,
 };
 
 impl Reads for Snapshot<'_> {
@@ -26,6 +28,10 @@ impl Reads for Snapshot<'_> {
 
     fn newest(&self, key: &[u8]) -> Result<Option<Stub>> {
         self.newest(key)
+    }
+
+    fn check_past(&self, start: &[u8], end: &[u8], revision: u64) -> Result<()> {
+        self.check_past(start..end, revision)
     }
 
     fn scan(&self, start: &[u8], end: &[u8], keys_only: bool) -> Records<'_> {
@@ -89,6 +95,10 @@ impl Reads for Newest<'_> {
         self.view.newest(key)
     }
 
+    fn check_past(&self, start: &[u8], end: &[u8], revision: u64) -> Result<()> {
+        self.view.check_past(start..end, revision)
+    }
+
     fn scan(&self, start: &[u8], end: &[u8], keys_only: bool) -> Records<'_> {
         Box::new(self.view.scan(start, end, keys_only))
     }
@@ -116,14 +126,20 @@ impl Reads for Newest<'_> {
     }
 }
 
-/// The transactions from `first` (`None`: the oldest retained) up to and without `end`.
-pub(super) fn log(engine: &Engine, first: Option<u64>, end: u64) -> Result<Log> {
-    let oldest = engine.compacted_revision();
-    let log = engine.log(first.unwrap_or(oldest), end.saturating_sub(1));
-    match log {
-        // Compacted again meanwhile: the oldest is another one now.
-        Err(error) if first.is_none() && is_compacted(&error) => self::log(engine, None, end),
-        log => log,
+/// What the transactions from `first` (`None`: the oldest of which all is retained) up to and without
+/// `end` did to a range of users' keys.
+pub(super) fn log(engine: &Engine, first: Option<u64>, end: u64, range: &KeyRange) -> Result<Log> {
+    let upto = end.saturating_sub(1);
+    let (start, limit) = space::user_range(range);
+    let (start, limit) = (&start[..], &limit[..]);
+    let scope = if *range == KeyRange::all() { Scope::All } else { Scope::Range(start, limit) };
+    loop {
+        let from = first.unwrap_or_else(|| engine.oldest_of(start..limit));
+        match engine.log(from, upto, scope) {
+            // Compacted again meanwhile: the oldest is another one now.
+            Err(error) if first.is_none() && is_compacted(&error) => {}
+            log => return log,
+        }
     }
 }
 

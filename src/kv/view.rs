@@ -20,6 +20,10 @@ use super::types::{Change, ChangeKind, Diff, KeyValue, Origin, Transaction, Vers
 /// whatever is compacted meanwhile. It keeps the store open, and its directory locked, also when
 /// every [`Store`](crate::Store) has been dropped; after a [`close`](crate::Store::close) it answers
 /// [`Closed`](crate::ErrorKind::Closed). Cloning is cheap.
+///
+/// Where [rules of retention](crate::Store::set_retention) keep only some keys as far back as its revision,
+/// it reads those, and answers [`Compacted`](crate::ErrorKind::Compacted) for others, and for ranges in
+/// which others can lie.
 #[derive(Clone, Debug)]
 pub struct View {
     engine: Engine,
@@ -41,7 +45,7 @@ impl View {
     /// # Errors
     ///
     /// [`Corrupt`](crate::ErrorKind::Corrupt) or [`Io`](crate::ErrorKind::Io) from the files;
-    /// [`Closed`](crate::ErrorKind::Closed).
+    /// [`Compacted`](crate::ErrorKind::Compacted), [`Closed`](crate::ErrorKind::Closed).
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<KeyValue>> {
         Ok(self.view.get(&space::user(key.as_ref()))?.map(key_value))
     }
@@ -214,7 +218,7 @@ impl History {
         let Some(found) = versions.next().transpose()? else { return Ok(None) };
         let mut version = version(found);
         if self.with_origin {
-            version.origin = origin(&self.engine, version.mod_revision)?;
+            version.origin = origin(&self.engine, &version.key, version.mod_revision)?;
         }
         Ok(Some(version))
     }
@@ -249,9 +253,9 @@ fn version(version: seam::HistoryRecord) -> Version {
     }
 }
 
-/// The origin of a revision, where its transaction is still kept.
-fn origin(engine: &Engine, revision: u64) -> Result<Option<Origin>> {
-    match seam::log(engine, Some(revision), revision + 1) {
+/// The origin of a version, where its transaction is still kept.
+fn origin(engine: &Engine, key: &Bytes, revision: u64) -> Result<Option<Origin>> {
+    match seam::log(engine, Some(revision), revision + 1, &KeyRange::key(key)) {
         Ok(mut log) => {
             let found = log.next().transpose()?;
             Ok(found.map(|found| Origin { time: found.time, metadata: found.metadata }))
@@ -319,8 +323,8 @@ pub struct Log {
 }
 
 impl Log {
-    pub(super) fn new(engine: &Engine, first: Option<u64>, end: u64) -> Self {
-        let (transactions, error) = match seam::log(engine, first, end) {
+    pub(super) fn new(engine: &Engine, first: Option<u64>, end: u64, range: &KeyRange) -> Self {
+        let (transactions, error) = match seam::log(engine, first, end, range) {
             Ok(log) => (Some(log), None),
             Err(error) => (None, Some(error)),
         };

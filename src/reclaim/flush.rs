@@ -1,19 +1,33 @@
-//! A frozen generation becomes files: one L0 with its versions, EVENTS with its transactions.
+//! A frozen generation becomes files: one L0 with the newest version of every key, HISTORY with the
+//! versions that were superseded within the generation, EVENTS with its transactions.
+//!
+//! ```text
+//!   versions of a key in the generation, newest first     9        7        4      (5 and older: before)
+//!                                                         |        |        |
+//!                                       L0 <-- first 4 ---+        |        |
+//!                                       HISTORY <------- death 9 --+        |
+//!                                       HISTORY <---------------- death 7 --+
+//! ```
+//!
+//! A version that was superseded here is written to HISTORY at once, and by no fold again. What the
+//! oldest version here superseded lies in older files; `first` says so to whoever looks there.
 
 use annals_format::entry::EntryRef;
 use annals_format::events::{EventKind, EventRef, TransactionBuilder};
 use annals_format::{FileKind, FileMeta, Frame, space};
 
 use crate::error::{Error, Result};
-use crate::index::{FrameRef, Generation, Version};
+use crate::index::{FrameRef, Generation, KeyNode, Version};
 use crate::options::Options;
 use crate::segment::SegmentContext;
 use crate::sync::Arc;
 
+use super::fold::keeps;
+use super::merge::remove_all;
 use super::output::{Host, Output};
 
 /// Writes a frozen generation, whose every transaction is durable. Answers the files, of which there
-/// are none if nothing was written to the generation.
+/// are none if nothing was written to the generation. What died before `watermark` is left out.
 ///
 /// # Errors
 /// What the file system answers; nothing of it is left then.
@@ -21,29 +35,22 @@ pub(crate) fn flush(
     context: &SegmentContext,
     host: &dyn Host,
     generation: &Arc<Generation>,
+    watermark: u64,
     options: &Options,
 ) -> Result<Vec<FileMeta>> {
     // One file for all keys: a reader looks into every L0 file.
-    let mut versions = Output::new(context, host, FileKind::L0, None, u64::MAX);
+    let mut newest = Output::new(context, host, FileKind::L0, None, u64::MAX);
+    let upto = generation.last().map_or(0, |last| last.revision);
+    let window = Some((generation.root().position().revision, upto));
+    let cut = options.segment_bytes;
+    let mut superseded = Output::new(context, host, FileKind::History, window, cut);
     let mut keys = generation.cursor();
     keys.seek_first();
     while let Some(node) = keys.node() {
-        // Of a system key only the newest version is ever read.
-        let count = if space::is_system(node.key()) { 1 } else { usize::MAX };
-        let mut oldest = node.versions().last();
-        for version in node.versions().take(count) {
-            // The oldest version that came with it is told of the newest only.
-            let (first, lived) = match oldest.take() {
-                Some(oldest) => (oldest, oldest.is_tombstone() || oldest.version() > 1),
-                // Superseded: it counts for nothing, see `annals_format::living`.
-                None => (version, !version.is_tombstone()),
-            };
-            let entry = entry_of(node.key(), version);
-            versions.add(&EntryRef { first: first.at(), lived, ..entry })?;
-        }
+        flush_key(node, watermark, &mut newest, &mut superseded)?;
         keys.next();
     }
-    let mut events = Output::new(context, host, FileKind::Events, None, options.segment_bytes);
+    let mut events = Output::new(context, host, FileKind::Events, None, cut);
     let mut frames = generation.frames();
     let mut builder = TransactionBuilder::new();
     let mut value = Vec::new();
@@ -56,17 +63,43 @@ pub(crate) fn flush(
             events.add(&EntryRef { key, revision, value: &value, ..EntryRef::default() })?;
         }
     }
-    let mut files = versions.finish()?;
-    match events.finish() {
-        Ok(events) => files.extend(events),
-        Err(error) => {
-            for meta in &files {
-                let _ = context.remove(meta.kind, meta.number);
+    let mut files = Vec::new();
+    for output in [newest, superseded, events] {
+        match output.finish() {
+            Ok(finished) => files.extend(finished),
+            Err(error) => {
+                remove_all(context, &files);
+                return Err(error);
             }
-            return Err(error);
         }
     }
     Ok(files)
+}
+
+/// Writes the newest version of a key to one file, and those that it and its like superseded to the
+/// other.
+fn flush_key(
+    node: &KeyNode,
+    watermark: u64,
+    newest: &mut Output<'_>,
+    superseded: &mut Output<'_>,
+) -> Result<()> {
+    let key = node.key();
+    let mut versions = node.versions();
+    let Some(head) = versions.next() else { return Ok(()) };
+    let mut oldest = head;
+    for version in versions {
+        let death = oldest.at();
+        oldest = version;
+        let entry = EntryRef { death, ..entry_of(key, version) };
+        // Of a system key only the newest version is ever read.
+        if !space::is_system(key) && keeps(&entry, watermark) {
+            superseded.add(&entry)?;
+        }
+    }
+    // A tombstone, and every version but the first of a lifetime, comes after a version that lived.
+    let lived = oldest.is_tombstone() || oldest.version() > 1;
+    newest.add(&EntryRef { first: oldest.at(), lived, ..entry_of(key, head) })
 }
 
 fn entry_of<'a>(key: &'a [u8], version: &'a Version) -> EntryRef<'a> {

@@ -3,7 +3,7 @@
 use annals_format::entry::EntryRef;
 use annals_format::{FileKind, FileMeta};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::segment::{NewSegment, SegmentContext, SegmentWriter};
 
 /// What a piece of work needs of the engine while it runs.
@@ -76,7 +76,17 @@ impl<'a> Output<'a> {
 
     /// Adds the next entry, in the order of segments. A file is cut between two keys; in HISTORY
     /// one that has grown to twice the size also within a key.
+    ///
+    /// # Errors
+    /// A version that did not die in the window of the file is refused: the window would be dropped
+    /// while it can still be asked for. And what the file system answers.
     pub(crate) fn add(&mut self, entry: &EntryRef<'_>) -> Result<()> {
+        if let Some((after, upto)) = self.window
+            && !(after < entry.death && entry.death <= upto)
+        {
+            let death = entry.death;
+            return Err(Error::invalid(format!("a death at {death}, not in ({after}, {upto}]")));
+        }
         if let Some(writer) = &self.writer {
             let bytes = writer.bytes();
             let enough = cut_bytes(self.segment_bytes, self.first_key, self.last_key.len());

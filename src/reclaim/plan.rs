@@ -5,11 +5,21 @@
 //! files are folded in batches of [`Limits::l0_files_max`], and windows are merged only when there
 //! are more than [`Limits::history_windows_max`], cheapest run of neighbours first, which lets them
 //! grow geometrically: old windows are large and rarely touched.
+//!
+//! A window comes with every flush, of what was superseded within a memtable, and one with every fold, of
+//! what was superseded by a later memtable. Where a few keys are written all the time the first kind has
+//! nearly everything, where each is written now and then the second; so large and small ones take turns in
+//! the list. Merging the likes among neighbours handles both: first the few small ones between two
+//! large ones become one, then the large ones with the little between them. How often a version is
+//! written again grows with the logarithm of the number of windows there ever were, in either case.
 
 use std::ops::Range;
 
 /// Most neighbours that are merged at once.
-const RUN_MAX: usize = 8;
+///
+/// As many as there are by default when a merge is due: among equals, the more are merged at once the
+/// less often each is written again.
+const RUN_MAX: usize = 16;
 
 /// When work is due.
 #[derive(Clone, Copy, Debug)]
@@ -123,7 +133,8 @@ pub(crate) fn events_to_join(bytes: &[u64], limits: &Limits) -> Option<Range<usi
 ///
 /// So likes are merged with likes, as many as possible at once, and a large one is not written again
 /// for the sake of a few small ones. Of 2,000 windows of one size in 12 places each is rewritten 3.5
-/// times; taking the run with the fewest bytes for each one that goes away made it 16 times.
+/// times with runs of up to 8; taking the run with the fewest bytes for each one that goes away made it
+/// 16 times.
 fn cheapest_run(bytes: &[u64]) -> Option<Range<usize>> {
     let runs = (0..bytes.len()).flat_map(|start| {
         (start + 2..=bytes.len().min(start + RUN_MAX)).map(move |end| start..end)
@@ -234,6 +245,40 @@ mod tests {
         }
         assert_eq!(windows.iter().sum::<u64>(), 2_000);
         assert!(written < 4 * 2_000, "each window is rewritten {} times", written / 2_000);
+    }
+
+    /// How many times each byte is written again when `folds` folds come, of `fold` bytes each, every one
+    /// after four flushes of `flush` bytes each.
+    fn rewritten(folds: u64, fold: u64, flush: u64) -> f64 {
+        let limits = Limits { history_windows_max: 12, ..LIMITS };
+        let mut windows: Vec<u64> = Vec::new();
+        let mut written = 0;
+        for n in 0..5 * folds {
+            // A fold ends where its last flush does, and begins before: it comes before that in the list.
+            if n % 5 < 4 {
+                windows.push(flush);
+            } else {
+                windows.insert(windows.len() - 1, fold);
+            }
+            while let Some(run) = windows_to_merge(&windows, &limits) {
+                assert!(run.len() >= 2 && run.end <= windows.len());
+                let total: u64 = windows[run.clone()].iter().sum();
+                written += total;
+                windows.splice(run, [total]);
+            }
+        }
+        #[expect(clippy::cast_precision_loss, reason = "numbers of a test")]
+        let times = written as f64 / windows.iter().sum::<u64>() as f64;
+        times
+    }
+
+    #[test]
+    fn windows_of_flushes_and_folds_are_rewritten_a_logarithmic_number_of_times() {
+        for (fold, flush) in [(1, 100), (100, 100), (400, 10), (400, 1), (2_000, 100)] {
+            let few = rewritten(40, fold, flush);
+            let many = rewritten(1_000, fold, flush);
+            assert!(few < 2.5 && many < 6.0, "{fold} and {flush}: {few} and {many} times");
+        }
     }
 
     #[test]

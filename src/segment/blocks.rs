@@ -32,6 +32,13 @@ const ENCODING_AT: usize = 3;
 pub(super) type LastBase = Option<(u64, Bytes)>;
 
 impl Opened {
+    /// A block that a page speaks of must lie where blocks lie.
+    #[inline]
+    pub(super) fn check_place(&self, handle: Handle) -> Result<()> {
+        let bounds = HEADER_BYTES as u64..self.footer.index_offset;
+        self.check_handle("block", handle, &bounds, self.footer.block_count, u64::from(u32::MAX))
+    }
+
     /// The block of `handle`, decoded. `base` is kept from call to call by whoever walks blocks.
     pub(super) fn block(
         &self,
@@ -39,8 +46,7 @@ impl Opened {
         caching: Caching,
         base: &mut LastBase,
     ) -> Result<Block<'_>> {
-        let bounds = HEADER_BYTES as u64..self.footer.index_offset;
-        self.check_handle("block", handle, &bounds, self.footer.block_count, u64::from(u32::MAX))?;
+        self.check_place(handle)?;
         if caching == Caching::Bypass {
             return self.read_block(handle, caching, base);
         }
@@ -81,14 +87,12 @@ impl Opened {
             self.checked_blocks.set(handle.number);
         }
         let (header, stored) = self.decode_header(handle, bytes)?;
-        Ok(Some(match header.encoding {
-            Encoding::Raw => Block::Mapped { handle, body: stored },
-            Encoding::Groups => Block::Groups { handle, stored: Stored::Mapped(stored) },
-            _ => {
-                let body = self.decode_body(handle, &header, stored, Caching::Keep, base)?;
-                Block::Owned { handle, body }
-            }
-        }))
+        let in_groups = header.encoding == Encoding::Groups;
+        let bytes = match header.encoding {
+            Encoding::Raw | Encoding::Groups => Held::Mapped(stored),
+            _ => Held::Owned(self.decode_body(handle, &header, stored, Caching::Keep, base)?),
+        };
+        Ok(Some(Block { handle, in_groups, bytes }))
     }
 
     /// The block, read with `pread`.
@@ -101,24 +105,16 @@ impl Opened {
         let bytes = Bytes::from(self.read(handle.offset, handle.bytes as usize)?);
         self.check_block(handle, &bytes)?;
         let (header, stored) = self.decode_header(handle, &bytes)?;
-        let (cached, block) = match header.encoding {
-            Encoding::Groups => {
-                let stored = Stored::Owned(bytes.slice_ref(stored));
-                (bytes.clone(), Block::Groups { handle, stored })
-            }
-            Encoding::Raw => {
-                let body = bytes.slice_ref(stored);
-                (body.clone(), Block::Owned { handle, body })
-            }
-            _ => {
-                let body = self.decode_body(handle, &header, stored, caching, base)?;
-                (body.clone(), Block::Owned { handle, body })
-            }
+        let in_groups = header.encoding == Encoding::Groups;
+        let content = match header.encoding {
+            Encoding::Raw | Encoding::Groups => bytes.slice_ref(stored),
+            _ => self.decode_body(handle, &header, stored, caching, base)?,
         };
         if caching == Caching::Keep {
-            self.cache.insert(self.number, handle.offset, &cached);
+            let cached = if in_groups { &bytes } else { &content };
+            self.cache.insert(self.number, handle.offset, cached);
         }
-        Ok(block)
+        Ok(Block { handle, in_groups, bytes: Held::Owned(content) })
     }
 
     fn check_block(&self, handle: Handle, bytes: &[u8]) -> Result<()> {
@@ -216,25 +212,22 @@ impl Opened {
     }
 }
 
-/// A block: in place in the map, or in memory of its own.
+/// A block: a body, decoded, or groups, as they are stored.
 #[derive(Debug)]
-pub(super) enum Block<'m> {
-    /// A body in the map.
-    Mapped { handle: Handle, body: &'m [u8] },
-    /// A body that was read or decoded.
-    Owned { handle: Handle, body: Bytes },
-    /// Groups, as they are stored.
-    Groups { handle: Handle, stored: Stored<'m> },
+pub(super) struct Block<'m> {
+    pub(super) handle: Handle,
+    pub(super) in_groups: bool,
+    pub(super) bytes: Held<'m>,
 }
 
-/// The stored bytes of a block.
+/// Bytes behind a block's header: in place in the map, or in memory of their own.
 #[derive(Debug)]
-pub(super) enum Stored<'m> {
+pub(super) enum Held<'m> {
     Mapped(&'m [u8]),
     Owned(Bytes),
 }
 
-impl Stored<'_> {
+impl Held<'_> {
     pub(super) fn as_slice(&self) -> &[u8] {
         match self {
             Self::Mapped(bytes) => bytes,
@@ -251,36 +244,23 @@ impl Stored<'_> {
     }
 }
 
-/// What a cursor walks: kept alive by itself.
-#[derive(Debug)]
-pub(super) enum Content {
-    Body(Bytes),
-    Groups(Bytes),
-}
-
 impl Block<'_> {
     /// What the cache has.
     fn of_cache(handle: Handle, cached: Bytes) -> Self {
-        if is_header(&cached) {
-            let stored = Stored::Owned(cached.slice(BLOCK_HEADER_BYTES..));
-            return Self::Groups { handle, stored };
-        }
-        Self::Owned { handle, body: cached }
+        let in_groups = is_header(&cached);
+        let bytes = if in_groups { cached.slice(BLOCK_HEADER_BYTES..) } else { cached };
+        Self { handle, in_groups, bytes: Held::Owned(bytes) }
     }
 
-    /// The whole block, kept alive by itself.
-    pub(super) fn into_content(self, file: &Opened) -> Result<Content> {
-        let mapped = |handle: Handle, bytes: &[u8]| {
-            file.part(handle.offset + BLOCK_HEADER_BYTES as u64, bytes.len() as u64)
-        };
-        Ok(match self {
-            Self::Owned { body, .. } => Content::Body(body),
-            Self::Mapped { handle, body } => Content::Body(mapped(handle, body)?),
-            Self::Groups { stored: Stored::Owned(stored), .. } => Content::Groups(stored),
-            Self::Groups { handle, stored: Stored::Mapped(stored) } => {
-                Content::Groups(mapped(handle, stored)?)
+    /// Its bytes, kept alive by themselves.
+    pub(super) fn into_bytes(self, file: &Opened) -> Result<Bytes> {
+        match self.bytes {
+            Held::Owned(bytes) => Ok(bytes),
+            Held::Mapped(bytes) => {
+                let start = self.handle.offset + BLOCK_HEADER_BYTES as u64;
+                file.part(start, bytes.len() as u64)
             }
-        })
+        }
     }
 }
 

@@ -44,14 +44,14 @@ pub(super) struct BodiesOut {
 
 /// A finished block that is not yet stored.
 #[derive(Debug)]
-pub(super) struct Waiting {
+struct Waiting {
     separator: Separator,
     /// It begins with the key that the block before ended with.
     continues: bool,
     /// It ends with another key than it begins with.
     changes: bool,
     weight: i64,
-    pub(super) block: RawBlock,
+    block: RawBlock,
 }
 
 /// A block stored in full that later versions of the key at its end can be stored over.
@@ -164,7 +164,8 @@ impl BodiesOut {
         if self.kind != FileKind::History || self.compressor.is_some() {
             return Ok(());
         }
-        self.dictionary = train::train(&self.waiting, self.level, complete);
+        let bodies = self.waiting.iter().map(|waiting| &*waiting.block.body);
+        self.dictionary = train::train(bodies, train::BLOCK_DICTIONARY_BYTES, self.level, complete);
         self.compressor = Some(Compressor::new(self.level, self.dictionary.as_deref()));
         self.waiting_bytes = 0;
         let waiting = std::mem::take(&mut self.waiting);

@@ -232,24 +232,11 @@ fn out_of_order(offset: usize) -> DecodeError {
 
 impl Position {
     fn new(item: &Item<'_>, next: usize, neighbour: Neighbour) -> Self {
-        let fields = &item.fields;
         Self {
             offset: item.offset,
             next,
             neighbour,
-            fields: EntryRef {
-                key: &[],
-                value: &[],
-                revision: fields.revision,
-                sub: fields.sub,
-                tombstone: fields.tombstone,
-                create_revision: fields.create_revision,
-                version: fields.version,
-                lease: fields.lease,
-                death: fields.death,
-                first: fields.first,
-                lived: fields.lived,
-            },
+            fields: EntryRef { key: &[], value: &[], ..item.fields },
             value: item.value_offset..item.value_offset + item.fields.value.len(),
         }
     }

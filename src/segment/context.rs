@@ -6,10 +6,10 @@ use std::sync::Arc;
 use annals_format::group::Favour;
 use annals_format::{FileKind, Place, StoreId};
 
+use super::cache::BlockCache;
 use super::handles::Handles;
 use crate::error::{Error, Result};
 use crate::options::{HistoryCodec, Options, ReadMode};
-use crate::segment::BlockCache;
 use crate::vfs::Vfs;
 
 /// A block of groups is this many times smaller than others before compression: it is read in place,

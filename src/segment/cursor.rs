@@ -7,7 +7,7 @@ use annals_format::entry::EntryRef;
 use annals_format::page::Handle;
 use bytes::Bytes;
 
-use super::blocks::{Caching, Content, LastBase};
+use super::blocks::{Caching, LastBase};
 use super::body_cursor::BodyCursor;
 use super::group_cursor::GroupCursor;
 use super::merge::EntryCursor;
@@ -44,8 +44,37 @@ enum Turn {
     Back,
 }
 
+impl Segment {
+    /// A cursor over all entries, not yet at any.
+    pub(crate) fn cursor(self: &Arc<Self>) -> Cursor {
+        self.cursor_for(Want::Value)
+    }
+
+    /// As [`cursor`](Self::cursor), for one who may not want values: they can be empty then.
+    pub(crate) fn cursor_for(self: &Arc<Self>, want: Want) -> Cursor {
+        Cursor::new(Arc::clone(self), Caching::Keep, want)
+    }
+
+    /// A cursor for background work: it reads with `pread` and leaves map and cache alone, so that
+    /// it neither evicts nor faults in anything.
+    pub(crate) fn cold_cursor(self: &Arc<Self>) -> Cursor {
+        Cursor::new(Arc::clone(self), Caching::Bypass, Want::Value)
+    }
+}
+
+/// A call of the cursor in the block taken up, which is of one of two types.
+macro_rules! in_block {
+    ($cursor:ident.$method:ident($($argument:expr),*)) => {
+        if $cursor.in_groups {
+            $cursor.groups.$method($($argument),*)
+        } else {
+            $cursor.body.$method($($argument),*)
+        }
+    };
+}
+
 impl Cursor {
-    pub(super) fn new(segment: Arc<Segment>, caching: Caching, want: Want) -> Self {
+    fn new(segment: Arc<Segment>, caching: Caching, want: Want) -> Self {
         Self {
             segment,
             caching,
@@ -69,12 +98,7 @@ impl Cursor {
         self.go(Turn::Forward, |cursor, file| {
             let Some(handle) = cursor.path.seek(file, key, at)? else { return Ok(false) };
             cursor.load(file, handle)?;
-            if cursor.in_groups {
-                cursor.groups.seek(file, key, at)?;
-            } else {
-                cursor.body.seek(file, key, at)?;
-            }
-            Ok(true)
+            in_block!(cursor.seek(file, key, at)).map(|()| true)
         })
     }
 
@@ -83,8 +107,7 @@ impl Cursor {
         self.go(Turn::Forward, |cursor, file| {
             let Some(handle) = cursor.path.first(file)? else { return Ok(false) };
             cursor.load(file, handle)?;
-            cursor.first(file)?;
-            Ok(true)
+            in_block!(cursor.first(file)).map(|()| true)
         })
     }
 
@@ -93,8 +116,7 @@ impl Cursor {
         self.go(Turn::Back, |cursor, file| {
             let Some(handle) = cursor.path.last(file)? else { return Ok(false) };
             cursor.load(file, handle)?;
-            cursor.last(file)?;
-            Ok(true)
+            in_block!(cursor.last(file)).map(|()| true)
         })
     }
 
@@ -109,11 +131,7 @@ impl Cursor {
         if !self.is_at_entry() {
             return Ok(());
         }
-        self.go(Turn::Forward, |cursor, file| {
-            let groups = cursor.in_groups;
-            let gone = if groups { cursor.groups.next(file) } else { cursor.body.next(file) };
-            gone.map(|()| true)
-        })
+        self.go(Turn::Forward, |cursor, file| in_block!(cursor.next(file)).map(|()| true))
     }
 
     /// Goes to the entry before.
@@ -121,21 +139,17 @@ impl Cursor {
         if !self.is_at_entry() {
             return Ok(());
         }
-        self.go(Turn::Back, |cursor, file| {
-            let groups = cursor.in_groups;
-            let gone = if groups { cursor.groups.prev(file) } else { cursor.body.prev(file) };
-            gone.map(|()| true)
-        })
+        self.go(Turn::Back, |cursor, file| in_block!(cursor.prev(file)).map(|()| true))
     }
 
     /// The entry it is at.
     pub(crate) fn entry(&self) -> Option<EntryRef<'_>> {
-        if self.in_groups { self.groups.entry() } else { self.body.entry() }
+        in_block!(self.entry())
     }
 
     /// The value of the entry it is at; not copied.
     pub(crate) fn value(&self) -> Bytes {
-        if self.in_groups { self.groups.value() } else { self.body.value() }
+        in_block!(self.value())
     }
 
     /// The entry it is at, owned: the key is copied, the value is not.
@@ -147,15 +161,7 @@ impl Cursor {
     }
 
     const fn is_at_entry(&self) -> bool {
-        if self.in_groups { self.groups.is_at_entry() } else { self.body.is_at_entry() }
-    }
-
-    fn first(&mut self, file: &Opened) -> Result<()> {
-        if self.in_groups { self.groups.first(file) } else { self.body.first(file) }
-    }
-
-    fn last(&mut self, file: &Opened) -> Result<()> {
-        if self.in_groups { self.groups.last(file) } else { self.body.last(file) }
+        in_block!(self.is_at_entry())
     }
 
     fn leave(&mut self) {
@@ -188,9 +194,9 @@ impl Cursor {
                     Turn::Forward => {
                         self.body.follow(passed.0);
                         self.groups.follow(passed.1);
-                        self.first(file)?;
+                        in_block!(self.first(file))?;
                     }
-                    Turn::Back => self.last(file)?,
+                    Turn::Back => in_block!(self.last(file))?,
                 }
             }
             Ok(())
@@ -206,12 +212,9 @@ impl Cursor {
         if self.handle != Some(handle) {
             self.handle = None;
             let block = file.block(handle, self.caching, &mut self.last_base)?;
-            let content = block.into_content(file)?;
-            self.in_groups = matches!(content, Content::Groups(_));
-            match content {
-                Content::Body(body) => self.body.load(handle, body),
-                Content::Groups(stored) => self.groups.load(handle, stored),
-            }
+            self.in_groups = block.in_groups;
+            let bytes = block.into_bytes(file)?;
+            in_block!(self.load(handle, bytes));
             self.handle = Some(handle);
         }
         Ok(())

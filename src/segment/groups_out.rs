@@ -36,7 +36,7 @@ pub(super) struct GroupsOut {
 
 /// Entries, back to back.
 #[derive(Debug, Default)]
-pub(super) struct Waiting {
+struct Waiting {
     bytes: Vec<u8>,
     entries: Vec<(EntryRef<'static>, Range<usize>, Range<usize>)>,
 }
@@ -61,7 +61,7 @@ impl Waiting {
         self.bytes.get(range.clone()).unwrap_or_default()
     }
 
-    fn entries(&self) -> impl Iterator<Item = EntryRef<'_>> {
+    fn entries(&self) -> impl Iterator<Item = EntryRef<'_>> + Clone {
         self.entries.iter().map(|(fields, key, value)| EntryRef {
             key: self.part(key),
             value: self.part(value),
@@ -74,7 +74,7 @@ impl Waiting {
     }
 
     /// The values that will be stored in full, as a rule: the first of each group.
-    pub(super) fn keyframes(&self) -> impl Iterator<Item = &[u8]> {
+    fn keyframes(&self) -> impl Iterator<Item = &[u8]> + Clone {
         let mut last: Option<&[u8]> = None;
         let mut nth = 0;
         self.entries().filter_map(move |entry| {
@@ -134,20 +134,16 @@ impl GroupsOut {
         let waiting = std::mem::take(&mut self.waiting);
         // What is stored as it is needs none.
         if self.favour != Favour::Raw {
-            self.dictionary = train::train_on_values(waiting.keyframes(), self.level, complete);
+            // Of long ones only the beginning counts, as they hardly gain.
+            let values = waiting.keyframes().map(train::sample);
+            self.dictionary =
+                train::train(values, train::VALUE_DICTIONARY_BYTES, self.level, complete);
         }
         let content = self.dictionary.as_deref();
         let builder =
             GroupsBuilder::new(self.favour, content.unwrap_or_default(), self.block_bytes);
-        let (builder, pack) = self.builder.insert((builder, FilePack::new(self.level, content)));
-        for entry in waiting.entries() {
-            builder.push(&entry, pack);
-            while builder.is_full() {
-                let Some(block) = builder.finish() else { break };
-                append(sink, &mut self.last, block)?;
-            }
-        }
-        Ok(())
+        self.builder = Some((builder, FilePack::new(self.level, content)));
+        waiting.entries().try_for_each(|entry| self.push(sink, &entry))
     }
 
     /// Appends the blocks that are complete, or all.

@@ -63,18 +63,15 @@ struct First {
 
 impl Block<'_> {
     fn first(&self, file: &Opened) -> annals_format::error::Result<First> {
-        let body = match self {
-            Self::Mapped { body, .. } => *body,
-            Self::Owned { body, .. } => &**body,
-            Self::Groups { stored, .. } => {
-                let groups = Groups::parse(stored.as_slice())?;
-                let first = groups.group(0)?;
-                let key = [groups.prefix(), first.key_suffix()].concat();
-                let revision = first.newest().revision;
-                return Ok(First { groups: Some(groups.count()), key, revision });
-            }
-        };
-        let first = Body::parse(body, file.kind())?.run(0)?.next().transpose()?;
+        let bytes = self.bytes.as_slice();
+        if self.in_groups {
+            let groups = Groups::parse(bytes)?;
+            let first = groups.group(0)?;
+            let key = [groups.prefix(), first.key_suffix()].concat();
+            let revision = first.newest().revision;
+            return Ok(First { groups: Some(groups.count()), key, revision });
+        }
+        let first = Body::parse(bytes, file.kind())?.run(0)?.next().transpose()?;
         Ok(First {
             groups: None,
             key: first.map_or_else(Vec::new, |item| item.suffix.to_vec()),

@@ -31,6 +31,7 @@ mod group_cursor;
 mod groups_out;
 mod handles;
 mod inspect;
+mod leaves;
 mod merge;
 mod opened;
 mod rank;
@@ -45,11 +46,11 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use cache::BlockCache;
 pub(crate) use concat::ConcatCursor;
 pub(crate) use context::SegmentContext;
 pub(crate) use cursor::Cursor;
 pub use inspect::{BlockInfo, PageInfo};
+pub(crate) use leaves::Leaves;
 pub(crate) use merge::{EntryCursor, MergeCursor};
 #[cfg(test)]
 pub(crate) use reader::Entry;

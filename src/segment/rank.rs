@@ -5,7 +5,7 @@ use annals_format::block::Body;
 use annals_format::entry::Neighbour;
 use annals_format::{FileKind, living};
 
-use super::blocks::{Block, Caching};
+use super::blocks::Caching;
 use super::opened::Opened;
 use super::reader::Segment;
 use crate::error::Result;
@@ -46,12 +46,11 @@ impl Opened {
     fn living_before(&self, key: &[u8]) -> Result<i64> {
         let Some((handle, rank)) = self.locate_ranked(key, u64::MAX)? else { return Ok(0) };
         let block = self.block(handle, Caching::Keep, &mut None)?;
-        let body = match &block {
-            Block::Mapped { body, .. } => *body,
-            Block::Owned { body, .. } => &**body,
+        if block.in_groups {
             // What HISTORY has weighs nothing.
-            Block::Groups { .. } => return Ok(i64::from(rank)),
-        };
+            return Ok(i64::from(rank));
+        }
+        let body = block.bytes.as_slice();
         let within = || -> annals_format::error::Result<i64> {
             let (mut weight, mut at) = (0, Vec::new());
             for item in Body::parse(body, self.kind())?.resume(0, Neighbour::default()) {

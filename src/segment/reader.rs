@@ -1,4 +1,4 @@
-//! An open segment: point reads and cursors.
+//! An open segment, and point reads in it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,6 @@ use super::bits::Bits;
 use super::blocks::Caching;
 use super::cache::BlockCache;
 use super::context::SegmentContext;
-use super::cursor::Cursor;
 use super::opened::Opened;
 use super::source::Source;
 use crate::error::{Error, Result};
@@ -185,22 +184,6 @@ impl Segment {
     pub(crate) fn get(&self, key: &[u8], at: u64) -> Result<Option<Entry>> {
         let found = self.find_at(key, at, Want::Value)?;
         Ok(found.map(|version| Entry { key: Bytes::copy_from_slice(key), version }))
-    }
-
-    /// A cursor over all entries, not yet at any.
-    pub(crate) fn cursor(self: &Arc<Self>) -> Cursor {
-        self.cursor_for(Want::Value)
-    }
-
-    /// As [`cursor`](Self::cursor), for one who may not want values: they can be empty then.
-    pub(crate) fn cursor_for(self: &Arc<Self>, want: Want) -> Cursor {
-        Cursor::new(Arc::clone(self), Caching::Keep, want)
-    }
-
-    /// A cursor for background work: it reads with `pread` and leaves map and cache alone, so that
-    /// it neither evicts nor faults in anything.
-    pub(crate) fn cold_cursor(self: &Arc<Self>) -> Cursor {
-        Cursor::new(Arc::clone(self), Caching::Bypass, Want::Value)
     }
 
     /// What the footer says.

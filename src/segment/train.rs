@@ -10,16 +10,15 @@
 
 use annals_format::dictionary::DICTIONARY_BYTES_MAX;
 
-use super::blocks_out::Waiting;
 use super::compress::Compressor;
 
 /// Raw bytes that are held back until the decision.
 pub(super) const SAMPLE_BYTES: usize = 4 << 20;
 
 /// A dictionary larger than this no longer pays with blocks of 16 KiB.
-const DICTIONARY_BYTES: usize = 110 << 10;
+pub(super) const BLOCK_DICTIONARY_BYTES: usize = 110 << 10;
 /// Groups are made from the dictionary's content in place, so it should stay in the processor's cache.
-const VALUE_DICTIONARY_BYTES: usize = 64 << 10;
+pub(super) const VALUE_DICTIONARY_BYTES: usize = 64 << 10;
 /// Fewer samples than this teach nothing.
 const SAMPLES_MIN: usize = 16;
 /// Shorter texts are no samples. The trainer looks at eight bytes at a time, and reads outside its
@@ -30,34 +29,30 @@ const SAMPLE_BYTES_MAX: usize = 4 << 10;
 /// The trainer wants many times the dictionary's own size to choose from.
 const SAMPLES_PER_DICTIONARY: usize = 8;
 
-const _: () = assert!(DICTIONARY_BYTES <= DICTIONARY_BYTES_MAX);
+const _: () = assert!(BLOCK_DICTIONARY_BYTES <= DICTIONARY_BYTES_MAX);
 
-/// The dictionary for a file that begins with `blocks`, if one pays. `complete` says that these are
-/// all the blocks of the file; else at least as many are expected to follow.
-pub(super) fn train(blocks: &[Waiting], level: i32, complete: bool) -> Option<Vec<u8>> {
-    let bodies = || blocks.iter().map(|Waiting { block, .. }| &*block.body);
-    let dictionary = learn(bodies(), DICTIONARY_BYTES)?;
-    pays(bodies(), level, complete, &dictionary).then_some(dictionary)
-}
-
-/// As [`train`], from values that will each be stored by itself. Of long ones only the beginning
-/// counts, as they hardly gain.
-pub(super) fn train_on_values<'v>(
-    values: impl Iterator<Item = &'v [u8]>,
+/// The dictionary for a file that begins with these texts, blocks or values, if one of at most
+/// `bytes_max` bytes pays. `complete` says that these are all of the file; else at least as many are
+/// expected to follow.
+pub(super) fn train<'t>(
+    texts: impl Iterator<Item = &'t [u8]> + Clone,
+    bytes_max: usize,
     level: i32,
     complete: bool,
 ) -> Option<Vec<u8>> {
-    let samples: Vec<&[u8]> =
-        values.map(|value| value.get(..SAMPLE_BYTES_MAX).unwrap_or(value)).collect();
-    let dictionary = learn(samples.iter().copied(), VALUE_DICTIONARY_BYTES)?;
-    pays(samples.iter().copied(), level, complete, &dictionary).then_some(dictionary)
+    let dictionary = learn(texts.clone(), bytes_max)?;
+    pays(texts, level, complete, &dictionary).then_some(dictionary)
 }
 
-fn learn<'v>(texts: impl Iterator<Item = &'v [u8]>, bytes_max: usize) -> Option<Vec<u8>> {
+/// What is a sample of a block or a value.
+pub(super) fn sample(text: &[u8]) -> &[u8] {
+    text.get(..SAMPLE_BYTES_MAX).unwrap_or(text)
+}
+
+fn learn<'t>(texts: impl Iterator<Item = &'t [u8]>, bytes_max: usize) -> Option<Vec<u8>> {
     let mut samples = Vec::new();
     let mut sizes = Vec::new();
-    for text in texts.filter(|text| text.len() >= SAMPLE_BYTES_MIN) {
-        let sample = text.get(..SAMPLE_BYTES_MAX).unwrap_or(text);
+    for sample in texts.map(sample).filter(|sample| sample.len() >= SAMPLE_BYTES_MIN) {
         samples.extend_from_slice(sample);
         sizes.push(sample.len());
     }
@@ -71,8 +66,8 @@ fn learn<'v>(texts: impl Iterator<Item = &'v [u8]>, bytes_max: usize) -> Option<
 }
 
 /// Whether a dictionary saves more than it takes.
-fn pays<'v>(
-    texts: impl Iterator<Item = &'v [u8]> + Clone,
+fn pays<'t>(
+    texts: impl Iterator<Item = &'t [u8]> + Clone,
     level: i32,
     complete: bool,
     dictionary: &[u8],
@@ -97,7 +92,8 @@ mod tests {
     fn empty_values_among_few_long_ones_train_nothing() {
         let mut values = vec![Vec::new(); 100];
         values.extend((0..10_u8).map(|nth| vec![nth; 4000]));
-        assert_eq!(train_on_values(values.iter().map(Vec::as_slice), 1, true), None);
+        let values = values.iter().map(Vec::as_slice);
+        assert_eq!(train(values, VALUE_DICTIONARY_BYTES, 1, true), None);
     }
 
     #[test]
@@ -105,7 +101,8 @@ mod tests {
         let text = |nth: u32| format!("a value that says {nth} and is much like the others {nth}");
         let values: Vec<Vec<u8>> =
             (0..2000).flat_map(|nth| [text(nth).into_bytes(), Vec::new(), vec![b'x'; 7]]).collect();
-        let trained = train_on_values(values.iter().map(Vec::as_slice), 1, true);
+        let values = values.iter().map(Vec::as_slice);
+        let trained = train(values, VALUE_DICTIONARY_BYTES, 1, true);
         assert!(trained.is_some_and(|dictionary| dictionary.len() <= VALUE_DICTIONARY_BYTES));
     }
 }

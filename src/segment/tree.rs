@@ -116,6 +116,18 @@ impl Path {
         Ok(None)
     }
 
+    /// The revision of the separator before the block it is at; its key is put into `key`.
+    pub(super) fn separator(&self, file: &Opened, key: &mut Vec<u8>) -> Result<u64> {
+        key.clear();
+        let Some(&Step { page, slot, .. }) = self.steps.last() else { return Ok(u64::MAX) };
+        file.with_page(page, 0, |page| {
+            let item = page.item(slot)?;
+            key.extend_from_slice(page.prefix());
+            key.extend_from_slice(item.key_suffix);
+            Ok(item.revision)
+        })
+    }
+
     fn restart(&mut self, file: &Opened, way: Way<'_>) -> Result<Option<Handle>> {
         self.steps.clear();
         if file.footer().height == 0 {

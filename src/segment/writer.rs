@@ -98,7 +98,8 @@ impl SegmentWriter {
         })
     }
 
-    /// Adds the next entry: key ascending, revision descending within a key.
+    /// Adds the next entry: key ascending, revision descending within a key, of which L0 and HEAD have
+    /// one version.
     ///
     /// # Errors
     /// An entry out of order or above the limits of the format is refused and changes nothing.
@@ -221,7 +222,10 @@ impl SegmentWriter {
         let counts = &self.counts;
         let in_order = counts.entries == 0
             || compare(&counts.last_key, counts.last_revision, entry.key, entry.revision).is_lt();
-        let what = if !in_order {
+        let one_version = matches!(self.new.kind, FileKind::L0 | FileKind::Head);
+        let what = if one_version && counts.entries > 0 && counts.last_key == entry.key {
+            "a file of newest versions has one of a key"
+        } else if !in_order {
             "entries of a segment must ascend by key and descend by revision"
         } else if entry.key.len() as u64 > INTERNAL_KEY_BYTES_MAX {
             "a key is longer than a segment can hold"

@@ -153,7 +153,7 @@ fn counting_and_key_only_reads_of_the_past_are_checked_too() -> Result<()> {
     for request in [RangeRequest::prefix("").count_only(), RangeRequest::prefix("").keys_only()] {
         refused!(
             store.range(request.clone().at(3)),
-            ErrorKind::Compacted { requested: 3, compacted: 4 }
+            ErrorKind::Compacted { requested: 3, compacted: 4, .. }
         );
         refused!(
             store.range(request.clone().at(8)),

@@ -18,9 +18,9 @@ fn compaction_keeps_the_compacted_revision_readable() -> Result<()> {
     assert_eq!(store.compact(4)?.revision, 6);
     assert_eq!(store.compacted_revision(), 4);
     assert_eq!(store.at(4)?.get("a")?.expect("it was alive").value, "4");
-    refused!(store.at(3), ErrorKind::Compacted { requested: 3, compacted: 4 });
-    refused!(store.compact(4), ErrorKind::Compacted { requested: 4, compacted: 4 });
-    refused!(store.compact(2), ErrorKind::Compacted { requested: 2, compacted: 4 });
+    refused!(store.at(3), ErrorKind::Compacted { requested: 3, compacted: 4, .. });
+    refused!(store.compact(4), ErrorKind::Compacted { requested: 4, compacted: 4, .. });
+    refused!(store.compact(2), ErrorKind::Compacted { requested: 2, compacted: 4, .. });
     refused!(store.compact(7), ErrorKind::FutureRevision { requested: 7, current: 6 });
     assert_eq!(store.compact(6)?.revision, 6);
     assert_eq!(store.put("a", "7")?.revision, 7);
@@ -31,9 +31,9 @@ fn compaction_keeps_the_compacted_revision_readable() -> Result<()> {
 fn compacting_to_zero_succeeds_once() -> Result<()> {
     let store = fresh();
     assert_eq!(store.compact(0)?.revision, 1);
-    refused!(store.compact(0), ErrorKind::Compacted { requested: 0, compacted: 0 });
+    refused!(store.compact(0), ErrorKind::Compacted { requested: 0, compacted: 0, .. });
     assert_eq!(store.compact(1)?.revision, 1);
-    refused!(store.compact(0), ErrorKind::Compacted { requested: 0, compacted: 1 });
+    refused!(store.compact(0), ErrorKind::Compacted { requested: 0, compacted: 1, .. });
     Ok(())
 }
 
@@ -243,7 +243,7 @@ fn the_log_tells_transactions_oldest_first() -> Result<()> {
         |range| store.log(range).map(|t| t.map(|t| t.revision)).collect::<Result<Vec<_>>>();
     assert_eq!(revisions(3..4)?, [3]);
     store.compact(3)?;
-    refused!(revisions(2..5), ErrorKind::Compacted { requested: 2, compacted: 3 });
+    refused!(revisions(2..5), ErrorKind::Compacted { requested: 2, compacted: 3, .. });
     assert_eq!(revisions(3..5)?, [3, 4]);
     Ok(())
 }

@@ -127,7 +127,7 @@ fn reads_in_a_transaction_may_be_of_the_past_but_not_of_its_own_revision() -> Re
     store.compact(3)?;
     refused!(
         store.txn().then([put("a", "4"), read(2)]).commit(),
-        ErrorKind::Compacted { requested: 2, compacted: 3 }
+        ErrorKind::Compacted { requested: 2, compacted: 3, .. }
     );
     // Only the branch taken is checked.
     assert_eq!(store.txn().then([put("a", "4")]).or_else([read(99)]).commit()?.revision, 5);

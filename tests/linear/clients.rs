@@ -237,7 +237,7 @@ fn decided(response: TxnResponse, outcome: Outcome) -> Answer {
 
 fn refused(error: &annals::Error) -> Answer {
     match *error.kind() {
-        ErrorKind::Compacted { requested, compacted } => {
+        ErrorKind::Compacted { requested, compacted, .. } => {
             Answer::Refused(Refusal::Compacted { requested, compacted })
         }
         ErrorKind::FutureRevision { requested, current } => {

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use annals::{ErrorKind, KeyRange, KeyValue, Store, View};
 use bytes::Bytes;
@@ -13,6 +14,17 @@ use super::random::Random;
 
 /// A difference between the store and the model, or an error where there should be none.
 pub type Found = Result<(), String>;
+
+/// Turns a panic into a finding.
+pub fn caught<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let text = panic
+            .downcast_ref::<String>()
+            .cloned()
+            .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+        Err(format!("panic: {}", text.unwrap_or_default()))
+    })
+}
 
 /// Compares two things that must be equal.
 pub fn same<T: PartialEq + Debug>(what: impl FnOnce() -> String, store: &T, model: &T) -> Found {

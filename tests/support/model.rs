@@ -141,7 +141,7 @@ impl Model {
         if requested > current {
             Err(ErrorKind::FutureRevision { requested, current })
         } else if requested < compacted {
-            Err(ErrorKind::Compacted { requested, compacted })
+            Err(ErrorKind::Compacted { requested, compacted, prefix: None })
         } else {
             Ok(())
         }
@@ -260,7 +260,7 @@ impl Model {
             return Err(ErrorKind::FutureRevision { requested, current });
         }
         if requested <= compacted {
-            return Err(ErrorKind::Compacted { requested, compacted });
+            return Err(ErrorKind::Compacted { requested, compacted, prefix: None });
         }
         self.push(now, |entry| entry.compacted = requested);
         Ok(Answer::Compact)

@@ -107,8 +107,8 @@ impl<'a> Body<'a> {
             match first.cmp(key) {
                 Ordering::Less => return Ok(true),
                 Ordering::Greater => return Ok(false),
-                // HEAD has one version of a key, so nothing of the key lies before this one.
-                Ordering::Equal if self.kind == FileKind::Head => return Ok(true),
+                // Where a key has one version, nothing of the key lies before this one.
+                Ordering::Equal if has_one_version(self.kind) => return Ok(true),
                 Ordering::Equal => {}
             }
         }
@@ -189,7 +189,7 @@ impl<'a> Body<'a> {
                 (Some(_), Ordering::Greater)
                     if starts_run || entry::common_prefix(item.suffix, rest) == 0 => {}
                 (Some(revision), Ordering::Equal)
-                    if self.kind != FileKind::Head
+                    if !has_one_version(self.kind)
                         && item.fields.revision < revision
                         && (starts_run || item.suffix.is_empty()) => {}
                 _ => return Err(order("suffix")),
@@ -212,6 +212,11 @@ impl<'a> Body<'a> {
         }
         Ok(())
     }
+}
+
+/// Whether a key has one version in a file of this kind.
+const fn has_one_version(kind: FileKind) -> bool {
+    matches!(kind, FileKind::L0 | FileKind::Head)
 }
 
 /// The entries of a block from a restart point on.

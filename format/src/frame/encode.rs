@@ -47,11 +47,13 @@ impl FrameSize {
     }
 }
 
-/// Where an operation's bytes lie in the frame that was just encoded.
+/// An operation, and where its bytes lie in the frame that was just encoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EncodedOp {
+pub struct EncodedOp<'a> {
     /// The operation's number, from 0.
     pub index: usize,
+    /// The operation.
+    pub op: Op<'a>,
     /// Where the internal key lies; empty for a compact operation.
     pub key: Range<usize>,
     /// Where the value lies; empty where there is none.
@@ -71,7 +73,7 @@ pub fn encode<'a>(
     buffered: bool,
     metadata: &[u8],
     ops: impl IntoIterator<Item = Op<'a>>,
-    mut placed: impl FnMut(EncodedOp),
+    mut placed: impl FnMut(EncodedOp<'a>),
 ) {
     assert_eq!(out.len(), size.bytes(), "a frame is encoded into exactly its size");
     let (header, payload) = out.split_at_mut(size.header_bytes);
@@ -80,7 +82,7 @@ pub fn encode<'a>(
     for (index, op) in ops.into_iter().enumerate() {
         let (key, value) = put_op(&mut writer, &op);
         let shift = |range: Range<usize>| range.start + header.len()..range.end + header.len();
-        placed(EncodedOp { index, key: shift(key), value: shift(value) });
+        placed(EncodedOp { index, op, key: shift(key), value: shift(value) });
     }
     assert_eq!(writer.position(), size.payload_bytes, "a payload fills exactly its size");
 

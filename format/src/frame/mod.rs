@@ -134,6 +134,7 @@ mod tests {
         let mut placed = Vec::new();
         encode(&mut bytes, &binding, &size, true, b"me", sample_ops(), |op| placed.push(op));
         for (op, at) in sample_ops().iter().zip(&placed) {
+            assert_eq!(at.op, *op);
             assert_eq!(&bytes[at.key.clone()], op.key().unwrap_or_default());
             if let Op::Put { value, .. } = op {
                 assert_eq!(&bytes[at.value.clone()], *value);

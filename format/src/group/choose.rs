@@ -117,7 +117,7 @@ impl Base {
 }
 
 /// Chooses how versions are stored, group after group of one file.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Chooser {
     favour: Favour,
     dictionary: Vec<u8>,
@@ -157,19 +157,8 @@ impl Chooser {
             favour,
             dictionary: dictionary.to_vec(),
             dictionary_index,
-            keyframe: Base::default(),
-            keyframe_bytes: 0,
-            last: Base::default(),
-            first: Base::default(),
-            front: Base::default(),
-            recent: Recent::default(),
-            dictionary_recent: Recent::default(),
             least: usize::MAX,
-            excess: 0,
-            tries: BackOff::default(),
-            improvements: BackOff::default(),
-            delta: Delta::default(),
-            trial: Stored::default(),
+            ..Self::default()
         }
     }
 
@@ -254,7 +243,7 @@ impl Chooser {
         let limit = full / 10 * 7;
         let mut found = self.recent.make(&self.keyframe.value, value, &mut self.delta);
         if found {
-            self.take_delta(0, value.len());
+            self.take_delta(false, value.len());
             std::mem::swap(stored, &mut self.trial);
         }
         let mut steps = 1;
@@ -263,7 +252,7 @@ impl Chooser {
             let at_first = found.then(|| table.added_bytes(stored));
             let mut known = at_first.unwrap_or(limit).min(limit);
             if self.keyframe.diff(value, true, known, &mut self.delta) {
-                self.take_delta(0, value.len());
+                self.take_delta(false, value.len());
                 if table.added_bytes(&self.trial) <= known {
                     std::mem::swap(stored, &mut self.trial);
                     known = table.added_bytes(stored);
@@ -275,7 +264,7 @@ impl Chooser {
             let is_good = found && is_good(stored);
             if self.last.present && !is_good && self.last.diff(value, true, limit, &mut self.delta)
             {
-                self.take_delta(1, value.len());
+                self.take_delta(true, value.len());
                 if table.added_bytes(&self.trial) <= limit {
                     std::mem::swap(stored, &mut self.trial);
                     known = table.added_bytes(stored);
@@ -307,8 +296,8 @@ impl Chooser {
     }
 
     /// Makes a trial of the delta, over the keyframe or over the last version.
-    fn take_delta(&mut self, over_last: usize, value_bytes: usize) {
-        let base = if over_last == 0 { &self.keyframe } else { &self.last };
+    fn take_delta(&mut self, over_last: bool, value_bytes: usize) {
+        let base = if over_last { &self.last } else { &self.keyframe };
         let number = u8::try_from(base.number).unwrap_or(u8::MAX);
         let Delta { ops, literals, .. } = &self.delta;
         self.trial.delta(KIND_OWN, number, value_bytes, ops, literals);

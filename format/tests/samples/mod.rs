@@ -16,12 +16,13 @@ pub(crate) const STORE: StoreId = StoreId(*b"annals of a test");
 pub(crate) const PLACE: Place = Place { store: STORE, kind: FileKind::Wal, file: 7, offset: 4096 };
 
 /// A key of every kind.
-pub(crate) fn keys() -> [Key<'static>; 4] {
+pub(crate) fn keys() -> [Key<'static>; 5] {
     [
         Key::User(b"/pods/a"),
         Key::Lease { id: 0x0102_0304_0506_0708 },
         Key::Attachment { id: -2, key: b"/pods/b" },
         Key::Compacted,
+        Key::Retention { prefix: b"/events/" },
     ]
 }
 

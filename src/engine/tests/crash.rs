@@ -137,7 +137,7 @@ fn after_a_power_cut_before_any_operation_everything_acknowledged_is_there() {
 }
 
 /// A crash before an operation that changes nothing is the crash before the one after it.
-fn changes_something(operation: Operation) -> bool {
+pub(super) fn changes_something(operation: Operation) -> bool {
     !matches!(
         operation,
         Operation::Read

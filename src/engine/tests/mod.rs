@@ -8,6 +8,8 @@ mod model;
 mod pacing;
 mod random;
 mod reclaim;
+mod space;
+mod split;
 mod threads;
 mod watermark;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use super::super::{Difference, Engine, HistoryRecord, Record, View};
+use super::super::{Difference, Engine, HistoryRecord, Record, Scope, View};
 use crate::ErrorKind;
 
 /// One version.
@@ -110,7 +110,7 @@ impl Model {
                 let error = engine.view(revision).unwrap_err();
                 let expected = (revision, self.compacted);
                 match *error.kind() {
-                    ErrorKind::Compacted { requested, compacted } => {
+                    ErrorKind::Compacted { requested, compacted, .. } => {
                         assert_eq!((requested, compacted), expected);
                     }
                     _ => panic!("{error}"),
@@ -206,7 +206,7 @@ impl Model {
         let from = self.compacted.max(2);
         let mut next = from;
         let view = engine.latest().unwrap();
-        let mut log = engine.log(from, u64::MAX).unwrap();
+        let mut log = engine.log(from, u64::MAX, Scope::All).unwrap();
         log.with_values();
         for transaction in log {
             let transaction = transaction.unwrap();

@@ -13,10 +13,12 @@ use bytes::Bytes;
 
 use super::reads::Reads;
 use crate::error::{Error, ErrorKind, Result};
+use crate::kv::range::KeyRange;
 use crate::kv::request::{
     COMMIT_TIME_MAX, COMMIT_TIME_MIN, CommitOptions, Compare, DeleteRangeRequest, Op, PutRequest,
     RangeRequest, TxnRequest,
 };
+use crate::kv::space;
 use crate::options::Options;
 
 /// Transactions nest at most this deep, which bounds every recursion over a request. (etcd's limit
@@ -142,16 +144,19 @@ pub(in crate::kv) fn delete_range(request: &DeleteRangeRequest) -> Result<()> {
     not_empty(&request.key)
 }
 
-/// Refuses a revision that is not there (any more).
-pub(in crate::kv) fn readable(reads: &dyn Reads, requested: u64) -> Result<()> {
-    let (current, compacted) = (reads.revision(), reads.compacted());
+/// Refuses to read a range as of a revision that is not there (any more).
+pub(in crate::kv) fn readable(
+    reads: &dyn Reads,
+    request: &RangeRequest,
+    requested: u64,
+) -> Result<()> {
+    let current = reads.revision();
     if requested > current {
         return Err(ErrorKind::FutureRevision { requested, current }.into());
     }
-    if requested < compacted {
-        return Err(ErrorKind::Compacted { requested, compacted }.into());
-    }
-    Ok(())
+    let range = KeyRange::from_etcd(&request.key, &request.range_end);
+    let (start, end) = space::user_range(&range);
+    reads.check_past(&start, &end, requested)
 }
 
 /// Refuses to compact what is compacted already, or to a revision not there yet.
@@ -161,7 +166,7 @@ pub(in crate::kv) fn compactable(reads: &dyn Reads, requested: u64) -> Result<()
         return Err(ErrorKind::FutureRevision { requested, current }.into());
     }
     if requested <= compacted {
-        return Err(ErrorKind::Compacted { requested, compacted }.into());
+        return Err(ErrorKind::Compacted { requested, compacted, prefix: None }.into());
     }
     Ok(())
 }

@@ -86,7 +86,7 @@ impl Evaluation<'_, '_> {
     pub(super) fn compact_to_zero(&mut self) -> Result<()> {
         let compacted = self.reads.compacted();
         if compacted > 0 || self.has_system_key(space::compacted_to_zero())? {
-            return Err(ErrorKind::Compacted { requested: 0, compacted }.into());
+            return Err(ErrorKind::Compacted { requested: 0, compacted, prefix: None }.into());
         }
         self.system_put(space::compacted_to_zero(), &[]);
         Ok(())

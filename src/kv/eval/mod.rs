@@ -20,6 +20,7 @@
 pub(super) mod check;
 mod compare;
 pub(super) mod lease;
+mod overlay;
 mod patch;
 mod put;
 pub(super) mod reads;
@@ -41,6 +42,7 @@ use crate::kv::space;
 use crate::kv::types::KeyValue;
 
 use check::Limits;
+use overlay::{Overlaid, Overlay};
 pub(super) use patch::Patch;
 use reads::{Reads, key_value};
 
@@ -65,25 +67,12 @@ pub(super) struct Evaluation<'a, 'r> {
     bytes: u64,
     /// What this transaction did to a key, for the operations after it. Empty in an evaluation of
     /// a single operation.
-    overlay: BTreeMap<Bytes, Overlaid>,
+    overlay: Overlay,
     has_followers: bool,
 }
 
 /// The decisions of a transaction and those nested in it, in the order in which they are met.
 type Path = SmallVec<[bool; 8]>;
-
-/// What a transaction did to one key.
-enum Overlaid {
-    Put {
-        value: Bytes,
-        lease: i64,
-        /// Its place in the writes.
-        write: usize,
-        /// The place of its attachment in the system writes.
-        attachment: Option<usize>,
-    },
-    Deleted,
-}
 
 impl<'a, 'r> Evaluation<'a, 'r> {
     /// Fills in `plan`, which has no more than its metadata and its time.
@@ -104,7 +93,7 @@ impl<'a, 'r> Evaluation<'a, 'r> {
             system: Vec::new(),
             taken_back: Vec::new(),
             bytes,
-            overlay: BTreeMap::new(),
+            overlay: Overlay::default(),
             has_followers: false,
         }
     }
@@ -197,8 +186,8 @@ impl<'a, 'r> Evaluation<'a, 'r> {
         for op in branch(request, next(path)) {
             match op {
                 Op::Txn(nested) => self.check_ranges(nested, path)?,
-                Op::Range(RangeRequest { revision: Some(at), .. }) => {
-                    check::readable(self.reads, *at)?;
+                Op::Range(request @ RangeRequest { revision: Some(at), .. }) => {
+                    check::readable(self.reads, request, *at)?;
                 }
                 Op::Range(_) | Op::Put(_) | Op::DeleteRange(_) => {}
             }
@@ -296,8 +285,11 @@ impl<'a, 'r> Evaluation<'a, 'r> {
     fn range(&mut self, request: &RangeRequest) -> Result<RangeResponse> {
         let revision = self.seen_revision();
         if let Some(at) = request.revision {
-            let oldest = self.plan.reads.oldest_read.map_or(at, |oldest| oldest.min(at));
-            self.plan.reads.oldest_read = Some(oldest);
+            // Below the watermark only keys can be read that it says nothing of.
+            if at >= self.reads.compacted() {
+                let oldest = self.plan.reads.oldest_read.map_or(at, |oldest| oldest.min(at));
+                self.plan.reads.oldest_read = Some(oldest);
+            }
             return select::past(self.reads, at, request, revision);
         }
         if request.is_filtered() && !self.overlay.is_empty() {
@@ -346,7 +338,7 @@ impl<'a, 'r> Evaluation<'a, 'r> {
         }
         let mut merged: BTreeMap<Bytes, KeyValue> =
             kvs.into_iter().map(|kv| (kv.key.clone(), kv)).collect();
-        for (key, done) in self.overlay.range::<Bytes, _>(range.start()..) {
+        for (key, done) in self.overlay.from(range.start()) {
             if !range.contains(key) {
                 break;
             }

@@ -16,6 +16,10 @@ pub(in crate::kv) trait Reads {
     /// The revision compacted to; 0 for never.
     fn compacted(&self) -> u64;
 
+    /// Refuses to read the keys from `start` up to `end` (empty: to the end of the space) as of
+    /// `revision`, where they are not kept that far back. None need lie between.
+    fn check_past(&self, start: &[u8], end: &[u8], revision: u64) -> Result<()>;
+
     /// The newest version of a key, if it is alive.
     fn get(&self, key: &[u8]) -> Result<Option<Record>>;
 

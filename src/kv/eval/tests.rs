@@ -52,6 +52,15 @@ impl Reads for State {
         2
     }
 
+    fn check_past(&self, _: &[u8], _: &[u8], requested: u64) -> Result<()> {
+        match self.compacted() {
+            compacted if compacted > requested => {
+                Err(ErrorKind::Compacted { requested, compacted, prefix: None }.into())
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn get(&self, key: &[u8]) -> Result<Option<Record>> {
         Ok(self.live.get(key).cloned())
     }

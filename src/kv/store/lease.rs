@@ -136,6 +136,10 @@ mod tests {
             self.inner.compacted()
         }
 
+        fn check_past(&self, start: &[u8], end: &[u8], revision: u64) -> Result<()> {
+            self.inner.check_past(start, end, revision)
+        }
+
         fn get(&self, key: &[u8]) -> Result<Option<Record>> {
             self.inner.get(key)
         }

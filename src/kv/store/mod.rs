@@ -7,14 +7,18 @@
 //! | `write` | put, delete, transactions, tickets |
 //! | `swap` | compare-and-put |
 //! | `lease` | grant, revoke, list |
+//! | `retention` | rules: set, list, apply |
+//! | `usage` | which keys take how much room |
 //!
 //! `watermark` says when a refusal because of a compaction stands.
 
 mod lease;
 mod read;
+mod retention;
 mod swap;
 #[cfg(test)]
 mod tests;
+mod usage;
 mod watermark;
 mod write;
 
@@ -31,6 +35,8 @@ use super::eval::lease as lease_table;
 use super::request::CommitOptions;
 use super::seam::{Engine, Newest};
 use super::types::Commit;
+
+pub use usage::{SpaceOptions, SpaceSurvey};
 
 /// A store, open.
 ///
@@ -150,7 +156,8 @@ impl Store {
     }
 
     /// Forgets what only reads below `revision` could see. Takes constant time. Reads at
-    /// `revision` itself stay possible.
+    /// `revision` itself stay possible. Keys that have a [rule of retention](Store::set_retention) of
+    /// their own are left to that.
     ///
     /// Space is given back in the background, once no view needs it: files of which all is
     /// forgotten are removed, and one that has forgotten half of its revisions is written
@@ -239,7 +246,8 @@ impl Store {
         self.engine.revision()
     }
 
-    /// The revision last compacted to; 0 when the store never was.
+    /// The revision last compacted to; 0 when the store never was. How far back keys with rules of
+    /// their own can be read is said by [`Store::retention`].
     pub fn compacted_revision(&self) -> u64 {
         self.engine.compacted_revision()
     }

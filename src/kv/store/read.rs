@@ -5,7 +5,7 @@ use std::ops::{Bound, RangeBounds};
 use crate::error::{Error, Result};
 
 use super::Store;
-use super::watermark::overtook;
+use super::watermark::RulesBefore;
 use crate::kv::eval::reads::{Reads as _, key_value};
 use crate::kv::eval::{check, select};
 use crate::kv::range::AsKeyRange;
@@ -61,7 +61,7 @@ impl Store {
             let revision = newest.revision();
             match request.revision {
                 Some(at) if at != revision => {
-                    check::readable(newest, at)?;
+                    check::readable(newest, &request, at)?;
                     select::past(newest, at, &request, revision)
                 }
                 _ => select::newest(newest, &request, revision),
@@ -75,9 +75,10 @@ impl Store {
         mut decide: impl FnMut(&Newest<'_>) -> Result<T>,
     ) -> Result<T> {
         loop {
+            let rules = RulesBefore::of(&self.engine);
             let newest = Newest::of(&self.engine)?;
             match decide(&newest) {
-                Err(error) if overtook(&error, newest.compacted()) => {}
+                Err(error) if rules.overtook(&self.engine, &error, newest.compacted()) => {}
                 decided => return decided,
             }
         }
@@ -92,11 +93,13 @@ impl Store {
         Ok(View::new(&self.engine, self.engine.latest()?))
     }
 
-    /// The store as of `revision`.
+    /// The store as of `revision`. If only some keys are kept that far back
+    /// ([`set_retention`](Self::set_retention)), reads of the others are refused, and so are ranges in
+    /// which others can lie.
     ///
     /// # Errors
     ///
-    /// [`Compacted`](crate::ErrorKind::Compacted),
+    /// [`Compacted`](crate::ErrorKind::Compacted) if no key is kept that far back,
     /// [`FutureRevision`](crate::ErrorKind::FutureRevision);
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for revision 0.
     pub fn at(&self, revision: u64) -> Result<View> {
@@ -179,6 +182,9 @@ impl Store {
     /// [`Compacted`](crate::ErrorKind::Compacted) the first and last item. A compaction after this call
     /// takes nothing from the iterator, nor a value [asked for](Log::with_values).
     ///
+    /// Where keys are [kept differently long](Self::set_retention), the oldest transaction is the first
+    /// of which everything is kept; [`log_of`](Self::log_of) goes further back for keys that are.
+    ///
     /// ```
     /// # let directory = tempfile::tempdir().expect("a temporary directory");
     /// # let store = annals::Store::open(directory.path())?;
@@ -190,6 +196,24 @@ impl Store {
     /// # Ok::<(), annals::Error>(())
     /// ```
     pub fn log(&self, revisions: impl RangeBounds<u64>) -> Log {
+        self.log_of(revisions, ..)
+    }
+
+    /// As [`Store::log`], with what the transactions did to the keys of `range` alone; those that did
+    /// nothing there are left out. How far it goes back depends on these keys.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir().expect("a temporary directory");
+    /// # let store = annals::Store::open(directory.path())?;
+    /// use annals::{KeyRange, put};
+    ///
+    /// store.txn().then([put("/a", "1"), put("/b", "2")]).commit()?;
+    /// store.put("/b", "3")?;
+    /// let log = store.log_of(.., KeyRange::prefix("/a")).collect::<Result<Vec<_>, _>>()?;
+    /// assert_eq!((log.len(), &log[0].changes[0].key[..]), (1, &b"/a"[..]));
+    /// # Ok::<(), annals::Error>(())
+    /// ```
+    pub fn log_of(&self, revisions: impl RangeBounds<u64>, range: impl AsKeyRange) -> Log {
         let first = match revisions.start_bound() {
             Bound::Included(first) => Some(*first),
             Bound::Excluded(before) => Some(before.saturating_add(1)),
@@ -200,6 +224,6 @@ impl Store {
             Bound::Excluded(end) => *end,
             Bound::Unbounded => u64::MAX,
         };
-        Log::new(&self.engine, first, end)
+        Log::new(&self.engine, first, end, &range.to_key_range())
     }
 }

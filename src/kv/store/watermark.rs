@@ -7,13 +7,36 @@
 //! was to be taken. In a `Sync` store it would also leave before the compaction is durable, as what it
 //! waits for is the state's place.
 //!
-//! So a refusal stands only if it is by the watermark of the state. Otherwise the request is decided
+//! So a refusal stands only if it is by the watermark of the state, or by a rule of retention if the rules
+//! were the same from before the state was taken. Otherwise the request is decided
 //! again, on a newer state, which is at or after what the pin saw. It takes another compaction for that
 //! to happen once more.
 
-use crate::error::{Error, ErrorKind};
+use std::sync::Arc;
 
-/// Whether an error refuses for a compaction that the state it was decided on does not have.
-pub(super) fn overtook(error: &Error, of_state: u64) -> bool {
-    matches!(*error.kind(), ErrorKind::Compacted { compacted, .. } if compacted > of_state)
+use crate::error::{Error, ErrorKind};
+use crate::kv::seam::{Engine, Rules};
+
+/// The rules of retention in force before a state was taken.
+pub(super) struct RulesBefore(Option<Arc<Rules>>);
+
+impl RulesBefore {
+    /// Those of now.
+    pub(super) fn of(engine: &Engine) -> Self {
+        Self(engine.rules_seen())
+    }
+
+    /// Whether an error refuses for a compaction or a rule that the state it was decided on, whose
+    /// watermark is `of_state`, does not have.
+    pub(super) fn overtook(&self, engine: &Engine, error: &Error, of_state: u64) -> bool {
+        match error.kind() {
+            ErrorKind::Compacted { compacted, prefix: None, .. } => *compacted > of_state,
+            ErrorKind::Compacted { prefix: Some(_), .. } => {
+                let same = |before: &Arc<Rules>, now: &Arc<Rules>| Arc::ptr_eq(before, now);
+                let both = self.0.as_ref().zip(engine.rules_seen());
+                both.is_none_or(|(before, now)| !same(before, &now))
+            }
+            _ => false,
+        }
+    }
 }

@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::options::Durability;
 
 use super::Store;
-use super::watermark::overtook;
+use super::watermark::RulesBefore;
 use crate::kv::build::TxnBuilder;
 use crate::kv::eval::{Evaluation, Patch, check};
 use crate::kv::request::{CommitOptions, DeleteRangeRequest, PutRequest, TxnRequest};
@@ -235,6 +235,7 @@ impl Store {
     ) -> Result<(T, Done<'_>)> {
         let (limits, leases) = (self.limits(), self.has_leases());
         loop {
+            let rules = RulesBefore::of(&self.engine);
             let mut decided = None;
             let outcome = self.engine.transact(options.durability, &mut |snapshot, plan| {
                 (plan.time, plan.metadata) = (options.time, &options.metadata);
@@ -249,7 +250,8 @@ impl Store {
                 Some((Ok((answer, _)), base, _)) => {
                     return Ok((answer, Done { engine: &self.engine, base, outcome }));
                 }
-                Some((Err(error), _, compacted)) if overtook(&error, compacted) => {}
+                Some((Err(error), _, compacted))
+                    if rules.overtook(&self.engine, &error, compacted) => {}
                 Some((Err(error), ..)) => {
                     self.engine.wait(&outcome)?;
                     return Err(error);
@@ -333,7 +335,7 @@ mod tests {
         assert!(evaluations == 1 && answer.is_ok() && written);
         let (evaluations, answer, written) = compact(4);
         let refused = answer.unwrap_err().into_kind();
-        assert!(matches!(refused, ErrorKind::Compacted { requested: 3, compacted: 4 }));
+        assert!(matches!(refused, ErrorKind::Compacted { requested: 3, compacted: 4, .. }));
         // The first of the refusals was by a compaction that its snapshot did not have.
         assert!(evaluations == 2 && !written);
     }

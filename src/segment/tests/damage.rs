@@ -3,18 +3,18 @@
 use annals_format::FileKind;
 
 use super::*;
-use crate::segment::BlockCache;
+use crate::segment::cache::BlockCache;
 
 /// A segment of this kind with several blocks.
 fn small(context: &SegmentContext, kind: FileKind) -> (FileMeta, Vec<Entry>) {
-    let keys = if matches!(kind, FileKind::Head | FileKind::Events) { 40 } else { 8 };
+    let keys = if kind == FileKind::History { 8 } else { 40 };
     let entries = sample(kind, keys, 20);
     (write(context, NewSegment::new(kind, 3), &entries), entries)
 }
 
 /// A segment whose index has several levels: long keys that differ only at their end.
 fn deep(context: &SegmentContext) -> (FileMeta, Vec<Entry>) {
-    let mut entries = sample(FileKind::L0, 3, 20);
+    let mut entries = sample(FileKind::L0, 15, 20);
     for entry in &mut entries {
         let mut key = vec![b'x'; 1500];
         key.extend_from_slice(&entry.key);

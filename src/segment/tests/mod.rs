@@ -69,7 +69,7 @@ fn sample(kind: FileKind, keys: u64, value_bytes: usize) -> Vec<Entry> {
     let mut random = 1_u64;
     for index in 0..keys {
         let key = format!("/registry/pods/default/pod-{index:04}");
-        let versions = if matches!(kind, FileKind::Head | FileKind::Events) { 1 } else { 5 };
+        let versions = if kind == FileKind::History { 5 } else { 1 };
         for nth in (0..versions).rev() {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let revision = 10 + index * 3 + nth * 1000;
@@ -93,7 +93,7 @@ fn sample(kind: FileKind, keys: u64, value_bytes: usize) -> Vec<Entry> {
                     lease: if index % 4 == 0 { -i64::try_from(index).unwrap() } else { 0 },
                     death,
                     first: if kind == FileKind::L0 { revision - index % 3 } else { 0 },
-                    lived: kind == FileKind::L0 && nth > 0,
+                    lived: kind == FileKind::L0 && index % 2 == 1,
                     value: if tombstone { Bytes::new() } else { Bytes::from(value) },
                 },
             });

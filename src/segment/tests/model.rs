@@ -100,7 +100,7 @@ fn model(kind: FileKind, keys: &BTreeMap<Vec<u8>, Versions>) -> Model {
             number -= 1;
             model.insert((key, Reverse(*revision)), entry);
             after = Some(*revision);
-            if kind == FileKind::Head {
+            if matches!(kind, FileKind::L0 | FileKind::Head) {
                 break;
             }
         }
@@ -248,7 +248,7 @@ proptest! {
         cuts in btree_set(0..200_usize, 0..4),
         owners in vec(0..3_usize, 1..20),
     ) {
-        let model = model(FileKind::L0, &keys);
+        let model = model(FileKind::History, &keys);
         let entries: Vec<Entry> = model.values().cloned().collect();
         let (_disk, context) = context(ReadMode::Mmap, HistoryCodec::ZstdBlocks);
 
@@ -258,7 +258,7 @@ proptest! {
         let ends = cuts.into_iter().filter(|cut| *cut < entries.len()).chain([entries.len()]);
         for (number, end) in (1..).zip(ends) {
             if end > start {
-                let meta = write(&context, NewSegment::new(FileKind::L0, number), &entries[start..end]);
+                let meta = write(&context, NewSegment::new(FileKind::History, number), &entries[start..end]);
                 parts.push(open(&context, &meta));
                 start = end;
             }
@@ -278,7 +278,7 @@ proptest! {
         }
         let mut cursors: Vec<Box<dyn crate::segment::EntryCursor>> = Vec::new();
         for (number, source) in (100..).zip(&sources) {
-            let meta = write(&context, NewSegment::new(FileKind::L0, number), source);
+            let meta = write(&context, NewSegment::new(FileKind::History, number), source);
             let mut cursor = open(&context, &meta).cursor();
             cursor.seek_first().unwrap();
             cursors.push(Box::new(cursor));

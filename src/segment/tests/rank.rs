@@ -6,7 +6,7 @@ use annals_format::page::{Handle, PAGE_HEADER_BYTES, Page};
 use annals_format::segment::FOOTER_BYTES;
 
 use super::*;
-use crate::segment::BlockCache;
+use crate::segment::cache::BlockCache;
 
 /// Entries of system keys and of user keys, put and deleted, that lived before and did not.
 fn entries(kind: FileKind, keys: u64) -> Vec<Entry> {

@@ -21,9 +21,10 @@ fn entries_out_of_order_are_refused_and_change_nothing() {
     writer.add(&entry(b"a", 9)).unwrap_err();
     writer.add(&entry(b"b", 5)).unwrap_err();
     writer.add(&entry(b"b", 6)).unwrap_err();
-    writer.add(&entry(b"b", 4)).unwrap();
-    writer.add(&EntryRef { tombstone: true, value: b"x", ..entry(b"c", 1) }).unwrap_err();
-    let long = vec![b'c'; (1 << 20) + 17];
+    writer.add(&entry(b"b", 4)).unwrap_err();
+    writer.add(&entry(b"c", 4)).unwrap();
+    writer.add(&EntryRef { tombstone: true, value: b"x", ..entry(b"d", 1) }).unwrap_err();
+    let long = vec![b'd'; (1 << 20) + 17];
     writer.add(&EntryRef { key: &long, revision: 3, ..EntryRef::default() }).unwrap_err();
     let meta = writer.finish().unwrap();
     assert_eq!((meta.entries, meta.min_revision, meta.max_revision), (2, 3, 5));

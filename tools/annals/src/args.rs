@@ -10,7 +10,9 @@ use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use crate::at::At;
 use crate::exit::{CODES, Failure, Outcome};
 use crate::output::Format;
-use crate::{compact, export, files, import, leases, reads, stats, tour, txn, verify, writes};
+use crate::{
+    compact, export, files, import, leases, reads, retention, stats, tour, txn, verify, writes,
+};
 
 /// Read, write, inspect, verify and import annals stores.
 ///
@@ -180,6 +182,9 @@ pub(crate) enum Command {
     /// Grant, list and revoke leases.
     #[command(subcommand)]
     Lease(leases::LeaseCommand),
+    /// Say how long the keys with a prefix are kept, list such rules, and apply them.
+    #[command(subcommand)]
+    Retention(retention::RetentionCommand),
     /// Forget what only reads below a revision can see, and give its space back.
     Compact(compact::CompactArgs),
     /// Show revisions, keys, files and bytes.

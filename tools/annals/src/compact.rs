@@ -1,6 +1,6 @@
 //! `compact`: first the plan, then, with `--confirm`, the deed.
 
-use annals::View;
+use annals::{Error, ErrorKind, Store, View};
 use annals_format::FileKind;
 use clap::Args;
 use serde_json::{Value, json};
@@ -15,7 +15,8 @@ use crate::output::Output;
 #[command(
     after_help = "Without --confirm the plan is printed and the command exits 7: the revisions that
 can no longer be read, the files that go at once, and those of which a part may go. What is still
-in the log alone (after flushed_revision) is in neither list. Reads at REV itself stay possible."
+in the log alone (after flushed_revision) is in neither list. Reads at REV itself stay possible.
+Keys that have a rule of their own (`annals retention`) are left to that."
 )]
 pub(crate) struct CompactArgs {
     /// The oldest revision that shall stay readable.
@@ -32,13 +33,18 @@ pub(crate) fn compact(global: &Global, args: &CompactArgs, out: &mut Output) -> 
     let (revision, compacted) = (store.revision(), store.compacted_revision());
     // Says so where the revision is not there, or no longer.
     let view = store.at(args.rev)?;
+    if args.rev < compacted {
+        // Some keys have a rule of their own, and can be read there.
+        let (requested, prefix) = (args.rev, None);
+        return Err(Error::from(ErrorKind::Compacted { requested, compacted, prefix }).into());
+    }
     if args.rev == compacted {
         let bytes = disk_bytes(&crate::files::open(global)?);
         out.note(format_args!("already compacted to {compacted}; nothing to do"))?;
         return out.object(&done(compacted, revision, bytes, bytes));
     }
     if !args.confirm {
-        let plan = plan(global, &view, revision, compacted)?;
+        let plan = plan(global, &store, &view)?;
         out.object(&plan)?;
         out.flush()?;
         out.note("nothing was changed; --confirm does it")?;
@@ -72,16 +78,25 @@ fn done(compacted: u64, revision: u64, before: u64, after: u64) -> Value {
 }
 
 /// What would go.
-fn plan(global: &Global, view: &View, revision: u64, compacted: u64) -> Outcome<Value> {
+fn plan(global: &Global, store: &Store, view: &View) -> Outcome<Value> {
+    let (revision, compacted) = (store.revision(), store.compacted_revision());
     let rev = view.revision();
+    // A file goes when no rule needs it either.
+    let rules = store.retention().into_iter().filter(|rule| !rule.prefix.is_empty());
+    let least = rules.map(|rule| rule.floor).fold(rev, u64::min);
+    // Not known where some keys cannot be read any more.
+    let keys = match view.count(..) {
+        Err(error) if matches!(error.kind(), ErrorKind::Compacted { .. }) => None,
+        counted => Some(counted?),
+    };
     let files = crate::files::open(global)?;
     let (mut gone, mut partly) = (Vec::new(), Vec::new());
     for meta in &files.manifest().files {
         let (goes, part) = match meta.kind {
             // As the engine drops them: what died exactly at the revision is kept, as the previous
             // value of an event that can still be watched.
-            FileKind::History => (meta.death_upto < rev, meta.death_after < rev),
-            FileKind::Events => (meta.max_revision < rev, meta.min_revision < rev),
+            FileKind::History => (meta.death_upto < least, meta.death_after < rev),
+            FileKind::Events => (meta.max_revision < least, meta.min_revision < rev),
             _ => (false, false),
         };
         let row = json!({
@@ -102,7 +117,7 @@ fn plan(global: &Global, view: &View, revision: u64, compacted: u64) -> Outcome<
         "compacted_revision": compacted,
         "revisions": rev - compacted.max(1),
         "flushed_revision": files.manifest().flushed_revision,
-        "keys_at_revision": view.count(..)?,
+        "keys_at_revision": keys,
         "disk_bytes": disk_bytes(&files),
         "bytes_of_whole_files": sum(&gone),
         "bytes_of_files_in_part": sum(&partly),

@@ -100,6 +100,7 @@ fn engine_code(kind: &ErrorKind) -> u8 {
         | ErrorKind::ValueTooLong { .. }
         | ErrorKind::TransactionTooLarge { .. }
         | ErrorKind::TooManyOperations { .. }
+        | ErrorKind::TooManyRules { .. }
         | ErrorKind::DuplicateKey { .. }
         | ErrorKind::ValueProvided
         | ErrorKind::LeaseProvided
@@ -194,7 +195,7 @@ mod tests {
             (engine(ErrorKind::EmptyKey), 2),
             (engine(ErrorKind::Locked { path: "x".into() }), 4),
             (engine(ErrorKind::LeaseNotFound { lease: 1 }), 5),
-            (engine(ErrorKind::Compacted { requested: 1, compacted: 2 }), 6),
+            (engine(ErrorKind::Compacted { requested: 1, compacted: 2, prefix: None }), 6),
             (engine(ErrorKind::FutureRevision { requested: 2, current: 1 }), 6),
             (full().into(), 8),
             (engine(ErrorKind::OutcomeUnknown { revision: 2, cause: Arc::new(full()) }), 8),

@@ -29,7 +29,7 @@ const STATE_KEYS_MAX: usize = 100_000;
 /// Arguments of `export`.
 #[derive(Debug, Args)]
 #[command(after_help = "The lines are what `annals import history` reads; -o has no effect.
-A compacted store begins with its state at the compacted revision: what is gone stays gone, and an
+A compacted store begins with its state at the oldest revision at which every key can be read: what is gone stays gone, and an
 import of it counts revisions and versions anew, from 2 and from 1. Leases are left out.")]
 pub(crate) struct ExportArgs {
     /// Write to this new file, compressed where it is named .zst, rather than to standard output.
@@ -100,7 +100,7 @@ fn write_to(
 }
 
 fn write(store: &Store, line: &mut dyn FnMut(&[u8]) -> Outcome) -> Outcome {
-    let compacted = store.compacted_revision();
+    let compacted = store.oldest_readable(..);
     let latest = store.latest()?.revision();
     if compacted > 1 {
         write_state(store, compacted, line)?;

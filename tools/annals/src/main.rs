@@ -15,6 +15,8 @@ mod leases;
 mod output;
 mod progress;
 mod reads;
+mod retention;
+mod space;
 mod stats;
 mod tour;
 mod txn;
@@ -57,6 +59,7 @@ fn dispatch(cli: &Cli, out: &mut Output) -> Outcome {
         Command::Diff(args) => reads::diff(global, args, out),
         Command::Log(args) => reads::log(global, args, out),
         Command::Lease(command) => leases::lease(global, command, out),
+        Command::Retention(command) => retention::retention(global, command, out),
         Command::Compact(args) => compact::compact(global, args, out),
         Command::Stats(args) => stats::stats(global, args, out),
         Command::Inspect(args) => files::inspect(global, args, out),

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 
 use annals::{FileStats, Stats};
 use annals_format::FileKind;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde_json::{Map, Value, json};
 
 use crate::args::Global;
 use crate::at::rfc3339;
 use crate::exit::Outcome;
 use crate::output::Output;
+use crate::space::{self, SpaceArgs};
 
 /// Arguments of `stats`.
 #[derive(Debug, Args)]
@@ -18,14 +19,37 @@ use crate::output::Output;
 closed: whether the last writer has closed the store; false while one has it open, and after a kill.
 incarnation: how often the store was opened, counting only opens that followed no clean close.
 l0, head, history, events: files of flushed, newest and superseded versions, and of what changed;
-value_bytes before compression. wal_files, wal_bytes: the log as it was made; in on_disk as it is.
+value_bytes before compression.
+live_bytes, history_bytes, event_bytes, dead_bytes: the same files, divided into what holds
+the newest versions of keys that are alive, what only reads of the past need, what changed
+(for `log`), and what nobody can ask for any more, which background work gives back; estimates.
+wal_files, wal_bytes: the log as it was made; in on_disk as it is.
 disk_bytes: the length of all files of the store.
 This is what the files tell. What a program that has the store open does (memory, syncs, conflicts,
-delays, waits, background work) only that program can say: the library's `Store::stats`.")]
+delays, waits, background work) only that program can say: the library's `Store::stats`.
+
+--by prefix tells which keys take how much room, the largest first, from the indexes of the files:
+fast, and beside a program that writes. keys and versions are rough. What has none of the longer
+prefixes listed, or less than a block, counts to the prefix above it. For example, the ten largest
+prefixes, two parts deep:
+
+  annals -C DIR stats --by prefix --depth 2 --top 10")]
 pub(crate) struct StatsArgs {
     /// Only revisions, keys and files.
     #[arg(long)]
     short: bool,
+    /// Tell instead which keys take how much room in the files.
+    #[arg(long, value_enum, value_name = "WHAT", conflicts_with = "short")]
+    by: Option<By>,
+    #[command(flatten)]
+    space: SpaceArgs,
+}
+
+/// What keys are told apart by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum By {
+    /// What they begin with.
+    Prefix,
 }
 
 /// What `--short` keeps, beside the files.
@@ -34,6 +58,9 @@ const SHORT: [&str; 4] = ["keys", "time", "revision", "compacted_revision"];
 /// `stats`: what `Store::stats` says of the store, by the same names, and what lies on disk.
 pub(crate) fn stats(global: &Global, args: &StatsArgs, out: &mut Output) -> Outcome {
     let store = global.read()?;
+    if let Some(By::Prefix) = args.by {
+        return space::by_prefix(&store, &args.space, out);
+    }
     let view = store.latest()?;
     let newest = store.log(view.revision()..=view.revision()).next();
     let time = match newest {
@@ -84,6 +111,10 @@ fn figures(stats: &Stats) -> Map<String, Value> {
         ("history", files(&stats.history)),
         ("history_windows", json!(stats.history_windows)),
         ("events", files(&stats.events)),
+        ("live_bytes", json!(stats.live_bytes)),
+        ("history_bytes", json!(stats.history_bytes)),
+        ("event_bytes", json!(stats.event_bytes)),
+        ("dead_bytes", json!(stats.dead_bytes)),
         ("wal_files", json!(stats.wal_files)),
         ("wal_bytes", json!(stats.wal_bytes)),
     ] {

@@ -138,6 +138,9 @@ fn system_key(key: &[u8]) -> String {
             format!("lease {id} holds {}", crate::bytes::show(key, 200))
         }
         Ok(Key::Compacted) => "compacted to 0".to_owned(),
+        Ok(Key::Retention { prefix }) => {
+            format!("retention of {}", crate::bytes::show(prefix, 200))
+        }
         _ => crate::bytes::show(key, 200),
     }
 }

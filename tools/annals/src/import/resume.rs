@@ -30,7 +30,7 @@ pub(super) struct Found {
 
 /// Hands out the markers in the log, newest first, until `each` returns false.
 pub(super) fn backwards(store: &Store, each: &mut dyn FnMut(Found) -> Outcome<bool>) -> Outcome {
-    let oldest = store.compacted_revision().max(2);
+    let oldest = store.oldest_readable(..).max(2);
     let newest = store.revision();
     let mut progress = Progress::new(Some(newest), "revisions");
     let mut end = newest.saturating_add(1);

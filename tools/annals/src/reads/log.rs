@@ -1,8 +1,9 @@
 //! `log`: the transactions, oldest first: when, what changed, with which metadata.
 
+use std::ffi::OsString;
 use std::io::{self, Write};
 
-use annals::{Change, ChangeKind, Transaction};
+use annals::{Change, ChangeKind, KeyRange, Transaction};
 use clap::Args;
 use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
@@ -24,6 +25,9 @@ pub(crate) struct LogArgs {
     /// The first revision; without it the oldest that is kept.
     #[arg(long, value_name = "REV", value_parser = parse_revision, allow_negative_numbers = true)]
     from: Option<u64>,
+    /// Only what was done to keys that begin with this. It goes back as far as these are kept.
+    #[arg(long, value_name = "PREFIX")]
+    prefix: Option<OsString>,
     /// At most this many; 0 for all.
     #[arg(long, default_value_t = 0, value_name = "N", value_parser = parse_limit, allow_negative_numbers = true)]
     limit: u64,
@@ -115,11 +119,15 @@ pub(crate) fn log(global: &Global, args: &LogArgs, out: &mut Output) -> Outcome 
     let store = global.read()?;
     let view = store.latest()?;
     // Says so where the revision is not there, or no longer.
+    let range = args
+        .prefix
+        .as_ref()
+        .map_or_else(KeyRange::all, |prefix| KeyRange::prefix(crate::bytes::of_arg(prefix)));
     let first = match args.from {
         Some(from) => store.at(from)?.revision(),
-        None => store.compacted_revision(),
+        None => store.oldest_readable(&range),
     };
-    let mut transactions = store.log(first.max(2)..=view.revision());
+    let mut transactions = store.log_of(first.max(2)..=view.revision(), range);
     if args.values && out.format() != crate::output::Format::Table {
         transactions = transactions.with_values();
     }

@@ -1,0 +1,417 @@
+//! Rules of retention: how far back the keys with a prefix can be read, and putting that in force.
+//!
+//! A rule is the record of a system key, so it is durable, ordered and recovered like any other write.
+//! What readers and background work go by is a table of them in memory:
+//!
+//! ```text
+//!   set_rule, apply_retention:    record ordered -> durable -> table published
+//!   reader:                       pin R -> fence -> floors of the table and watermark -> refused, or not
+//!   reclaim:                      floors of the table and watermark -> fence -> pins
+//! ```
+//!
+//! Why nothing is dropped that a live view can ask for: reader and reclaim meet as [`super::pins`] says,
+//! with the table in the place of the watermark. If reclaim does not see the pin, its fence is before the
+//! reader's, so the reader finds the table that reclaim went by, or a later one, whose floors are not
+//! lower, and is refused. A reader first looks at `highest`, which is raised before a table is published:
+//! if no floor is above its revision, it need not load the table.
+//!
+//! Why nothing is answered that has been dropped or refused, not even after a crash: a table is published
+//! when its records are durable, and the floor of a key never falls. A new rule begins with the floor
+//! that its keys had; a rule taken back keeps its record until the rule that takes its place has come as
+//! far ([`rules`]).
+//!
+//! Why a new rule keeps what it promises from its place in the order on: it is ordered only if the
+//! watermark is still the one it was made with, and from before that until its table is published
+//! reclaim goes by no higher watermark (`changing`). Reclaim learns the watermark first and looks at
+//! `changing` then, with a fence between: so either it sees that, or its watermark is not above that of
+//! the rule; or the change is over, and it finds the table.
+//!
+//! Records are written by this file alone, one change at a time, so the table is what the records say.
+
+mod rules;
+#[cfg(test)]
+mod tests;
+
+use std::ops::Range;
+
+use annals_format::retention::Rule;
+use annals_format::space::{self, Key, SYSTEM};
+use bytes::Bytes;
+
+use crate::commit::{Footprint, OrderError, Plan};
+use crate::error::{Error, ErrorKind, Result};
+use crate::index::Place;
+use crate::reclaim::floors::Floors;
+use crate::sync::epoch;
+use crate::sync::plain::{AtomicI64, AtomicU64, Mutex, lock, try_lock};
+use crate::sync::{Arc, AtomicBool, Ordering, fence};
+
+use super::core::Core;
+use super::log::revision_at_time;
+use super::pressure::has_room;
+use super::published::Published;
+use super::scan::{Scan, end_of_space};
+use super::tables::{FileSet, SealedFile};
+use super::transact::Older;
+
+use self::rules::Change;
+pub(crate) use self::rules::{Limits, Rules};
+
+/// Most rules of a store, those taken back and not yet forgotten included.
+pub(crate) const RULES_MAX: usize = 64;
+
+/// After how long rules are applied that could not be, as memory was full, in microseconds.
+const SOON_MICROS: i64 = 1_000_000;
+
+/// The rules in force. See the module.
+#[derive(Debug)]
+pub(super) struct Retention {
+    table: Published<Arc<Rules>>,
+    /// No rule has a floor above this.
+    highest: AtomicU64,
+    /// Whether there is a rule beside that of the empty prefix.
+    any: AtomicBool,
+    /// While a rule is being changed: the watermark from before; else `u64::MAX`.
+    changing: AtomicU64,
+    /// Held while records are written.
+    writer: Mutex<()>,
+    /// When the rules are to be applied next, by the elapsed time of the store's clock.
+    due_at: AtomicI64,
+}
+
+impl Retention {
+    /// No rules.
+    pub(super) fn new() -> Self {
+        Self {
+            table: Published::new(Arc::new(Rules::new(Vec::new()))),
+            highest: AtomicU64::new(0),
+            any: AtomicBool::new(false),
+            changing: AtomicU64::new(u64::MAX),
+            writer: Mutex::new(()),
+            due_at: AtomicI64::new(i64::MIN),
+        }
+    }
+
+    fn rules(&self) -> Arc<Rules> {
+        Arc::clone(self.table.load(&epoch::pin()))
+    }
+
+    fn publish(&self, rules: Rules) {
+        let highest = rules.prefixed.iter().map(|(_, rule)| rule.floor).max().unwrap_or(0);
+        self.highest.fetch_max(highest, Ordering::SeqCst);
+        let any = !rules.prefixed.is_empty();
+        if any {
+            self.any.store(true, Ordering::SeqCst);
+        }
+        let rules = Arc::new(rules);
+        self.table.update(&epoch::pin(), |_| Some(Arc::clone(&rules)));
+        if !any {
+            self.any.store(false, Ordering::SeqCst);
+        }
+        Published::<Arc<Rules>>::tidy();
+    }
+}
+
+/// While a rule is being changed.
+struct Changing<'a>(&'a Retention);
+
+impl<'a> Changing<'a> {
+    fn begin(core: &'a Core) -> Self {
+        let before = core.chain.durable_place().compacted;
+        core.retention.changing.store(before, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        Self(&core.retention)
+    }
+}
+
+impl Drop for Changing<'_> {
+    fn drop(&mut self) {
+        self.0.changing.store(u64::MAX, Ordering::SeqCst);
+    }
+}
+
+impl Core {
+    /// To be called by a reader after its pin of `requested` can be seen: what it is held to. `None`:
+    /// every key can be read at that revision.
+    ///
+    /// # Errors
+    /// `Compacted`: no key can.
+    pub(super) fn limits_at(&self, requested: u64) -> Result<Option<Arc<Limits>>> {
+        let compacted = self.compacted();
+        if compacted <= requested && self.retention.highest.load(Ordering::SeqCst) <= requested {
+            return Ok(None);
+        }
+        let limits = self.limits_with(compacted);
+        if limits.floors.greatest() <= requested {
+            return Ok(None);
+        }
+        if limits.floors.least() > requested {
+            return Err(ErrorKind::Compacted { requested, compacted, prefix: None }.into());
+        }
+        Ok(Some(Arc::new(limits)))
+    }
+
+    /// What readers are held to as of now, with this watermark.
+    pub(super) fn limits_with(&self, compacted: u64) -> Limits {
+        let rules = self.retention.rules();
+        Limits { floors: rules.floors(compacted), rules }
+    }
+
+    /// Refuses to read a half-open range of internal keys, of a state with this watermark, as of
+    /// `requested`. The empty end is the end of the space; an empty range is refused by the watermark.
+    ///
+    /// # Errors
+    /// `Compacted`.
+    pub(super) fn check_past(
+        &self,
+        range: Range<&[u8]>,
+        requested: u64,
+        compacted: u64,
+    ) -> Result<()> {
+        let end = if range.end.is_empty() { end_of_space(range.start) } else { range.end.to_vec() };
+        if self.retention.any.load(Ordering::SeqCst) && range.start < end.as_slice() {
+            return self.limits_with(compacted).check(range.start..&end, requested);
+        }
+        if compacted > requested {
+            return Err(ErrorKind::Compacted { requested, compacted, prefix: None }.into());
+        }
+        Ok(())
+    }
+
+    /// The oldest revision at which an internal key can be read.
+    pub(super) fn floor_of(&self, key: &[u8]) -> u64 {
+        let compacted = self.compacted();
+        let any = self.retention.any.load(Ordering::SeqCst);
+        if any { self.limits_with(compacted).floors.of(key) } else { compacted }
+    }
+
+    /// The oldest revision at which any key can be read, with this watermark.
+    pub(super) fn least_floor(&self, compacted: u64) -> u64 {
+        self.limits_with(compacted).floors.least()
+    }
+
+    /// The oldest revision at which all keys of a range of internal keys can be read; an empty end is the
+    /// end of the space.
+    pub(super) fn floor_of_range(&self, range: Range<&[u8]>) -> u64 {
+        let end = if range.end.is_empty() { end_of_space(range.start) } else { range.end.to_vec() };
+        let Limits { floors, .. } = self.limits_with(self.compacted());
+        floors.strictest(range.start..&end).map_or(0, |class| floors.of_class(class))
+    }
+
+    /// Of each key the oldest revision that somebody may ask for, now or after a crash; what is below
+    /// may go.
+    pub(super) fn keep_floors(&self) -> Floors {
+        let (oldest, floors) = self.pins.keep(|| {
+            let compacted = self.chain.durable_place().compacted;
+            fence(Ordering::SeqCst);
+            let changing = self.retention.changing.load(Ordering::SeqCst);
+            let floors = self.retention.rules().floors(compacted).capped(changing);
+            (floors.greatest(), floors)
+        });
+        floors.capped(oldest)
+    }
+
+    /// The least of these: below it everything may go.
+    pub(super) fn keep(&self) -> u64 {
+        self.keep_floors().least()
+    }
+
+    /// The rules in force, where there are any beside that of the empty prefix.
+    pub(super) fn rules_seen(&self) -> Option<Arc<Rules>> {
+        self.retention.any.load(Ordering::SeqCst).then(|| self.retention.rules())
+    }
+
+    /// Every rule with its prefix and the oldest revision at which its keys can be read.
+    pub(super) fn rules(&self) -> Vec<(Bytes, Rule)> {
+        let limits = self.limits_with(self.compacted());
+        let floor = |prefix: &Bytes| {
+            let class = limits.floors.classes().of(&[&[space::USER], &prefix[..]].concat());
+            limits.floors.of_class(if prefix.is_empty() { 0 } else { class })
+        };
+        limits.rules.all().map(|(p, rule)| (p.clone(), Rule { floor: floor(&p), ..rule })).collect()
+    }
+
+    /// Sets the rule of a prefix, or takes it back. Durable when it returns.
+    ///
+    /// # Errors
+    /// `TooManyRules`; what keeps the store from writing; `OutcomeUnknown` if the sync fails.
+    pub(super) fn set_rule(&self, prefix: &[u8], wanted: Option<Rule>) -> Result<()> {
+        let _writer = lock(&self.retention.writer);
+        let old = self.retention.rules();
+        self.change(true, &|place| {
+            let rules = old.edited(prefix, wanted, place.compacted);
+            let count = rules.all().count();
+            if count > RULES_MAX && count > old.all().count() {
+                return Err(ErrorKind::TooManyRules { max: RULES_MAX as u64 }.into());
+            }
+            Ok(Some(Change { rules, compact: None }))
+        })?;
+        Ok(())
+    }
+
+    /// Brings every rule to where it has come by now. Answers whether a floor rose.
+    ///
+    /// # Errors
+    /// As [`set_rule`](Self::set_rule); what reading the times of revisions answers.
+    pub(super) fn apply_retention(&self) -> Result<bool> {
+        self.check_writable()?;
+        let _writer = lock(&self.retention.writer);
+        Ok(self.apply(true)?.unwrap_or(false))
+    }
+
+    /// The same, if it is time for that. It waits for no room in memory, which this thread may have to
+    /// make.
+    pub(super) fn apply_retention_when_due(&self) -> Result<bool> {
+        if self.until_retention() != Some(0) {
+            return Ok(false);
+        }
+        self.check_writable()?;
+        let applied = match try_lock(&self.retention.writer) {
+            Some(_writer) => self.apply(false),
+            None => Ok(None),
+        };
+        let interval = i64::try_from(self.options.retention_interval_micros()).unwrap_or(i64::MAX);
+        let wait = if matches!(applied, Ok(None)) { SOON_MICROS.min(interval) } else { interval };
+        let due_at = self.shared.elapsed_micros().saturating_add(wait);
+        self.retention.due_at.store(due_at, Ordering::Relaxed);
+        self.note_failure(&applied);
+        Ok(applied?.unwrap_or(false))
+    }
+
+    /// How many microseconds are left until rules are to be applied, if they are to be.
+    pub(super) fn until_retention(&self) -> Option<u64> {
+        if self.options.retention_interval_micros() == 0 || self.check_writable().is_err() {
+            return None;
+        }
+        if !self.retention.table.load(&epoch::pin()).act() {
+            return None;
+        }
+        let left = self.retention.due_at.load(Ordering::Relaxed);
+        Some(u64::try_from(left.saturating_sub(self.shared.elapsed_micros())).unwrap_or(0))
+    }
+
+    /// For who holds `writer`. `None`: memory is full.
+    fn apply(&self, patient: bool) -> Result<Option<bool>> {
+        let old = self.retention.rules();
+        if !old.act() {
+            return Ok(Some(false));
+        }
+        let mut wanted = Vec::new();
+        for (prefix, rule) in old.all().filter(|(_, rule)| !rule.removed) {
+            wanted.push((prefix, self.floor_by(&rule)?));
+        }
+        self.change(patient, &|place| Ok(old.raised(&wanted, place.compacted)))
+    }
+
+    /// The oldest revision that a rule keeps as of now; 0 if it keeps all.
+    fn floor_by(&self, rule: &Rule) -> Result<u64> {
+        let newest = self.visible().revision;
+        let by_revisions = rule.revisions.map(|count| newest.saturating_sub(count));
+        let by_age = match rule.age {
+            None => None,
+            Some(age) => {
+                let age = i64::try_from(age).unwrap_or(i64::MAX);
+                let then = self.shared.wall_micros().saturating_sub(age);
+                Some(match revision_at_time(self, then) {
+                    Err(error) if matches!(error.kind(), ErrorKind::NoRevisionAtTime { .. }) => 0,
+                    found => found?.min(newest),
+                })
+            }
+        };
+        // Both: what either keeps.
+        Ok(by_revisions.into_iter().chain(by_age).min().unwrap_or(0))
+    }
+
+    /// Orders what `decide` makes of the newest state, makes it durable, and puts it in force; for who
+    /// holds `writer`. Answers whether there was anything to change; `None` if memory is full, and
+    /// this is not to wait.
+    fn change(
+        &self,
+        patient: bool,
+        decide: &dyn Fn(Place) -> Result<Option<Change>>,
+    ) -> Result<Option<bool>> {
+        let old = self.retention.rules();
+        let changing = Changing::begin(self);
+        let mut doubled = 0;
+        let (rules, position) = loop {
+            if !has_room(self.shared.tables.load(&epoch::pin())) {
+                if !patient {
+                    return Ok(None);
+                }
+                self.wait_for_flush()?;
+            }
+            let guard = epoch::pin();
+            self.check_writable()?;
+            let snapshot = self.chain.begin(&guard);
+            let place = snapshot.place();
+            let Some(Change { rules, compact }) = decide(place)? else { return Ok(Some(false)) };
+            let reads = Footprint { oldest_read: Some(place.compacted), ..Footprint::default() };
+            let writes = rules.writes_over(&old).collect();
+            let plan = Plan { writes, compact, reads, doubled, ..Plan::default() };
+            if plan.writes.is_empty() && compact.is_none() {
+                return Ok(Some(false));
+            }
+            match self.chain.order(&snapshot, &plan, &Older { core: self }) {
+                Ok(ordered) => break (rules, ordered.position),
+                Err(OrderError::Conflict) => {}
+                Err(OrderError::NoRoom { doubled: asked }) => {
+                    doubled = asked;
+                    if !patient {
+                        return Ok(None);
+                    }
+                    drop(guard);
+                    self.wait_for_flush()?;
+                }
+                Err(OrderError::Failed(error)) => return Err(error),
+            }
+        };
+        if let Err(error) = self.chain.wait(position, false) {
+            // Nobody knows which rules there are: what either keeps stays.
+            std::mem::forget(changing);
+            return Err(error);
+        }
+        self.retention.publish(rules);
+        drop(changing);
+        self.swept.store(0, Ordering::Relaxed);
+        self.shared.worker.ring();
+        Ok(Some(true))
+    }
+
+    /// Learns the rules that the records tell of: at the end of opening a store.
+    ///
+    /// # Errors
+    /// What reading answers; `Corrupt` if a rule has come further than the store.
+    pub(super) fn load_rules(&self) -> Result<()> {
+        let position = self.visible();
+        let start = Key::Retention { prefix: &[] }.encode();
+        let end = vec![SYSTEM, space::RECORD_RETENTION + 1];
+        // Most stores have no rule, and opening one is to open no file for that.
+        let mut tables = self.shared.tables();
+        let meets =
+            |file: &&Arc<SealedFile>| file.meta().first_key < end && file.meta().last_key >= start;
+        let (l0, head) = (tables.files.l0.iter(), tables.files.head.iter());
+        let files = l0.chain(head).filter(meets).cloned();
+        tables.files = Arc::new(FileSet::new(files.collect::<Vec<_>>()));
+        let mut rules = Vec::new();
+        for record in Scan::new(tables, position.seq, (&start, &end), false, None) {
+            let record = record?;
+            let damaged = |error| {
+                let file = self.path.join(annals_format::name::CURRENT);
+                Error::undecodable(&file, 0, &error)
+            };
+            let Key::Retention { prefix } = Key::decode(&record.key).map_err(damaged)? else {
+                continue;
+            };
+            let rule = Rule::decode(&record.value).map_err(damaged)?;
+            if rule.floor > position.revision {
+                return Err(self.watermark_above(rule.floor, position.revision));
+            }
+            rules.push((record.key.slice_ref(prefix), rule));
+        }
+        if !rules.is_empty() {
+            self.retention.publish(Rules::new(rules));
+            self.shared.worker.ring();
+        }
+        Ok(())
+    }
+}

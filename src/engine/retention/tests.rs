@@ -1,0 +1,230 @@
+//! Rules in force, beside views, the worker, failures and compactions at the same time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use annals_format::retention::Rule;
+
+use crate::clock::{ManualClock, SystemClock};
+use crate::engine::tests::{commit, compact, delete, memory, open, put, tiny, user};
+use crate::engine::{Engine, Scope};
+use crate::error::{Effect, ErrorKind};
+use crate::options::Durability;
+use crate::vfs::{Fault, FaultVfs, Operation, Vfs};
+
+const FOREVER: Rule = Rule { revisions: None, age: None, removed: false, floor: 0 };
+
+fn last(count: u64) -> Rule {
+    Rule { revisions: Some(count), ..FOREVER }
+}
+
+fn floor(engine: &Engine, prefix: &str) -> u64 {
+    let rules = engine.rules();
+    rules.iter().find(|(p, _)| p == prefix.as_bytes()).map_or(0, |(_, rule)| rule.floor)
+}
+
+fn value(engine: &Engine, key: &str, revision: u64) -> Option<Vec<u8>> {
+    let found = engine.view(revision).unwrap().get(&user(key)).unwrap();
+    found.map(|record| record.value.to_vec())
+}
+
+fn is_refused(engine: &Engine, key: &str, revision: u64) -> bool {
+    let Ok(view) = engine.view(revision) else { return true };
+    view.get(&user(key)).is_err_and(|e| matches!(e.kind(), ErrorKind::Compacted { .. }))
+}
+
+#[test]
+fn a_view_goes_on_reading_what_a_rule_has_forgotten_since() {
+    let (_, vfs) = memory();
+    let engine = open(&tiny(&vfs)).unwrap();
+    engine.set_rule(b"e", Some(last(1))).unwrap();
+    for n in 0..400 {
+        commit(&engine, vec![put(user("e"), format!("{n}")), put(user("k"), format!("{n}"))])
+            .unwrap();
+    }
+    commit(&engine, vec![delete(user("e"))]).unwrap();
+    let view = engine.view(7).unwrap();
+    let log = engine.log(7, u64::MAX, Scope::All).unwrap();
+    let differences = engine.latest().unwrap().diff(8, b"\x01", b"").unwrap();
+    assert!(engine.apply_retention().unwrap());
+    assert_eq!(floor(&engine, "e"), engine.revision() - 1);
+    compact(&engine, 390).unwrap();
+    engine.reorganise().unwrap();
+    assert!(is_refused(&engine, "e", 7) && is_refused(&engine, "e", 395));
+    assert_eq!(value(&engine, "k", 395).unwrap(), b"393");
+    for key in ["e", "k"] {
+        assert_eq!(view.get(&user(key)).unwrap().unwrap().value, "5", "{key}");
+        assert_eq!(view.scan(&user(key), b"", false).next().unwrap().unwrap().value, "5");
+    }
+    assert_eq!(log.count(), 402 - 6);
+    assert_eq!(differences.map(Result::unwrap).count(), 2);
+    // What it held goes when it has gone.
+    drop(view);
+    engine.reorganise().unwrap();
+    assert!(engine.stats().history.entries < 50, "{:?}", engine.stats().history);
+    assert_eq!(engine.view(402).unwrap().history(&user("e"), true).count(), 2);
+}
+
+#[test]
+fn rules_are_applied_when_their_time_has_come() {
+    let (_, vfs) = memory();
+    let clock = Arc::new(ManualClock::new(1_000));
+    let engine = open(&tiny(&vfs).clock(clock.clone())).unwrap();
+    let work = || while engine.run_background().unwrap() {};
+    let write = || commit(&engine, vec![put(user("e"), "v")]).unwrap().position.revision;
+    engine.set_rule(b"e", Some(Rule { age: Some(10_000_000), ..FOREVER })).unwrap();
+    engine.set_rule(b"", Some(last(2))).unwrap();
+    work();
+    assert_eq!((floor(&engine, "e"), engine.compacted_revision()), (0, 0), "nothing to forget");
+    for _ in 0..10 {
+        clock.advance(5_000_000);
+        write();
+        work();
+    }
+    assert_eq!(floor(&engine, "e"), 0, "not before a minute has passed");
+    clock.advance(10_000_000);
+    work();
+    // The last one is ten seconds old, and so is what was there ten seconds ago.
+    assert_eq!((floor(&engine, "e"), engine.compacted_revision()), (11, 9));
+    write();
+    clock.advance(59_000_000);
+    work();
+    assert_eq!(floor(&engine, "e"), 11);
+    clock.advance(1_000_000);
+    work();
+    assert_eq!((floor(&engine, "e"), engine.compacted_revision()), (12, 10));
+    assert!(!engine.apply_retention().unwrap(), "nothing more");
+}
+
+#[test]
+fn the_worker_applies_rules_by_itself() {
+    let (_, vfs) = memory();
+    let options = tiny(&vfs).background(true).clock(Arc::new(SystemClock::new()));
+    let engine = open(&options.retention_interval_seconds(1)).unwrap();
+    engine.set_rule(b"e", Some(last(0))).unwrap();
+    let patience = Instant::now() + Duration::from_secs(120);
+    for _ in 0..3 {
+        let revision = commit(&engine, vec![put(user("e"), "v")]).unwrap().position.revision;
+        while floor(&engine, "e") < revision {
+            assert!(Instant::now() < patience, "the worker does not come");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+#[test]
+fn rules_are_found_again_and_never_fall() {
+    for durability in [Durability::Sync, Durability::Buffered] {
+        let (disk, vfs) = memory();
+        let options = tiny(&vfs).durability(durability);
+        let engine = open(&options).unwrap();
+        engine.set_rule(b"a", Some(FOREVER)).unwrap();
+        engine.set_rule(b"e", Some(last(3))).unwrap();
+        for n in 0..20 {
+            commit(&engine, vec![put(user("e"), format!("{n}")), put(user("a"), "")]).unwrap();
+        }
+        engine.apply_retention().unwrap();
+        // Durable at once, and everything before it, whatever the store promises for commits.
+        let crashed: Arc<dyn Vfs> = Arc::new(disk.crash(1, crate::vfs::CrashMode::LoseAll));
+        let again = open(&tiny(&crashed)).unwrap();
+        assert_eq!(again.rules(), engine.rules());
+        assert_eq!((floor(&again, "e"), again.revision()), (18, 21));
+        again.set_rule(b"e", Some(FOREVER)).unwrap();
+        again.reorganise().unwrap();
+        again.close().unwrap();
+        drop(again);
+        let again = open(&tiny(&crashed)).unwrap();
+        assert_eq!(floor(&again, "e"), 18, "what was refused once stays so");
+        assert!(is_refused(&again, "e", 17) && !is_refused(&again, "a", 17));
+        again.set_rule(b"e", None).unwrap();
+        assert!(is_refused(&again, "e", 17), "also without the rule");
+        again.set_rule(b"e", Some(last(9))).unwrap();
+        assert!(is_refused(&again, "e", 17) && !is_refused(&again, "e", 18));
+    }
+}
+
+#[test]
+fn a_rule_whose_sync_fails_may_be_there_or_not() {
+    let (_, vfs) = memory();
+    let faulty = FaultVfs::new(Arc::clone(&vfs));
+    let dynamic: Arc<dyn Vfs> = Arc::new(faulty.clone());
+    let engine = open(&tiny(&dynamic)).unwrap();
+    commit(&engine, vec![put(user("e"), "v")]).unwrap();
+    let next = faulty.op_count_of(Operation::Sync);
+    faulty.fail(Some(Operation::Sync), next, Fault::Io, false);
+    let error = engine.set_rule(b"e", Some(last(0))).unwrap_err();
+    assert_eq!(error.effect(), Effect::Unknown, "{error}");
+    assert!(engine.rules().is_empty(), "not in force");
+    let refused = engine.set_rule(b"e", Some(last(0))).unwrap_err();
+    assert_eq!(refused.effect(), Effect::None, "{refused}");
+    assert_eq!(value(&engine, "e", 2).unwrap(), b"v");
+    let _ = engine.close();
+    drop(engine);
+    let again = open(&tiny(&vfs)).unwrap();
+    assert!(again.rules().len() <= 1);
+    assert_eq!(value(&again, "e", 2).unwrap(), b"v");
+}
+
+/// Rules come and go while the store is compacted and written to: from its own floor on a rule for ever
+/// keeps everything, from the moment it was set.
+#[test]
+fn a_new_rule_keeps_everything_from_its_floor_on() {
+    const PREFIXES: u64 = 6;
+    let (_, vfs) = memory();
+    let engine = open(&tiny(&vfs)).unwrap();
+    let (done, checked) = (AtomicBool::new(false), AtomicU64::new(0));
+    let key = |n: u64| format!("p{n}/k");
+    // Revision r has written one key, and its own number into it.
+    let expected = |n: u64, revision: u64| (2..=revision).rev().find(|r| r % PREFIXES == n);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut next = 2;
+            while !done.load(Ordering::Relaxed) {
+                let write = put(user(key(next % PREFIXES)), next.to_string());
+                assert_eq!(commit(&engine, vec![write]).unwrap().position.revision, next);
+                next += 1;
+            }
+        });
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                let newest = engine.revision();
+                if newest > engine.compacted_revision() + 10 {
+                    compact(&engine, newest - 3).unwrap();
+                }
+                engine.run_background().unwrap();
+                engine.reorganise().unwrap();
+            }
+        });
+        // Also when this thread panics.
+        let _done = SetAtEnd(&done);
+        let until = Instant::now() + Duration::from_secs(4);
+        let mut round = 0;
+        while Instant::now() < until {
+            round += 1;
+            let n = round % PREFIXES;
+            let prefix = format!("p{n}/");
+            engine.set_rule(prefix.as_bytes(), Some(FOREVER)).unwrap();
+            let floor = floor(&engine, &prefix);
+            for _ in 0..3 {
+                for revision in floor.max(2)..=engine.revision() {
+                    let found = value(&engine, &key(n), revision);
+                    let expected = expected(n, revision).map(|r| r.to_string().into_bytes());
+                    assert_eq!(found, expected, "{prefix} at {revision}, from {floor}");
+                    checked.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+            engine.set_rule(prefix.as_bytes(), None).unwrap();
+            engine.apply_retention().unwrap();
+        }
+    });
+    assert!(checked.load(Ordering::Relaxed) > 100, "{checked:?}");
+}
+
+struct SetAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}

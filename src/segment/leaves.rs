@@ -1,0 +1,102 @@
+//! A walk over the blocks of a segment that looks at its index alone, and reads no block.
+//!
+//! The separator before a block is the shortest that there is, see `annals_format::page`. So it tells
+//! of the keys at both its sides:
+//!
+//! * the first key of the block behind it begins with the separator;
+//! * the last key of the block before it begins with all but the last byte of the separator; and if
+//!   a key has versions in both, it is the separator itself.
+//!
+//! At the ends of the file the keys are those that the manifest names.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use annals_format::page::Handle;
+use annals_format::segment::HEADER_BYTES;
+
+use super::reader::Segment;
+use super::tree::Path;
+use crate::error::Result;
+
+/// A walk over the blocks, at one of them or at the end.
+#[derive(Debug)]
+pub(crate) struct Leaves {
+    segment: Arc<Segment>,
+    /// At the block after this one.
+    path: Path,
+    block: Option<Handle>,
+    after: Option<Handle>,
+    /// The separator before the block after this one.
+    separator: Vec<u8>,
+    first: Vec<u8>,
+    last: Vec<u8>,
+}
+
+impl Leaves {
+    /// A walk that begins at the first block that can hold a key at or after `key`.
+    pub(crate) fn from(segment: &Arc<Segment>, key: &[u8]) -> Result<Self> {
+        let mut walk = Self {
+            segment: Arc::clone(segment),
+            path: Path::default(),
+            block: None,
+            after: None,
+            separator: Vec::new(),
+            first: Vec::new(),
+            last: Vec::new(),
+        };
+        let file = segment.opened()?;
+        walk.after = walk.path.seek(file, key, u64::MAX)?;
+        walk.path.separator(file, &mut walk.separator)?;
+        walk.next()?;
+        Ok(walk)
+    }
+
+    /// Where the block lies among all blocks, in bytes; `None` at the end.
+    pub(crate) fn span(&self) -> Option<Range<u64>> {
+        let block = self.block?;
+        let start = block.offset.saturating_sub(HEADER_BYTES as u64);
+        Some(start..start + u64::from(block.bytes))
+    }
+
+    /// What the first key of the block begins with, or is.
+    pub(crate) fn first(&self) -> &[u8] {
+        &self.first
+    }
+
+    /// What the last key of the block begins with, or is.
+    pub(crate) fn last(&self) -> &[u8] {
+        &self.last
+    }
+
+    /// Goes to the next block.
+    pub(crate) fn next(&mut self) -> Result<()> {
+        let file = self.segment.opened()?;
+        self.block = self.after;
+        let Some(block) = self.block else { return Ok(()) };
+        file.check_place(block)?;
+        let (meta, last) = (self.segment.meta(), &mut self.last);
+        std::mem::swap(&mut self.first, &mut self.separator);
+        if block.number == 0 {
+            self.first.clone_from(&meta.first_key);
+        }
+        self.after = self.path.next(file)?;
+        if self.after.is_none() {
+            last.clone_from(&meta.last_key);
+            return Ok(());
+        }
+        let revision = self.path.separator(file, &mut self.separator)?;
+        last.clone_from(&self.separator);
+        if revision == u64::MAX {
+            last.pop();
+        }
+        Ok(())
+    }
+}
+
+impl Segment {
+    /// Bytes of all blocks.
+    pub(crate) fn block_bytes(&self) -> Result<u64> {
+        Ok(self.footer()?.index_offset.saturating_sub(HEADER_BYTES as u64))
+    }
+}

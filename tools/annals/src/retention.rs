@@ -1,0 +1,210 @@
+//! `retention`: how long the keys with a prefix are kept.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::time::Duration;
+
+use annals::{Retention, RetentionRule};
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::args::Global;
+use crate::bytes::{self, json as spell, show};
+use crate::exit::Outcome;
+use crate::files::disk_bytes;
+use crate::output::{Output, Row};
+
+/// What to do with rules of retention.
+#[derive(Debug, Subcommand)]
+pub(crate) enum RetentionCommand {
+    /// List the rules, with the oldest revision at which the keys of each can be read.
+    List,
+    /// Set the rule of a prefix. The longest prefix of a key decides.
+    Set(SetArgs),
+    /// Take the rule of a prefix back. What it has forgotten stays forgotten.
+    Unset(UnsetArgs),
+    /// Forget what the rules no longer keep, and give its space back.
+    Apply,
+}
+
+/// Arguments of `retention set`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A program that has the store open applies rules every minute; `annals retention apply` does it
+for one that nobody has open. With --revisions and --for a version is kept as long as either says.
+`annals compact` forgets nothing of keys that have a rule of their own; '' is the rule of all others.
+
+Example:
+  annals -C data retention set /audit/ --forever
+  annals -C data retention set /events/ --for 1h --revisions 1000
+  annals -C data retention apply"
+)]
+pub(crate) struct SetArgs {
+    /// What the keys begin with; '' is all keys that no other rule is for.
+    #[arg(value_name = "PREFIX")]
+    prefix: OsString,
+    /// Keep the newest revision of the store and this many before it.
+    #[arg(long, value_name = "N", required_unless_present_any = ["age", "forever"])]
+    revisions: Option<u64>,
+    /// Keep every state that was the newest within this time: 90s, 15m, 1h, 30d.
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_age)]
+    age: Option<Duration>,
+    /// Forget nothing.
+    #[arg(long, conflicts_with_all = ["revisions", "age"])]
+    forever: bool,
+}
+
+/// Arguments of `retention unset`.
+#[derive(Debug, Args)]
+pub(crate) struct UnsetArgs {
+    /// What the keys begin with.
+    #[arg(value_name = "PREFIX")]
+    prefix: OsString,
+}
+
+/// A time with its unit.
+fn parse_age(text: &str) -> Result<Duration, String> {
+    let expected = || "expected a number and s, m, h or d, such as 1h".to_owned();
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let seconds = match text.get(digits.len()..) {
+        Some("s") => 1,
+        Some("m") => 60,
+        Some("h") => 3_600,
+        Some("d") => 86_400,
+        _ => return Err(expected()),
+    };
+    if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(expected());
+    }
+    let number: u64 = digits.parse().map_err(|_| expected())?;
+    number.checked_mul(seconds).map(Duration::from_secs).ok_or_else(|| "too long".to_owned())
+}
+
+#[derive(Debug)]
+struct RuleRow(RetentionRule);
+
+impl RuleRow {
+    fn words(&self) -> String {
+        let Some(retention) = self.0.retention else { return "taken back".to_owned() };
+        let revisions = retention.revisions().map(|count| format!("{count} revisions"));
+        let age = retention.age().map(|age| format!("{age:?}"));
+        match (revisions, age) {
+            (Some(revisions), Some(age)) => format!("{revisions} or {age}"),
+            (Some(one), None) | (None, Some(one)) => one,
+            (None, None) => "forever".to_owned(),
+        }
+    }
+
+    fn form(&self) -> Value {
+        let retention = self.0.retention;
+        json!({
+            "prefix": spell(&self.0.prefix),
+            "revisions": retention.and_then(|retention| retention.revisions()),
+            "seconds": retention.and_then(|retention| retention.age()).map(|age| age.as_secs_f64()),
+            "keep": self.words(),
+            "readable_from": self.0.floor,
+        })
+    }
+}
+
+impl Serialize for RuleRow {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.form().serialize(serializer)
+    }
+}
+
+impl Row for RuleRow {
+    const COLUMNS: &'static [&'static str] = &["prefix", "keep", "readable_from"];
+
+    fn cells(&self) -> Vec<String> {
+        vec![show(&self.0.prefix, 60), self.words(), self.0.floor.to_string()]
+    }
+
+    fn raw(&self, out: &mut dyn Write) -> io::Result<()> {
+        out.write_all(&self.0.prefix)?;
+        out.write_all(b"\n")
+    }
+}
+
+/// `retention`: how long keys are kept.
+pub(crate) fn retention(global: &Global, command: &RetentionCommand, out: &mut Output) -> Outcome {
+    match command {
+        RetentionCommand::List => list(global, out),
+        RetentionCommand::Set(args) => {
+            let SetArgs { prefix, revisions, age, .. } = args;
+            let retention = Retention::forever();
+            let retention = revisions.map_or(retention, |count| retention.keep_revisions(count));
+            set(global, prefix, Some(age.map_or(retention, |age| retention.keep_for(age))), out)
+        }
+        RetentionCommand::Unset(args) => set(global, &args.prefix, None, out),
+        RetentionCommand::Apply => apply(global, out),
+    }
+}
+
+fn list(global: &Global, out: &mut Output) -> Outcome {
+    let store = global.read()?;
+    let mut rows = out.rows("rules");
+    for rule in store.retention() {
+        rows.push(&RuleRow(rule))?;
+    }
+    let tail =
+        [("revision", json!(store.revision())), ("compacted", json!(store.compacted_revision()))];
+    rows.finish(&tail)?;
+    Ok(())
+}
+
+fn set(
+    global: &Global,
+    prefix: &OsString,
+    retention: Option<Retention>,
+    out: &mut Output,
+) -> Outcome {
+    let prefix = bytes::of_arg(prefix);
+    // No worker: rules are applied when that is asked for.
+    let options = global.engine_options()?.create(retention.is_some()).background(false);
+    let store = options.open(global.data()?)?;
+    store.set_retention(&prefix, retention)?;
+    let rules = store.retention().into_iter().filter(|rule| rule.prefix == prefix);
+    let told = rules.map(|rule| RuleRow(rule).form()).next();
+    store.close()?;
+    out.object(&told.unwrap_or_else(|| json!({ "prefix": spell(&prefix), "keep": "no rule" })))
+}
+
+fn apply(global: &Global, out: &mut Output) -> Outcome {
+    let before = disk_bytes(&crate::files::open(global)?);
+    let options = global.engine_options()?.create(false).background(false);
+    let store = options.open(global.data()?)?;
+    let applied = store.apply_retention().and_then(|applied| {
+        store.reorganise()?;
+        Ok(applied)
+    });
+    let (revision, compacted) = (store.revision(), store.compacted_revision());
+    let closed = store.close();
+    let applied = applied?;
+    closed?;
+    let after = disk_bytes(&crate::files::open(global)?);
+    out.object(&json!({
+        "applied": applied,
+        "revision": revision,
+        "compacted": compacted,
+        "disk_bytes_before": before,
+        "disk_bytes_after": after,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_has_a_unit() {
+        for (text, seconds) in [("90s", 90), ("15m", 900), ("1h", 3_600), ("30d", 2_592_000)] {
+            assert_eq!(parse_age(text), Ok(Duration::from_secs(seconds)));
+        }
+        for text in ["", "1", "h", "-1h", "+1h", "1.5h", "1w", "1hh", "99999999999999999999d"] {
+            parse_age(text).unwrap_err();
+        }
+        parse_age("300000000000000d").unwrap_err();
+    }
+}
