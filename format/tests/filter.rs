@@ -12,12 +12,8 @@ use annals_format::filter::{
 use annals_format::{DecodeError, FileKind, Place, Problem, StoreId};
 use harness::{Dump, damage_everywhere, golden};
 
-const PLACE: Place = Place {
-    store: StoreId(*b"annals of a test"),
-    kind: FileKind::Head,
-    file: 12,
-    offset: 4096,
-};
+const PLACE: Place =
+    Place { store: StoreId(*b"annals of a test"), kind: FileKind::Head, file: 12, offset: 4096 };
 
 fn seed() -> FileSeed {
     FileSeed::new(&PLACE)
@@ -90,7 +86,8 @@ fn every_key_passes_whatever_their_number_and_few_others_do() {
 #[test]
 fn a_fuse_filter_is_smaller_where_there_are_many_keys() {
     let hashes: Vec<u64> = (0..130_000).map(hash).collect();
-    let [bloom, fuse] = [FilterKind::Bloom, FilterKind::Fuse].map(|kind| encoded(kind, &hashes).len());
+    let [bloom, fuse] =
+        [FilterKind::Bloom, FilterKind::Fuse].map(|kind| encoded(kind, &hashes).len());
     assert!(fuse < bloom * 97 / 100, "{fuse} beside {bloom}");
 }
 

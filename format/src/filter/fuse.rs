@@ -102,7 +102,8 @@ impl Fuse {
     /// Three different places below `table_bytes`.
     fn places(&self, mixed: u64) -> [usize; 3] {
         let length = 1_u64 << self.length_log;
-        let first = (u128::from(mixed) * u128::from(u64::from(self.segments) << self.length_log)) >> 64;
+        let first =
+            (u128::from(mixed) * u128::from(u64::from(self.segments) << self.length_log)) >> 64;
         let first = first as u64;
         let second = (first + length) ^ ((mixed >> 18) & (length - 1));
         let third = (first + 2 * length) ^ (mixed & (length - 1));
@@ -134,7 +135,8 @@ impl Fuse {
     /// Puts all keys aside, in an order in which each has a place that none after it uses.
     fn peel(&self, slots: &mut Slots, keys: usize) -> Option<Vec<(u64, u8)>> {
         let mut aside = Vec::with_capacity(keys);
-        let mut alone: Vec<usize> = (0..slots.counts.len()).filter(|at| slots.is_alone(*at)).collect();
+        let mut alone: Vec<usize> =
+            (0..slots.counts.len()).filter(|at| slots.is_alone(*at)).collect();
         while let Some(at) = alone.pop() {
             if !slots.is_alone(at) {
                 continue;

@@ -66,13 +66,7 @@ pub fn hash_key(key: &[u8]) -> u64 {
 }
 
 /// Appends the filter section, which begins at `offset` of its file, for keys of these hashes.
-pub fn encode(
-    out: &mut Vec<u8>,
-    wanted: FilterKind,
-    hashes: &[u64],
-    file: FileSeed,
-    offset: u64,
-) {
+pub fn encode(out: &mut Vec<u8>, wanted: FilterKind, hashes: &[u64], file: FileSeed, offset: u64) {
     let fuse = if wanted == FilterKind::Fuse { fuse::build(hashes) } else { None };
     let (kind, shape, parts, seed, table) = match fuse {
         Some((Fuse { seed, length_log, segments }, table)) => {
