@@ -267,7 +267,9 @@ fn history_opens_no_file_before_it_needs_it() {
     both.reopen(&options);
     let opened = || {
         let files = both.engine.0.core.shared.tables().files;
-        (files.all().filter(|file| file.is_open()).count(), files.all().count())
+        // Not L0 and HEAD: opening the store reads system keys there.
+        let history = || files.windows.iter().flat_map(|window| &window.files);
+        (history().filter(|file| file.is_open()).count(), history().count())
     };
     let view = both.engine.latest().unwrap();
     let mut history = view.history(&user("a"), false);
@@ -276,7 +278,7 @@ fn history_opens_no_file_before_it_needs_it() {
     assert_eq!(opened().0, 0);
     assert_eq!(history.next().unwrap().unwrap().record.value, "10");
     let (some, all) = opened();
-    assert!((1..=3).contains(&some), "{some} of {all}: the newest L0, and what may be as new");
+    assert!(some < all / 2, "{some} of {all}: at most what may be as new as L0");
     assert_eq!(history.map(Result::unwrap).count() + 5, 15);
 }
 
