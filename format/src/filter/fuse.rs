@@ -75,7 +75,7 @@ impl Fuse {
         // The table has 0.875 + 0.25 ln(10^6) / ln(keys) bytes a key, and 1.125 at least; in 1024ths, with
         // log2 in 256ths, interpolated between powers of two.
         let whole = keys.ilog2();
-        let log2 = u64::from(whole) * 256 + ((u128::from(keys) << 8 >> whole) as u64) - 256;
+        let log2 = u64::from(whole) * 256 + (keys.checked_mul(256)? >> whole) - 256;
         let factor = (896 + 1_306_237 / log2).max(1152);
         let capacity = keys.checked_mul(factor)? / 1024;
         let segments = capacity.div_ceil(1 << length_log).saturating_sub(2).max(1);
@@ -108,7 +108,7 @@ impl Fuse {
         let second = (first + length) ^ ((mixed >> 18) & (length - 1));
         let third = (first + 2 * length) ^ (mixed & (length - 1));
         // A table that is in memory is below what a usize counts.
-        [first, second, third].map(|place| place as usize)
+        [first, second, third].map(|place| usize::try_from(place).unwrap_or(usize::MAX))
     }
 
     /// The table for keys of these hashes, unless this seed does not do.
@@ -190,7 +190,7 @@ pub(super) fn build(hashes: &[u64]) -> Option<(Fuse, Vec<u8>)> {
     })
 }
 
-/// The finalizer of MurmurHash3.
+/// The finalizer of `MurmurHash3`.
 const fn mix(mut x: u64) -> u64 {
     x ^= x >> 33;
     x = x.wrapping_mul(0xff51_afd7_ed55_8ccd);
