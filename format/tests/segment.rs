@@ -6,12 +6,11 @@ mod harness;
 
 use annals_format::checksum::FileSeed;
 use annals_format::events::{EventKind, EventRef, Transaction, TransactionBuilder};
-use annals_format::filter::Filter;
 use annals_format::page::{
     Child, Handle, PAGE_HEADER_BYTES, PAGE_LAYOUT, Page, PageBuilder, Separator,
 };
 use annals_format::segment::{FOOTER_BYTES, Footer, HEADER_BYTES, Header};
-use annals_format::{FileKind, Place, Problem, StoreId, dictionary, filter};
+use annals_format::{FileKind, Place, Problem, StoreId, dictionary};
 use harness::{Dump, NEVER, damage_everywhere, golden};
 
 const STORE: StoreId = StoreId(*b"annals of a test");
@@ -233,43 +232,6 @@ fn no_damage_to_a_page_panics_even_under_a_good_checksum() {
         read(&good[..at]);
     }
     assert!(good.len() > PAGE_HEADER_BYTES);
-}
-
-#[test]
-fn filter_is_golden_and_passes_its_keys() {
-    let hashes: Vec<u64> = (0..60_u32).map(|key| filter::hash_key(&key.to_le_bytes())).collect();
-    let mut encoded = Vec::new();
-    filter::encode(&mut encoded, &hashes, seed(FileKind::Head), OFFSET);
-    let mut dump = Dump::new("a filter of the keys 0 to 59, as four bytes each", &encoded);
-    dump.layout(&filter::FILTER_LAYOUT);
-    for index in 0..2 {
-        dump.comment(&format!("line {index}"));
-        for _ in 0..4 {
-            dump.bytes(16, "bits");
-        }
-    }
-    let bytes = golden("segment-filter-v1.hex", &dump.finish());
-    let decode = |bytes: &[u8]| {
-        Filter::check_crc(bytes, seed(FileKind::Head), OFFSET)?;
-        Filter::decode(bytes).map(drop)
-    };
-    damage_everywhere(&bytes, false, &decode, &|_, error| {
-        matches!(error.problem, Problem::Checksum { .. })
-    });
-    let filter = Filter::decode(&bytes).unwrap();
-    assert!(hashes.iter().all(|hash| filter.may_contain(*hash)));
-}
-
-#[test]
-fn few_absent_keys_pass_a_filter() {
-    let hash = |key: u32| filter::hash_key(format!("/registry/pods/{key}").as_bytes());
-    let hashes: Vec<u64> = (0..100_000).map(hash).collect();
-    let mut bytes = Vec::new();
-    filter::encode(&mut bytes, &hashes, seed(FileKind::Head), OFFSET);
-    let filter = Filter::decode(&bytes).unwrap();
-    assert!(hashes.iter().all(|hash| filter.may_contain(*hash)));
-    let passed = (100_000..200_000).filter(|key| filter.may_contain(hash(*key))).count();
-    assert!(passed < 2000, "{passed} of 100,000 absent keys pass");
 }
 
 #[test]

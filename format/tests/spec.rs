@@ -168,9 +168,13 @@ fn the_segment_specification_names_the_constants_of_the_code() {
         format!("the footer begins {} bytes before", segment::FOOTER_BYTES),
         format!("At most {} entries lie from one to the next", block::RESTART_INTERVAL),
         format!("reached {} bytes and has two items", page::PAGE_BYTES_TARGET),
-        format!("a blocked Bloom filter of {} bits a key", filter::BITS_PER_KEY),
-        format!("| 4 | 4 | probes | {} |", filter::PROBES),
-        format!("of {} bytes each", filter::LINE_BYTES),
+        format!("a blocked Bloom filter of {} bits a key", filter::bloom::BITS_PER_KEY),
+        format!(
+            "kind 1: {}, the bits a key sets; kind 2: `length_log`, {} at most",
+            filter::bloom::PROBES,
+            filter::fuse::LENGTH_LOG_MAX
+        ),
+        format!("of {} bytes each", filter::bloom::LINE_BYTES),
         format!("| key of an entry | 1 MiB + {} |", limits::INTERNAL_KEY_BYTES_MAX - (1 << 20)),
         format!("| body of a block | {} GiB |", limits::BLOCK_RAW_BYTES_MAX >> 30),
         format!("| page | {} MiB |", limits::PAGE_BYTES_MAX >> 20),

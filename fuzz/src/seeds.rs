@@ -12,6 +12,7 @@ use annals_format::checksum::FileSeed;
 use annals_format::current::Current;
 use annals_format::entry::EntryRef;
 use annals_format::events::{EventKind, EventRef, TransactionBuilder};
+use annals_format::filter::FilterKind;
 use annals_format::frame::{self, Binding, FrameSize, Op};
 use annals_format::page::{Child, Handle, PageBuilder, Separator};
 use annals_format::seal::{Seal, SealKind};
@@ -278,7 +279,8 @@ fn segment_parts(kind: FileKind) -> Vec<(u8, Vec<u8>)> {
         living: if kind == FileKind::Head { 17 } else { 0 },
     }
     .encode(&mut parts[1]);
-    filter::encode(&mut parts[2], &[1, 2, filter::hash_key(b"\x01k")], seed, OFFSET);
+    let wanted = if kind == FileKind::Head { FilterKind::Bloom } else { FilterKind::Fuse };
+    filter::encode(&mut parts[2], wanted, &[1, 2, filter::hash_key(b"\x01k")], seed, OFFSET);
     dictionary::encode(&mut parts[3], b"a dictionary of words", seed, OFFSET);
     (0..).zip(parts).collect()
 }

@@ -31,6 +31,7 @@ use crate::sync::plain::{AtomicI64, AtomicU64, MutexGuard, Ordering, lock};
 
 use super::core::Core;
 use super::shared::Shared;
+use super::windows;
 use super::worker::nap;
 
 /// How long after the last sync of the log the store counts as idle. A sync takes from a tenth of a
@@ -145,7 +146,11 @@ impl Core {
         let files = self.shared.tables().files;
         let limits = self.limits();
         let folds = price(files.l0.len(), limits.l0_files_max);
-        folds.min(price(files.windows.len(), limits.history_windows_max))
+        let windows = match self.rules_seen() {
+            None => files.windows.len(),
+            Some(rules) => windows::most(&files, &rules.floors(0)),
+        };
+        folds.min(price(windows, limits.history_windows_max))
     }
 
     /// For background work that has written: notes that.

@@ -1,6 +1,7 @@
 //! What becomes of L0 files: a fold into HEAD, one step at a time, or fewer files.
 
 use crate::error::Result;
+use crate::reclaim::floors::Floors;
 use crate::reclaim::levels::{fold, merge_l0};
 use crate::reclaim::plan::{L0Work, l0_work};
 use crate::segment::Segment;
@@ -56,7 +57,7 @@ impl Core {
         let (l0, head) = (open_all(&taken)?, open_all(&files.head)?);
         let (keep, window) = self.window_of(&l0, flushed);
         let host = Busy { core: self, depth: Depth::Folding };
-        let replacement = fold(&self.work(&host, keep), &l0, &from, &head, window)?;
+        let replacement = fold(&self.work(&host, &keep), &l0, &from, &head, window)?;
         if replacement.moved.is_empty() {
             self.counters.folds.fetch_add(1, Ordering::Relaxed);
         }
@@ -73,7 +74,7 @@ impl Core {
         let (keep, window) = self.window_of(&l0, flushed);
         // No fold comes in between: it would fold these files.
         let host = Busy { core: self, depth: Depth::Folding };
-        let replacement = merge_l0(&self.work(&host, keep), &l0, window)?;
+        let replacement = merge_l0(&self.work(&host, &keep), &l0, window)?;
         self.counters.merges.fetch_add(1, Ordering::Relaxed);
         self.replace(replacement)
     }
@@ -82,11 +83,11 @@ impl Core {
     ///
     /// That are the oldest ones of their files, and nothing that died below `keep` gets into the window.
     /// The files' highest revision may be that of a system key, whose numbers are higher.
-    fn window_of(&self, l0: &[Arc<Segment>], flushed: u64) -> (u64, (u64, u64)) {
-        let keep = self.keep();
+    fn window_of(&self, l0: &[Arc<Segment>], flushed: u64) -> (Floors, (u64, u64)) {
+        let keep = self.keep_floors();
         let oldest = l0.iter().map(|file| file.meta().min_revision).min().unwrap_or(0);
         let newest = l0.iter().map(|file| file.meta().max_revision).max().unwrap_or(0);
-        let after = oldest.max(keep).saturating_sub(1);
+        let after = oldest.max(keep.least()).saturating_sub(1);
         (keep, (after, newest.min(flushed).max(after)))
     }
 }

@@ -18,12 +18,11 @@ use annals_format::{FileKind, FileMeta};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::index::{Generation, Position};
+use crate::reclaim::floors::Floors;
 use crate::reclaim::flush::flush;
 use crate::reclaim::merge::{Replacement, Work, join_events, merge_windows, sweep_head};
 use crate::reclaim::output::Host;
-use crate::reclaim::plan::{
-    Limits, TRIM_QUIET, TRIM_USUAL, events_to_join, sweeps, trims, windows_to_merge,
-};
+use crate::reclaim::plan::{Limits, TRIM_QUIET, TRIM_USUAL, events_to_join, sweeps};
 use crate::segment::Segment;
 use crate::sync::plain::lock;
 use crate::sync::{Arc, Ordering, epoch};
@@ -31,6 +30,7 @@ use crate::sync::{Arc, Ordering, epoch};
 use super::core::{Core, State};
 use super::published::Published;
 use super::tables::{FileSet, SealedFile, Tables, Window};
+use super::windows::{self, floor_of};
 
 /// How many times the L0 files that start a fold there may be before flushes wait for it.
 const UNFOLDED_TIMES: usize = 3;
@@ -72,7 +72,7 @@ impl Core {
             return Ok(true);
         }
         let files = self.shared.tables().files;
-        let keep = self.keep();
+        let keep = &self.keep_floors();
         // First what costs next to nothing.
         Ok(self.drop_dead(&files, keep)?
             || self.relieve_l0(&files)?
@@ -88,10 +88,12 @@ impl Core {
     /// work.
     pub(super) fn until_quiet_work(&self) -> Option<u64> {
         self.check_writable().ok()?;
-        let (files, keep) = (self.shared.tables().files, self.keep());
-        let trims = window_to_trim(&files, keep, TRIM_QUIET).is_some();
-        let sweeps = self.swept.load(Ordering::Relaxed) < keep
-            && files.head.iter().any(|file| file.meta().max_revision < keep);
+        let (files, keep) = (self.shared.tables().files, self.keep_floors());
+        let trims = windows::to_trim(&files, &keep, TRIM_QUIET).is_some();
+        let is_old =
+            |file: &Arc<SealedFile>| file.meta().max_revision < floor_of(file.meta(), &keep);
+        let sweeps =
+            self.swept.load(Ordering::Relaxed) < keep.sum() && files.head.iter().any(is_old);
         if !trims && !sweeps {
             return None;
         }
@@ -135,11 +137,9 @@ impl Core {
         }
     }
 
-    pub(super) fn work<'a>(&'a self, host: &'a Busy<'a>, watermark: u64) -> Work<'a> {
-        let segment_bytes = self.options.segment_bytes;
-        // Not below `watermark`, which was asked for before: the least floor never falls.
-        let floors = self.keep_floors();
-        Work { context: &self.context, host, floors, watermark, segment_bytes }
+    pub(super) fn work<'a>(&'a self, host: &'a Busy<'a>, floors: &Floors) -> Work<'a> {
+        let (segment_bytes, floors) = (self.options.segment_bytes, floors.clone());
+        Work { context: &self.context, host, floors, segment_bytes }
     }
 
     /// Writes the oldest frozen generation to files, and drops it and the log before its end.
@@ -148,7 +148,7 @@ impl Core {
         // In the log first: files must not know what a crash could take back.
         self.chain.wait_durable(last)?;
         let host = Busy { core: self, depth: Depth::Flushing };
-        let files = flush(&self.context, &host, generation, self.keep(), &self.options)?;
+        let files = flush(&self.context, &host, generation, &self.keep_floors(), &self.options)?;
         self.counters.flushes.fetch_add(1, Ordering::Relaxed);
         if !files.is_empty() {
             self.context.sync_dir()?;
@@ -182,12 +182,10 @@ impl Core {
     }
 
     /// Drops whole files that nobody can ask for any more.
-    fn drop_dead(&self, files: &FileSet, keep: u64) -> Result<bool> {
-        let windows = files.windows.iter().filter(|window| window.upto < keep);
-        let events = files.events.iter().filter(|file| file.meta().max_revision < keep);
-        let dead = windows.flat_map(|window| &window.files).chain(events);
+    fn drop_dead(&self, files: &FileSet, keep: &Floors) -> Result<bool> {
         // Not too many at once: each is held open until it has lost its name.
-        let dead: Vec<Arc<SealedFile>> = dead.take(DROPPED_AT_ONCE).cloned().collect();
+        let dead: Vec<Arc<SealedFile>> =
+            windows::dead(files, keep).take(DROPPED_AT_ONCE).cloned().collect();
         if dead.is_empty() {
             return Ok(false);
         }
@@ -197,33 +195,40 @@ impl Core {
         Ok(true)
     }
 
-    /// Writes the window that the watermark runs through again, without what is below, if at least
-    /// one in `share` of its revisions is.
-    pub(super) fn trim_window(&self, files: &FileSet, keep: u64, share: u64) -> Result<bool> {
-        let Some(window) = window_to_trim(files, keep, share) else { return Ok(false) };
-        let segments = open_all(&window.files)?;
+    /// Writes the window that its floor runs through again, without what is below, if at least one in
+    /// `share` of its revisions is.
+    pub(super) fn trim_window(&self, files: &FileSet, keep: &Floors, share: u64) -> Result<bool> {
+        let Some(group) = windows::to_trim(files, keep, share) else { return Ok(false) };
+        self.write_windows(&group, keep)?;
+        Ok(true)
+    }
+
+    /// Writes files of windows again as one window, or one for each class, without what is dead in them.
+    fn write_windows(&self, group: &Window, keep: &Floors) -> Result<()> {
+        let segments = group.files.iter().map(|file| file.open().cloned());
+        let segments = segments.collect::<Result<Vec<_>>>()?;
         let host = Busy { core: self, depth: Depth::Merging };
-        let span = (keep - 1, window.upto);
+        let span = (group.after, group.upto);
         let replacement = merge_windows(&self.work(&host, keep), &segments, span)?;
         self.counters.merges.fetch_add(1, Ordering::Relaxed);
-        self.replace(replacement)?;
-        Ok(true)
+        self.replace(replacement)
     }
 
     /// Writes a HEAD file again that is for a good part tombstones which nobody can ask for: a fold
     /// drops them, too, but none may ever come to those keys.
-    fn sweep(&self, files: &FileSet, keep: u64) -> Result<bool> {
-        if self.swept.load(Ordering::Relaxed) >= keep {
+    fn sweep(&self, files: &FileSet, keep: &Floors) -> Result<bool> {
+        if self.swept.load(Ordering::Relaxed) >= keep.sum() {
             return Ok(false);
         }
         // All their tombstones are old enough. How many there are is in the footer, which is read
         // once; a file that cannot be read is for whoever needs it to tell.
         let is_due = |file: &&Arc<SealedFile>| {
             let footer = || file.open()?.footer().map(|footer| (footer.tombstones, footer.entries));
-            file.meta().max_revision < keep && footer().is_ok_and(|(dead, all)| sweeps(dead, all))
+            file.meta().max_revision < floor_of(file.meta(), keep)
+                && footer().is_ok_and(|(dead, all)| sweeps(dead, all))
         };
         let Some(file) = files.head.iter().find(is_due) else {
-            self.swept.store(keep, Ordering::Relaxed);
+            self.swept.store(keep.sum(), Ordering::Relaxed);
             return Ok(false);
         };
         // No fold comes in between: it would write the same file again.
@@ -234,27 +239,13 @@ impl Core {
         Ok(true)
     }
 
-    fn merge_some_windows(&self, files: &FileSet, keep: u64) -> Result<bool> {
-        let bytes: Vec<u64> = files.windows.iter().map(Window::bytes).collect();
-        let Some(run) = windows_to_merge(&bytes, &self.limits()) else { return Ok(false) };
-        let windows = files.windows.get(run).unwrap_or_default();
-        // Of overlapping windows any may begin first.
-        let (Some(after), Some(last)) =
-            (windows.iter().map(|window| window.after).min(), windows.last())
-        else {
-            return Ok(false);
-        };
-        let span = (after.max(keep.saturating_sub(1)).min(last.upto), last.upto);
-        let segments = windows.iter().flat_map(|window| &window.files);
-        let segments = segments.map(|file| file.open().cloned()).collect::<Result<Vec<_>>>()?;
-        let host = Busy { core: self, depth: Depth::Merging };
-        let replacement = merge_windows(&self.work(&host, keep), &segments, span)?;
-        self.counters.merges.fetch_add(1, Ordering::Relaxed);
-        self.replace(replacement)?;
+    fn merge_some_windows(&self, files: &FileSet, keep: &Floors) -> Result<bool> {
+        let Some(group) = windows::to_merge(files, keep, &self.limits()) else { return Ok(false) };
+        self.write_windows(&group, keep)?;
         Ok(true)
     }
 
-    fn join_some_events(&self, files: &FileSet, keep: u64) -> Result<bool> {
+    fn join_some_events(&self, files: &FileSet, keep: &Floors) -> Result<bool> {
         // Before compression, as the size at which files are cut counts what is still to be
         // compressed: files that were cut because they were full must not look small, or joining
         // them would give as many again, for ever.
@@ -336,11 +327,6 @@ impl Core {
     pub(super) fn sealed(&self, files: &[FileMeta]) -> Vec<Arc<SealedFile>> {
         files.iter().map(|meta| SealedFile::new(&self.context, meta.clone())).collect()
     }
-}
-
-/// The window that [`Core::trim_window`] writes again, if it is due.
-fn window_to_trim(files: &FileSet, keep: u64, share: u64) -> Option<&Window> {
-    files.windows.iter().find(|window| trims((window.after, window.upto), keep, share))
 }
 
 /// How deep in work the worker is: longer work lets the shorter, more urgent kinds go first.

@@ -46,6 +46,7 @@ mod stats;
 mod tables;
 mod transact;
 mod view;
+mod windows;
 mod worker;
 
 #[cfg(test)]

@@ -25,6 +25,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::index::{Generation, Position, Spare};
 use crate::manifest::ManifestStore;
 use crate::options::Options;
+use crate::reclaim::floors::Floors;
 use crate::reclaim::flush::flush;
 use crate::segment::SegmentContext;
 use crate::sync::plain::{AtomicU64, Condvar, Mutex, OnceLock, lock};
@@ -216,7 +217,7 @@ impl Spilled {
             let last = frozen_end(&generation)?;
             let host = Busy { core, depth: Depth::Flushing };
             // Which rules keep what the compactions do not is not known before the log has been read.
-            let files = flush(&core.context, &host, &generation, 0, &core.options)?;
+            let files = flush(&core.context, &host, &generation, &Floors::all(0), &core.options)?;
             core.publish_flush(&generation, &files);
             self.files.extend(files);
             self.last = Some(last);

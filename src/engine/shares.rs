@@ -112,7 +112,7 @@ impl Shares {
 }
 
 impl Core {
-    /// The oldest revision that is answered, or pinned. Not [`Core::keep`], which is for who reclaims:
+    /// The oldest revision that is answered, or pinned. Not [`Core::keep_floors`], which is for who reclaims:
     /// that notes what holds the work up.
     pub(super) fn oldest_answered(&self) -> u64 {
         let durable = self.chain.durable_place().compacted;

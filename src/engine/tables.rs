@@ -94,12 +94,6 @@ impl FileSet {
         set.l0.sort_by_key(|file| std::cmp::Reverse(file.meta.last_seq));
         set.head.sort_by(|a, b| a.meta.first_key.cmp(&b.meta.first_key));
         set.events.sort_by_key(|file| (file.meta.min_revision, file.meta.number));
-        history.sort_by(|a, b| {
-            let order = |f: &SealedFile| (f.meta.death_upto, f.meta.death_after);
-            order(a).cmp(&order(b)).then_with(|| {
-                (&a.meta.first_key, a.meta.number).cmp(&(&b.meta.first_key, b.meta.number))
-            })
-        });
         set.windows = windows_of(history);
         set
     }
@@ -124,12 +118,18 @@ impl FileSet {
     }
 }
 
-/// The windows that HISTORY files make up, which come by (`upto`, `after`, first key, number).
+/// The windows that HISTORY files make up, by (`upto`, `after`).
 ///
 /// Two pieces of work may have made windows of the same span: a fold of one generation, and its flush.
 /// Their files are told apart by their keys, as well as that can be done: those that overlap belong to
 /// different windows. Where they do not it makes no difference.
-fn windows_of(files: Vec<Arc<SealedFile>>) -> Vec<Window> {
+pub(super) fn windows_of(mut files: Vec<Arc<SealedFile>>) -> Vec<Window> {
+    files.sort_by(|a, b| {
+        let order = |f: &SealedFile| (f.meta.death_upto, f.meta.death_after);
+        order(a).cmp(&order(b)).then_with(|| {
+            (&a.meta.first_key, a.meta.number).cmp(&(&b.meta.first_key, b.meta.number))
+        })
+    });
     let mut windows: Vec<Window> = Vec::new();
     for file in files {
         let (after, upto) = (file.meta.death_after, file.meta.death_upto);
@@ -151,11 +151,6 @@ fn windows_of(files: Vec<Arc<SealedFile>>) -> Vec<Window> {
 }
 
 impl Window {
-    /// Bytes of its files.
-    pub(super) fn bytes(&self) -> u64 {
-        self.files.iter().map(|file| file.meta.bytes).sum()
-    }
-
     /// The files of the window that may have the key.
     pub(super) fn files_of(&self, key: &[u8]) -> impl DoubleEndedIterator<Item = &Arc<SealedFile>> {
         let from = self.files.partition_point(|file| file.meta.last_key.as_slice() < key);

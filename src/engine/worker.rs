@@ -190,9 +190,9 @@ impl Core {
             folded?;
         }
         // Several windows may overlap where the watermark is. None is trimmed for it twice.
-        let keep = self.keep();
+        let keep = self.keep_floors();
         loop {
-            let trimmed = self.trim_window(&self.shared.tables().files, keep, TRIM_EAGER);
+            let trimmed = self.trim_window(&self.shared.tables().files, &keep, TRIM_EAGER);
             self.note_failure(&trimmed);
             if !trimmed? {
                 break;

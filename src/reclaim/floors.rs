@@ -11,6 +11,8 @@
 //!   |  class 0 | class 1  |  class 2   |  class 1   |  class 0 ...
 //! ```
 //!
+//! HISTORY files end where a piece does, so that each goes by one floor.
+//!
 //! What a read needs is a question to the pieces that its range meets; what a version needs is one to the
 //! piece of its key.
 
@@ -60,14 +62,24 @@ impl Classes {
         }
     }
 
-    /// The class of an internal key.
-    pub(crate) fn of(&self, key: &[u8]) -> usize {
+    /// The number of the piece that an internal key lies in.
+    pub(crate) fn piece_of(&self, key: &[u8]) -> usize {
         // Without rules, which is usual.
         if self.enclosing.is_empty() {
             return 0;
         }
-        let after = self.pieces.partition_point(|(start, _)| start.as_slice() <= key);
-        after.checked_sub(1).and_then(|at| self.pieces.get(at)).map_or(0, |(_, class)| *class)
+        self.pieces.partition_point(|(start, _)| start.as_slice() <= key).saturating_sub(1)
+    }
+
+    /// The class of an internal key.
+    pub(crate) fn of(&self, key: &[u8]) -> usize {
+        self.pieces.get(self.piece_of(key)).map_or(0, |(_, class)| *class)
+    }
+
+    /// The classes of the pieces from that of one internal key to that of another.
+    fn spanning(&self, first: &[u8], last: &[u8]) -> impl Iterator<Item = usize> {
+        let met = self.pieces.get(self.piece_of(first)..=self.piece_of(last)).unwrap_or_default();
+        met.iter().map(|(_, class)| *class)
     }
 
     /// The classes of the pieces that a range of internal keys meets, `end` exclusive.
@@ -112,7 +124,6 @@ impl Floors {
     }
 
     /// The same floor for all keys.
-    #[cfg(test)]
     pub(crate) fn all(floor: u64) -> Self {
         Self::new(Arc::new(Classes::new(std::iter::empty())), vec![floor])
     }
@@ -145,6 +156,30 @@ impl Floors {
     /// The class with the greatest floor of those that a range of internal keys meets.
     pub(crate) fn strictest(&self, range: Range<&[u8]>) -> Option<usize> {
         self.classes.meeting(range).max_by_key(|class| self.of_class(*class))
+    }
+
+    /// The least floor of the keys from one internal key to another, inclusive.
+    pub(crate) fn least_in(&self, first: &[u8], last: &[u8]) -> u64 {
+        let classes = self.classes.spanning(first, last);
+        classes.map(|class| self.of_class(class)).min().unwrap_or_else(|| self.least())
+    }
+
+    /// The greatest floor of the keys from one internal key to another, inclusive.
+    pub(crate) fn greatest_in(&self, first: &[u8], last: &[u8]) -> u64 {
+        let classes = self.classes.spanning(first, last);
+        classes.map(|class| self.of_class(class)).max().unwrap_or(0)
+    }
+
+    /// The class of all keys from one internal key to another, inclusive, if they have the same one.
+    pub(crate) fn class_of_all(&self, first: &[u8], last: &[u8]) -> Option<usize> {
+        let mut classes = self.classes.spanning(first, last);
+        let class = classes.next()?;
+        classes.all(|other| other == class).then_some(class)
+    }
+
+    /// A number that rises when any floor does.
+    pub(crate) fn sum(&self) -> u64 {
+        self.floors.iter().fold(0, |sum, floor| sum.saturating_add(*floor))
     }
 
     /// These floors, none above `least`: what is kept for whoever reads at that revision.
@@ -247,6 +282,18 @@ mod tests {
         assert_eq!([b"/a/x", b"/b/x", b"/c/x"].map(|key| floors.of(&internal(key))), [0, 9, 5]);
         assert_eq!((floors.least(), floors.greatest()), (0, 9));
         assert_eq!(floors.strictest(&[USER][..]..&[USER + 1][..]), Some(2));
+        let of = |first: &[u8], last: &[u8]| {
+            let (first, last) = (internal(first), internal(last));
+            let (least, greatest) =
+                (floors.least_in(&first, &last), floors.greatest_in(&first, &last));
+            (least, greatest, floors.class_of_all(&first, &last))
+        };
+        assert_eq!(of(b"/a/x", b"/a/x"), (0, 0, Some(1)));
+        assert_eq!(of(b"/a/x", b"/a/z"), (0, 0, Some(1)));
+        assert_eq!(of(b"/a/x", b"/a0"), (0, 5, None));
+        assert_eq!(of(b"/b/", b"/c"), (5, 9, None));
+        assert_eq!(of(b"/c", b"/d"), (5, 5, Some(0)));
+        assert_eq!(of(b"/0", b"/d"), (0, 9, None), "class 0 again behind two others");
         let capped = floors.capped(7);
         assert_eq!((capped.of(&internal(b"/b/")), capped.of(&internal(b"/c"))), (7, 5));
     }

@@ -22,11 +22,12 @@ use crate::options::Options;
 use crate::segment::SegmentContext;
 use crate::sync::Arc;
 
+use super::floors::Floors;
 use super::fold::keeps;
-use super::output::{Host, Output, finish_all};
+use super::output::{History, Host, Output, finish_all};
 
 /// Writes a frozen generation, whose every transaction is durable. Answers the files, of which there
-/// are none if nothing was written to the generation. What died before `watermark` is left out.
+/// are none if nothing was written to the generation. What died below the floor of its key is left out.
 ///
 /// # Errors
 /// What the file system answers; nothing of it is left then.
@@ -34,20 +35,19 @@ pub(crate) fn flush(
     context: &SegmentContext,
     host: &dyn Host,
     generation: &Arc<Generation>,
-    watermark: u64,
+    floors: &Floors,
     options: &Options,
 ) -> Result<Vec<FileMeta>> {
     // One file for all keys: a reader looks into every L0 file.
     let mut newest = Output::new(context, host, FileKind::L0, None, u64::MAX);
     let last = generation.last().unwrap_or_default();
-    let upto = last.revision;
-    let window = Some((generation.root().position().revision, upto));
+    let window = (generation.root().position().revision, last.revision);
     let cut = options.segment_bytes;
-    let mut superseded = Output::new(context, host, FileKind::History, window, cut);
+    let mut superseded = History::new(context, host, floors, window, cut);
     let mut keys = generation.cursor();
     keys.seek_first();
     while let Some(node) = keys.node() {
-        flush_key(node, watermark, &mut newest, &mut superseded)?;
+        flush_key(node, floors.of(node.key()), &mut newest, &mut superseded)?;
         keys.next();
     }
     let mut events = Output::new(context, host, FileKind::Events, None, cut);
@@ -63,7 +63,8 @@ pub(crate) fn flush(
             events.add(&EntryRef { key, revision, value: &value, ..EntryRef::default() })?;
         }
     }
-    let mut files = finish_all(context, [newest, superseded, events])?;
+    let outputs = [newest, superseded.into_output(), events];
+    let mut files = finish_all(context, outputs)?;
     for file in files.iter_mut().filter(|file| file.kind == FileKind::L0) {
         file.last_seq = last.seq;
     }
@@ -76,7 +77,7 @@ fn flush_key(
     node: &KeyNode,
     watermark: u64,
     newest: &mut Output<'_>,
-    superseded: &mut Output<'_>,
+    superseded: &mut History<'_>,
 ) -> Result<()> {
     let key = node.key();
     let mut versions = node.versions();

@@ -22,7 +22,7 @@ use crate::sync::Arc;
 
 use super::fold::{Fate, Folder};
 use super::merge::{Replacement, Work};
-use super::output::{Output, cut_bytes, finish_all};
+use super::output::{History, Output, cut_bytes, finish_all};
 use super::plan::head_runs;
 
 /// How many files' worth of HEAD a step of a fold takes, about.
@@ -44,8 +44,7 @@ pub(crate) fn fold(
 ) -> Result<Replacement> {
     let Work { context, host, segment_bytes, .. } = *work;
     let mut heads = Output::new(context, host, FileKind::Head, None, segment_bytes);
-    let window = Some((after, upto));
-    let mut history = Output::new(context, host, FileKind::History, window, segment_bytes);
+    let mut history = History::new(context, host, &work.floors, (after, upto), segment_bytes);
     let touched = touched(l0, from, head)?;
     let small = |meta: &FileMeta| {
         meta.bytes < cut_bytes(segment_bytes, meta.first_key.len(), meta.last_key.len()) / 4
@@ -81,13 +80,18 @@ pub(crate) fn fold(
         if is_done { &mut removed } else { &mut moved }.push(meta.number);
     }
     let folded_to = folded_to.unwrap_or_default();
-    Ok(Replacement { removed, moved, folded_to, added: finish_all(context, [heads, history])? })
+    Ok(Replacement {
+        removed,
+        moved,
+        folded_to,
+        added: finish_all(context, [heads, history.into_output()])?,
+    })
 }
 
 /// Writes each version where its fate takes it, up to the key `end`.
 fn fold_into(
     heads: &mut Output<'_>,
-    history: &mut Output<'_>,
+    history: &mut History<'_>,
     folder: &mut Folder,
     mut merge: MergeCursor,
     end: Option<&[u8]>,
@@ -124,8 +128,7 @@ pub(crate) fn merge_l0(
     let Work { context, host, segment_bytes, .. } = *work;
     // One file for all keys: a reader looks into every L0 file.
     let mut newest = Output::new(context, host, FileKind::L0, None, u64::MAX);
-    let window = Some((after, upto));
-    let mut history = Output::new(context, host, FileKind::History, window, segment_bytes);
+    let mut history = History::new(context, host, &work.floors, (after, upto), segment_bytes);
     let mut folder = Folder::above_head(work.floors.clone());
     let mut merge = merge_from(l0, &[], None)?;
     let mut held = Held::default();
@@ -146,7 +149,7 @@ pub(crate) fn merge_l0(
         merge.next()?;
     }
     held.write(&mut newest)?;
-    let mut added = finish_all(context, [newest, history])?;
+    let mut added = finish_all(context, [newest, history.into_output()])?;
     let last_seq = l0.iter().map(|segment| segment.meta().last_seq).max().unwrap_or(0);
     for file in added.iter_mut().filter(|file| file.kind == FileKind::L0) {
         file.last_seq = last_seq;

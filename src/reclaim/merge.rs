@@ -12,7 +12,7 @@ use crate::sync::Arc;
 
 use super::floors::Floors;
 use super::fold::keeps;
-use super::output::{Host, Output};
+use super::output::{History, Host, Output};
 
 /// What every piece of work knows.
 #[derive(Clone)]
@@ -23,8 +23,6 @@ pub(crate) struct Work<'a> {
     pub(crate) host: &'a dyn Host,
     /// Nothing that reads of a key at its floor and later can ask for may be dropped.
     pub(crate) floors: Floors,
-    /// The least of them.
-    pub(crate) watermark: u64,
     /// Size at which files are cut.
     pub(crate) segment_bytes: u64,
 }
@@ -42,7 +40,8 @@ pub(crate) struct Replacement {
     pub(crate) added: Vec<FileMeta>,
 }
 
-/// Merges files of windows into one window (`after`, `upto`].
+/// Merges files of windows into one window (`after`, `upto`], or for every class one that begins where
+/// its floor is.
 ///
 /// # Errors
 /// What reading and writing answer; nothing new is left then.
@@ -52,7 +51,7 @@ pub(crate) fn merge_windows(
     window: (u64, u64),
 ) -> Result<Replacement> {
     let Work { context, host, segment_bytes, .. } = *work;
-    let mut history = Output::new(context, host, FileKind::History, Some(window), segment_bytes);
+    let mut history = History::new(context, host, &work.floors, window, segment_bytes);
     let mut sources: Vec<Box<dyn EntryCursor>> = Vec::new();
     for row in rows(files) {
         let mut cursor = ConcatCursor::new(row.into());
@@ -67,7 +66,8 @@ pub(crate) fn merge_windows(
         merge.next()?;
     }
     let removed = files.iter().map(|segment| segment.meta().number).collect();
-    Ok(Replacement { removed, added: history.finish()?, ..Replacement::default() })
+    let added = history.into_output().finish()?;
+    Ok(Replacement { removed, added, ..Replacement::default() })
 }
 
 /// Puts files into as few rows as it takes for no two of a row to have a key in common: each row can be
@@ -108,7 +108,7 @@ pub(crate) fn sweep_head(work: &Work<'_>, file: &Arc<Segment>) -> Result<Replace
     Ok(Replacement { removed, added: heads.finish()?, ..Replacement::default() })
 }
 
-/// Joins neighbouring EVENTS files (oldest first), without the transactions before the watermark.
+/// Joins neighbouring EVENTS files (oldest first), without the transactions before the least floor.
 ///
 /// # Errors
 /// As for [`merge_windows`].
@@ -117,7 +117,7 @@ pub(crate) fn join_events(work: &Work<'_>, files: &[Arc<Segment>]) -> Result<Rep
     let mut events = Output::new(context, host, FileKind::Events, None, segment_bytes);
     for file in files {
         let mut cursor = file.cold_cursor();
-        cursor.seek(&work.watermark.to_be_bytes(), u64::MAX)?;
+        cursor.seek(&work.floors.least().to_be_bytes(), u64::MAX)?;
         while let Some(entry) = cursor.entry() {
             events.add(&entry)?;
             cursor.next()?;

@@ -6,6 +6,8 @@ use annals_format::{FileKind, FileMeta};
 use crate::error::{Error, Result};
 use crate::segment::{NewSegment, SegmentContext, SegmentWriter};
 
+use super::floors::Floors;
+
 /// What a piece of work needs of the engine while it runs.
 pub(crate) trait Host {
     /// A file number never used before.
@@ -124,6 +126,13 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
+    /// As [`cut`](Self::cut), with another window for the files to come.
+    pub(crate) fn cut_window(&mut self, window: (u64, u64)) -> Result<()> {
+        self.cut()?;
+        self.window = Some(window);
+        Ok(())
+    }
+
     /// Ends the file being written, so that the next entry begins another.
     pub(crate) fn cut(&mut self) -> Result<()> {
         if let Some(writer) = self.writer.take() {
@@ -150,6 +159,47 @@ impl<'a> Output<'a> {
     pub(crate) fn finish(mut self) -> Result<Vec<FileMeta>> {
         self.cut()?;
         Ok(std::mem::take(&mut self.finished))
+    }
+}
+
+/// Writes superseded versions into HISTORY files, each of which holds keys of one class, and begins where
+/// the floor of that class is.
+pub(crate) struct History<'a> {
+    output: Output<'a>,
+    floors: &'a Floors,
+    window: (u64, u64),
+    piece: Option<usize>,
+}
+
+impl<'a> History<'a> {
+    /// Files of a window. What is added has died in it, and not below the floor of its key.
+    pub(crate) fn new(
+        context: &'a SegmentContext,
+        host: &'a dyn Host,
+        floors: &'a Floors,
+        window: (u64, u64),
+        segment_bytes: u64,
+    ) -> Self {
+        let kind = FileKind::History;
+        let output = Output::new(context, host, kind, Some(window), segment_bytes);
+        Self { output, floors, window, piece: None }
+    }
+
+    /// Adds the next entry, in the order of segments.
+    pub(crate) fn add(&mut self, entry: &EntryRef<'_>) -> Result<()> {
+        let piece = self.floors.classes().piece_of(entry.key);
+        if self.piece != Some(piece) {
+            let (after, upto) = self.window;
+            let floor = self.floors.of(entry.key);
+            self.output.cut_window((after.max(floor.saturating_sub(1)).min(upto), upto))?;
+            self.piece = Some(piece);
+        }
+        self.output.add(entry)
+    }
+
+    /// The files, to be finished.
+    pub(crate) fn into_output(self) -> Output<'a> {
+        self.output
     }
 }
 

@@ -46,7 +46,7 @@ impl Files {
 
     pub(super) fn work(&self, watermark: u64) -> Work<'_> {
         let (context, host, floors) = (&self.context, &self.host, Floors::all(watermark));
-        Work { context, host, floors, watermark, segment_bytes: 1 << 20 }
+        Work { context, host, floors, segment_bytes: 1 << 20 }
     }
 
     pub(super) fn segment(

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use annals_format::checksum::FileSeed;
 use annals_format::dictionary::{DICTIONARY_BYTES_MAX, DICTIONARY_HEADER_BYTES};
-use annals_format::filter::{Filter, hash_key};
+use annals_format::filter::{Filter, Shape, hash_key};
 use annals_format::limits::PAGE_BYTES_MAX;
 use annals_format::page::{Handle, Page};
 use annals_format::segment::Footer;
@@ -30,8 +30,8 @@ pub(super) struct Opened {
     /// Blocks and pages of the map whose checksum has been compared.
     pub(super) checked_blocks: Bits,
     pub(super) checked_pages: Bits,
-    /// The lines of the filter, once it has been read and checked.
-    pub(super) filter: OnceLock<Bytes>,
+    /// The filter, once it has been read and checked.
+    pub(super) filter: OnceLock<(Shape, Bytes)>,
     pub(super) dictionary: OnceLock<Dictionary>,
 }
 
@@ -73,18 +73,19 @@ impl Opened {
         if self.footer.filter_bytes == 0 {
             return Ok(true);
         }
-        let lines = if let Some(lines) = self.filter.get() { lines } else { self.read_filter()? };
-        Ok(Filter::from_lines(lines).may_contain(hash_key(key)))
+        let filter = self.filter.get();
+        let (shape, table) = if let Some(filter) = filter { filter } else { self.read_filter()? };
+        Ok(Filter::from_parts(*shape, table).may_contain(hash_key(key)))
     }
 
     #[cold]
-    fn read_filter(&self) -> Result<&Bytes> {
+    fn read_filter(&self) -> Result<&(Shape, Bytes)> {
         let offset = self.footer.filter_offset;
         let bytes = self.part(offset, self.footer.filter_bytes)?;
         let damaged = |error| self.damaged(offset, &error);
         Filter::check_crc(&bytes, self.seed, offset).map_err(damaged)?;
-        let lines = Filter::decode(&bytes).map_err(damaged)?.lines();
-        Ok(self.filter.get_or_init(|| bytes.slice_ref(lines)))
+        let filter = Filter::decode(&bytes).map_err(damaged)?;
+        Ok(self.filter.get_or_init(|| (filter.shape(), bytes.slice_ref(filter.table()))))
     }
 
     /// The dictionary, if the file has one. Reads and checks it the first time.

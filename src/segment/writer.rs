@@ -2,6 +2,7 @@
 
 use annals_format::block::compare;
 use annals_format::entry::EntryRef;
+use annals_format::filter::FilterKind;
 use annals_format::limits::{BLOCK_RAW_BYTES_MAX, INTERNAL_KEY_BYTES_MAX};
 use annals_format::segment::Footer;
 use annals_format::{FileKind, FileMeta, dictionary, filter};
@@ -30,6 +31,15 @@ impl NewSegment {
     /// A segment of the default class, without a window given.
     pub(crate) const fn new(kind: FileKind, number: u64) -> Self {
         Self { number, kind, class: 0, window: None }
+    }
+}
+
+/// Most keys that L0 and HISTORY are asked for they lack. A fuse filter lets fewer of those pass, and
+/// tells so sooner; it takes ten times as long to make, and HEAD is made again and again.
+const fn filter_kind(kind: FileKind) -> FilterKind {
+    match kind {
+        FileKind::L0 | FileKind::History => FilterKind::Fuse,
+        _ => FilterKind::Bloom,
     }
 }
 
@@ -149,7 +159,7 @@ impl SegmentWriter {
         let filter_offset = sink.offset();
         if !hashes.is_empty() {
             let mut section = Vec::new();
-            filter::encode(&mut section, &hashes, sink.seed, filter_offset);
+            filter::encode(&mut section, filter_kind(new.kind), &hashes, sink.seed, filter_offset);
             sink.append(&section)?;
         }
         let dictionary_offset = sink.offset();

@@ -211,11 +211,6 @@ impl Core {
         floors.capped(oldest)
     }
 
-    /// The least of these: below it everything may go.
-    pub(super) fn keep(&self) -> u64 {
-        self.keep_floors().least()
-    }
-
     /// The rules in force, where there are any beside that of the empty prefix.
     pub(super) fn rules_seen(&self) -> Option<Arc<Rules>> {
         self.retention.any.load(Ordering::SeqCst).then(|| self.retention.rules())

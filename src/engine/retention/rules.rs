@@ -59,7 +59,7 @@ impl Rules {
     }
 
     /// The floor of every class, with this watermark.
-    pub(super) fn floors(&self, compacted: u64) -> Floors {
+    pub(crate) fn floors(&self, compacted: u64) -> Floors {
         let mut floors = Vec::with_capacity(self.prefixed.len() + 1);
         floors.push(compacted);
         for ((_, rule), class) in self.prefixed.iter().zip(1..) {

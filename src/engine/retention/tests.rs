@@ -221,6 +221,106 @@ fn a_new_rule_keeps_everything_from_its_floor_on() {
     assert!(checked.load(Ordering::Relaxed) > 100, "{checked:?}");
 }
 
+/// What does not compress.
+fn noise(seed: u64) -> Vec<u8> {
+    let mut numbers = crate::engine::tests::Numbers::new(seed);
+    (0..40).flat_map(|_| numbers.next().to_le_bytes()).collect()
+}
+
+/// Revision n + 2 writes `noise(n)` to one key of each class.
+fn fill(engine: &Engine, revisions: std::ops::Range<u64>) {
+    for n in revisions {
+        let keys = [format!("audit/{}", n % 3), format!("events/{}", n % 5), format!("k{}", n % 4)];
+        let writes = keys.map(|key| put(user(key), noise(n)));
+        commit(engine, writes.into()).unwrap();
+        while engine.run_background().unwrap() {}
+    }
+}
+
+/// Every version of `audit/`, and of the others what is kept.
+fn assert_kept(engine: &Engine, events: u64, others: u64) {
+    let newest = engine.revision();
+    for revision in (2..=newest).step_by(7).chain([events, others, newest]) {
+        let at = |key: &str, step: u64| {
+            let n = revision - 2;
+            let found = value(engine, &format!("{key}{}", n % step), revision);
+            assert!(found.unwrap() == noise(n), "{key} at {revision}");
+        };
+        at("audit/", 3);
+        assert_eq!(is_refused(engine, "events/0", revision), revision < events);
+        assert_eq!(is_refused(engine, "k0", revision), revision < others);
+        if revision >= events {
+            at("events/", 5);
+        }
+        if revision >= others {
+            at("k", 4);
+        }
+    }
+    for n in 0..3 {
+        let history = engine.latest().unwrap().history(&user(format!("audit/{n}")), true);
+        let found: Vec<u64> = history.map(|v| v.unwrap().record.mod_revision).collect();
+        let expected: Vec<u64> = (2..=newest).rev().filter(|r| (r - 2) % 3 == n).collect();
+        assert_eq!(found, expected);
+    }
+}
+
+/// The bytes of superseded versions of `audit/` and of all, where each file is of one class.
+fn bytes(engine: &Engine) -> (u64, u64) {
+    let files = engine.0.core.shared.tables().files;
+    let rules = engine.rules_seen().unwrap();
+    let (mut audit, mut all) = (0, 0);
+    for file in files.windows.iter().flat_map(|window| &window.files) {
+        let meta = file.meta();
+        let class = rules.floors(0).class_of_all(&meta.first_key, &meta.last_key);
+        let class = class.expect("a file holds keys of one class");
+        all += meta.bytes;
+        audit += if class == 1 { meta.bytes } else { 0 };
+    }
+    (audit, all)
+}
+
+#[test]
+fn the_space_of_what_a_rule_forgets_returns_beside_what_another_keeps_for_ever() {
+    for set_first in [true, false] {
+        let (_, vfs) = memory();
+        let engine = open(&tiny(&vfs).retention_interval_seconds(0)).unwrap();
+        let set = || {
+            engine.set_rule(b"audit/", Some(FOREVER)).unwrap();
+            engine.set_rule(b"events/", Some(last(20))).unwrap();
+        };
+        if set_first {
+            set();
+        }
+        fill(&engine, 0..1_000);
+        if !set_first {
+            set();
+        }
+        engine.reorganise().unwrap();
+        let before = engine.stats().history.bytes;
+        compact(&engine, 951).unwrap();
+        assert!(engine.apply_retention().unwrap());
+        engine.reorganise().unwrap();
+        let (audit, all) = bytes(&engine);
+        assert!(audit > before / 4 && all - audit < before / 10, "{audit} of {all} of {before}");
+        assert_kept(&engine, 981, 951);
+        // And so it goes on, by itself, in a number of files that does not grow with the writes.
+        fill(&engine, 1_000..2_000);
+        engine.apply_retention().unwrap();
+        compact(&engine, 1_951).unwrap();
+        engine.reorganise().unwrap();
+        let (audit, all) = bytes(&engine);
+        assert!(all - audit < before / 10, "{audit} of {all}");
+        assert_kept(&engine, 1_981, 1_951);
+        let windows = engine.0.core.shared.tables().files.windows.len();
+        assert!(windows <= 3 * 4, "{windows} windows");
+        // A class without keys that live in HISTORY has no file.
+        engine.set_rule(b"events/", Some(last(0))).unwrap();
+        engine.apply_retention().unwrap();
+        while engine.run_background().unwrap() {}
+        assert_kept(&engine, 2_001, 1_951);
+    }
+}
+
 struct SetAtEnd<'a>(&'a AtomicBool);
 
 impl Drop for SetAtEnd<'_> {
