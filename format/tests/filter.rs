@@ -156,6 +156,7 @@ fn headers_that_do_not_add_up_are_refused() {
 
 #[test]
 #[ignore = "prints figures and proves nothing"]
+#[expect(clippy::cast_precision_loss, reason = "the figures are rounded")]
 fn figures_of_both_kinds() {
     for size in [1_000_u64, 30_000, 100_000, 1_000_000, 10_000_000] {
         let hashes: Vec<u64> = (0..size).map(hash).collect();
