@@ -119,9 +119,10 @@ pub struct Options {
     /// Compression level of HISTORY and EVENTS (zstd). 1 to 19; default 1.
     pub(crate) history_level: u64,
     pub(crate) event_value_bytes: u64,
-    /// L0 files that start a fold into HEAD and HISTORY. 1 to 64; default 4.
+    /// L0 files from which on they are folded into HEAD and HISTORY, or merged with each other while HEAD is
+    /// far larger. 1 to 64; default 4.
     pub(crate) l0_files_max: u64,
-    /// HISTORY windows that start a merge of windows. 2 to 1024; default 12.
+    /// HISTORY windows of one class of keys beyond which neighbours are merged. 2 to 1024; default 12.
     pub(crate) history_windows_max: u64,
     /// What folds, merges and trims may write for each sync of the log. 4 KiB to 4 GiB; default
     /// 256 KiB.
@@ -181,8 +182,14 @@ pub const KNOBS: &[Knob] = &[
     ),
     number("history_level", "zstd level of history and events", 1, 19, 1),
     number("event_value_bytes", "longest value that events repeat", 0, MIB, KIB),
-    number("l0_files_max", "L0 files that start a fold", 1, 64, 4),
-    number("history_windows_max", "history windows that start a merge", 2, 1024, 12),
+    number("l0_files_max", "L0 files from which on they are folded or merged", 1, 64, 4),
+    number(
+        "history_windows_max",
+        "history windows of a class beyond which some are merged",
+        2,
+        1024,
+        12,
+    ),
     number(
         "background_bytes_per_sync",
         "what folds, merges and trims may write for each sync of the log",
@@ -319,9 +326,11 @@ impl Options {
         /// takes some ten times as long. What is repeated takes its room, compressed, a second time
         /// until its revision is compacted.
         event_value_bytes: u64,
-        /// Sets how many L0 files start a fold. 1 to 64; default 4.
+        /// Sets from how many L0 files on they are folded into HEAD, or merged with each other as long as
+        /// they are less than a quarter of HEAD. 1 to 64; default 4.
         l0_files_max: u64,
-        /// Sets how many history windows start a merge. 2 to 1024; default 12.
+        /// Sets beyond how many HISTORY windows of one class of keys neighbours are merged. 2 to 1024;
+        /// default 12.
         history_windows_max: u64,
         /// Sets what folds, merges and trims may write for each sync of the log. 4 KiB to 4 GiB;
         /// default 256 KiB.

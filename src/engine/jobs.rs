@@ -32,7 +32,7 @@ use super::published::Published;
 use super::tables::{FileSet, SealedFile, Tables, Window};
 use super::windows::{self, floor_of};
 
-/// How many times the L0 files that start a fold there may be before flushes wait for it.
+/// At how many times the L0 files that make work due flushes wait.
 const UNFOLDED_TIMES: usize = 3;
 
 /// How many files are dropped in one unit of work.

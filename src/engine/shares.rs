@@ -31,7 +31,6 @@ pub(super) struct Shares {
 #[derive(Clone, Copy, Debug)]
 struct Counts {
     entries: u64,
-    keys: u64,
     tombstones: u64,
 }
 
@@ -77,8 +76,7 @@ impl Divided {
     fn of_newest(file: &SealedFile, keep: u64) -> Result<Self> {
         let (meta, segment) = (file.meta(), file.open()?);
         let footer = segment.footer()?;
-        let counts =
-            Counts { entries: footer.entries, keys: footer.keys, tombstones: footer.tombstones };
+        let counts = Counts { entries: footer.entries, tombstones: footer.tombstones };
         let folded_blocks = if meta.folded_to.is_empty() {
             0
         } else {
@@ -99,13 +97,10 @@ impl Shares {
 
     /// Of `all` bytes of a file of newest versions.
     fn of_newest(meta: &FileMeta, all: u64, counts: Counts, keep: u64) -> Self {
-        let Counts { entries, keys, tombstones } = counts;
+        let Counts { entries, tombstones } = counts;
         let without_values = meta.bytes.saturating_sub(meta.value_bytes);
         let without_values = share(all, without_values, meta.bytes);
-        let buried = share(without_values, tombstones, entries);
-        // Versions that a newer one of the same file has superseded.
-        let superseded = share(all - buried, entries.saturating_sub(keys), entries);
-        let past = buried + superseded;
+        let past = share(without_values, tombstones, entries);
         let dead = below(keep, revisions(meta), past);
         Self { live: all - past, history: past - dead, dead, ..Self::default() }
     }
@@ -184,20 +179,20 @@ mod tests {
     }
 
     #[test]
-    fn tombstones_and_superseded_versions_are_past_until_they_are_dead() {
+    fn tombstones_are_past_until_they_are_dead() {
         let meta = meta(FileKind::L0, (100, 200));
-        let newest = |keys, tombstones, keep| {
-            let counts = Counts { entries: 10, keys, tombstones };
+        let newest = |tombstones, keep| {
+            let counts = Counts { entries: 10, tombstones };
             let shares = Shares::of_newest(&meta, meta.bytes, counts, keep);
             assert_eq!(shares.live + shares.history + shares.dead, meta.bytes);
             (shares.live, shares.history, shares.dead)
         };
-        assert_eq!(newest(10, 0, 0), (1000, 0, 0));
-        assert_eq!(newest(10, 1, 0), (990, 10, 0));
-        assert_eq!(newest(5, 0, 101), (500, 500, 0));
-        assert_eq!(newest(5, 0, 151), (500, 250, 250));
-        assert_eq!(newest(5, 0, 201), (500, 0, 500));
-        assert_eq!(newest(10, 10, u64::MAX), (900, 0, 100), "values that are not there");
+        assert_eq!(newest(0, 0), (1000, 0, 0));
+        assert_eq!(newest(1, 0), (990, 10, 0));
+        assert_eq!(newest(5, 101), (950, 50, 0));
+        assert_eq!(newest(5, 151), (950, 25, 25));
+        assert_eq!(newest(5, 201), (950, 0, 50));
+        assert_eq!(newest(10, u64::MAX), (900, 0, 100), "values that are not there");
     }
 
     #[test]

@@ -53,13 +53,13 @@ pub struct Stats {
     /// The part of it that waits to be flushed to files: that of all generations but the one that
     /// takes the writes.
     pub flush_backlog_bytes: u64,
-    /// Flushed generations that wait to be folded.
+    /// Files of flushed generations, or of several that were merged, which wait to be folded.
     pub l0: FileStats,
     /// The newest versions.
     pub head: FileStats,
     /// The superseded versions.
     pub history: FileStats,
-    /// The windows they are divided into.
+    /// The windows they are divided into, of all classes of keys together.
     pub history_windows: u64,
     /// What changed, by revision.
     pub events: FileStats,
@@ -67,8 +67,7 @@ pub struct Stats {
     ///
     /// These four add up to the length of all files but the log. How a file is divided is an estimate
     /// from what its ends say, without a look into its blocks: tombstones are taken to be as long as
-    /// its other entries without their values, and what is superseded to be as long as what is not;
-    /// revisions are taken to be equally large. A newest version that was superseded since by a flush
+    /// its other entries without their values, revisions are taken to be equally large. A newest version that was superseded since by a flush
     /// counts as alive until the next fold.
     pub live_bytes: u64,
     /// Bytes that hold what only reads of the past can ask for: superseded versions and tombstones.
@@ -109,9 +108,9 @@ pub struct Stats {
     pub wait_micros: u64,
     /// Generations written to files.
     pub flushes: u64,
-    /// Folds of flushed files into the newest and the superseded versions.
+    /// Folds of L0 files into HEAD and HISTORY that were finished, however many steps each took.
     pub folds: u64,
-    /// Merges of windows and of files of events, and files written again for what is dead in them.
+    /// Merges of L0 files, of windows and of files of events, and files written again for what is dead in them.
     pub merges: u64,
     /// Files dropped whole by compaction.
     pub dropped_files: u64,

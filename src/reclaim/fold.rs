@@ -1,7 +1,8 @@
 //! The fate of every version in a fold, and in a merge of windows: pure decisions, no I/O.
 //!
 //! A *fold* merges flushed files (L0) and the newest versions below them (HEAD) into new HEAD files
-//! and one HISTORY window. An L0 file has one version of a key, the newest of its generation, and says
+//! and, of each class of keys, a HISTORY window. An L0 file has one version of a key, the newest of the
+//! generations it was made of, and says
 //! in `first` which was the oldest there; those between are in HISTORY since the flush. So the fold
 //! meets the versions of a key that nothing superseded within their own generation, newest first. Each
 //! of them but the newest was superseded by the *oldest* version of the next newer generation that has
@@ -56,8 +57,6 @@ pub(crate) struct Folder {
     key: Vec<u8>,
     /// `first` of the version before: what superseded the next one of the same key.
     newer: Option<u64>,
-    /// The highest revision of the user space seen.
-    upto: u64,
     /// Whether nothing lies below what is folded, so that where there is no version there is none.
     bottom: bool,
 }
@@ -65,7 +64,7 @@ pub(crate) struct Folder {
 impl Folder {
     /// A fold that keeps of each key what reads at its floor and later can ask for.
     pub(crate) fn new(floors: Floors) -> Self {
-        Self { floors, watermark: 0, key: Vec::new(), newer: None, upto: 0, bottom: true }
+        Self { floors, watermark: 0, key: Vec::new(), newer: None, bottom: true }
     }
 
     /// A merge of L0 files: HEAD, or another L0 file, may have older versions of the keys, so every
@@ -90,7 +89,6 @@ impl Folder {
         if is_system(entry.key) {
             return if newer.is_none() && kept { Fate::Newest } else { Fate::Drop };
         }
-        self.upto = self.upto.max(entry.revision);
         match newer {
             None if !kept && entry.revision < self.watermark => Fate::Drop,
             None => Fate::Newest,
@@ -98,11 +96,6 @@ impl Folder {
             Some(death) if death < self.watermark => Fate::Drop,
             Some(death) => Fate::History { death },
         }
-    }
-
-    /// The highest revision of the user space seen so far: no death of this fold is above it.
-    pub(crate) fn upto(&self) -> u64 {
-        self.upto
     }
 }
 
@@ -226,6 +219,5 @@ mod tests {
         let mut folder = Folder::new(Floors::all(0));
         let fates: Vec<Fate> = entries.iter().map(|entry| folder.fate(entry)).collect();
         assert_eq!(fates, [Fate::Newest, Fate::Drop, Fate::Drop, Fate::Drop, Fate::Newest]);
-        assert_eq!(folder.upto(), 2, "seqs are not revisions");
     }
 }

@@ -72,7 +72,6 @@ pub(crate) fn fold(
             heads.cut()?;
         }
     }
-    debug_assert!(folder.upto() <= upto, "{} is folded above {upto}", folder.upto());
     let folded_to = files.next().map(|next| first_key(head, next).to_vec());
     let mut moved = Vec::new();
     for meta in l0.iter().map(|segment| segment.meta()) {

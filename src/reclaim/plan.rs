@@ -1,9 +1,9 @@
 //! What background work to do next: pure decisions over sizes and spans.
 //!
 //! Costs the policy balances: every L0 file is one more place to look at for each read; every
-//! HISTORY window one more for a read of an old revision; every rewrite wears the device. So L0
-//! files are folded in batches of [`Limits::l0_files_max`], and windows are merged only when there
-//! are more than [`Limits::history_windows_max`], cheapest run of neighbours first, which lets them
+//! HISTORY window one more for a read of an old revision; every rewrite wears the device. So from
+//! [`Limits::l0_files_max`] L0 files on all are folded, or, as long as that would rewrite a HEAD more than
+//! four times as large, neighbours of them are merged; and windows are merged only when there are more than [`Limits::history_windows_max`], cheapest run of neighbours first, which lets them
 //! grow geometrically: old windows are large and rarely touched.
 //!
 //! A window comes with every flush, of what was superseded within a memtable, and one with every fold, of
@@ -24,7 +24,7 @@ const RUN_MAX: usize = 16;
 /// When work is due.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// L0 files that make a fold due.
+    /// L0 files from which on they are folded or merged.
     pub(crate) l0_files_max: usize,
     /// HISTORY windows (also: EVENTS files) beyond which neighbours are merged.
     pub(crate) history_windows_max: usize,

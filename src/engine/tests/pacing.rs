@@ -11,7 +11,7 @@ use super::{Engine, commit, memory, open, put, tiny, user};
 use crate::options::{Durability, Options};
 use crate::vfs::Vfs;
 
-/// L0 files that start a fold. More come while the test looks, and lower the price, but not to nothing.
+/// L0 files that make work due. More come while the test looks, and lower the price, but not to nothing.
 const L0_FILES: u64 = 16;
 
 fn options(vfs: &Arc<dyn Vfs>) -> Options {

@@ -17,7 +17,7 @@ use crate::{
 /// Read, write, inspect, verify and import annals stores.
 ///
 /// A store keeps every version of every key. Every committed transaction has a revision, counted
-/// from 2; reads can name any revision that has not been compacted. Commands that only read never
+/// from 2; reads can name any revision that is still kept. Commands that only read never
 /// write anything, not even a lock, and work beside a program that has the store open.
 #[derive(Debug, Parser)]
 #[command(

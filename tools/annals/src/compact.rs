@@ -81,9 +81,20 @@ fn done(compacted: u64, revision: u64, before: u64, after: u64) -> Value {
 fn plan(global: &Global, store: &Store, view: &View) -> Outcome<Value> {
     let (revision, compacted) = (store.revision(), store.compacted_revision());
     let rev = view.revision();
-    // A file goes when no rule needs it either.
-    let rules = store.retention().into_iter().filter(|rule| !rule.prefix.is_empty());
-    let least = rules.map(|rule| rule.floor).fold(rev, u64::min);
+    let rules: Vec<_> =
+        store.retention().into_iter().filter(|rule| !rule.prefix.is_empty()).collect();
+    // A file of events goes when no rule needs it either, one of HISTORY by that of its keys.
+    let least = rules.iter().map(|rule| rule.floor).fold(rev, u64::min);
+    let rule_of = |key: &[u8]| {
+        let is_of = |prefix: &[u8]| key.get(1..).is_some_and(|key| key.starts_with(prefix));
+        let of_key = rules.iter().filter(|rule| is_of(&rule.prefix));
+        of_key.max_by_key(|rule| rule.prefix.len()).map(|rule| (&rule.prefix, rule.floor))
+    };
+    let floor_of = |first: &[u8], last: &[u8]| match (rule_of(first), rule_of(last)) {
+        (None, None) => rev,
+        (first, last) if first == last => first.map_or(rev, |(_, floor)| floor),
+        _ => least,
+    };
     // Not known where some keys cannot be read any more.
     let keys = match view.count(..) {
         Err(error) if matches!(error.kind(), ErrorKind::Compacted { .. }) => None,
@@ -95,8 +106,11 @@ fn plan(global: &Global, store: &Store, view: &View) -> Outcome<Value> {
         let (goes, part) = match meta.kind {
             // As the engine drops them: what died exactly at the revision is kept, as the previous
             // value of an event that can still be watched.
-            FileKind::History => (meta.death_upto < least, meta.death_after < rev),
-            FileKind::Events => (meta.max_revision < least, meta.min_revision < rev),
+            FileKind::History => {
+                let floor = floor_of(&meta.first_key, &meta.last_key);
+                (meta.death_upto < floor, meta.death_after < floor)
+            }
+            FileKind::Events => (meta.max_revision < least, meta.min_revision < least),
             _ => (false, false),
         };
         let row = json!({
