@@ -392,3 +392,20 @@ fn rules_of_all_kinds_keep_what_they_say_and_no_more_can_be_read() {
         run(seed, 500);
     }
 }
+
+#[test]
+fn the_log_of_no_keys_is_empty_whatever_the_rules() {
+    let (disk, clock) = (MemoryVfs::new(), Arc::new(ManualClock::new(1_000_000)));
+    let store = tiny(&disk, &clock).open("store").unwrap();
+    for number in 0..20 {
+        store.put(if number % 2 == 0 { "/b/k" } else { "/c" }, format!("{number}")).unwrap();
+    }
+    store.set_retention("/b/", Some(Retention::forever().keep_revisions(1))).unwrap();
+    store.apply_retention().unwrap();
+    store.compact(9).unwrap();
+    for (start, end) in [("/b/", "/b/"), ("/b0", "/b0"), ("/z", "/a"), ("/a", "/a")] {
+        let none = annals::KeyRange::between(start, end);
+        let events = store.log_of(.., none).map(|found| found.unwrap().changes.len());
+        assert_eq!(events.sum::<usize>(), 0, "{start} to {end}");
+    }
+}

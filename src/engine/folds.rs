@@ -15,13 +15,20 @@ use super::tables::{FileSet, SealedFile};
 impl Core {
     /// Does a piece of the work that the L0 files make due. Answers whether there was any.
     pub(super) fn relieve_l0(&self, files: &FileSet) -> Result<bool> {
+        let bytes: Vec<u64> =
+            files.l0.iter().filter(|file| !file.is_begun()).map(|file| file.meta().bytes).collect();
         if is_begun(files) {
-            self.fold_some()?;
+            // What was flushed since a fold began waits for its end, and flushes must not wait for that.
+            match l0_work(&bytes, 0, u64::MAX, &self.limits()) {
+                Some(L0Work::Merge(run)) => {
+                    self.merge_some_l0(files.l0.get(run).unwrap_or_default())?;
+                }
+                _ => self.fold_some()?,
+            }
             return Ok(true);
         }
-        let bytes: Vec<u64> = files.l0.iter().map(|file| file.meta().bytes).collect();
-        let head = files.head.iter().map(|file| file.meta().bytes).sum();
-        match l0_work(&bytes, head, &self.limits()) {
+        let (weight, head) = worth(files);
+        match l0_work(&bytes, weight, head, &self.limits()) {
             None => return Ok(false),
             Some(L0Work::Fold) => self.fold_some()?,
             Some(L0Work::Merge(run)) => {
@@ -90,6 +97,27 @@ impl Core {
         let after = oldest.max(keep.least()).saturating_sub(1);
         (keep, (after, newest.min(flushed).max(after)))
     }
+}
+
+/// What a fold of all L0 files would do: how many bytes of HEAD they stand for, and how many it would write
+/// again.
+fn worth(files: &FileSet) -> (u64, u64) {
+    let meets = |head: &&Arc<SealedFile>| {
+        files.l0.iter().any(|l0| {
+            let (l0, head) = (l0.meta(), head.meta());
+            l0.first_key <= head.last_key && head.first_key <= l0.last_key
+        })
+    };
+    let met = files.head.iter().filter(meets).map(|file| file.meta());
+    let (bytes, entries) = met.fold((0_u64, 0_u64), |(bytes, entries), meta| {
+        (bytes.saturating_add(meta.bytes), entries.saturating_add(meta.entries))
+    });
+    let average = bytes.checked_div(entries).unwrap_or(0);
+    let stands_for = |l0: &Arc<SealedFile>| {
+        let l0 = l0.meta();
+        l0.bytes.max(l0.entries.saturating_mul(average))
+    };
+    (files.l0.iter().map(stands_for).fold(0, u64::saturating_add), bytes)
 }
 
 /// Whether some L0 files are folded in part. They go on being folded together, without those that were

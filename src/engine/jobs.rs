@@ -75,6 +75,9 @@ impl Core {
         let keep = &self.keep_floors();
         // First what costs next to nothing.
         Ok(self.drop_dead(&files, keep)?
+            // So many that reads of the past pay for it: not behind L0 without end.
+            || windows::most(&files, keep) > 2 * self.limits().history_windows_max
+                && self.merge_some_windows(&files, keep)?
             || self.relieve_l0(&files)?
             || self.trim_window(&files, keep, TRIM_USUAL)?
             || self.merge_some_windows(&files, keep)?
@@ -125,7 +128,7 @@ impl Core {
             self.flush_generation(&generation)?;
             return Ok(true);
         }
-        Ok(depth == Depth::Merging && self.relieve_l0(&tables.files)?)
+        Ok(false)
     }
 
     pub(super) fn limits(&self) -> Limits {
@@ -355,6 +358,10 @@ impl Busy<'_> {
         // Not only between two pieces of work.
         self.core.write_log()?;
         while self.core.unit_of(self.depth)? {}
+        if self.depth == Depth::Merging {
+            // One piece, and then on with the merge: there may be no end of them.
+            self.core.relieve_l0(&self.core.shared.tables().files)?;
+        }
         Ok(())
     }
 }

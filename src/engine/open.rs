@@ -189,8 +189,9 @@ fn open_existing(
         }
         state.manifest.closed = false;
     }
-    core.go_on(&wal, &recovered)?;
+    // First what can refuse the store, then what writes to it.
     core.load_rules()?;
+    core.go_on(&wal, &recovered)?;
     for orphan in &orphans {
         core.context.remove(orphan.kind, orphan.number)?;
     }

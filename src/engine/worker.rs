@@ -169,8 +169,13 @@ pub(super) fn nap() {
 fn work(core: &Core, stop: &AtomicBool) -> Option<Duration> {
     core.shared.worker.answer();
     // A failure is kept by the core, which accepts no write from then on.
-    let _ = core.apply_retention_when_due();
-    while !stop.load(Ordering::Acquire) && matches!(core.run_unit(), Ok(true)) {}
+    while !stop.load(Ordering::Acquire) {
+        // Each time: there may be other work without end.
+        let _ = core.apply_retention_when_due();
+        if !matches!(core.run_unit(), Ok(true)) {
+            break;
+        }
+    }
     let left = core.until_quiet_work().into_iter().chain(core.until_retention()).min()?;
     // Not at once, even if it is due just now.
     Some(Duration::from_micros(left).max(NAP))

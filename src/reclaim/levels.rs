@@ -58,7 +58,9 @@ pub(crate) fn fold(
         let merge = merge_from(l0, from, None)?;
         fold_into(&mut heads, &mut history, &mut folder, merge, None, l0)?;
     }
-    while let Some(at) = files.next_if(|_| taken < segment_bytes.saturating_mul(STEP_FILES)) {
+    // Small neighbours before the mark come first, and are not enough for a step: the mark must move.
+    let step = segment_bytes.saturating_mul(STEP_FILES);
+    while let Some(at) = files.next_if(|at| taken < step || first_key(head, *at) <= from) {
         let file = head.get(at);
         let (number, bytes) = file.map_or((0, 0), |f| (f.meta().number, f.meta().bytes));
         removed.push(number);

@@ -45,24 +45,39 @@ pub(crate) enum L0Work {
 ///
 /// A fold writes the HEAD files again that have a key of L0; where updates are spread evenly these are
 /// all of them. With a share of 4 a fold writes 5 bytes at most for each byte of L0, however large HEAD
-/// is, and HEAD holds at most a quarter of superseded versions.
+/// is, and at most about a quarter of HEAD is superseded.
 const FOLD_SHARE: u64 = 4;
 
+/// Merging fewer files than these writes the same bytes again too often.
+const MERGED_FILES_MIN: usize = 4;
+
+/// An L0 file is one file for all keys, whose filter is made in memory: beyond this many times the size at
+/// which files are cut none is made of others.
+const L0_SEGMENTS_MAX: u64 = 64;
+
 /// What to do with the L0 files, whose sizes these are in order of age; `None` while there are few
-/// enough. `head` is the size of HEAD.
+/// enough. `weight` is what of HEAD they are worth: more than their own size where they shadow longer
+/// values, or delete them. `head` is the size of the HEAD files that a fold would write again.
 ///
 /// As long as they are small beside HEAD, likes are merged with likes, as windows are: so they grow
 /// geometrically until a fold pays. Of updates spread evenly over a HEAD of 100 flushed files each is
 /// then rewritten 7 times in all; folding every four files would rewrite it 26 times.
-pub(crate) fn l0_work(bytes: &[u64], head: u64, limits: &Limits) -> Option<L0Work> {
+pub(crate) fn l0_work(bytes: &[u64], weight: u64, head: u64, limits: &Limits) -> Option<L0Work> {
     if bytes.len() < limits.l0_files_max.max(1) {
         return None;
     }
-    let unfolded = bytes.iter().fold(0_u64, |sum, bytes| sum.saturating_add(*bytes));
-    if unfolded.saturating_mul(FOLD_SHARE) >= head {
+    if weight.saturating_mul(FOLD_SHARE) >= head {
         return Some(L0Work::Fold);
     }
-    Some(cheapest_run(bytes).map_or(L0Work::Fold, L0Work::Merge))
+    // Flushes wait for three times as many files as make work due.
+    if bytes.len() < MERGED_FILES_MIN.min(limits.l0_files_max.saturating_mul(3)) {
+        return None;
+    }
+    let Some(run) = cheapest_run(bytes) else { return Some(L0Work::Fold) };
+    let merged = bytes.get(run.clone()).unwrap_or_default();
+    let merged = merged.iter().fold(0_u64, |sum, bytes| sum.saturating_add(*bytes));
+    let too_large = merged > limits.segment_bytes.saturating_mul(L0_SEGMENTS_MAX);
+    Some(if too_large { L0Work::Fold } else { L0Work::Merge(run) })
 }
 
 /// The windows to merge, as a range of neighbours; `None` while there are few enough.
@@ -184,14 +199,20 @@ mod tests {
 
     #[test]
     fn flushed_files_are_folded_once_they_are_worth_it() {
-        assert_eq!(l0_work(&[1, 1, 1], 0, &LIMITS), None);
-        assert_eq!(l0_work(&[1, 1, 1, 1], 16, &LIMITS), Some(L0Work::Fold));
-        assert_eq!(l0_work(&[1, 1, 1, 1], 17, &LIMITS), Some(L0Work::Merge(0..4)));
-        assert_eq!(l0_work(&[1, 1, 9, 1], 100, &LIMITS), Some(L0Work::Merge(0..2)));
-        assert_eq!(l0_work(&[u64::MAX; 4], u64::MAX, &LIMITS), Some(L0Work::Fold));
-        let limits = Limits { l0_files_max: 1, ..LIMITS };
-        assert_eq!(l0_work(&[1], 1000, &limits), Some(L0Work::Fold), "there is nothing to merge");
-        assert_eq!(l0_work(&[], 0, &Limits { l0_files_max: 0, ..LIMITS }), None);
+        assert_eq!(l0_work(&[1, 1, 1], 3, 0, &LIMITS), None);
+        assert_eq!(l0_work(&[1, 1, 1, 1], 4, 16, &LIMITS), Some(L0Work::Fold));
+        assert_eq!(l0_work(&[1, 1, 1, 1], 4, 17, &LIMITS), Some(L0Work::Merge(0..4)));
+        assert_eq!(l0_work(&[1, 1, 1, 1], 5, 17, &LIMITS), Some(L0Work::Fold), "they delete much");
+        assert_eq!(l0_work(&[1, 1, 9, 1], 12, 100, &LIMITS), Some(L0Work::Merge(0..2)));
+        assert_eq!(l0_work(&[u64::MAX; 4], u64::MAX, u64::MAX, &LIMITS), Some(L0Work::Fold));
+        assert_eq!(l0_work(&[20_000; 4], 1, 10, &LIMITS), Some(L0Work::Fold), "one file too large");
+        let limits = |l0_files_max| Limits { l0_files_max, ..LIMITS };
+        assert_eq!(l0_work(&[], 0, 0, &limits(0)), None);
+        // Fewer are not worth it, but there must be work where flushes wait.
+        assert_eq!(l0_work(&[1], 1, 1000, &limits(1)), None);
+        assert_eq!(l0_work(&[1; 3], 3, 1000, &limits(1)), Some(L0Work::Merge(0..3)));
+        assert_eq!(l0_work(&[1; 3], 3, 1000, &limits(2)), None);
+        assert_eq!(l0_work(&[1; 4], 4, 1000, &limits(2)), Some(L0Work::Merge(0..4)));
     }
 
     #[test]
@@ -201,7 +222,7 @@ mod tests {
             while put < 20 * head {
                 l0.push(1);
                 put += 1;
-                while let Some(work) = l0_work(&l0, head, &LIMITS) {
+                while let Some(work) = l0_work(&l0, l0.iter().sum(), head, &LIMITS) {
                     match work {
                         L0Work::Fold => written += head + l0.drain(..).sum::<u64>(),
                         L0Work::Merge(run) => {

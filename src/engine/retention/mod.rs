@@ -141,7 +141,7 @@ impl Core {
         if compacted <= requested && self.retention.highest.load(Ordering::SeqCst) <= requested {
             return Ok(None);
         }
-        let limits = self.limits_with(compacted);
+        let limits = self.limits_now();
         if limits.floors.greatest() <= requested {
             return Ok(None);
         }
@@ -149,6 +149,19 @@ impl Core {
             return Err(ErrorKind::Compacted { requested, compacted, prefix: None }.into());
         }
         Ok(Some(Arc::new(limits)))
+    }
+
+    /// What readers are held to as of now: rules and watermark of one moment. A later watermark would
+    /// refuse what a new rule has begun to keep; later rules rely on their watermark, as those that are
+    /// taken back go when it has come as far.
+    fn limits_now(&self) -> Limits {
+        loop {
+            let rules = self.retention.rules();
+            let compacted = self.compacted();
+            if Arc::ptr_eq(&rules, &self.retention.rules()) {
+                return Limits { floors: rules.floors(compacted), rules };
+            }
+        }
     }
 
     /// What readers are held to as of now, with this watermark.
@@ -180,9 +193,8 @@ impl Core {
 
     /// The oldest revision at which an internal key can be read.
     pub(super) fn floor_of(&self, key: &[u8]) -> u64 {
-        let compacted = self.compacted();
         let any = self.retention.any.load(Ordering::SeqCst);
-        if any { self.limits_with(compacted).floors.of(key) } else { compacted }
+        if any { self.limits_now().floors.of(key) } else { self.compacted() }
     }
 
     /// The oldest revision at which any key can be read, with this watermark.
@@ -191,10 +203,13 @@ impl Core {
     }
 
     /// The oldest revision at which all keys of a range of internal keys can be read; an empty end is the
-    /// end of the space.
+    /// end of the space. Of an empty range it is the watermark.
     pub(super) fn floor_of_range(&self, range: Range<&[u8]>) -> u64 {
         let end = if range.end.is_empty() { end_of_space(range.start) } else { range.end.to_vec() };
-        let Limits { floors, .. } = self.limits_with(self.compacted());
+        if range.start >= end.as_slice() {
+            return self.compacted();
+        }
+        let Limits { floors, .. } = self.limits_now();
         floors.strictest(range.start..&end).map_or(0, |class| floors.of_class(class))
     }
 
@@ -218,7 +233,7 @@ impl Core {
 
     /// Every rule with its prefix and the oldest revision at which its keys can be read.
     pub(super) fn rules(&self) -> Vec<(Bytes, Rule)> {
-        let limits = self.limits_with(self.compacted());
+        let limits = self.limits_now();
         let floor = |prefix: &Bytes| {
             let class = limits.floors.classes().of(&[&[space::USER], &prefix[..]].concat());
             limits.floors.of_class(if prefix.is_empty() { 0 } else { class })
@@ -293,7 +308,13 @@ impl Core {
         }
         let mut wanted = Vec::new();
         for (prefix, rule) in old.all().filter(|(_, rule)| !rule.removed) {
-            wanted.push((prefix, self.floor_by(&rule)?));
+            let floor = match self.floor_by(&rule) {
+                // Times that cannot be read keep more; that is no reason to refuse writes. Whoever asks
+                // for it to be done is told.
+                Err(error) if !patient && error.corruption().is_some() => 0,
+                found => found?,
+            };
+            wanted.push((prefix, floor));
         }
         self.change(patient, &|place| Ok(old.raised(&wanted, place.compacted)))
     }

@@ -147,15 +147,16 @@ fn small_l0_files_are_merged_until_they_are_worth_a_fold() {
     let mut folded = 0;
     for round in 0..12 {
         let name = format!("k-{round}");
-        both.write(&[(&name, Some("v")), ("key-001", Some(&name))]);
+        // Keys of the first and the last file: a fold would write all of HEAD again.
+        both.write(&[("key-001", Some(&name)), ("key-059", Some("v"))]);
         let before = both.engine.stats();
         both.flush();
         let after = both.engine.stats();
         merged += after.merges - before.merges;
         folded += after.folds - before.folds;
-        assert!(both.layout().0 < 2, "{:?}", both.layout());
+        assert!(both.layout().0 < 4, "{:?}", both.layout());
     }
-    assert_eq!((merged, folded), (11, 0), "a few keys do not make a fold due");
+    assert_eq!((merged, folded), (3, 0), "a few keys do not make a fold due");
     both.glance("merged");
     for round in 0..3 {
         update(&mut both, 1, &format!("all-{round}"));

@@ -79,7 +79,9 @@ impl Store {
     }
 
     /// Forgets at once what the rules no longer keep, as the background thread does from time to time.
-    /// Answers whether that was anything. Space is given back as after [`compact`](Self::compact).
+    /// Answers whether that was anything. Space is given back as after [`compact`](Self::compact); that of
+    /// the log of changes only where no rule keeps older revisions, as its files hold the changes of
+    /// all keys.
     ///
     /// # Errors
     ///
