@@ -404,7 +404,7 @@ fn the_log_of_no_keys_is_empty_whatever_the_rules() {
     store.apply_retention().unwrap();
     store.compact(9).unwrap();
     for (start, end) in [("/b/", "/b/"), ("/b0", "/b0"), ("/z", "/a"), ("/a", "/a")] {
-        let none = annals::KeyRange::between(start, end);
+        let none = KeyRange::between(start, end);
         let events = store.log_of(.., none).map(|found| found.unwrap().changes.len());
         assert_eq!(events.sum::<usize>(), 0, "{start} to {end}");
     }
