@@ -358,6 +358,8 @@ impl Busy<'_> {
         // Not only between two pieces of work.
         self.core.write_log()?;
         while self.core.unit_of(self.depth)? {}
+        // A rule must not wait for the end of long work. What this work keeps by older floors it keeps.
+        let _ = self.core.apply_retention_when_due();
         if self.depth == Depth::Merging {
             // One piece, and then on with the merge: there may be no end of them.
             self.core.relieve_l0(&self.core.shared.tables().files)?;
