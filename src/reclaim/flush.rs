@@ -19,7 +19,7 @@ use annals_format::{FileKind, FileMeta, Frame, space};
 use crate::error::{Error, Result};
 use crate::index::{FrameRef, Generation, KeyNode, Version};
 use crate::options::Options;
-use crate::segment::SegmentContext;
+use crate::segment::{SegmentContext, Training};
 use crate::sync::Arc;
 
 use super::floors::Floors;
@@ -43,7 +43,9 @@ pub(crate) fn flush(
     let last = generation.last().unwrap_or_default();
     let window = (generation.root().position().revision, last.revision);
     let cut = options.segment_bytes;
-    let mut superseded = History::new(context, host, floors, window, cut);
+    let superseded = History::new(context, host, floors, window, cut);
+    // Commits may wait for this, and windows of flushes are merged before long.
+    let mut superseded = superseded.training(Training::Quick);
     let mut keys = generation.cursor();
     keys.seek_first();
     while let Some(node) = keys.node() {

@@ -4,7 +4,7 @@ use annals_format::entry::EntryRef;
 use annals_format::{FileKind, FileMeta};
 
 use crate::error::{Error, Result};
-use crate::segment::{NewSegment, SegmentContext, SegmentWriter};
+use crate::segment::{NewSegment, SegmentContext, SegmentWriter, Training};
 
 use super::floors::Floors;
 
@@ -43,6 +43,7 @@ pub(crate) struct Output<'a> {
     host: &'a dyn Host,
     kind: FileKind,
     window: Option<(u64, u64)>,
+    training: Training,
     segment_bytes: u64,
     writer: Option<SegmentWriter>,
     /// Bytes of the file being written that [`Host::pace`] has been told of.
@@ -67,6 +68,7 @@ impl<'a> Output<'a> {
             host,
             kind,
             window,
+            training: Training::Thorough,
             segment_bytes,
             writer: None,
             paced: 0,
@@ -103,6 +105,7 @@ impl<'a> Output<'a> {
             None => {
                 let new = NewSegment {
                     window: self.window,
+                    training: self.training,
                     ..NewSegment::new(self.kind, self.host.file_number())
                 };
                 self.first_key = entry.key.len();
@@ -183,6 +186,13 @@ impl<'a> History<'a> {
         let kind = FileKind::History;
         let output = Output::new(context, host, kind, Some(window), segment_bytes);
         Self { output, floors, window, piece: None }
+    }
+
+    /// Trains the dictionaries of the files as said, not thoroughly.
+    #[must_use]
+    pub(crate) fn training(mut self, training: Training) -> Self {
+        self.output.training = training;
+        self
     }
 
     /// Adds the next entry, in the order of segments.

@@ -13,7 +13,7 @@ use annals_format::page::Separator;
 use super::context::SegmentContext;
 use super::group_codec::FilePack;
 use super::sink::{Sink, Stored};
-use super::train;
+use super::train::{self, Training};
 use crate::error::Result;
 
 /// What an entry that waits takes beside key and value.
@@ -23,6 +23,7 @@ const ENTRY_BYTES: usize = 32;
 #[derive(Debug)]
 pub(super) struct GroupsOut {
     favour: Favour,
+    training: Training,
     level: i32,
     block_bytes: usize,
     /// Entries waiting for the dictionary to be trained on some of them.
@@ -87,9 +88,10 @@ impl Waiting {
 
 impl GroupsOut {
     /// Blocks for a file of HISTORY.
-    pub(super) fn new(context: &SegmentContext, favour: Favour) -> Self {
+    pub(super) fn new(context: &SegmentContext, favour: Favour, training: Training) -> Self {
         Self {
             favour,
+            training,
             level: context.level,
             block_bytes: context.group_block_bytes,
             waiting: Waiting::default(),
@@ -111,7 +113,11 @@ impl GroupsOut {
             return self.store(sink, false);
         }
         self.waiting.push(entry);
-        if self.waiting.bytes() >= train::SAMPLE_BYTES { self.train(sink, false) } else { Ok(()) }
+        if self.waiting.bytes() >= self.training.sample_bytes() {
+            self.train(sink, false)
+        } else {
+            Ok(())
+        }
     }
 
     /// Bytes of what is not in the file yet; of what waits for the dictionary, before compression.
@@ -133,7 +139,7 @@ impl GroupsOut {
     fn train(&mut self, sink: &mut Sink, complete: bool) -> Result<()> {
         let waiting = std::mem::take(&mut self.waiting);
         // What is stored as it is needs none.
-        if self.favour != Favour::Raw {
+        if self.favour != Favour::Raw && self.training.pays(waiting.keyframes()) {
             // Of long ones only the beginning counts, as they hardly gain.
             let values = waiting.keyframes().map(train::sample);
             self.dictionary =

@@ -55,4 +55,5 @@ pub(crate) use merge::{EntryCursor, MergeCursor};
 #[cfg(test)]
 pub(crate) use reader::Entry;
 pub(crate) use reader::{Segment, Version, Want};
+pub(crate) use train::Training;
 pub(crate) use writer::{NewSegment, SegmentWriter};

@@ -14,6 +14,11 @@ use super::compress::Compressor;
 
 /// Raw bytes that are held back until the decision.
 pub(super) const SAMPLE_BYTES: usize = 4 << 20;
+/// The same where it is to be quick.
+const QUICK_SAMPLE_BYTES: usize = 512 << 10;
+/// Values that are shorter on average get no dictionary where it is to be quick: without one they are
+/// stored as they are, or made from those of another key, and so read as quickly.
+const QUICK_VALUE_BYTES_MIN: usize = 512;
 
 /// A dictionary larger than this no longer pays with blocks of 16 KiB.
 pub(super) const BLOCK_DICTIONARY_BYTES: usize = 110 << 10;
@@ -30,6 +35,32 @@ const SAMPLE_BYTES_MAX: usize = 4 << 10;
 const SAMPLES_PER_DICTIONARY: usize = 8;
 
 const _: () = assert!(BLOCK_DICTIONARY_BYTES <= DICTIONARY_BYTES_MAX);
+
+/// How the dictionary of a HISTORY file is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Training {
+    /// As makes the best one.
+    Thorough,
+    /// From little, if at all: commits may wait for the file, and it is soon merged with others.
+    Quick,
+}
+
+impl Training {
+    /// Raw bytes of a file that are held back until the decision.
+    pub(super) const fn sample_bytes(self) -> usize {
+        match self {
+            Self::Thorough => SAMPLE_BYTES,
+            Self::Quick => QUICK_SAMPLE_BYTES,
+        }
+    }
+
+    /// Whether such values are worth it.
+    pub(super) fn pays<'t>(self, values: impl Iterator<Item = &'t [u8]>) -> bool {
+        let (mut count, mut bytes) = (0_usize, 0_usize);
+        values.for_each(|value| (count, bytes) = (count + 1, bytes + value.len()));
+        self == Self::Thorough || bytes / count.max(1) >= QUICK_VALUE_BYTES_MIN
+    }
+}
 
 /// The dictionary for a file that begins with these texts, blocks or values, if one of at most
 /// `bytes_max` bytes pays. `complete` says that these are all of the file; else at least as many are
@@ -104,5 +135,14 @@ mod tests {
         let values = values.iter().map(Vec::as_slice);
         let trained = train(values, VALUE_DICTIONARY_BYTES, 1, true);
         assert!(trained.is_some_and(|dictionary| dictionary.len() <= VALUE_DICTIONARY_BYTES));
+    }
+
+    #[test]
+    fn what_is_to_be_quick_trains_on_long_values_only() {
+        let (short, long) = ([&b"short"[..]; 9], [&[b'x'; 512][..]; 9]);
+        assert!(!Training::Quick.pays(short.into_iter()));
+        assert!(!Training::Quick.pays(std::iter::empty()));
+        assert!(Training::Quick.pays(long.into_iter()));
+        assert!(Training::Thorough.pays(short.into_iter()));
     }
 }

@@ -11,6 +11,7 @@ use super::blocks_out::BodiesOut;
 use super::context::SegmentContext;
 use super::groups_out::GroupsOut;
 use super::sink::Sink;
+use super::train::Training;
 use super::tree;
 use crate::error::{Error, Result};
 
@@ -25,12 +26,14 @@ pub(crate) struct NewSegment {
     pub(crate) class: u32,
     /// HISTORY: the window (after, upto] of deaths. `None` = what the entries say.
     pub(crate) window: Option<(u64, u64)>,
+    /// HISTORY: how its dictionary is made.
+    pub(crate) training: Training,
 }
 
 impl NewSegment {
     /// A segment of the default class, without a window given.
     pub(crate) const fn new(kind: FileKind, number: u64) -> Self {
-        Self { number, kind, class: 0, window: None }
+        Self { number, kind, class: 0, window: None, training: Training::Thorough }
     }
 }
 
@@ -90,7 +93,9 @@ impl SegmentWriter {
         Ok(Self {
             sink: Sink::create(context, &new)?,
             blocks: match context.favour.filter(|_| new.kind == FileKind::History) {
-                Some(favour) => Blocks::Groups(Box::new(GroupsOut::new(context, favour))),
+                Some(favour) => {
+                    Blocks::Groups(Box::new(GroupsOut::new(context, favour, new.training)))
+                }
                 None => Blocks::Bodies(Box::new(BodiesOut::new(context, new.kind))),
             },
             hashes: Vec::new(),

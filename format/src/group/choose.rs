@@ -10,8 +10,8 @@
 //! could have been reached (it is the rule for renting skis or buying them).
 //!
 //! Searching costs time, above all where nothing is found. What was found serves again: the last ops
-//! are tried first, which takes one comparison with the keyframe. After two versions without success
-//! fewer and fewer are tried.
+//! are tried first, also on the next key, which takes one comparison with the base. After two versions
+//! without success fewer and fewer are tried.
 
 use super::diff::{Delta, diff};
 use super::index::Index;
@@ -59,6 +59,8 @@ const PAYLOAD_BYTES_GOOD: usize = 40;
 const STEPS_FAST: usize = 3;
 /// After n failures in a row only every 2^(n - 1)th version is tried, up to this n.
 const FAILURES_MAX: u32 = 7;
+/// The next key may be of another kind than the last ones, so no more of its versions are let pass.
+const KEY_PAUSE_MAX: u32 = 3;
 
 /// Does less and less of what does not succeed.
 #[derive(Debug, Default)]
@@ -106,13 +108,73 @@ impl Base {
         self.present = true;
     }
 
-    /// Makes `value` from this base, if it takes at most `limit` bytes.
-    fn diff(&mut self, value: &[u8], words: bool, limit: usize, delta: &mut Delta) -> bool {
+    /// Builds the index, if it is not.
+    fn index(&mut self) {
         if !self.indexed {
             self.index.build(&self.value);
             self.indexed = true;
         }
-        diff(&self.index, &self.value, value, words, limit, delta)
+    }
+
+    /// Makes `value` from this base, if it takes at most `limit` bytes.
+    fn diff(&mut self, value: &[u8], limit: usize, delta: &mut Delta) -> bool {
+        self.index();
+        diff(&self.index, &self.value, value, true, limit, delta)
+    }
+}
+
+/// What a value is to be made from that is not of its group.
+struct Over<'a> {
+    kind: u8,
+    number: u8,
+    base: &'a [u8],
+}
+
+/// Makes values from bases of one kind.
+#[derive(Debug, Default)]
+struct Maker {
+    recent: Recent,
+    /// Whether something better than what the last ops make is looked for.
+    improvements: BackOff,
+    delta: Delta,
+    trial: Stored,
+}
+
+impl Maker {
+    /// Stores `value` as what differs from the base, if that takes at most `limit` bytes. Else `stored` is
+    /// left with anything.
+    fn store(
+        &mut self,
+        over: Over<'_>,
+        index: &Index,
+        value: &[u8],
+        limit: usize,
+        stored: &mut Stored,
+    ) -> bool {
+        let Over { kind, number, base } = over;
+        let take = |stored: &mut Stored, delta: &Delta| {
+            stored.delta(kind, number, value.len(), &delta.ops, &delta.literals);
+            stored.alone_bytes()
+        };
+        let delta = &mut self.delta;
+        let known = self.recent.make(base, value, delta);
+        let mut bytes = if known { take(stored, delta) } else { usize::MAX };
+        let is_good = known && stored.payload.len() <= PAYLOAD_BYTES_GOOD;
+        if !known || (!is_good && self.improvements.is_due()) {
+            let better = diff(index, base, value, false, limit.min(bytes), delta)
+                && take(&mut self.trial, delta) < bytes;
+            if better {
+                std::mem::swap(stored, &mut self.trial);
+                bytes = stored.alone_bytes();
+            }
+            if known {
+                self.improvements.note(better);
+            }
+        }
+        if bytes <= limit {
+            self.recent.remember(&stored.ops, value.len());
+        }
+        bytes <= limit
     }
 }
 
@@ -134,9 +196,11 @@ pub(super) struct Chooser {
     /// Version 0 of an earlier group of the block.
     front: Base,
 
-    /// Ops over the keyframe, and over the dictionary in this group.
+    /// Ops over keyframes. Those over the keyframe before often serve: values of one kind change in the
+    /// same places.
     recent: Recent,
-    dictionary_recent: Recent,
+    over_dictionary: Maker,
+    over_front: Maker,
     /// The least payload over this keyframe, and by how much the others exceed it.
     least: usize,
     excess: usize,
@@ -167,9 +231,8 @@ impl Chooser {
         self.keyframe.present = false;
         self.last.present = false;
         self.first.present = false;
-        self.dictionary_recent.clear();
         if !same_key {
-            (self.tries, self.improvements) = (BackOff::default(), BackOff::default());
+            self.tries.pause = self.tries.pause.min(KEY_PAUSE_MAX);
         }
     }
 
@@ -226,7 +289,6 @@ impl Chooser {
         }
         self.keyframe.set(number, 0, value);
         self.last.present = false;
-        self.recent.clear();
         (self.least, self.excess) = (usize::MAX, 0);
         neighbour
     }
@@ -251,7 +313,7 @@ impl Chooser {
         if !found || (!is_good(stored) && self.improvements.is_due()) {
             let at_first = found.then(|| table.added_bytes(stored));
             let mut known = at_first.unwrap_or(limit).min(limit);
-            if self.keyframe.diff(value, true, known, &mut self.delta) {
+            if self.keyframe.diff(value, known, &mut self.delta) {
                 self.take_delta(false, value.len());
                 if table.added_bytes(&self.trial) <= known {
                     std::mem::swap(stored, &mut self.trial);
@@ -262,8 +324,7 @@ impl Chooser {
             // A step more has to pay.
             let limit = if found { known / 4 * 3 } else { known };
             let is_good = found && is_good(stored);
-            if self.last.present && !is_good && self.last.diff(value, true, limit, &mut self.delta)
-            {
+            if self.last.present && !is_good && self.last.diff(value, limit, &mut self.delta) {
                 self.take_delta(true, value.len());
                 if table.added_bytes(&self.trial) <= limit {
                     std::mem::swap(stored, &mut self.trial);
@@ -312,12 +373,10 @@ impl Chooser {
         }
         let distance = group.checked_sub(self.front.number).map(u8::try_from);
         let Some(Ok(distance @ 1..)) = distance else { return false };
-        if !self.front.diff(value, false, limit, &mut self.delta) {
-            return false;
-        }
-        let Delta { ops, literals, .. } = &self.delta;
-        stored.delta(KIND_NEIGHBOUR, distance, value.len(), ops, literals);
-        stored.alone_bytes() <= limit
+        let front = &mut self.front;
+        front.index();
+        let over = Over { kind: KIND_NEIGHBOUR, number: distance, base: &front.value };
+        self.over_front.store(over, &front.index, value, limit, stored)
     }
 
     /// Stores the version without any other.
@@ -341,14 +400,9 @@ impl Chooser {
                 return;
             }
         } else if dictionary && worth > 0 {
-            let (index, base, delta) = (&self.dictionary_index, &self.dictionary, &mut self.delta);
-            let known = self.dictionary_recent.make(base, value, delta);
-            if known || diff(index, base, value, false, worth, delta) {
-                stored.delta(KIND_DICTIONARY, 0, value.len(), &delta.ops, &delta.literals);
-                if known || stored.alone_bytes() <= worth {
-                    self.dictionary_recent.remember(&stored.ops, value.len());
-                    return;
-                }
+            let over = Over { kind: KIND_DICTIONARY, number: 0, base: &self.dictionary };
+            if self.over_dictionary.store(over, &self.dictionary_index, value, worth, stored) {
+                return;
             }
         }
         stored.raw(value);

@@ -8,7 +8,7 @@ use super::diff::Delta;
 /// How many are tried.
 const RECENT_MAX: usize = 6;
 
-/// The last ops over one base, the latest first.
+/// The last ops over bases of one kind, the latest first.
 #[derive(Debug, Default)]
 pub(super) struct Recent {
     lists: VecDeque<List>,
@@ -22,11 +22,6 @@ struct List {
 }
 
 impl Recent {
-    /// Forgets them, for another base.
-    pub(super) fn clear(&mut self) {
-        self.lists.clear();
-    }
-
     /// Makes `value` from `base` with those ops that leave the fewest literals, if any make it.
     pub(super) fn make(&self, base: &[u8], value: &[u8], delta: &mut Delta) -> bool {
         let mut best: Option<&List> = None;
