@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | this one | open, close, flush, compact, where the store is |
 //! | `read` | get, range, views, history, diff, log |
+//! | `past` | which revision a point in history is, and the hash as of it |
 //! | `write` | put, delete, transactions, tickets |
 //! | `swap` | compare-and-put |
 //! | `lease` | grant, revoke, list |
@@ -13,6 +14,7 @@
 //! `watermark` says when a refusal because of a compaction stands.
 
 mod lease;
+mod past;
 mod read;
 mod retention;
 mod swap;
