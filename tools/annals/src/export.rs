@@ -40,6 +40,14 @@ pub(crate) struct ExportArgs {
 /// `export`: the whole history.
 pub(crate) fn export(global: &Global, args: &ExportArgs, out: &mut Output) -> Outcome {
     let store = global.read()?;
+    let from = store.oldest_readable(..);
+    for rule in store.retention().iter().filter(|rule| rule.floor < from) {
+        out.note(format_args!(
+            "keys with {} can be read from revision {}, but the export begins at {from}, where all can",
+            show(&rule.prefix, 60),
+            rule.floor
+        ))?;
+    }
     match &args.file {
         None => write(&store, &mut |line| out.bytes(line)),
         Some(path) => write_file(&store, path),

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use annals::{Retention, RetentionRule};
-use clap::{Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -31,6 +31,7 @@ pub(crate) enum RetentionCommand {
 /// Arguments of `retention set`.
 #[derive(Debug, Args)]
 #[command(
+    group = ArgGroup::new("keep").args(["revisions", "age", "forever"]).required(true).multiple(true),
     after_help = "A program that has the store open applies rules every minute; `annals retention apply` does it
 for one that nobody has open. With --revisions and --for a version is kept as long as either says.
 `annals compact` forgets nothing of keys that have a rule of their own; '' is the rule of all others.
@@ -45,7 +46,7 @@ pub(crate) struct SetArgs {
     #[arg(value_name = "PREFIX")]
     prefix: OsString,
     /// Keep the newest revision of the store and this many before it.
-    #[arg(long, value_name = "N", required_unless_present_any = ["age", "forever"])]
+    #[arg(long, value_name = "N")]
     revisions: Option<u64>,
     /// Keep every state that was the newest within this time: 90s, 15m, 1h, 30d.
     #[arg(long = "for", value_name = "TIME", value_parser = parse_age)]
@@ -87,7 +88,8 @@ struct RuleRow(RetentionRule);
 impl RuleRow {
     fn words(&self) -> String {
         let Some(retention) = self.0.retention else { return "taken back".to_owned() };
-        let revisions = retention.revisions().map(|count| format!("{count} revisions"));
+        // The revisions of the store, not the versions of a key.
+        let revisions = retention.revisions().map(|count| format!("{count} store revisions"));
         let age = retention.age().map(|age| format!("{age:?}"));
         match (revisions, age) {
             (Some(revisions), Some(age)) => format!("{revisions} or {age}"),
