@@ -37,6 +37,8 @@ pub(crate) mod plain {
 /// Reference counts are not model-checked: they are the standard library's in every build.
 pub(crate) use std::sync::Arc;
 pub(crate) use std::sync::atomic::{Ordering, fence};
+#[cfg(not(any(feature = "loom", feature = "shuttle")))]
+pub(crate) use std::thread::park_timeout;
 pub(crate) use std::thread::{sleep, yield_now};
 
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]

@@ -22,6 +22,8 @@ const RANKS: &[(&str, u32)] = &[
     ("reclaim", 6),
     ("engine", 7),
     ("kv", 8),
+    ("lease", 9),
+    ("watch", 9),
 ];
 
 /// The most lines of a file, its tests included.

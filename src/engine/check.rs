@@ -18,7 +18,7 @@ use crate::segment::{Segment, SegmentContext};
 use crate::sync::Arc;
 use crate::wal::{self, WalContext};
 
-use super::log::transaction_of_events;
+use super::log::is_transaction;
 
 /// What a check came to.
 #[derive(Debug, Default)]
@@ -190,7 +190,7 @@ impl<'a> Check<'a> {
             // To the segment the values are bytes; here they are transactions.
             let mut cursor = Arc::new(segment).cursor();
             cursor.seek_first()?;
-            while transaction_of_events(&cursor, false)?.is_some() {
+            while is_transaction(&cursor)? {
                 cursor.next()?;
             }
         }

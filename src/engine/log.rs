@@ -45,11 +45,25 @@ pub(crate) struct Log {
     generations: VecDeque<FrameCursor>,
     done: bool,
     with_values: bool,
-    /// What is told, if not every change: users' keys, without the space byte.
-    range: Option<(Vec<u8>, Option<Vec<u8>>)>,
+    /// What is told, if not every change.
+    told: Option<Told>,
     pub(super) pin: Arc<Pin>,
     /// Which keys can be read as of `from`, where not all can.
     pub(super) limits: Option<Arc<Limits>>,
+}
+
+/// The changes that are told: those in a half-open range of users' keys, without the space byte.
+#[derive(Debug)]
+struct Told {
+    start: Vec<u8>,
+    /// None is the end of the space.
+    end: Option<Vec<u8>>,
+}
+
+impl Told {
+    fn has(&self, key: &[u8]) -> bool {
+        key >= &self.start[..] && self.end.as_ref().is_none_or(|end| key < &end[..])
+    }
 }
 
 /// What of the transactions somebody wants to know.
@@ -89,7 +103,8 @@ impl Log {
         let mut log = Self::new(&core.shared.tables(), span, visible.seq, (pin, limits));
         if let Scope::Range(start, end) = scope {
             let user = |key: &[u8]| key.get(1..).unwrap_or_default().to_vec();
-            log.range = Some((user(start), (!end.is_empty()).then(|| user(end))));
+            let end = (!end.is_empty()).then(|| user(end));
+            log.told = Some(Told { start: user(start), end });
         }
         Ok(log)
     }
@@ -115,7 +130,7 @@ impl Log {
             generations: generations.map(|g| g.frames_before(from)).collect(),
             done: from > upto,
             with_values: false,
-            range: None,
+            told: None,
             pin: Arc::new(pin),
             limits,
         }
@@ -129,9 +144,16 @@ impl Log {
     fn step(&mut self) -> Result<Option<Transaction>> {
         loop {
             if let Some(cursor) = &mut self.cursor {
-                if let Some(found) = transaction_of_events(cursor, self.with_values)? {
+                while let Some(EntryRef { revision, .. }) = cursor.entry() {
+                    if revision > self.upto {
+                        return Ok(None);
+                    }
+                    let found =
+                        transaction_of_events(cursor, self.told.as_ref(), self.with_values)?;
                     cursor.next()?;
-                    return Ok((found.revision <= self.upto).then_some(found));
+                    if found.is_some() {
+                        return Ok(found);
+                    }
                 }
                 self.cursor = None;
             }
@@ -149,7 +171,10 @@ impl Log {
                 if revision > self.upto {
                     return Ok(None);
                 }
-                return transaction_of_frame(&frame, self.with_values).map(Some);
+                let found = transaction_of_frame(&frame, self.told.as_ref(), self.with_values)?;
+                if found.is_some() {
+                    return Ok(found);
+                }
             }
             self.generations.pop_front();
         }
@@ -164,31 +189,22 @@ impl Iterator for Log {
         if self.done {
             return None;
         }
-        loop {
-            let mut step = self.step();
-            self.done = !matches!(step, Ok(Some(_)));
-            if let (Some((start, end)), Ok(Some(transaction))) = (&self.range, &mut step) {
-                let is_before_end = |key: &[u8]| end.as_ref().is_none_or(|end| key < &end[..]);
-                transaction
-                    .events
-                    .retain(|event| event.key[..] >= start[..] && is_before_end(&event.key));
-                if transaction.events.is_empty() {
-                    continue;
-                }
-            }
-            return step.transpose();
-        }
+        let step = self.step();
+        self.done = !matches!(step, Ok(Some(_)));
+        step.transpose()
     }
 }
 
 impl std::iter::FusedIterator for Log {}
 
-/// The transaction an EVENTS cursor stands on.
+/// The transaction an EVENTS cursor stands on; `None` if it changed nothing of what is told, or the cursor
+/// is at its end.
 ///
 /// A long value is a part of the decoded block, which it keeps; what is short is copied, so that who keeps
-/// it does not keep a whole block for it.
-pub(super) fn transaction_of_events(
+/// it does not keep a whole block for it. Of what is not told nothing is copied.
+fn transaction_of_events(
     cursor: &Cursor,
+    told: Option<&Told>,
     with_values: bool,
 ) -> Result<Option<Transaction>> {
     let Some(EntryRef { revision, .. }) = cursor.entry() else { return Ok(None) };
@@ -202,17 +218,15 @@ pub(super) fn transaction_of_events(
         ..=COPIED_BYTES_MAX => Bytes::copy_from_slice(value),
         _ => entry.slice_ref(value),
     };
-    let count = usize::try_from(decoded.count).unwrap_or(usize::MAX);
-    let mut transaction = Transaction {
-        revision,
-        time: decoded.time,
-        metadata: Bytes::copy_from_slice(decoded.metadata),
-        // More events have to prove first that they are there.
-        events: Vec::with_capacity(count.min(EVENTS_BELIEVED)),
-    };
+    // More events have to prove first that they are there.
+    let count = usize::try_from(decoded.count).unwrap_or(usize::MAX).min(EVENTS_BELIEVED);
+    let mut events = Vec::with_capacity(if told.is_none() { count } else { 0 });
     for event in decoded.events() {
         let event = event.map_err(damaged)?;
-        transaction.events.push(Event {
+        if told.is_some_and(|told| !told.has(event.key)) {
+            continue;
+        }
+        events.push(Event {
             key: Bytes::copy_from_slice(event.key),
             value: event.value.filter(|_| with_values).map(part),
             delete: event.kind == EventKind::Delete,
@@ -222,37 +236,56 @@ pub(super) fn transaction_of_events(
             lease: event.lease,
         });
     }
-    Ok(Some(transaction))
+    if told.is_some() && events.is_empty() {
+        return Ok(None);
+    }
+    let metadata = Bytes::copy_from_slice(decoded.metadata);
+    Ok(Some(Transaction { revision, time: decoded.time, metadata, events }))
 }
 
-fn transaction_of_frame(frame: &FrameRef<'_>, with_values: bool) -> Result<Transaction> {
+/// Decodes the transaction an EVENTS cursor stands on. Answers whether there is one.
+///
+/// # Errors
+/// It cannot be decoded.
+pub(super) fn is_transaction(cursor: &Cursor) -> Result<bool> {
+    Ok(transaction_of_events(cursor, None, false)?.is_some())
+}
+
+/// The transaction of a frame; `None` if it changed nothing of what is told.
+fn transaction_of_frame(
+    frame: &FrameRef<'_>,
+    told: Option<&Told>,
+    with_values: bool,
+) -> Result<Option<Transaction>> {
     let position = frame.position();
-    let metadata = metadata_of(frame)?;
     let value = |version: &Version| {
         let wanted = with_values && version.value().len() <= COPIED_BYTES_MAX;
         wanted.then(|| Bytes::copy_from_slice(version.value()))
     };
-    let events = frame.changes().filter_map(user).map(|(key, change)| Event {
-        key,
-        value: value(change.version),
-        delete: change.version.is_tombstone(),
-        sub: change.version.sub(),
-        create_revision: change.version.create_revision(),
-        version: change.version.version(),
-        lease: change.version.lease(),
+    let events = users_changes(frame).filter(|(key, _)| told.is_none_or(|told| told.has(key)));
+    let events = events.map(|(key, Change { version, .. })| Event {
+        key: Bytes::copy_from_slice(key),
+        value: value(version),
+        delete: version.is_tombstone(),
+        sub: version.sub(),
+        create_revision: version.create_revision(),
+        version: version.version(),
+        lease: version.lease(),
     });
-    Ok(Transaction {
-        revision: position.revision,
-        time: position.time,
-        metadata: Bytes::copy_from_slice(metadata),
-        events: events.collect(),
-    })
+    let events: Vec<Event> = events.collect();
+    if told.is_some() && events.is_empty() {
+        return Ok(None);
+    }
+    let metadata = Bytes::copy_from_slice(metadata_of(frame)?);
+    Ok(Some(Transaction { revision: position.revision, time: position.time, metadata, events }))
 }
 
-/// A change of a user's key, with that.
-fn user(change: Change<'_>) -> Option<(Bytes, Change<'_>)> {
-    let (&space, key) = change.key.key().split_first()?;
-    (space == space::USER).then(|| (Bytes::copy_from_slice(key), change))
+/// The changes of users' keys, with these, without the space byte.
+fn users_changes<'a>(frame: &FrameRef<'a>) -> impl Iterator<Item = (&'a [u8], Change<'a>)> {
+    frame.changes().filter_map(|change| {
+        let (&space, key) = change.key.key().split_first()?;
+        (space == space::USER).then_some((key, change))
+    })
 }
 
 /// The metadata of a frame in memory.

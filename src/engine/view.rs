@@ -212,7 +212,7 @@ impl View {
     ///
     /// # Errors
     /// `Compacted` if `revision` is below the watermark; `Closed`.
-    #[cfg(test)]
+    #[cfg_attr(not(test), expect(dead_code, reason = "for the room `watch`"))]
     pub(crate) fn previous(&self, key: &[u8], revision: u64) -> Result<Option<Record>> {
         self.core.check_open()?;
         let pinned = Self::within(&self.core, revision, self.place)?;

@@ -9,20 +9,24 @@ use crate::clock::Stopwatch;
 use crate::error::{Error, Result};
 use crate::reclaim::plan::TRIM_EAGER;
 use crate::sync::plain::lock;
-use crate::sync::{Arc, AtomicBool, Ordering};
+use crate::sync::{Arc, AtomicBool, Ordering, fence};
 
+use super::attend::{Attendant, Duty};
 use super::bell::Bell;
 use super::core::Core;
 use super::shared::Shared;
 
-/// The two threads that work for a store in the background. Dropping this stops and joins them.
+/// The threads that work for a store in the background: two, and those of the rooms above. Dropping this
+/// stops and joins them.
 ///
-/// One writes the log of what nobody waits for, and makes memory ready for commits; it spends its time in
+/// One of the two writes the log of what nobody waits for, and makes memory ready for commits; it spends its time in
 /// syncs. The other does everything else, and so is not kept from it by those.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Worker {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
+    /// Further ones, of the rooms above.
+    attendants: Vec<(Attendant, JoinHandle<()>)>,
 }
 
 impl Worker {
@@ -31,7 +35,7 @@ impl Worker {
     /// # Errors
     /// The system refuses a thread.
     pub(super) fn start(core: &Arc<Core>) -> Result<Self> {
-        let mut worker = Self { stop: Arc::new(AtomicBool::new(false)), threads: Vec::new() };
+        let mut worker = Self::default();
         // What is there already runs until `worker` is dropped, with the error.
         worker.spawn(core, "annals-log", |shared| &shared.logger, write_log)?;
         worker.spawn(core, "annals-worker", |shared| &shared.worker, work)?;
@@ -58,22 +62,90 @@ impl Worker {
         self.threads.push(thread);
         Ok(())
     }
+
+    /// Starts a further thread, for a room above.
+    ///
+    /// # Errors
+    /// The system refuses it.
+    pub(super) fn attend(&mut self, core: &Arc<Core>, name: &str, duty: Duty) -> Result<Attendant> {
+        // Those that were dismissed, and are through.
+        self.attendants.retain(|(_, thread)| !thread.is_finished());
+        let attendant = Attendant::default();
+        let (its_core, its_own) = (Arc::clone(core), attendant.clone());
+        let thread = thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(move || {
+                let _failing = FailingOnPanic(&its_core);
+                its_own.serve(duty);
+            })
+            .map_err(|error| Error::io("start a thread for", &core.path, error))?;
+        attendant.set_thread(thread.thread().clone());
+        self.attendants.push((attendant.clone(), thread));
+        Ok(attendant)
+    }
+
+    /// Whether the caller is one of the threads.
+    fn is_own_thread(&self) -> bool {
+        let attendants = self.attendants.iter().map(|(_, thread)| thread);
+        self.threads.iter().chain(attendants).any(is_this)
+    }
+
+    /// Ends the further threads, and waits for them.
+    fn dismiss(&mut self) {
+        for (attendant, _) in &self.attendants {
+            attendant.dismiss();
+        }
+        join(self.attendants.drain(..).map(|(_, thread)| thread));
+    }
 }
 
-/// Shuts a store whose last owner is gone, without telling anybody how that went.
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.dismiss();
+        self.stop.store(true, Ordering::Release);
+        for thread in &self.threads {
+            thread.thread().unpark();
+        }
+        join(self.threads.drain(..));
+    }
+}
+
+/// Waits for threads, but not for the one that calls.
+fn join(threads: impl Iterator<Item = JoinHandle<()>>) {
+    for thread in threads.filter(|thread| !is_this(thread)) {
+        // It does not panic; if it did, there is nothing to add to what it printed.
+        let _ = thread.join();
+    }
+}
+
+fn is_this(thread: &JoinHandle<()>) -> bool {
+    thread.thread().id() == thread::current().id()
+}
+
+/// Ends the threads of a store and shuts it.
+///
+/// # Errors
+/// What kept the log from being sealed.
+pub(super) fn shut(mut worker: Worker, core: &Core) -> Result<()> {
+    // First, with the store still open: they may have something to write down.
+    worker.dismiss();
+    core.closed.store(true, Ordering::Release);
+    // Ordered against `Core::check_kept`: what was answered before is in what is sealed.
+    fence(Ordering::SeqCst);
+    core.wake_flushed();
+    drop(worker);
+    core.shut()
+}
+
+/// The same for a store whose last owner is gone, without telling anybody how that went.
 ///
 /// The last owner may have been a waker, which a background thread has just dropped. That thread cannot
 /// wait for itself, and may hold what shutting takes; so another one does it. If the system refuses one,
 /// the store ends as in a crash.
-pub(super) fn shut_unseen(worker: Option<Worker>, core: Arc<Core>) {
-    let this = thread::current().id();
-    let is_this = |thread: &JoinHandle<()>| thread.thread().id() == this;
-    let is_own_thread = worker.as_ref().is_some_and(|worker| worker.threads.iter().any(is_this));
-    let shut = move || {
-        drop(worker);
-        // What was acknowledged is safe in any case.
-        let _ = core.shut();
-    };
+pub(super) fn shut_unseen(worker: Worker, core: Arc<Core>) {
+    let is_own_thread = worker.is_own_thread();
+    // What was acknowledged is safe in any case.
+    let shut = move || drop(shut(worker, &core));
     if is_own_thread {
         let _ = thread::Builder::new().name("annals-close".to_owned()).spawn(shut);
     } else {
@@ -81,16 +153,13 @@ pub(super) fn shut_unseen(worker: Option<Worker>, core: Arc<Core>) {
     }
 }
 
-impl Drop for Worker {
+/// A panic in a background thread ends writing.
+struct FailingOnPanic<'a>(&'a Core);
+
+impl Drop for FailingOnPanic<'_> {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Release);
-        for thread in &self.threads {
-            thread.thread().unpark();
-        }
-        let this = thread::current().id();
-        for thread in self.threads.drain(..).filter(|thread| thread.thread().id() != this) {
-            // It does not panic; if it did, there is nothing to add to what it printed.
-            let _ = thread.join();
+        if thread::panicking() {
+            self.0.fail(&Error::invalid("a background thread has panicked"));
         }
     }
 }
@@ -100,9 +169,6 @@ struct Leaving<'a>(&'a Core, &'a Bell);
 
 impl Drop for Leaving<'_> {
     fn drop(&mut self) {
-        if thread::panicking() {
-            self.0.fail(&Error::invalid("a background thread has panicked"));
-        }
         self.1.leave();
         // Who asked before that is served. A failure is kept by the chain.
         let _ = self.0.chain.lead_once();
@@ -115,6 +181,7 @@ type Job = fn(&Core, &AtomicBool) -> Option<Duration>;
 
 fn run(core: &Core, bell: &Bell, stop: &AtomicBool, job: Job) {
     let _leaving = Leaving(core, bell);
+    let _failing = FailingOnPanic(core);
     let mut again = None;
     while !stop.load(Ordering::Acquire) {
         if bell.is_rung() {

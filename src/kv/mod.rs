@@ -3,7 +3,7 @@
 //! This room turns requests into reads of a snapshot and plans of writes, and hands the plans to
 //! the engine, which orders them or asks for them again after a conflict. It knows the key spaces
 //! (users' keys and the lease table) and hides them. It does no I/O of its own and holds no state
-//! but a hint whether leases exist.
+//! but a hint whether leases exist, and what the rooms above keep with a store ([`extension`]).
 //!
 //! Invariants:
 //! 1. A request that is refused has changed nothing: everything is checked before the first write.
@@ -17,8 +17,11 @@
     reason = "requests are built where they are used; taking them by reference would only add an &"
 )]
 
+mod at;
 mod build;
 mod eval;
+mod extension;
+mod hash;
 mod range;
 mod request;
 mod response;
@@ -30,10 +33,12 @@ mod ticket;
 mod types;
 mod view;
 
+pub use at::At;
 pub use build::{
     Comparing, ComparingValue, TxnBuilder, create_revision, delete, delete_prefix, get, lease,
     mod_revision, put, range, txn, value, version,
 };
+pub use hash::KvHash;
 pub use range::{AsKeyRange, KeyRange, prefix_range_end};
 pub use request::{
     COMMIT_TIME_MAX, COMMIT_TIME_MIN, CommitOptions, Compare, CompareResult, CompareTarget,

@@ -8,7 +8,7 @@ use super::range::KeyRange;
 use super::space;
 
 pub(super) use crate::engine::{
-    Diff as Differences, Difference, Engine, Event, History, HistoryRecord, INLINE_KEY_BYTES,
+    Diff as Differences, Difference, Door, Engine, Event, History, HistoryRecord, INLINE_KEY_BYTES,
     InternalKey, Log, Outcome, Plan, Point, Record, Rules, Scan, Scope, Snapshot, Stub, Ticket,
     Transaction, View, Write, WriteKind,
 };
@@ -128,7 +128,7 @@ impl Reads for Newest<'_> {
 
 /// What the transactions from `first` (`None`: the oldest of which all is retained) up to and without
 /// `end` did to a range of users' keys.
-pub(super) fn log(engine: &Engine, first: Option<u64>, end: u64, range: &KeyRange) -> Result<Log> {
+pub(super) fn log(engine: &Door, first: Option<u64>, end: u64, range: &KeyRange) -> Result<Log> {
     let upto = end.saturating_sub(1);
     let (start, limit) = space::user_range(range);
     let (start, limit) = (&start[..], &limit[..]);

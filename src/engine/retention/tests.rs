@@ -266,7 +266,7 @@ fn assert_kept(engine: &Engine, events: u64, others: u64) {
 
 /// The bytes of superseded versions of `audit/` and of all, where each file is of one class.
 fn bytes(engine: &Engine) -> (u64, u64) {
-    let files = engine.0.core.shared.tables().files;
+    let files = engine.0.door.0.shared.tables().files;
     let rules = engine.rules_seen().unwrap();
     let (mut audit, mut all) = (0, 0);
     for file in files.windows.iter().flat_map(|window| &window.files) {
@@ -311,7 +311,7 @@ fn the_space_of_what_a_rule_forgets_returns_beside_what_another_keeps_for_ever()
         let (audit, all) = bytes(&engine);
         assert!(all - audit < before / 10, "{audit} of {all}");
         assert_kept(&engine, 1_981, 1_951);
-        let windows = engine.0.core.shared.tables().files.windows.len();
+        let windows = engine.0.door.0.shared.tables().files.windows.len();
         assert!(windows <= 3 * 4, "{windows} windows");
         // A class without keys that live in HISTORY has no file.
         engine.set_rule(b"events/", Some(last(0))).unwrap();

@@ -108,7 +108,7 @@ fn tasks_are_served_after_background_work_has_failed() {
     let engine = open(&tiny(&vfs).background(true)).unwrap();
     within("all is well", engine.ticket(&written(&engine, "a")));
     let outcome = written(&engine, "b");
-    engine.0.core.fail(&Error::invalid("as if a flush had failed"));
+    engine.0.door.0.fail(&Error::invalid("as if a flush had failed"));
     within("after the failure", engine.ticket(&outcome));
 }
 
@@ -117,9 +117,9 @@ fn tasks_are_served_when_the_background_thread_is_gone() {
     let (_, vfs) = memory();
     let engine = open(&tiny(&vfs).background(true)).unwrap();
     let outcome = written(&engine, "a");
-    let worker = crate::sync::plain::lock(&engine.0.worker).take();
+    let worker = std::mem::take(&mut *crate::sync::plain::lock(&engine.0.worker));
     drop(worker);
-    assert!(!engine.0.core.shared.logger.is_attended());
+    assert!(!engine.0.door.0.shared.logger.is_attended());
     within("what was written before", engine.ticket(&outcome));
     within("what was written after", engine.ticket(&written(&engine, "b")));
 }

@@ -27,9 +27,9 @@ fn a_count_of_all_keys_reads_no_entry_of_a_file() {
     for n in 0..100 {
         commit(&engine, vec![delete(user(format!("k{n:03}")))]).unwrap();
     }
-    engine.0.core.chain.freeze();
+    engine.0.door.0.chain.freeze();
     while engine.run_background().unwrap() {}
-    let set = engine.0.core.shared.tables().files;
+    let set = engine.0.door.0.shared.tables().files;
     assert!(set.head.len() > 2 && !set.l0.is_empty(), "{} {}", set.head.len(), set.l0.len());
     // All blocks but the first, which opening looks into, in each file.
     let blocks_of = |file: &Arc<SealedFile>| {
@@ -49,7 +49,7 @@ fn a_count_of_all_keys_reads_no_entry_of_a_file() {
     commit(&engine, vec![put(user("k000"), "again"), delete(user("k399"))]).unwrap();
     engine.close().unwrap();
     for (meta, rest) in files {
-        let path = engine.0.core.context.path(meta.kind, meta.number);
+        let path = engine.0.door.0.context.path(meta.kind, meta.number);
         let mut bytes = disk.read(&path).unwrap();
         bytes[rest.unwrap_or_default()].fill(0xee);
         disk.overwrite(&path, &bytes);

@@ -89,7 +89,7 @@ fn check_image(disk: &MemoryVfs, model: &Model, acked: &Acked, what: &str) -> En
 
 /// Every file on the disk is one that the store knows.
 fn check_no_leftovers(disk: &MemoryVfs, engine: &Engine) {
-    let files = engine.0.core.shared.tables().files;
+    let files = engine.0.door.0.shared.tables().files;
     let segments = disk.paths().iter().filter(|path| path.contains("/seg/")).count();
     assert_eq!(segments, files.all().count(), "{:?}", disk.paths());
     let leftovers = disk.paths().into_iter().filter(|path| path.contains(".tmp"));

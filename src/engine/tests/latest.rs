@@ -126,7 +126,7 @@ fn a_state_is_read_in_tables_that_have_all_of_it() {
     let (_, vfs) = memory();
     let engine = open(&tiny(&vfs)).unwrap();
     commit(&engine, vec![put(user("a"), "old"), put(user("b"), "old")]).unwrap();
-    let core = &engine.0.core;
+    let core = &engine.0.door.0;
     let mut asked = 0;
     let guard = epoch::pin();
     let (tables, place) = core

@@ -50,7 +50,7 @@ fn layered(options: &Options) -> Both {
 }
 
 fn begun(both: &Both) -> bool {
-    is_begun(&both.engine.0.core.shared.tables().files)
+    is_begun(&both.engine.0.door.0.shared.tables().files)
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn a_fold_shows_the_same_after_every_step() {
         let mut both = layered(&options);
         let mut steps = 0;
         loop {
-            both.engine.0.core.fold_some().unwrap();
+            both.engine.0.door.0.fold_some().unwrap();
             steps += 1;
             both.glance(between);
             if !begun(&both) {
@@ -70,7 +70,7 @@ fn a_fold_shows_the_same_after_every_step() {
             match between {
                 "a flush" if steps < 4 => {
                     update(&mut both, 13, "more");
-                    let core = &both.engine.0.core;
+                    let core = &both.engine.0.door.0;
                     core.chain.freeze();
                     while core.unit_of(Depth::Folding).unwrap() {}
                     assert_eq!((begun(&both), both.layout().0), (true, 2 + steps));
@@ -104,7 +104,7 @@ fn a_fold_shows_the_same_after_every_step() {
 fn what_is_asked_for_is_folded_whole_with_what_came_meanwhile() {
     let (_, vfs) = memory();
     let mut both = layered(&stepwise(&vfs));
-    both.engine.0.core.fold_some().unwrap();
+    both.engine.0.door.0.fold_some().unwrap();
     update(&mut both, 3, "late");
     both.engine.reorganise().unwrap();
     assert_eq!(both.layout().0, 0);
@@ -119,8 +119,8 @@ fn merged_l0_files_show_the_same() {
         let mut both = layered(&options);
         update(&mut both, 4, "six");
         both.flush();
-        let files = both.engine.0.core.shared.tables().files;
-        both.engine.0.core.merge_some_l0(&files.l0[from..upto]).unwrap();
+        let files = both.engine.0.door.0.shared.tables().files;
+        both.engine.0.door.0.merge_some_l0(&files.l0[from..upto]).unwrap();
         assert_eq!(both.layout().0, 3 + from - upto + 1);
         both.glance("merged");
         both.reopen(&options);
@@ -174,8 +174,8 @@ fn a_merge_of_l0_files_keeps_what_shadows_head() {
     both.flush();
     let newest = both.model.revision();
     both.compact(newest);
-    let files = both.engine.0.core.shared.tables().files;
-    both.engine.0.core.merge_some_l0(&files.l0).unwrap();
+    let files = both.engine.0.door.0.shared.tables().files;
+    both.engine.0.door.0.merge_some_l0(&files.l0).unwrap();
     assert_eq!(both.layout().0, 1);
     both.glance("deleted keys stay deleted");
 }
@@ -194,8 +194,8 @@ fn a_crash_at_any_operation_of_a_step_leaves_every_revision() {
             taken.lock().unwrap().extend(modes.map(|mode| disk.crash(1, mode)));
         }
     });
-    let files = both.engine.0.core.shared.tables().files;
-    both.engine.0.core.merge_some_l0(&files.l0).unwrap();
+    let files = both.engine.0.door.0.shared.tables().files;
+    both.engine.0.door.0.merge_some_l0(&files.l0).unwrap();
     both.fold();
     let images = std::mem::take(&mut *images.lock().unwrap());
     assert!(images.len() > 20, "{}", images.len());

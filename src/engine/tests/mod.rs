@@ -1,5 +1,6 @@
 //! Tests of the whole room, on a simulated disk, against a naive model.
 
+mod attend;
 mod closing;
 mod count;
 mod crash;

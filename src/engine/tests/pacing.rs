@@ -36,8 +36,8 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
 /// written. Answers also how many versions were written.
 fn pausing(options: &Options, bytes: u64) -> (Engine, u64) {
     let engine = open(options).unwrap();
-    engine.0.core.shared.credit.sync_begins();
-    engine.0.core.owe(bytes);
+    engine.0.door.0.shared.credit.sync_begins();
+    engine.0.door.0.owe(bytes);
     let mut versions = 0;
     while engine.stats().l0.files < L0_FILES {
         write(&engine, versions);
@@ -89,7 +89,7 @@ fn a_flush_goes_first_and_a_close_ends_it() {
 fn whoever_waits_for_background_work_ends_it() {
     let (_, vfs) = memory();
     let (engine, _) = pausing(&options(&vfs), 1 << 40);
-    soon("a reorganisation", &engine, Engine::reorganise);
+    soon("a reorganisation", &engine, |engine| engine.reorganise());
     let stats = engine.stats();
     assert!(stats.folds > 0 && stats.l0.files == 0, "{stats:?}");
     assert!(stats.background_pauses > 0, "{stats:?}");
@@ -99,7 +99,7 @@ fn whoever_waits_for_background_work_ends_it() {
 fn syncs_pay_for_it() {
     let (_, vfs) = memory();
     let (engine, _) = pausing(&options(&vfs), 0);
-    let credit = &engine.0.core.shared.credit;
+    let credit = &engine.0.door.0.shared.credit;
     until("the fold is paid for", || {
         credit.sync_begins();
         credit.sync_ends();
@@ -112,7 +112,7 @@ fn syncs_pay_for_it() {
 fn a_store_that_is_idle_owes_nothing() {
     let (_, vfs) = memory();
     let (engine, _) = pausing(&options(&vfs), 1 << 40);
-    engine.0.core.shared.credit.sync_ends();
+    engine.0.door.0.shared.credit.sync_ends();
     until("the fold is done", || engine.stats().folds > 0);
 }
 
@@ -120,8 +120,8 @@ fn a_store_that_is_idle_owes_nothing() {
 fn who_does_the_work_in_a_thread_of_their_own_never_pauses() {
     let (_, vfs) = memory();
     let engine = open(&options(&vfs).background(false)).unwrap();
-    engine.0.core.shared.credit.sync_begins();
-    engine.0.core.owe(1 << 40);
+    engine.0.door.0.shared.credit.sync_begins();
+    engine.0.door.0.owe(1 << 40);
     for n in 0..2_000 {
         write(&engine, n);
         while engine.run_background().unwrap() {}

@@ -66,7 +66,7 @@ fn a_small_dead_part_waits_until_it_grows_or_space_is_asked_for() {
     let (_, vfs) = memory();
     let options = tiny(&vfs).memtable_bytes(4 << 20).l0_files_max(64);
     let engine = filled(&options, 2_000);
-    assert_eq!(engine.0.core.shared.tables().files.windows.len(), 1);
+    assert_eq!(engine.0.door.0.shared.tables().files.windows.len(), 1);
     let before = history_bytes(&engine);
     compact(&engine, 500).unwrap();
     work(&engine);
@@ -118,7 +118,7 @@ fn the_worker_looks_again_when_that_time_has_come() {
     compact(&engine, 600).unwrap();
     clock.advance(4_999_000);
     // It learns that there is a millisecond left, or finds that it has passed.
-    engine.0.core.shared.worker.ring();
+    engine.0.door.0.shared.worker.ring();
     clock.advance(1_000);
     let patience = Instant::now() + Duration::from_secs(60);
     while history_bytes(&engine) == before {

@@ -17,7 +17,7 @@ fn what_a_fold_has_taken_over_of_a_file_is_dead() {
         commit(&engine, vec![put(key, vec![number; 100])]).unwrap();
         while engine.run_background().unwrap() {}
     }
-    let core = &engine.0.core;
+    let core = &engine.0.door.0;
     let files = core.shared.tables().files;
     let meta = files.l0[0].meta();
     let of = |folded_to: &[u8]| {

@@ -37,12 +37,12 @@ impl Both {
 
     /// Moves what is in memory to files of its own.
     pub(super) fn flush(&self) {
-        self.engine.0.core.chain.freeze();
+        self.engine.0.door.0.chain.freeze();
         while self.engine.run_background().unwrap() {}
     }
 
     pub(super) fn fold(&self) {
-        self.engine.0.core.fold_all().unwrap();
+        self.engine.0.door.0.fold_all().unwrap();
     }
 
     pub(super) fn compact(&mut self, revision: u64) {
@@ -80,7 +80,7 @@ impl Both {
     /// The versions of a key in HISTORY: the revision of each, and its death.
     pub(super) fn deaths(&self, key: &str) -> BTreeMap<u64, u64> {
         let key = user(key);
-        let files = self.engine.0.core.shared.tables().files;
+        let files = self.engine.0.door.0.shared.tables().files;
         let mut found = BTreeMap::new();
         for file in files.windows.iter().flat_map(|window| &window.files) {
             let mut cursor = file.open().unwrap().cursor();
@@ -96,7 +96,7 @@ impl Both {
 
     /// How many files of L0, HEAD and how many windows there are.
     pub(super) fn layout(&self) -> (usize, usize, usize) {
-        let files = self.engine.0.core.shared.tables().files;
+        let files = self.engine.0.door.0.shared.tables().files;
         (files.l0.len(), files.head.len(), files.windows.len())
     }
 }
@@ -213,7 +213,7 @@ fn a_version_dies_by_the_oldest_of_the_next_generation() {
     both.fold();
     assert_eq!(both.deaths("a"), BTreeMap::from([(2, 3), (3, 4), (4, 5)]));
     // Of the flush and of the fold, which folded that flush alone: of one span, and of the same keys.
-    let files = both.engine.0.core.shared.tables().files;
+    let files = both.engine.0.door.0.shared.tables().files;
     let spans: Vec<(u64, u64)> = files.windows.iter().map(|w| (w.after, w.upto)).collect();
     assert_eq!(spans, [(2, 5), (2, 5)]);
     both.check("two windows of one span");
@@ -229,7 +229,7 @@ fn a_flush_says_which_version_was_the_oldest_and_whether_the_key_lived_before() 
     let (_, vfs) = memory();
     let mut both = Both { engine: open(&patient(&vfs)).unwrap(), model: Model::default() };
     let l0 = |both: &Both| {
-        let files = both.engine.0.core.shared.tables().files;
+        let files = both.engine.0.door.0.shared.tables().files;
         let mut cursor = files.l0[0].open().unwrap().cursor();
         cursor.seek_first().unwrap();
         let mut found = Vec::new();
@@ -275,7 +275,7 @@ fn history_opens_no_file_before_it_needs_it() {
     both.write(&[("a", Some("13"))]);
     both.reopen(&options);
     let opened = || {
-        let files = both.engine.0.core.shared.tables().files;
+        let files = both.engine.0.door.0.shared.tables().files;
         // Not L0 and HEAD: opening the store reads system keys there.
         let history = || files.windows.iter().flat_map(|window| &window.files);
         (history().filter(|file| file.is_open()).count(), history().count())
@@ -336,7 +336,7 @@ fn of_a_system_key_a_flush_keeps_the_newest_version() {
             commit(&both.engine, vec![put(system("Llease-01"), value)]).unwrap();
         }
         both.flush();
-        let files = both.engine.0.core.shared.tables().files;
+        let files = both.engine.0.door.0.shared.tables().files;
         let entries: u64 = files.l0.iter().map(|file| file.meta().entries).sum();
         assert_eq!(
             (files.l0.len(), entries, files.windows.len()),

@@ -91,7 +91,7 @@ fn a_compaction_needs_nothing_more_of_the_thread_that_asked_for_it() {
     {
         // As if the thread stopped for ever as soon as it had a place.
         let guard = epoch::pin();
-        let chain = &engine.0.core.chain;
+        let chain = &engine.0.door.0.chain;
         let plan = Plan { compact: Some(30), ..Plan::default() };
         chain.order(&chain.begin(&guard), &plan, &Nothing).unwrap();
     }

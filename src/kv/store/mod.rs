@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | this one | open, close, flush, compact, where the store is |
 //! | `read` | get, range, views, history, diff, log |
+//! | `past` | which revision a point in history is, and the hash as of it |
 //! | `write` | put, delete, transactions, tickets |
 //! | `swap` | compare-and-put |
 //! | `lease` | grant, revoke, list |
@@ -13,6 +14,7 @@
 //! `watermark` says when a refusal because of a compaction stands.
 
 mod lease;
+mod past;
 mod read;
 mod retention;
 mod swap;
@@ -32,6 +34,7 @@ use crate::sync::plain::{AtomicI64, AtomicU64, Ordering};
 
 use super::eval::check::Limits;
 use super::eval::lease as lease_table;
+use super::extension::ExtensionCell;
 use super::request::CommitOptions;
 use super::seam::{Engine, Newest};
 use super::types::Commit;
@@ -78,6 +81,9 @@ struct Shared {
     leases: AtomicU64,
     /// Where the search for a free lease id starts.
     next_lease: AtomicI64,
+    /// What the rooms above keep with the store.
+    watch_room: ExtensionCell,
+    lease_room: ExtensionCell,
 }
 
 impl Options {
@@ -151,6 +157,8 @@ impl Store {
             limits: Limits::of(options),
             leases: AtomicU64::new(u64::from(leases)),
             next_lease: AtomicI64::new(options.clock.now_micros()),
+            watch_room: ExtensionCell::default(),
+            lease_room: ExtensionCell::default(),
         };
         Ok(Self { engine, shared: Arc::new(shared) })
     }
@@ -226,6 +234,11 @@ impl Store {
     /// [`Closed`](crate::ErrorKind::Closed), [`ReadOnly`](crate::ErrorKind::ReadOnly),
     /// [`Poisoned`](crate::ErrorKind::Poisoned).
     pub fn run_background(&self) -> Result<bool> {
+        for room in [&self.shared.watch_room, &self.shared.lease_room] {
+            if room.turn(self)? {
+                return Ok(true);
+            }
+        }
         self.engine.run_background()
     }
 
@@ -287,6 +300,24 @@ impl Store {
     /// As [`Store::flush`].
     pub fn close(self) -> Result<()> {
         self.engine.close()
+    }
+
+    /// What keeps the store open.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for the room `watch`"))]
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// What the room `watch` keeps with the store.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for the room `watch`"))]
+    pub(crate) fn watch_room(&self) -> &ExtensionCell {
+        &self.shared.watch_room
+    }
+
+    /// What the room `lease` keeps with the store.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for the room `lease`"))]
+    pub(crate) fn lease_room(&self) -> &ExtensionCell {
+        &self.shared.lease_room
     }
 
     fn limits(&self) -> Limits {

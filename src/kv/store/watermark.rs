@@ -15,20 +15,20 @@
 use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind};
-use crate::kv::seam::{Engine, Rules};
+use crate::kv::seam::{Door, Rules};
 
 /// The rules of retention in force before a state was taken.
 pub(super) struct RulesBefore(Option<Arc<Rules>>);
 
 impl RulesBefore {
     /// Those of now.
-    pub(super) fn of(engine: &Engine) -> Self {
+    pub(super) fn of(engine: &Door) -> Self {
         Self(engine.rules_seen())
     }
 
     /// Whether an error refuses for a compaction or a rule that the state it was decided on, whose
     /// watermark is `of_state`, does not have.
-    pub(super) fn overtook(&self, engine: &Engine, error: &Error, of_state: u64) -> bool {
+    pub(super) fn overtook(&self, engine: &Door, error: &Error, of_state: u64) -> bool {
         match error.kind() {
             ErrorKind::Compacted { compacted, prefix: None, .. } => *compacted > of_state,
             ErrorKind::Compacted { prefix: Some(_), .. } => {

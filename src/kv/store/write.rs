@@ -6,16 +6,17 @@ use crate::options::Durability;
 use super::Store;
 use super::watermark::RulesBefore;
 use crate::kv::build::TxnBuilder;
+use crate::kv::eval::check::Limits;
 use crate::kv::eval::{Evaluation, Patch, check};
 use crate::kv::request::{CommitOptions, DeleteRangeRequest, PutRequest, TxnRequest};
 use crate::kv::response::{DeleteRangeResponse, PutResponse, TxnResponse};
-use crate::kv::seam::{self, Engine};
+use crate::kv::seam::{self, Door};
 use crate::kv::ticket::{Outcome, Ticket};
 use crate::kv::types::{Commit, Deleted};
 
 /// A write in its place in the order.
-pub(super) struct Done<'s> {
-    engine: &'s Engine,
+pub(crate) struct Done<'s> {
+    engine: &'s Door,
     /// The revision the last evaluation started from.
     base: u64,
     outcome: seam::Outcome,
@@ -226,38 +227,46 @@ impl Store {
     }
 
     /// Evaluates until the plan finds its place in the order.
-    ///
-    /// A refusal is an answer too: it waits until what it was decided on is durable.
     pub(super) fn write<'r, T>(
         &self,
         options: &'r CommitOptions,
-        mut evaluate: impl FnMut(&mut Evaluation<'_, 'r>) -> Result<T>,
+        evaluate: impl FnMut(&mut Evaluation<'_, 'r>) -> Result<T>,
     ) -> Result<(T, Done<'_>)> {
-        let (limits, leases) = (self.limits(), self.has_leases());
-        loop {
-            let rules = RulesBefore::of(&self.engine);
-            let mut decided = None;
-            let outcome = self.engine.transact(options.durability, &mut |snapshot, plan| {
-                (plan.time, plan.metadata) = (options.time, &options.metadata);
-                let mut evaluation = Evaluation::new(snapshot, plan, limits, leases);
-                let answer = evaluate(&mut evaluation);
-                let answer = answer.and_then(|answer| Ok((answer, evaluation.finish()?)));
-                let writes = matches!(answer, Ok((_, true)));
-                decided = Some((answer, snapshot.position().revision, snapshot.compacted()));
-                Ok(writes)
-            })?;
-            match decided {
-                Some((Ok((answer, _)), base, _)) => {
-                    return Ok((answer, Done { engine: &self.engine, base, outcome }));
-                }
-                Some((Err(error), _, compacted))
-                    if rules.overtook(&self.engine, &error, compacted) => {}
-                Some((Err(error), ..)) => {
-                    self.engine.wait(&outcome)?;
-                    return Err(error);
-                }
-                None => return Err(crate::error::ErrorKind::Closed.into()),
+        write_through(&self.engine, (self.limits(), self.has_leases()), options, evaluate)
+    }
+}
+
+/// Evaluates until the plan finds its place in the order. `leases` says whether there may be any.
+///
+/// A refusal is an answer too: it waits until what it was decided on is durable.
+pub(crate) fn write_through<'e, 'r, T>(
+    engine: &'e Door,
+    (limits, leases): (Limits, bool),
+    options: &'r CommitOptions,
+    mut evaluate: impl FnMut(&mut Evaluation<'_, 'r>) -> Result<T>,
+) -> Result<(T, Done<'e>)> {
+    loop {
+        let rules = RulesBefore::of(engine);
+        let mut decided = None;
+        let outcome = engine.transact(options.durability, &mut |snapshot, plan| {
+            (plan.time, plan.metadata) = (options.time, &options.metadata);
+            let mut evaluation = Evaluation::new(snapshot, plan, limits, leases);
+            let answer = evaluate(&mut evaluation);
+            let answer = answer.and_then(|answer| Ok((answer, evaluation.finish()?)));
+            let writes = matches!(answer, Ok((_, true)));
+            decided = Some((answer, snapshot.position().revision, snapshot.compacted()));
+            Ok(writes)
+        })?;
+        match decided {
+            Some((Ok((answer, _)), base, _)) => {
+                return Ok((answer, Done { engine, base, outcome }));
             }
+            Some((Err(error), _, compacted)) if rules.overtook(engine, &error, compacted) => {}
+            Some((Err(error), ..)) => {
+                engine.wait(&outcome)?;
+                return Err(error);
+            }
+            None => return Err(crate::error::ErrorKind::Closed.into()),
         }
     }
 }

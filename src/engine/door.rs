@@ -1,0 +1,216 @@
+//! Everything that can be asked of an open store, whoever keeps it open.
+
+use std::ops::Range;
+use std::path::Path;
+
+use annals_format::retention::Rule;
+use bytes::Bytes;
+
+use crate::error::Result;
+use crate::options::{Durability, Options};
+use crate::sync::Arc;
+use crate::sync::plain::lock;
+
+use super::core::Core;
+use super::{
+    Log, Outcome, Plan, Record, Rules, Scope, Snapshot, SpaceQuery, Stats, Survey, Ticket, View,
+    log,
+};
+
+/// An open store of internal keys, as an [`Engine`](super::Engine) shows it. By itself it keeps nothing
+/// open: after the store is closed it answers `Closed`, and the directory is free. So it is what background
+/// threads hold, and whoever may outlive the store: a thread that held an engine could be the last to, and
+/// would have to wait for itself.
+#[derive(Clone, Debug)]
+pub(crate) struct Door(pub(super) Arc<Core>);
+
+impl Door {
+    /// The options it was opened with.
+    pub(crate) fn options(&self) -> &Options {
+        &self.0.options
+    }
+
+    /// The directory.
+    pub(crate) fn path(&self) -> &Path {
+        &self.0.path
+    }
+
+    /// The newest visible state.
+    ///
+    /// # Errors
+    /// `Closed`.
+    pub(crate) fn latest(&self) -> Result<View> {
+        View::latest(&self.0)
+    }
+
+    /// The newest visible state, of the users' and the system's keys at one moment.
+    ///
+    /// # Errors
+    /// `Closed`.
+    pub(crate) fn latest_of_both_spaces(&self) -> Result<View> {
+        View::latest_of_both_spaces(&self.0)
+    }
+
+    /// The value of an internal key in the newest visible state, and the revision of that state. It
+    /// costs less than a view that is asked once.
+    ///
+    /// # Errors
+    /// `Closed`, or what reading a file answers.
+    pub(crate) fn get_latest(&self, key: &[u8]) -> Result<(u64, Option<Record>)> {
+        self.0.get_latest(key)
+    }
+
+    /// The state as of a revision.
+    ///
+    /// # Errors
+    /// `Compacted`, `FutureRevision`, `Closed`.
+    pub(crate) fn view(&self, revision: u64) -> Result<View> {
+        View::at(&self.0, revision)
+    }
+
+    /// Runs a transaction: `evaluate` reads a snapshot, fills in the plan, which is empty, and answers whether
+    /// there is anything to write. It is called again
+    /// when something it depends on changed before its plan got its place.
+    ///
+    /// # Errors
+    /// What `evaluate` answers; `ReadOnly`, `Poisoned`, `Closed`. Nothing was changed then.
+    pub(crate) fn transact<'r>(
+        &self,
+        durability: Option<Durability>,
+        evaluate: &mut dyn FnMut(&Snapshot<'_>, &mut Plan<'r>) -> Result<bool>,
+    ) -> Result<Outcome> {
+        self.0.transact(durability, evaluate)
+    }
+
+    /// Waits as long as the durability asked for demands: not at all in `Buffered`.
+    ///
+    /// # Errors
+    /// When the write or sync failed: `OutcomeUnknown`, or `Poisoned` if the transaction only read.
+    pub(crate) fn wait(&self, outcome: &Outcome) -> Result<()> {
+        match outcome.durability {
+            Durability::Sync => self.0.wait(outcome),
+            Durability::Buffered => Ok(()),
+        }
+    }
+
+    /// What resolves when the outcome is durable.
+    pub(crate) fn ticket(&self, outcome: &Outcome) -> Ticket {
+        self.0.ticket(outcome)
+    }
+
+    /// The newest visible revision.
+    pub(crate) fn revision(&self) -> u64 {
+        self.0.visible().revision
+    }
+
+    /// The newest durable revision.
+    pub(crate) fn durable_revision(&self) -> u64 {
+        self.0.chain.durable().revision
+    }
+
+    /// The watermark: nothing older is answered. 0 if the store was never compacted.
+    pub(crate) fn compacted_revision(&self) -> u64 {
+        self.0.compacted()
+    }
+
+    /// Counts the opens that followed no clean close, from 1.
+    pub(crate) fn incarnation(&self) -> u64 {
+        lock(&self.0.state).manifest.incarnation
+    }
+
+    /// The newest visible revision that is not later than a time, in microseconds since the epoch.
+    ///
+    /// # Errors
+    /// `NoRevisionAtTime` if every revision that can be read is later.
+    pub(crate) fn revision_at_time(&self, time: i64) -> Result<u64> {
+        log::revision_at_time(&self.0, time)
+    }
+
+    /// What the transactions with a revision in [`from`, `upto`] did, ascending, as far as visible.
+    ///
+    /// # Errors
+    /// `Compacted` if keys that are asked about are not kept as far back as `from`.
+    pub(crate) fn log(&self, from: u64, upto: u64, scope: Scope<'_>) -> Result<Log> {
+        Log::open(&self.0, from, upto, scope)
+    }
+
+    /// The oldest revision at which every key of a half-open range of internal keys of users can be
+    /// read.
+    pub(crate) fn oldest_of(&self, range: Range<&[u8]>) -> u64 {
+        self.0.floor_of_range(range)
+    }
+
+    /// Every rule of retention with its prefix. Its floor is the oldest revision at which its keys can
+    /// be read.
+    pub(crate) fn rules(&self) -> Vec<(Bytes, Rule)> {
+        self.0.rules()
+    }
+
+    /// The rules of retention that refusals go by just now, where there are any but that of the empty
+    /// prefix. Others, or others again, are another value.
+    pub(crate) fn rules_seen(&self) -> Option<Arc<Rules>> {
+        self.0.rules_seen()
+    }
+
+    /// Sets the rule of retention of a prefix of users' keys, or takes it back; its floor is not the
+    /// caller's to say. Durable when it returns.
+    ///
+    /// # Errors
+    /// `TooManyRules`; `ReadOnly`, `Poisoned`, `Closed`; `OutcomeUnknown`.
+    pub(crate) fn set_rule(&self, prefix: &[u8], wanted: Option<Rule>) -> Result<()> {
+        self.0.set_rule(prefix, wanted)
+    }
+
+    /// Forgets what the rules of retention keep no more. Answers whether that was anything.
+    ///
+    /// # Errors
+    /// As [`set_rule`](Self::set_rule), and what reading the times of revisions answers.
+    pub(crate) fn apply_retention(&self) -> Result<bool> {
+        self.0.apply_retention()
+    }
+
+    /// The state as of a transaction that `log` has told, whatever was compacted since.
+    pub(crate) fn view_of_log(&self, log: &Log, revision: u64) -> View {
+        View::of_log(&self.0, log, revision)
+    }
+
+    /// Makes everything applied durable.
+    ///
+    /// # Errors
+    /// `OutcomeUnknown` if a write or sync failed.
+    pub(crate) fn flush(&self) -> Result<()> {
+        self.0.check_open()?;
+        let chain = &self.0.chain;
+        chain.wait_durable(chain.applied())
+    }
+
+    /// Does one piece of background work. Answers whether there was any.
+    ///
+    /// # Errors
+    /// The failure, after which the store accepts no more writes.
+    pub(crate) fn run_background(&self) -> Result<bool> {
+        let core = &self.0;
+        Ok(core.apply_retention_when_due()? || core.run_unit()?)
+    }
+
+    /// Figures about the store.
+    pub(crate) fn stats(&self) -> Stats {
+        self.0.stats()
+    }
+
+    /// A walk over the files of now that tells how much room which keys take.
+    ///
+    /// # Errors
+    /// `Closed`, or what opening a file answers.
+    pub(crate) fn survey(&self, query: SpaceQuery) -> Result<Survey> {
+        Survey::new(&self.0, query)
+    }
+
+    /// Moves everything in memory to files, folds them, and does all background work there is.
+    ///
+    /// # Errors
+    /// As [`run_background`](Self::run_background).
+    pub(crate) fn reorganise(&self) -> Result<()> {
+        self.0.reorganise()
+    }
+}
