@@ -59,7 +59,7 @@ impl Waiting {
                 self.append(entry.key)
             }
         };
-        if self.nth % VERSIONS_MAX == 0 {
+        if self.nth.is_multiple_of(VERSIONS_MAX) {
             self.sample_bytes += train::sample(entry.value).len();
         }
         let value = self.append(entry.value);

@@ -296,7 +296,7 @@ fn old_reads_ask_history_first_once_most_keys_have_changed() {
     let (_, vfs) = memory();
     let options = patient(&vfs);
     let mut both = Both { engine: open(&options).unwrap(), model: Model::default() };
-    let before = |both: &Both| both.engine.0.core.shared.tables().files.history_before;
+    let before = |both: &Both| both.engine.0.door.0.shared.tables().files.history_before;
     // Two that change all the time, a cold one, one that goes and, later, one that comes.
     both.write(&[("a", Some("1")), ("b", Some("1")), ("cold", Some("1")), ("gone", Some("1"))]);
     both.flush();
