@@ -59,6 +59,7 @@
 //! * [`RangeRequest`], [`PutRequest`], [`DeleteRangeRequest`], [`TxnRequest`] are etcd's requests
 //!   with all their fields.
 //! * [`Store::compact`] forgets the past, [`Store::set_retention`] says how long which keys are kept.
+//! * [`Store::checkpoint`] makes a copy in the time it takes to link the files, while others write.
 //! * [`Options`] has every knob.
 //!
 //! # Durability
@@ -137,7 +138,8 @@ pub use crate::commit::rivals;
 pub use crate::engine::inspect;
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
 pub use crate::engine::{
-    CheckReport, DroppedTail, FileStats, OpenReport, PrefixSpace, Space, Stats, TornTail, check,
+    CheckReport, Checkpoint, DroppedTail, FileStats, OpenReport, PrefixSpace, Space, Stats,
+    TornTail, check,
 };
 pub use crate::error::{Corruption, Effect, Error, ErrorKind, Result};
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]

@@ -20,6 +20,7 @@
 mod attend;
 mod bell;
 mod check;
+mod checkpoint;
 mod core;
 mod count;
 mod credit;
@@ -72,6 +73,7 @@ pub(crate) use crate::commit::{
 };
 pub(crate) use crate::index::Stub;
 pub use check::{CheckReport, TornTail, check};
+pub use checkpoint::Checkpoint;
 pub(crate) use diff::Diff;
 pub(crate) use door::Door;
 pub(crate) use history::History;

@@ -11,8 +11,8 @@ use crate::at::At;
 use crate::exit::{CODES, Failure, Outcome};
 use crate::output::Format;
 use crate::{
-    compact, export, files, hash, import, leases, reads, retention, stats, tour, txn, verify,
-    writes,
+    checkpoint, compact, export, files, hash, import, leases, reads, retention, stats, tour, txn,
+    verify, writes,
 };
 
 /// Read, write, inspect, verify and import annals stores.
@@ -190,6 +190,8 @@ pub(crate) enum Command {
     Retention(retention::RetentionCommand),
     /// Forget what only reads below a revision can see, and give its space back.
     Compact(compact::CompactArgs),
+    /// Make a copy of the store that shares its files, also while a program writes.
+    Checkpoint(checkpoint::CheckpointArgs),
     /// Show revisions, keys, files and bytes.
     Stats(stats::StatsArgs),
     /// Show what the files are made of.

@@ -6,6 +6,7 @@
 mod args;
 mod at;
 mod bytes;
+mod checkpoint;
 mod compact;
 mod exit;
 mod export;
@@ -62,6 +63,7 @@ fn dispatch(cli: &Cli, out: &mut Output) -> Outcome {
         Command::Hash(args) => hash::hash(global, args, out),
         Command::Lease(command) => leases::lease(global, command, out),
         Command::Retention(command) => retention::retention(global, command, out),
+        Command::Checkpoint(args) => checkpoint::checkpoint(global, args, out),
         Command::Compact(args) => compact::compact(global, args, out),
         Command::Stats(args) => stats::stats(global, args, out),
         Command::Inspect(args) => files::inspect(global, args, out),
