@@ -22,8 +22,8 @@
 //! Then gets of the newest state lost their view: get 1,581 to 877, absent 1,334 to 899, head 8,444 to 7,750;
 //! and look-ups in HEAD no longer decode what they only compare: absent to 802, head to 4,537. Of that a third
 //! is the two pages of the index, and a third the block. Reads of old revisions ask HISTORY first where most
-//! keys have changed since, and then nothing else: old from 10,858 to 7,470, old_pod from 24,125 to 20,740,
-//! of which half is making the keyframe from the dictionary of the file.
+//! keys have changed since, and then nothing else: old from 10,858 to 7,470, `old_pod` from
+//! 24,125 to 20,740, of which half is making the keyframe from the dictionary of the file.
 //!
 //! Instructions are not all. With 20,000 keys a swap misses a cache of 2 MiB 13.8 times (cachegrind): nine
 //! are the arena's memory that it fills (576 bytes with a value of 256), the others the slot of the hash
@@ -143,9 +143,9 @@ const OPERATIONS: &[(&str, &str, Work)] = &[
         subject.read_old(n, |key, version| {
             let mut value = vec![b'v'; VALUE_BYTES];
             let noise = (key << 32 | version).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            for (nth, part) in value[..VALUE_BYTES / 2].chunks_exact_mut(8).enumerate() {
+            for (nth, part) in (0_u32..).zip(value[..VALUE_BYTES / 2].chunks_exact_mut(8)) {
                 part.copy_from_slice(
-                    &noise.rotate_left((nth * 7) as u32).wrapping_mul(noise | 1).to_le_bytes(),
+                    &noise.rotate_left(nth * 7).wrapping_mul(noise | 1).to_le_bytes(),
                 );
             }
             value
