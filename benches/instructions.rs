@@ -23,7 +23,7 @@
 //! and look-ups in HEAD no longer decode what they only compare: absent to 802, head to 4,537. Of that a third
 //! is the two pages of the index, and a third the block. Reads of old revisions ask HISTORY first where most
 //! keys have changed since, and then nothing else: old from 10,858 to 7,470, `old_pod` from
-//! 24,125 to 20,740, of which half is making the keyframe from the dictionary of the file.
+//! 24,125 to 20,363, of which half is making the keyframe from the dictionary of the file.
 //!
 //! Instructions are not all. With 20,000 keys a swap misses a cache of 2 MiB 13.8 times (cachegrind): nine
 //! are the arena's memory that it fills (576 bytes with a value of 256), the others the slot of the hash
