@@ -55,9 +55,11 @@
 //! * [`Store::latest`], [`Store::at`], [`Store::at_time`] return a [`View`], which reads keys and
 //!   ranges from both ends.
 //! * [`Store::history`], [`Store::diff`], [`Store::log`] tell what changed.
+//! * [`Store::hash_at`] is etcd's hash of all keys and values, to compare stores with.
 //! * [`RangeRequest`], [`PutRequest`], [`DeleteRangeRequest`], [`TxnRequest`] are etcd's requests
 //!   with all their fields.
 //! * [`Store::compact`] forgets the past, [`Store::set_retention`] says how long which keys are kept.
+//! * [`Store::checkpoint`] makes a copy in the time it takes to link the files, while others write.
 //! * [`Options`] has every knob.
 //!
 //! # Durability
@@ -103,6 +105,7 @@
 //! * A put that a later nested transaction of the same transaction deletes leaves one version, the
 //!   tombstone, not two; if the key was absent before, none.
 //! * A tombstone exactly at the compacted revision stays readable, as in newer etcd.
+//! * [`Store::hash_at`] tells where a hash can differ from etcd's.
 //! * Sorts are stable: equal ones stay in key order.
 //! * A lease has no clock here: whoever keeps one calls [`Store::lease_revoke`].
 
@@ -135,18 +138,19 @@ pub use crate::commit::rivals;
 pub use crate::engine::inspect;
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
 pub use crate::engine::{
-    CheckReport, DroppedTail, FileStats, OpenReport, PrefixSpace, Space, Stats, TornTail, check,
+    CheckReport, Checkpoint, DroppedTail, FileStats, OpenReport, PrefixSpace, Space, Stats,
+    TornTail, check,
 };
 pub use crate::error::{Corruption, Effect, Error, ErrorKind, Result};
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
 pub use crate::kv::{
-    AsKeyRange, COMMIT_TIME_MAX, COMMIT_TIME_MIN, Change, ChangeKind, Commit, CommitOptions,
+    AsKeyRange, At, COMMIT_TIME_MAX, COMMIT_TIME_MIN, Change, ChangeKind, Commit, CommitOptions,
     Compare, CompareResult, CompareTarget, Comparing, ComparingValue, DeleteRangeRequest,
-    DeleteRangeResponse, Deleted, Diff, DiffIter, History, KeyRange, KeyValue, LEASE_TTL_MAX,
-    LEASE_TTL_MIN, Lease, LeaseGrantRequest, LeaseRevokeResponse, Log, Op, OpResponse, Origin,
-    Outcome, PutRequest, PutResponse, RangeIter, RangeRequest, RangeResponse, Retention,
-    RetentionRule, SortOrder, SortTarget, SpaceOptions, SpaceSurvey, Store, Ticket, Transaction,
-    TxnBuilder, TxnRequest, TxnResponse, Version, View, create_revision, delete, delete_prefix,
-    get, lease, mod_revision, prefix_range_end, put, range, txn, value, version,
+    DeleteRangeResponse, Deleted, Diff, DiffIter, History, KeyRange, KeyValue, KvHash,
+    LEASE_TTL_MAX, LEASE_TTL_MIN, Lease, LeaseGrantRequest, LeaseRevokeResponse, Log, Op,
+    OpResponse, Origin, Outcome, PutRequest, PutResponse, RangeIter, RangeRequest, RangeResponse,
+    Retention, RetentionRule, SortOrder, SortTarget, SpaceOptions, SpaceSurvey, Store, Ticket,
+    Transaction, TxnBuilder, TxnRequest, TxnResponse, Version, View, create_revision, delete,
+    delete_prefix, get, lease, mod_revision, prefix_range_end, put, range, txn, value, version,
 };
 pub use crate::options::{Durability, HistoryCodec, KNOBS, Knob, KnobRange, Options, ReadMode};

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use annals_format::current::{BYTES as CURRENT_BYTES, Current};
 use annals_format::limits::MANIFEST_BYTES_MAX;
-use annals_format::name::{CURRENT, FileName, LOCK, SEGMENT_DIR, UNFINISHED, WAL_DIR};
+use annals_format::name::{CURRENT, FileName, INCOMPLETE, LOCK, SEGMENT_DIR, UNFINISHED, WAL_DIR};
 use annals_format::{FileKind, Manifest};
 
 use crate::error::{Error, ErrorKind, Result};
@@ -217,6 +217,10 @@ impl ManifestStore {
                     if let Some(file) = self.first_with_data(&path)? {
                         return lost(path.join(&file), "data".to_owned());
                     }
+                }
+                None if name == INCOMPLETE => {
+                    let detail = "a copy of a store that was not finished".to_owned();
+                    return Err(ErrorKind::NotAStore { path: self.dir.clone(), detail }.into());
                 }
                 None if name == LOCK || name.starts_with('.') || name == "lost+found" => {}
                 None if name.strip_suffix(UNFINISHED).and_then(FileName::parse).is_some() => {}

@@ -168,6 +168,7 @@ fn changes_disk(kind: Operation) -> bool {
         Operation::CreateDir
             | Operation::Create
             | Operation::Rename
+            | Operation::Link
             | Operation::Remove
             | Operation::SyncDir
             | Operation::Lock

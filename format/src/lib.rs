@@ -22,6 +22,7 @@ pub mod spec {
 
 pub mod batch;
 pub mod block;
+pub mod castagnoli;
 pub mod checksum;
 pub mod current;
 pub mod cursor;

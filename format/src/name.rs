@@ -6,7 +6,8 @@
 //!
 //! Numbers are decimal, padded to eight digits, and simply grow longer above that, up to
 //! [`NUMBER_MAX`]: a larger one is not a name. A file that is
-//! still being made carries the suffix `.tmp`, whatever it will be.
+//! still being made carries the suffix `.tmp`, whatever it will be. A directory with `INCOMPLETE` and
+//! without `CURRENT` is a copy of a store that was not finished.
 
 use std::fmt;
 
@@ -17,6 +18,8 @@ use crate::place::FileKind;
 pub const CURRENT: &str = "CURRENT";
 /// The file whose lock a writer holds.
 pub const LOCK: &str = "LOCK";
+/// Says that a directory without [`CURRENT`] is a copy of a store that is still being made.
+pub const INCOMPLETE: &str = "INCOMPLETE";
 /// The directory of the WAL files.
 pub const WAL_DIR: &str = "wal";
 /// The directory of the segment files.

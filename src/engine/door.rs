@@ -13,8 +13,8 @@ use crate::sync::plain::lock;
 
 use super::core::Core;
 use super::{
-    Log, Outcome, Plan, Record, Rules, Scope, Snapshot, SpaceQuery, Stats, Survey, Ticket, View,
-    log,
+    Checkpoint, Log, Outcome, Plan, Record, Rules, Scope, Snapshot, SpaceQuery, Stats, Survey,
+    Ticket, View, log,
 };
 
 /// An open store of internal keys, as an [`Engine`](super::Engine) shows it. By itself it keeps nothing
@@ -191,6 +191,14 @@ impl Door {
     pub(crate) fn run_background(&self) -> Result<bool> {
         let core = &self.0;
         Ok(core.apply_retention_when_due()? || core.run_unit()?)
+    }
+
+    /// Makes a copy of what is visible, which shares the files, in a directory that is absent or empty.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for another directory; `Closed`; what reading and writing files answers.
+    pub(crate) fn checkpoint(&self, to: &Path) -> Result<Checkpoint> {
+        self.0.checkpoint(to)
     }
 
     /// Figures about the store.

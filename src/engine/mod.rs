@@ -20,6 +20,7 @@
 mod attend;
 mod bell;
 mod check;
+mod checkpoint;
 mod core;
 mod count;
 mod credit;
@@ -73,6 +74,7 @@ pub(crate) use crate::commit::{
 };
 pub(crate) use crate::index::Stub;
 pub use check::{CheckReport, TornTail, check};
+pub use checkpoint::Checkpoint;
 pub(crate) use diff::Diff;
 pub(crate) use door::Door;
 #[cfg_attr(not(test), expect(unused_imports, reason = "for the room `watch`"))]

@@ -21,7 +21,9 @@
 //! - If it is folded, no L0 file answers. HEAD has the newest folded version, so v, or a later one: then v
 //!   was superseded by something that was folded or flushed, and is in HISTORY.
 //!
-//! HISTORY is asked once at most, only where the answer is there, and has at most one version with birth
+//! HISTORY is asked once at most, where the answer is there, or first of all where it most likely is:
+//! as of revisions since which most keys have changed. What it finds then is the answer, whatever else has the
+//! key; if it finds nothing, nothing else that points there has it. It has at most one version with birth
 //! <= R < death, in whichever window: no two versions of a key live at once. It has none where v was
 //! dropped, which died before every revision that can still be asked for, or where nothing was. HEAD
 //! without the key means "none" for the same reason: its tombstone was dropped, or the key began later.
@@ -46,6 +48,11 @@ pub(super) fn get(tables: &Tables, key: &[u8], at: u64) -> Result<Option<Record>
 
 /// The newest version of a key at or before `at`, tombstones included.
 pub(super) fn find(tables: &Tables, key: &[u8], at: u64) -> Result<Option<HistoryRecord>> {
+    let files = &tables.files;
+    let history_first = at < files.history_before && !is_system(key);
+    if history_first && let Some(found) = in_history(files, key, at, Want::Value)? {
+        return Ok(Some(found));
+    }
     for generation in tables.generations.iter() {
         let Some(node) = generation.find(key) else { continue };
         match node.at(at) {
@@ -57,40 +64,45 @@ pub(super) fn find(tables: &Tables, key: &[u8], at: u64) -> Result<Option<Histor
             Lookup::Below => {}
         }
     }
-    in_files(&tables.files, key, at, Want::Value)
+    in_files(files, key, at, Want::Value, !history_first)
 }
 
-/// As [`find`], in files only.
-fn in_files(files: &FileSet, key: &[u8], at: u64, want: Want) -> Result<Option<HistoryRecord>> {
+/// As [`find`], in files only, and without `history` not in HISTORY, where nothing was found.
+fn in_files(
+    files: &FileSet,
+    key: &[u8],
+    at: u64,
+    want: Want,
+    history: bool,
+) -> Result<Option<HistoryRecord>> {
     for file in files.l0.iter().filter(|file| file.covers(key)) {
         let Some(version) = file.open()?.find_at(key, u64::MAX, want)? else { continue };
         if version.revision <= at || version.first <= at && is_system(key) {
             return Ok(Some(HistoryRecord::of_segment(Bytes::copy_from_slice(key), version)));
         }
         if version.first <= at {
-            return in_history(files, &Bytes::copy_from_slice(key), at, want);
+            return if history { in_history(files, key, at, want) } else { Ok(None) };
         }
     }
     let Some(file) = files.head_of(key) else { return Ok(None) };
     let Some(version) = file.open()?.find_at(key, u64::MAX, want)? else { return Ok(None) };
-    let key = Bytes::copy_from_slice(key);
-    if version.revision <= at || is_system(&key) {
-        return Ok(Some(HistoryRecord::of_segment(key, version)));
+    if version.revision <= at || is_system(key) {
+        return Ok(Some(HistoryRecord::of_segment(Bytes::copy_from_slice(key), version)));
     }
-    in_history(files, &key, at, want)
+    if history { in_history(files, key, at, want) } else { Ok(None) }
 }
 
 /// The superseded version of a key that was the newest at `at`.
 pub(super) fn in_history(
     files: &FileSet,
-    key: &Bytes,
+    key: &[u8],
     at: u64,
     want: Want,
 ) -> Result<Option<HistoryRecord>> {
     let first = files.windows.partition_point(|window| window.upto <= at);
     for window in files.windows.get(first..).unwrap_or_default() {
         if let Some(version) = in_window(window, key, at, want)? {
-            return Ok(Some(HistoryRecord::of_segment(key.clone(), version)));
+            return Ok(Some(HistoryRecord::of_segment(Bytes::copy_from_slice(key), version)));
         }
     }
     Ok(None)
@@ -125,7 +137,7 @@ fn newest_in(tables: &Tables, key: &[u8], at: u64, below: u64) -> Result<Option<
             Newest::Unknown => {}
         }
     }
-    let found = in_files(&tables.files, key, at, Want::Fields)?;
+    let found = in_files(&tables.files, key, at, Want::Fields, true)?;
     Ok(found.map(|found| Stub { tombstone: found.tombstone, ..found.record.stub() }))
 }
 

@@ -15,6 +15,10 @@ use crate::sync::Arc;
 use crate::sync::plain::OnceLock;
 use annals_format::{FileKind, FileMeta};
 
+/// So many changes for each key, and most keys have changed: of those that are changed at random seven
+/// of eight.
+const DEATHS_A_KEY: u64 = 2;
+
 /// The generations and files of one moment.
 #[derive(Clone, Debug)]
 pub(super) struct Tables {
@@ -38,6 +42,8 @@ pub(super) struct FileSet {
     pub(super) windows: Vec<Window>,
     /// What changed, by revision, oldest first.
     pub(super) events: Vec<Arc<SealedFile>>,
+    /// Reads as of earlier revisions most likely find their answer in HISTORY.
+    pub(super) history_before: u64,
 }
 
 /// The versions that died in (`after`, `upto`].
@@ -95,7 +101,33 @@ impl FileSet {
         set.head.sort_by(|a, b| a.meta.first_key.cmp(&b.meta.first_key));
         set.events.sort_by_key(|file| (file.meta.min_revision, file.meta.number));
         set.windows = windows_of(history);
+        set.history_before = set.changed_since();
         set
+    }
+
+    /// The revision since which there have been [`DEATHS_A_KEY`] as many changes as there are keys, if
+    /// deaths are spread evenly over the revisions of a window.
+    fn changed_since(&self) -> u64 {
+        let newest = self.l0.iter().chain(&self.head);
+        let keys: u64 = newest.map(|file| file.meta.entries).sum();
+        let wanted = u128::from(keys.saturating_mul(DEATHS_A_KEY));
+        let deaths_since = |revision: u64| -> u128 {
+            let of_window = |window: &Window| {
+                let entries: u64 = window.files.iter().map(|file| file.meta.entries).sum();
+                let span = window.upto.saturating_sub(window.after).max(1);
+                let since = window.upto.saturating_sub(revision).min(span);
+                u128::from(entries) * u128::from(since) / u128::from(span)
+            };
+            self.windows.iter().map(of_window).sum()
+        };
+        // The last revision with so many after it: there are fewer, the later it is.
+        let (mut enough, mut few) = (0, self.windows.last().map_or(0, |window| window.upto));
+        while enough + 1 < few {
+            let middle = enough + (few - enough) / 2;
+            let half = if deaths_since(middle) >= wanted { &mut enough } else { &mut few };
+            *half = middle;
+        }
+        enough
     }
 
     /// Every file.

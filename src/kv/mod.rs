@@ -17,9 +17,11 @@
     reason = "requests are built where they are used; taking them by reference would only add an &"
 )]
 
+mod at;
 mod build;
 mod eval;
 mod extension;
+mod hash;
 mod range;
 mod request;
 mod response;
@@ -31,10 +33,12 @@ mod ticket;
 mod types;
 mod view;
 
+pub use at::At;
 pub use build::{
     Comparing, ComparingValue, TxnBuilder, create_revision, delete, delete_prefix, get, lease,
     mod_revision, put, range, txn, value, version,
 };
+pub use hash::KvHash;
 pub use range::{AsKeyRange, KeyRange, prefix_range_end};
 pub use request::{
     COMMIT_TIME_MAX, COMMIT_TIME_MIN, CommitOptions, Compare, CompareResult, CompareTarget,

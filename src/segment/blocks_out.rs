@@ -156,7 +156,7 @@ impl BodiesOut {
         }
         self.waiting_bytes += bytes;
         self.waiting.push(block);
-        if self.waiting_bytes >= train::SAMPLE_BYTES { self.train(sink, false) } else { Ok(()) }
+        if self.waiting_bytes >= train::WAITING_BYTES { self.train(sink, false) } else { Ok(()) }
     }
 
     /// Decides on the dictionary and stores the blocks that waited for it.

@@ -40,14 +40,28 @@ pub(super) struct GroupsOut {
 struct Waiting {
     bytes: Vec<u8>,
     entries: Vec<(EntryRef<'static>, Range<usize>, Range<usize>)>,
+    /// How many versions of the last key came before its last one.
+    nth: usize,
+    /// Bytes of what samples are made of.
+    sample_bytes: usize,
 }
 
 impl Waiting {
     fn push(&mut self, entry: &EntryRef<'_>) {
-        let key = match self.entries.last() {
-            Some((_, key, _)) if self.part(key) == entry.key => key.clone(),
-            _ => self.append(entry.key),
+        let last = self.entries.last().map(|(_, key, _)| key.clone());
+        let key = match last.filter(|key| self.part(key) == entry.key) {
+            Some(key) => {
+                self.nth += 1;
+                key
+            }
+            None => {
+                self.nth = 0;
+                self.append(entry.key)
+            }
         };
+        if self.nth.is_multiple_of(VERSIONS_MAX) {
+            self.sample_bytes += train::sample(entry.value).len();
+        }
         let value = self.append(entry.value);
         self.entries.push((EntryRef { key: &[], value: &[], ..*entry }, key, value));
     }
@@ -113,11 +127,13 @@ impl GroupsOut {
             return self.store(sink, false);
         }
         self.waiting.push(entry);
-        if self.waiting.bytes() >= self.training.sample_bytes() {
-            self.train(sink, false)
-        } else {
-            Ok(())
-        }
+        if self.is_enough() { self.train(sink, false) } else { Ok(()) }
+    }
+
+    /// Whether what waits is enough to decide on the dictionary.
+    fn is_enough(&self) -> bool {
+        self.waiting.bytes() >= train::WAITING_BYTES
+            || self.waiting.sample_bytes >= self.training.sample_bytes()
     }
 
     /// Bytes of what is not in the file yet; of what waits for the dictionary, before compression.

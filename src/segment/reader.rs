@@ -248,7 +248,8 @@ impl Segment {
         Err(Error::corrupt(self.path(), offset, structure, expected, found))
     }
 
-    pub(super) fn read(&self, offset: u64, bytes: usize) -> Result<Vec<u8>> {
+    /// Bytes of the file as they are, also when it has lost its name.
+    pub(crate) fn read(&self, offset: u64, bytes: usize) -> Result<Vec<u8>> {
         self.source.read(offset, bytes)
     }
 }

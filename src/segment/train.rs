@@ -13,9 +13,9 @@ use annals_format::dictionary::DICTIONARY_BYTES_MAX;
 use super::compress::Compressor;
 
 /// Raw bytes that are held back until the decision.
-pub(super) const SAMPLE_BYTES: usize = 4 << 20;
-/// The same where it is to be quick.
-const QUICK_SAMPLE_BYTES: usize = 512 << 10;
+pub(super) const WAITING_BYTES: usize = 4 << 20;
+/// Where it is to be quick, this much of samples is enough.
+const QUICK_SAMPLE_BYTES: usize = 128 << 10;
 /// Values that are shorter on average get no dictionary where it is to be quick: without one they are
 /// stored as they are, or made from those of another key, and so read as quickly.
 const QUICK_VALUE_BYTES_MIN: usize = 512;
@@ -46,10 +46,10 @@ pub(crate) enum Training {
 }
 
 impl Training {
-    /// Raw bytes of a file that are held back until the decision.
+    /// Bytes of samples with which the decision is made at once.
     pub(super) const fn sample_bytes(self) -> usize {
         match self {
-            Self::Thorough => SAMPLE_BYTES,
+            Self::Thorough => usize::MAX,
             Self::Quick => QUICK_SAMPLE_BYTES,
         }
     }

@@ -44,6 +44,8 @@ pub enum Operation {
     Open,
     /// Renaming a file.
     Rename,
+    /// Giving a file a further name.
+    Link,
     /// Removing a file.
     Remove,
     /// Reading the names of a directory.
@@ -247,6 +249,11 @@ impl Vfs for FaultVfs {
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.check(Operation::Rename)?;
         self.inner.rename(from, to)
+    }
+
+    fn hard_link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.check(Operation::Link)?;
+        self.inner.hard_link(from, to)
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {

@@ -69,6 +69,11 @@ impl Vfs for HeldVfs {
         self.inner.rename(from, to)
     }
 
+    fn hard_link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.held.check()?;
+        self.inner.hard_link(from, to)
+    }
+
     fn remove(&self, path: &Path) -> io::Result<()> {
         self.held.check()?;
         self.inner.remove(path)

@@ -159,17 +159,18 @@ impl MemoryVfs {
         Ok(inode.now.to_vec())
     }
 
-    /// Replaces a file, or makes it, with its content and name durable; not an operation. This is
-    /// how tests damage a disk.
+    /// Replaces a file, or makes it, with its content and name durable; not an operation. Other names of
+    /// the file keep what it was. This is how tests damage a disk.
     pub fn overwrite(&self, path: &Path, content: &[u8]) {
         let mut disk = self.disk();
         let key = key_of(path);
-        let before = disk.named(&key).map_or(0, |inode| inode.now.len());
         let content = Content::of(content);
-        disk.used = disk.used - before + content.len();
+        disk.used += content.len();
         let id = disk.add_inode();
         disk.files.insert(id, Inode { now: content.clone(), durable: content, pending: vec![] });
-        disk.names.insert(key.clone(), id);
+        if let Some(before) = disk.names.insert(key.clone(), id) {
+            disk.release(before);
+        }
         disk.durable_names.insert(key, id);
     }
 
@@ -177,8 +178,9 @@ impl MemoryVfs {
     pub fn forget(&self, path: &Path) {
         let mut disk = self.disk();
         let key = key_of(path);
-        disk.used -= disk.named(&key).map_or(0, |inode| inode.now.len());
-        disk.names.remove(&key);
+        if let Some(before) = disk.names.remove(&key) {
+            disk.release(before);
+        }
         disk.durable_names.remove(&key);
     }
 
@@ -235,6 +237,16 @@ impl Vfs for MemoryVfs {
         if from != to {
             disk.change_names(NameChange { removed: Some(from), added: Some((to, id)) });
         }
+        Ok(())
+    }
+
+    fn hard_link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let (from, to) = (key_of(from), key_of(to));
+        let mut disk = self.disk();
+        disk.operation("hard_link", &from, [0; 2], to.as_bytes());
+        let id = *disk.names.get(&from).ok_or(io::ErrorKind::NotFound)?;
+        disk.check_new(&to)?;
+        disk.change_names(NameChange { removed: None, added: Some((to, id)) });
         Ok(())
     }
 

@@ -11,7 +11,7 @@
 //!
 //! 1. Bytes written are durable after a later [`File::sync_data`] on *that* file has succeeded, and
 //!    not before. Until then any subset of their 512-byte sectors may be on the device.
-//! 2. A new, renamed or removed name is durable after a later [`Vfs::sync_dir`] on its directory has
+//! 2. A new, linked, renamed or removed name is durable after a later [`Vfs::sync_dir`] on its directory has
 //!    succeeded. Directories made by [`Vfs::create_dir_all`] are durable on return.
 //! 3. After a sync has failed, what it should have made durable may be lost for good even if a
 //!    later one succeeds.
@@ -85,6 +85,18 @@ pub trait Vfs: Send + Sync + Debug {
 
     /// Renames a file, replacing what has the new name, in one step.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// Gives a file a further name, which must not exist yet. Either name is as good from then on: a file
+    /// is gone with its last.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::Unsupported`], which is also what an implementation answers that does without,
+    /// [`io::ErrorKind::CrossesDevices`], and others: a copy may go where a link does not.
+    fn hard_link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let _ = (from, to);
+        Err(io::ErrorKind::Unsupported.into())
+    }
 
     /// Removes the name of a file. Who has it open or mapped keeps reading it.
     fn remove(&self, path: &Path) -> io::Result<()>;

@@ -79,6 +79,10 @@ impl Vfs for OsVfs {
         fs::rename(from, to)
     }
 
+    fn hard_link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::hard_link(from, to)
+    }
+
     fn remove(&self, path: &Path) -> io::Result<()> {
         fs::remove_file(path)
     }
@@ -321,7 +325,15 @@ mod tests {
         assert_eq!(entries, [DirEntry { name: "g".to_owned(), bytes: 11, is_dir: false }]);
         file.set_len(5).unwrap();
         assert_eq!(reader.len().unwrap(), 5);
+        let linked = dir.path().join("h");
+        vfs.hard_link(&renamed, &linked).unwrap();
+        let taken = vfs.hard_link(&renamed, &linked).unwrap_err();
+        assert_eq!(taken.kind(), io::ErrorKind::AlreadyExists);
+        let other = vfs.open(&linked, Access::Read).unwrap();
         vfs.remove(&renamed).unwrap();
+        assert_eq!(other.read_vec_at(5, 0).unwrap(), b"hello");
+        let gone = vfs.hard_link(&renamed, &dir.path().join("i")).unwrap_err();
+        assert_eq!(gone.kind(), io::ErrorKind::NotFound);
         assert!(!vfs.exists(&renamed).unwrap());
         assert_eq!(reader.read_vec_at(5, 0).unwrap(), b"hello");
     }

@@ -292,6 +292,41 @@ fn history_opens_no_file_before_it_needs_it() {
 }
 
 #[test]
+fn old_reads_ask_history_first_once_most_keys_have_changed() {
+    let (_, vfs) = memory();
+    let options = patient(&vfs);
+    let mut both = Both { engine: open(&options).unwrap(), model: Model::default() };
+    let before = |both: &Both| both.engine.0.door.0.shared.tables().files.history_before;
+    // Two that change all the time, a cold one, one that goes and, later, one that comes.
+    both.write(&[("a", Some("1")), ("b", Some("1")), ("cold", Some("1")), ("gone", Some("1"))]);
+    both.flush();
+    assert_eq!(before(&both), 0, "nothing has died");
+    let mut seen = 0;
+    for round in 2..30 {
+        let value = round.to_string();
+        both.write(&[("a", Some(&value)), ("b", Some(&value))]);
+        match round {
+            9 => both.write(&[("gone", None)]),
+            15 => both.write(&[("late", Some("1"))]),
+            _ if round % 4 == 0 => both.flush(),
+            _ if round % 7 == 0 => both.fold(),
+            _ => {}
+        }
+        both.check(&format!("round {round}"));
+        assert!(before(&both) >= seen, "never fewer changes since a revision");
+        seen = before(&both);
+    }
+    let last = both.model.revision();
+    // Five keys in files, and about two deaths a revision: some five revisions make ten deaths.
+    assert!((last - 14..last).contains(&seen), "{seen} of {last}");
+    both.reopen(&options);
+    assert_eq!(before(&both), seen);
+    both.check("opened again");
+    both.compact(last - 3);
+    both.check("compacted");
+}
+
+#[test]
 fn of_a_system_key_a_flush_keeps_the_newest_version() {
     let (_, vfs) = memory();
     let engine = open(&patient(&vfs)).unwrap();

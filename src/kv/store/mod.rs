@@ -4,6 +4,8 @@
 //! | --- | --- |
 //! | this one | open, close, flush, compact, where the store is |
 //! | `read` | get, range, views, history, diff, log |
+//! | `checkpoint` | a copy that shares the files |
+//! | `past` | which revision a point in history is, and the hash as of it |
 //! | `write` | put, delete, transactions, tickets |
 //! | `swap` | compare-and-put |
 //! | `lease` | grant, revoke, list |
@@ -12,7 +14,9 @@
 //!
 //! `watermark` says when a refusal because of a compaction stands.
 
+mod checkpoint;
 mod lease;
+mod past;
 mod read;
 mod retention;
 mod swap;

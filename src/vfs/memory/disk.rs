@@ -88,13 +88,18 @@ impl Disk {
 
     /// Makes a new file; the name is pending.
     pub(super) fn create(&mut self, key: String) -> io::Result<FileId> {
-        if self.names.contains_key(&key) || self.dirs.contains(&key) {
-            return Err(io::ErrorKind::AlreadyExists.into());
-        }
-        self.dir_of(&key)?;
+        self.check_new(&key)?;
         let id = self.add_inode();
         self.change_names(NameChange { removed: None, added: Some((key, id)) });
         Ok(id)
+    }
+
+    /// Checks that a name can be given.
+    pub(super) fn check_new(&self, key: &str) -> io::Result<()> {
+        if self.names.contains_key(key) || self.dirs.contains(key) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        self.dir_of(key)
     }
 
     /// Checks that the directory of a name exists.
@@ -113,11 +118,18 @@ impl Disk {
             NameChange { removed: Some(name), added: None } => self.names.get(name).copied(),
             _ => None,
         };
-        for id in replaced.into_iter().chain(removed) {
-            self.used -= self.files.get(&id).map_or(0, |inode| inode.now.len());
-        }
         change.apply(&mut self.names);
         self.pending_names.push(change);
+        for id in replaced.into_iter().chain(removed) {
+            self.release(id);
+        }
+    }
+
+    /// Gives back the room of a file that has lost a name, if that was its last.
+    pub(super) fn release(&mut self, id: FileId) {
+        if self.names.values().all(|named| *named != id) {
+            self.used -= self.files.get(&id).map_or(0, |inode| inode.now.len());
+        }
     }
 
     pub(super) fn sync_dir(&mut self, dir: &str) {
@@ -157,7 +169,8 @@ impl Disk {
             }
         }
         let mut disk = Self { next_file: self.next_file, ..Self::default() };
-        for id in names.values() {
+        for id in names.values().collect::<BTreeSet<_>>() {
+            // However many names lead to it, it is one file, and in one state.
             if let Some(inode) = self.files.get(id) {
                 let durable = inode.crash(choose);
                 disk.used += durable.len();

@@ -175,3 +175,36 @@ fn a_handle_for_reading_does_not_write() {
     assert_eq!(file.map(512).unwrap().slice(0..2).unwrap(), [1, 1]);
     assert_eq!(file.map(513).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
 }
+
+#[test]
+fn a_file_with_two_names_is_one_file_and_each_name_is_durable_by_itself() {
+    let (disk, file) = disk_with_ones(1);
+    disk.create_dir_all(path("d")).unwrap();
+    disk.hard_link(path("a"), path("d/b")).unwrap();
+    let kind = |linked: io::Result<()>| linked.unwrap_err().kind();
+    assert_eq!(kind(disk.hard_link(path("a"), path("d/b"))), io::ErrorKind::AlreadyExists);
+    assert_eq!(kind(disk.hard_link(path("a"), path("d"))), io::ErrorKind::AlreadyExists);
+    assert_eq!(kind(disk.hard_link(path("a"), path("e/b"))), io::ErrorKind::NotFound);
+    assert_eq!(kind(disk.hard_link(path("c"), path("e"))), io::ErrorKind::NotFound);
+    assert_eq!(disk.used_bytes(), 512);
+    file.write_all_at(&[2; 512], 0).unwrap();
+    assert_eq!(disk.read(path("d/b")).unwrap(), [2; 512]);
+    // The name and the sector, each there or not; where both names are, they show the same.
+    let images = disk.crash_every(10).unwrap();
+    assert_eq!(images.len(), 4);
+    let linked = images.iter().filter(|image| image.exists(path("d/b")).unwrap());
+    for image in linked.clone() {
+        assert_eq!(image.read(path("a")).unwrap(), image.read(path("d/b")).unwrap());
+        assert_eq!(image.used_bytes(), 512);
+    }
+    assert_eq!(linked.count(), 2);
+    disk.sync_dir(path("d")).unwrap();
+    disk.remove(path("a")).unwrap();
+    disk.sync_dir(path("")).unwrap();
+    file.sync_data().unwrap();
+    let lost = disk.crash(0, CrashMode::LoseAll);
+    assert_eq!((lost.read(path("d/b")).unwrap(), lost.paths()), (vec![2; 512], vec!["d/b".into()]));
+    assert_eq!(disk.used_bytes(), 512);
+    disk.remove(path("d/b")).unwrap();
+    assert_eq!(disk.used_bytes(), 0);
+}

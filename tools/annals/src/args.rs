@@ -11,7 +11,8 @@ use crate::at::At;
 use crate::exit::{CODES, Failure, Outcome};
 use crate::output::Format;
 use crate::{
-    compact, export, files, import, leases, reads, retention, stats, tour, txn, verify, writes,
+    checkpoint, compact, export, files, hash, import, leases, reads, retention, stats, tour, txn,
+    verify, writes,
 };
 
 /// Read, write, inspect, verify and import annals stores.
@@ -179,6 +180,8 @@ pub(crate) enum Command {
     Diff(reads::DiffArgs),
     /// Show the transactions in order: when, what changed, with which metadata.
     Log(reads::LogArgs),
+    /// Hash all keys and values as etcd does, to compare stores with.
+    Hash(hash::HashArgs),
     /// Grant, list and revoke leases.
     #[command(subcommand)]
     Lease(leases::LeaseCommand),
@@ -187,6 +190,8 @@ pub(crate) enum Command {
     Retention(retention::RetentionCommand),
     /// Forget what only reads below a revision can see, and give its space back.
     Compact(compact::CompactArgs),
+    /// Make a copy of the store that shares its files, also while a program writes.
+    Checkpoint(checkpoint::CheckpointArgs),
     /// Show revisions, keys, files and bytes.
     Stats(stats::StatsArgs),
     /// Show what the files are made of.

@@ -6,10 +6,12 @@
 mod args;
 mod at;
 mod bytes;
+mod checkpoint;
 mod compact;
 mod exit;
 mod export;
 mod files;
+mod hash;
 mod import;
 mod leases;
 mod output;
@@ -58,8 +60,10 @@ fn dispatch(cli: &Cli, out: &mut Output) -> Outcome {
         Command::History(args) => reads::history(global, args, out),
         Command::Diff(args) => reads::diff(global, args, out),
         Command::Log(args) => reads::log(global, args, out),
+        Command::Hash(args) => hash::hash(global, args, out),
         Command::Lease(command) => leases::lease(global, command, out),
         Command::Retention(command) => retention::retention(global, command, out),
+        Command::Checkpoint(args) => checkpoint::checkpoint(global, args, out),
         Command::Compact(args) => compact::compact(global, args, out),
         Command::Stats(args) => stats::stats(global, args, out),
         Command::Inspect(args) => files::inspect(global, args, out),
