@@ -54,7 +54,8 @@
 //!   [`mod_revision`], [`create_revision`], [`version`], [`value`], [`lease`].
 //! * [`Store::latest`], [`Store::at`], [`Store::at_time`] return a [`View`], which reads keys and
 //!   ranges from both ends.
-//! * [`Store::history`], [`Store::diff`], [`Store::log`] tell what changed.
+//! * [`Store::history`], [`Store::diff`], [`Store::log`] tell what changed; [`Store::time_of`] when. Points in history
+//!   are revisions, times or [`At::Latest`]: see [`At`].
 //! * [`Store::hash_at`] is etcd's hash of all keys and values, to compare stores with.
 //! * [`RangeRequest`], [`PutRequest`], [`DeleteRangeRequest`], [`TxnRequest`] are etcd's requests
 //!   with all their fields.
