@@ -8,23 +8,32 @@ use annals_format::frame::Binding;
 
 use super::courtesy::{Courtesy, Quiet};
 use super::group::Group;
+use super::tell::NOBODY;
 use super::world::World;
 use crate::error::{Error, ErrorKind};
 use crate::index::{Generation, KeyNode, Link, Node, Place, Position, Version};
 use crate::sync::epoch::{self, Guard};
-use crate::sync::{Arc, AtomicPtr, CachePadded, Ordering, spin_loop};
+use crate::sync::{Arc, AtomicPtr, AtomicU32, CachePadded, Ordering, spin_loop};
 
 /// The commit chain of a store.
 pub(crate) struct Chain {
-    /// Everything up to this node is applied: its versions are heads, or below heads. Never null;
-    /// only moves forward. This is what a Buffered store shows.
-    applied: CachePadded<AtomicPtr<Node>>,
+    /// What every commit writes.
+    pub(super) front: CachePadded<Front>,
     /// The sync role, the waiters, and the cursor `durable`, which is behind `applied`.
     pub(super) group: Group,
     /// Who asks the others to give way. Decides nothing.
     pub(super) courtesy: Courtesy,
     pub(super) binding: Binding,
     pub(super) world: Arc<dyn World>,
+}
+
+/// See [`Chain::front`].
+pub(super) struct Front {
+    /// Everything up to this node is applied: its versions are heads, or below heads. Never null;
+    /// only moves forward. This is what a Buffered store shows.
+    applied: AtomicPtr<Node>,
+    /// Whether somebody sleeps until more is visible: see [`tell`](super::tell).
+    pub(super) watched: AtomicU32,
 }
 
 /// The state of the store as of some node of the chain.
@@ -81,7 +90,10 @@ impl Chain {
         // The chain owns one count of each generation it still needs; `Group` gives it back.
         let _owned_by_the_chain = Arc::into_raw(generation);
         Self {
-            applied: CachePadded::new(AtomicPtr::new(root)),
+            front: CachePadded::new(Front {
+                applied: AtomicPtr::new(root),
+                watched: AtomicU32::new(NOBODY),
+            }),
             group: Group::new(root, start.seq),
             courtesy: Courtesy::new(),
             binding: Binding::new(store),
@@ -145,10 +157,16 @@ impl Chain {
     pub(super) fn applied_node<'g>(&self, _guard: &'g Guard) -> &'g Node {
         // Acquire pairs with the Release of `advance`: what the node and all before it did to the
         // heads is visible. With Relaxed here, stale heads validate and updates get lost.
-        let node = self.applied.load(Ordering::Acquire);
+        let node = self.front.applied.load(Ordering::Acquire);
         // SAFETY: never null, and the chain keeps a generation until `applied` is past it and all
         // guards of that time are gone.
         unsafe { &*node }
+    }
+
+    /// The same, in one order with [`advance`](Self::advance) and with the accesses to `watched`.
+    pub(super) fn applied_node_in_order<'g>(&self, _guard: &'g Guard) -> &'g Node {
+        // SAFETY: as in `applied_node`.
+        unsafe { &*self.front.applied.load(Ordering::SeqCst) }
     }
 
     /// Walks from `from`, which this thread has seen applied, to the last node, applying what is
@@ -211,12 +229,14 @@ impl Chain {
 
     /// Moves `applied` forward to `node`, which is applied, or leaves it where it is already ahead.
     pub(super) fn advance(&self, node: &Node, guard: &Guard) {
+        let applied = &self.front.applied;
         let mut seen = self.applied_node(guard);
         while seen.order() < node.order() {
             let from = ptr::from_ref(seen).cast_mut();
             let to = ptr::from_ref(node).cast_mut();
-            match self.applied.compare_exchange(from, to, Ordering::Release, Ordering::Acquire) {
-                Ok(_) => return,
+            // SeqCst only for who sleeps: see `tell`. For everybody else Release would do.
+            match applied.compare_exchange(from, to, Ordering::SeqCst, Ordering::Acquire) {
+                Ok(_) => return self.tell_applied(),
                 // SAFETY: as in `applied_node`.
                 Err(other) => seen = unsafe { &*other },
             }

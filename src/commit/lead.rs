@@ -138,11 +138,13 @@ impl Chain {
             if let Some(heir) = heir {
                 // The heir first: its write-out can begin while the others wake up.
                 heir.wake(Woken::Lead);
+                self.tell_durable();
                 wake_served(served);
                 return false;
             }
             // Only tasks are left, if any: whoever leads next finds them.
             self.group.give_up();
+            self.tell_durable();
             wake_served(served);
             if tasks && !self.world.request_lead() {
                 // Nobody else would. If the role is taken, its holder has them now.

@@ -117,8 +117,8 @@
 //! A node is published by the link (`Release`) and reached by `next` (`Acquire`), or through
 //! `applied`, which its applier moved with `Release` after the heads were set. A head is published
 //! by `install` (`Release`) and read with `Acquire`. `applied` must be read with `Acquire`: stale
-//! heads would validate. The sync role is taken and given up by read-modify-writes on one word. No
-//! `SeqCst` is needed. `ORDERINGS.md`, beside this file, says of each access what fails when it is
+//! heads would validate. The sync role is taken and given up by read-modify-writes on one word.
+//! `SeqCst` is needed only to meet who is about to sleep until more is visible (`tell`). `ORDERINGS.md`, beside this file, says of each access what fails when it is
 //! weakened: a loom model, a stress test under `ThreadSanitizer`, or nothing, and then why.
 #![expect(unsafe_code, reason = "walks nodes in arena memory; see the SAFETY notes")]
 
@@ -134,6 +134,7 @@ mod replay;
     not(any(feature = "loom", feature = "shuttle"))
 ))]
 pub mod rivals;
+mod tell;
 #[cfg(test)]
 mod tests;
 mod ticket;
@@ -144,5 +145,6 @@ pub(crate) use chain::Chain;
 pub(crate) use plan::{
     Footprint, INLINE_KEY_BYTES, InternalKey, OrderError, Ordered, Plan, Point, Write, WriteKind,
 };
+pub(crate) use tell::Until;
 pub(crate) use ticket::Ticket;
 pub(crate) use world::{Below, Log, World};

@@ -51,4 +51,8 @@ pub(crate) trait World: Send + Sync + Debug {
 
     /// Asks a background thread to look what there is to do, if there is one.
     fn request_work(&self);
+
+    /// More is visible, or no more ever will be: somebody has
+    /// [asked](super::Chain::tell_when) to be told, and may sleep.
+    fn visible_moved(&self) {}
 }

@@ -25,7 +25,6 @@ struct Called {
 
 impl Attendant {
     /// Has the duty done, once more if it is being done just now. Waits for nothing.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for the rooms `watch` and `lease`"))]
     pub(crate) fn ring(&self) {
         self.0.bell.ring();
     }
@@ -48,6 +47,11 @@ impl Attendant {
         if !self.0.bell.is_rung() {
             park_timeout(time);
         }
+    }
+
+    /// Whether both are the same one.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     pub(super) fn set_thread(&self, thread: Thread) {

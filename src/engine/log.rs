@@ -20,7 +20,7 @@ use super::pins::Pin;
 use super::record::{Event, Transaction};
 use super::retention::Limits;
 use super::scan::end_of_space;
-use super::tables::{SealedFile, Tables};
+use super::tables::{FileSet, SealedFile, Tables};
 
 /// Events for which room is made before they are read.
 const EVENTS_BELIEVED: usize = 64;
@@ -54,7 +54,7 @@ pub(crate) struct Log {
 
 /// The changes that are told: those in a half-open range of users' keys, without the space byte.
 #[derive(Debug)]
-struct Told {
+pub(super) struct Told {
     start: Vec<u8>,
     /// None is the end of the space.
     end: Option<Vec<u8>>,
@@ -109,6 +109,24 @@ impl Log {
         Ok(log)
     }
 
+    /// The transactions with a revision in [`from`, `upto`] that lie in files, with the values these repeat.
+    /// `pin` holds on to `from`.
+    pub(super) fn of_files(files: &FileSet, (from, upto): (u64, u64), pin: &Arc<Pin>) -> Self {
+        Self {
+            from,
+            upto,
+            seq: 0,
+            files: events_of(files, from, upto),
+            cursor: None,
+            generations: VecDeque::new(),
+            done: from > upto,
+            with_values: true,
+            told: None,
+            pin: Arc::clone(pin),
+            limits: None,
+        }
+    }
+
     /// The transactions with a revision in [`from`, `upto`], of those visible at `seq`.
     fn new(
         tables: &Tables,
@@ -116,16 +134,13 @@ impl Log {
         seq: u64,
         (pin, limits): (Pin, Option<Arc<Limits>>),
     ) -> Self {
-        let files = tables.files.events.iter();
-        let files =
-            files.filter(|f| f.meta().max_revision >= from && f.meta().min_revision <= upto);
         let generations = tables.generations.iter().rev();
         let generations = generations.filter(|g| g.last().is_none_or(|last| last.revision >= from));
         Self {
             from,
             upto,
             seq,
-            files: files.cloned().collect(),
+            files: events_of(&tables.files, from, upto),
             cursor: None,
             generations: generations.map(|g| g.frames_before(from)).collect(),
             done: from > upto,
@@ -171,9 +186,9 @@ impl Log {
                 if revision > self.upto {
                     return Ok(None);
                 }
-                let found = transaction_of_frame(&frame, self.told.as_ref(), self.with_values)?;
-                if found.is_some() {
-                    return Ok(found);
+                let told = self.told.as_ref();
+                if told.is_none_or(|told| users_changes(&frame).any(|(key, _)| told.has(key))) {
+                    return transaction_of_frame(&frame, told, self.with_values).map(Some);
                 }
             }
             self.generations.pop_front();
@@ -196,6 +211,14 @@ impl Iterator for Log {
 }
 
 impl std::iter::FusedIterator for Log {}
+
+/// The EVENTS files with revisions in [`from`, `upto`], oldest first.
+fn events_of(files: &FileSet, from: u64, upto: u64) -> VecDeque<Arc<SealedFile>> {
+    let wanted = |file: &&Arc<SealedFile>| {
+        file.meta().max_revision >= from && file.meta().min_revision <= upto
+    };
+    files.events.iter().filter(wanted).cloned().collect()
+}
 
 /// The transaction an EVENTS cursor stands on; `None` if it changed nothing of what is told, or the cursor
 /// is at its end.
@@ -251,12 +274,12 @@ pub(super) fn is_transaction(cursor: &Cursor) -> Result<bool> {
     Ok(transaction_of_events(cursor, None, false)?.is_some())
 }
 
-/// The transaction of a frame; `None` if it changed nothing of what is told.
-fn transaction_of_frame(
+/// The transaction of a frame, with those of its changes that are told.
+pub(super) fn transaction_of_frame(
     frame: &FrameRef<'_>,
     told: Option<&Told>,
     with_values: bool,
-) -> Result<Option<Transaction>> {
+) -> Result<Transaction> {
     let position = frame.position();
     let value = |version: &Version| {
         let wanted = with_values && version.value().len() <= COPIED_BYTES_MAX;
@@ -272,16 +295,15 @@ fn transaction_of_frame(
         version: version.version(),
         lease: version.lease(),
     });
-    let events: Vec<Event> = events.collect();
-    if told.is_some() && events.is_empty() {
-        return Ok(None);
-    }
     let metadata = Bytes::copy_from_slice(metadata_of(frame)?);
-    Ok(Some(Transaction { revision: position.revision, time: position.time, metadata, events }))
+    let events = events.collect();
+    Ok(Transaction { revision: position.revision, time: position.time, metadata, events })
 }
 
 /// The changes of users' keys, with these, without the space byte.
-fn users_changes<'a>(frame: &FrameRef<'a>) -> impl Iterator<Item = (&'a [u8], Change<'a>)> {
+pub(super) fn users_changes<'a>(
+    frame: &FrameRef<'a>,
+) -> impl Iterator<Item = (&'a [u8], Change<'a>)> {
     frame.changes().filter_map(|change| {
         let (&space, key) = change.key.key().split_first()?;
         (space == space::USER).then_some((key, change))

@@ -2,7 +2,7 @@
 //!
 //! Reading order: [`tables`] says where a version can be, [`read`] and [`scan`] find it there,
 //! [`view`] and [`transact`] are the two kinds of readers, [`retention`] says how far back they can go, [`latest`] is for a
-//! reader with one question, [`jobs`] moves versions from memory to
+//! reader with one question, [`follow`] for one that reads on for ever, [`jobs`] moves versions from memory to
 //! files and on, [`open`] finds it all again.
 //!
 //! Invariants:
@@ -27,6 +27,7 @@ mod credit;
 mod diff;
 mod door;
 mod folds;
+mod follow;
 mod history;
 pub mod inspect;
 mod jobs;
@@ -76,6 +77,8 @@ pub use check::{CheckReport, TornTail, check};
 pub use checkpoint::Checkpoint;
 pub(crate) use diff::Diff;
 pub(crate) use door::Door;
+#[cfg_attr(not(test), expect(unused_imports, reason = "for the room `watch`"))]
+pub(crate) use follow::{Follow, Seen};
 pub(crate) use history::History;
 pub(crate) use log::{Log, Scope};
 pub(crate) use record::{Difference, Event, HistoryRecord, Record, Transaction};

@@ -18,7 +18,7 @@
 //!
 //! Invariants:
 //!
-//! 1. A slot holds 0 (free) or a pinned revision; revisions begin with 1.
+//! 1. A slot holds 0 (free) or a pinned revision; revisions begin with 1. While it is taken it only rises.
 //! 2. Slots are never freed, so a scan needs no protection. The table grows by whole chunks, and
 //!    only to the largest number of pins ever held at once.
 
@@ -52,7 +52,6 @@ pub(super) struct Pin {
     pins: Arc<Pins>,
     chunk: usize,
     slot: usize,
-    revision: u64,
 }
 
 impl Pins {
@@ -70,7 +69,7 @@ impl Pins {
     ) -> Result<(Pin, T), E> {
         debug_assert!(revision > 0, "revisions begin with 1");
         let (chunk, slot) = self.take(revision);
-        let pin = Pin { pins: Arc::clone(self), chunk, slot, revision };
+        let pin = Pin { pins: Arc::clone(self), chunk, slot };
         fence(Ordering::SeqCst);
         look().map(|found| (pin, found))
     }
@@ -140,20 +139,41 @@ impl Chunk {
     }
 }
 
-impl Drop for Pin {
-    fn drop(&mut self) {
-        if let Some(slot) =
-            self.pins.chunks().nth(self.chunk).and_then(|chunk| chunk.slots.get(self.slot))
-        {
-            slot.store(0, Ordering::Release);
+impl Pin {
+    /// Holds on to a later revision instead, and gives up what is between. Upwards only: so whoever looks
+    /// meanwhile sees one or the other, and keeps what this one does.
+    pub(super) fn advance(&self, revision: u64) {
+        let Some(slot) = self.slot() else { return };
+        let before = slot.load(Ordering::Relaxed);
+        if before < revision {
+            slot.store(revision, Ordering::Release);
+            self.given_up(before);
         }
-        // Ordered against `keep`: either that sees the slot free, or this sees that it was in the
-        // way.
+    }
+
+    fn slot(&self) -> Option<&AtomicU64> {
+        self.pins.chunks().nth(self.chunk)?.slots.get(self.slot)
+    }
+
+    /// Rings the worker if `revision`, which is not pinned any more, kept reclaim from something.
+    fn given_up(&self, revision: u64) {
+        // Ordered against `keep`: either that sees what the slot holds now, or this sees that it was in
+        // the way.
         fence(Ordering::SeqCst);
-        if self.revision < self.pins.held_up.load(Ordering::Relaxed)
+        if revision < self.pins.held_up.load(Ordering::Relaxed)
             && let Some(shared) = &self.pins.shared
         {
             shared.worker.ring();
+        }
+    }
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        if let Some(slot) = self.slot() {
+            let revision = slot.load(Ordering::Relaxed);
+            slot.store(0, Ordering::Release);
+            self.given_up(revision);
         }
     }
 }
@@ -174,6 +194,24 @@ fn thread_hint() -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn pinned_by(pin: &Pin) -> u64 {
+        pin.slot().expect("it has one").load(Ordering::Relaxed)
+    }
+
+    #[test]
+    fn a_pin_advances_and_never_goes_back() {
+        let pins = Arc::new(Pins::new(None));
+        let (pin, ()) = pins.pin(5, || Ok::<(), u64>(())).expect("not compacted");
+        pin.advance(7);
+        assert_eq!(pins.keep(|| (20, ())).0, 7);
+        pin.advance(6);
+        assert_eq!((pinned_by(&pin), pins.keep(|| (20, ())).0), (7, 7));
+        pin.advance(21);
+        assert_eq!(pins.keep(|| (20, ())).0, 20);
+        drop(pin);
+        assert_eq!(pins.pinned().count(), 0);
+    }
 
     #[test]
     fn the_oldest_pin_is_kept_until_it_is_dropped() {
@@ -201,7 +239,7 @@ mod tests {
         for _ in 0..2 {
             let pin = |revision| pins.pin(revision, || Ok::<(), u64>(())).expect("pinned").0;
             let held: Vec<Pin> = (1..=200).map(pin).collect();
-            assert_eq!(held[7].revision, 8);
+            assert_eq!(pinned_by(&held[7]), 8);
             let mut pinned: Vec<u64> = pins.pinned().collect();
             pinned.sort_unstable();
             assert_eq!(pinned, (1..=200).collect::<Vec<_>>());
@@ -230,9 +268,9 @@ mod tests {
                         compacted if compacted > revision => Err(compacted),
                         _ => Ok(()),
                     };
-                    if let Ok((pin, ())) = pins.pin(revision, look) {
+                    if let Ok((_pin, ())) = pins.pin(revision, look) {
                         for _ in 0..3 {
-                            assert!(kept.load(Ordering::Acquire) <= pin.revision);
+                            assert!(kept.load(Ordering::Acquire) <= revision);
                         }
                     }
                 }

@@ -11,6 +11,7 @@ use crate::options::Options;
 use crate::sync::plain::{AtomicI64, Mutex, Ordering, lock};
 use crate::sync::{Arc, CachePadded, epoch};
 
+use super::attend::Attendant;
 use super::bell::Bell;
 use super::credit::Credit;
 use super::pressure::{Pressure, has_room};
@@ -45,6 +46,8 @@ pub(super) struct Shared {
     pub(super) logger: CachePadded<Bell>,
     /// Calls the thread that does all other background work.
     pub(super) worker: CachePadded<Bell>,
+    /// Who is rung when more is visible, if they have asked for it.
+    followers: Published<Vec<Attendant>>,
 }
 
 impl Shared {
@@ -62,6 +65,7 @@ impl Shared {
             credit: CachePadded::new(Credit::new(options.background_bytes_per_sync)),
             logger: CachePadded::default(),
             worker: CachePadded::default(),
+            followers: Published::new(Vec::new()),
         }
     }
 
@@ -99,6 +103,21 @@ impl Shared {
             let before = lock(&self.next).replace(next);
             drop(before);
         }
+    }
+
+    /// From now on this one is rung when more is visible than somebody who follows has seen.
+    pub(super) fn add_follower(&self, follower: &Attendant) {
+        self.followers
+            .update(&epoch::pin(), |all| Some(all.iter().chain([follower]).cloned().collect()));
+    }
+
+    /// Takes that back, once.
+    pub(super) fn remove_follower(&self, follower: &Attendant) {
+        self.followers.update(&epoch::pin(), |all| {
+            let at = all.iter().position(|other| other.is_same(follower))?;
+            let (before, after) = (all.get(..at)?, all.get(at + 1..)?);
+            Some([before, after].concat())
+        });
     }
 
     /// The log has been written: somebody commits.
@@ -165,6 +184,12 @@ impl World for Shared {
 
     fn request_work(&self) {
         self.worker.ring();
+    }
+
+    fn visible_moved(&self) {
+        for follower in self.followers.load(&epoch::pin()) {
+            follower.ring();
+        }
     }
 }
 

@@ -190,7 +190,9 @@ impl Core {
     pub(super) fn stats(&self) -> Stats {
         let tables = self.shared.tables();
         let files = &tables.files;
-        let pinned: Vec<u64> = self.pins.pinned().collect();
+        // Who follows and has seen everything pins what comes next.
+        let (pinned, newest) = (self.pins.pinned(), self.visible().revision);
+        let pinned: Vec<u64> = pinned.filter(|revision| *revision <= newest).collect();
         let keep = self.oldest_answered();
         let shares = files.all().map(|file| Shares::of(file, keep)).sum::<Shares>();
         let (incarnation, wal) = {

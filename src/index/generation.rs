@@ -212,7 +212,6 @@ impl Generation {
     }
 
     /// The position the generation begins after.
-    #[cfg(test)]
     pub(crate) fn first(&self) -> Position {
         self.root().position()
     }

@@ -11,6 +11,8 @@ mod loom;
 mod loom_directed;
 #[cfg(feature = "loom")]
 mod loom_durable;
+#[cfg(feature = "loom")]
+mod loom_visible;
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
 mod model;
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
@@ -63,6 +65,10 @@ pub(super) struct Small {
     pub(super) requests: AtomicU64,
     /// Whether there is one.
     pub(super) background: Mutex<Option<crate::sync::Thread>>,
+    /// How often who sleeps was told that more is visible.
+    pub(super) told: AtomicU64,
+    /// Who sleeps.
+    pub(super) sleeper: Mutex<Option<crate::sync::Thread>>,
 }
 
 impl World for Small {
@@ -88,6 +94,14 @@ impl World for Small {
     }
 
     fn request_work(&self) {}
+
+    fn visible_moved(&self) {
+        self.told.fetch_add(1, Ordering::Relaxed);
+        let sleeper = lock(&self.sleeper).clone();
+        if let Some(thread) = sleeper {
+            thread.unpark();
+        }
+    }
 
     fn request_lead(&self) -> bool {
         self.requests.fetch_add(1, Ordering::Relaxed);

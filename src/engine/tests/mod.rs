@@ -4,6 +4,7 @@ mod attend;
 mod closing;
 mod count;
 mod crash;
+mod follow;
 mod latest;
 mod levels;
 mod model;
