@@ -27,7 +27,7 @@ mod request;
 mod response;
 mod retention;
 mod seam;
-mod space;
+pub(crate) mod space;
 mod store;
 mod ticket;
 mod types;
@@ -38,6 +38,8 @@ pub use build::{
     Comparing, ComparingValue, TxnBuilder, create_revision, delete, delete_prefix, get, lease,
     mod_revision, put, range, txn, value, version,
 };
+pub(crate) use eval::reads::key_value;
+pub(crate) use extension::Extension;
 pub use hash::KvHash;
 pub use range::{AsKeyRange, KeyRange, prefix_range_end};
 pub use request::{
