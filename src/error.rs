@@ -162,6 +162,13 @@ pub enum ErrorKind {
         /// Time of the oldest revision that can still be found by time, where one is known.
         oldest: Option<i64>,
     },
+    /// A watch was not asked as fast as it [wanted to be](crate::Slow::Lagged).
+    Lagged {
+        /// The first revision it has not told: a watch from there misses nothing that is kept.
+        resume: u64,
+        /// Revision up to which changes had been offered to it.
+        current: u64,
+    },
     /// The store was opened for reading only.
     ReadOnly,
     /// The store has been closed.

@@ -42,6 +42,7 @@
 //! | `version` | of a key: how often it was written since it was created; 1 on creation |
 //! | tombstone | the version a delete leaves: the key is absent from there on, until it is written again |
 //! | view | a reader's fixed revision; see [`View`] |
+//! | watch | a reader of what changes, revision by revision; see [`Watch`] |
 //! | compact | to forget what only reads below a revision could see; that revision itself stays readable |
 //! | lease | something keys can be attached to, so as to be deleted together |
 //!
@@ -54,7 +55,10 @@
 //!   [`mod_revision`], [`create_revision`], [`version`], [`value`], [`lease`].
 //! * [`Store::latest`], [`Store::at`], [`Store::at_time`] return a [`View`], which reads keys and
 //!   ranges from both ends.
-//! * [`Store::history`], [`Store::diff`], [`Store::log`] tell what changed.
+//! * [`Store::history`], [`Store::diff`], [`Store::log`] tell what changed; [`Store::time_of`] when. Points in history
+//!   are revisions, times or [`At::Latest`]: see [`At`].
+//! * [`Store::watch`] and [`Store::watch_range`] tell what changes as it changes, from any revision on: a
+//!   [`Watch`].
 //! * [`Store::hash_at`] is etcd's hash of all keys and values, to compare stores with.
 //! * [`RangeRequest`], [`PutRequest`], [`DeleteRangeRequest`], [`TxnRequest`] are etcd's requests
 //!   with all their fields.
@@ -106,6 +110,7 @@
 //!   tombstone, not two; if the key was absent before, none.
 //! * A tombstone exactly at the compacted revision stays readable, as in newer etcd.
 //! * [`Store::hash_at`] tells where a hash can differ from etcd's.
+//! * A watch is told the previous key-value also of a change exactly at the compacted revision.
 //! * Sorts are stable: equal ones stay in key order.
 //! * A lease has no clock here: whoever keeps one calls [`Store::lease_revoke`].
 
@@ -126,6 +131,8 @@ mod segment;
 mod sync;
 pub mod vfs;
 mod wal;
+#[cfg(not(any(feature = "loom", feature = "shuttle")))]
+mod watch;
 
 #[doc(hidden)]
 #[cfg(all(
@@ -154,3 +161,5 @@ pub use crate::kv::{
     delete_prefix, get, lease, mod_revision, prefix_range_end, put, range, txn, value, version,
 };
 pub use crate::options::{Durability, HistoryCodec, KNOBS, Knob, KnobRange, Options, ReadMode};
+#[cfg(not(any(feature = "loom", feature = "shuttle")))]
+pub use crate::watch::{Batch, Event, Slow, Watch, WatchBuilder, WatchHandle};

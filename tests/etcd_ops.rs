@@ -2,7 +2,8 @@
 //!
 //! 100 sequences of some 68 steps each, every one on a fresh store: puts, ranges, deletes, nested
 //! transactions, compactions and leases, with their answers and errors (the folder's README has the
-//! schema). Watch steps are skipped here. Answers must be equal field by field, errors by kind.
+//! schema). Answers must be equal field by field, errors by kind; a watch must tell the same events, or
+//! end for the same reason, as far as it has come when the sequence ends.
 //!
 //! Allowed differences: none. All of it is played twice: in memory, and so that every boundary of the
 //! store is crossed thousands of times. Then after each step either everything is moved to the
@@ -21,6 +22,7 @@
 
 mod recorded;
 mod support;
+mod watched;
 
 use std::sync::Arc;
 
@@ -34,6 +36,7 @@ use annals::{
 use recorded::{bytes, json_lines, path, to_json};
 use serde_json::{Map, Value, json};
 use support::{DIRECTORY, START_TIME, tiny};
+use watched::Watches;
 
 #[test]
 fn every_recorded_answer_is_given() {
@@ -45,7 +48,7 @@ fn every_recorded_answer_is_given() {
             .memtable_bytes(64 << 10)
             .wal_bytes(64 << 10)
     };
-    replay(path, &options, &mut |store, _| store);
+    replay(path, &options, false, &mut |store, _| store);
 }
 
 #[test]
@@ -54,7 +57,7 @@ fn every_recorded_answer_is_given_across_every_boundary() {
     let options =
         || tiny(Arc::new(MemoryVfs::new()), Arc::new(ManualClock::new(START_TIME))).l0_files_max(1);
     let (mut steps, mut opens, mut flushes, mut folds, mut merges) = (0, 0, 0, 0, 0);
-    replay(path, &options, &mut |store, options| {
+    replay(path, &options, true, &mut |store, options| {
         steps += 1;
         if steps % 3 == 0 {
             opens += 1;
@@ -76,32 +79,36 @@ fn every_recorded_answer_is_given_across_every_boundary() {
     assert!(opens > 2000 && flushes > 1000 && folds > 1000 && merges > 100);
 }
 
-/// Plays every sequence on a store of its own; `after` comes after each step.
+/// Plays every sequence on a store of its own; `after` comes after each step, and then, if `anew`, all
+/// watches are replaced by others that go on.
 fn replay(
     path: std::path::PathBuf,
     options: &dyn Fn() -> Options,
+    anew: bool,
     after: &mut dyn FnMut(Store, &Options) -> Store,
 ) {
     let mut state = None;
+    let mut watches = Watches::default();
     let mut sequence = Value::Null;
-    let (mut compared, mut skipped) = (0, 0);
+    let (mut compared, mut events) = (0, 0);
     let mut wrong = Vec::new();
     for step in json_lines(path) {
         if step["seq"] != sequence {
             sequence = step["seq"].clone();
             let options = options();
             let store = options.open(DIRECTORY).expect("a fresh store");
+            watches = Watches::default();
             state = Some((store, options));
         }
         let op = step["op"].as_str().expect("an operation");
-        if op.starts_with("watch") {
-            skipped += 1;
-            continue;
-        }
         let (store, options) = state.take().expect("a store for the sequence");
-        let answer = match play(&store, op, &step["req"]) {
-            Ok(answer) => json!({ "resp": answer }),
-            Err(error) => json!({ "err": etcd_error(&error) }),
+        let answer = match op {
+            "watch_create" => json!({ "resp": watches.create(&store, &step["req"]) }),
+            "watch_result" => json!({ "resp": watches.result(&step["req"]) }),
+            _ => match play(&store, op, &step["req"]) {
+                Ok(answer) => json!({ "resp": answer }),
+                Err(error) => json!({ "err": etcd_error(&error) }),
+            },
         };
         let expected = match step.get("err") {
             Some(error) => json!({ "err": error }),
@@ -111,9 +118,15 @@ fn replay(
         if answer != expected {
             wrong.push(format!("{step}\n  answered {answer}"));
         }
-        state = Some((after(store, &options), options));
+        events += watches.drain(&store);
+        let store = after(store, &options);
+        if anew {
+            watches.resume(&store);
+        }
+        state = Some((store, options));
     }
-    println!("{compared} answers compared, {skipped} watch steps skipped");
+    println!("{compared} answers compared, {events} events told");
+    assert!(events > 900, "only {events} events");
     assert!(compared > 6000, "only {compared} steps");
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
 }

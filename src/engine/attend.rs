@@ -42,7 +42,6 @@ impl Attendant {
     }
 
     /// For the thread, within its duty: sleeps for so long, or until it is rung or dismissed.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for the rooms `watch` and `lease`"))]
     pub(crate) fn nap(&self, time: Duration) {
         if !self.0.bell.is_rung() {
             park_timeout(time);

@@ -6,7 +6,7 @@ use std::path::Path;
 use annals_format::retention::Rule;
 use bytes::Bytes;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::options::{Durability, Options};
 use crate::sync::Arc;
 use crate::sync::plain::lock;
@@ -28,6 +28,17 @@ impl Door {
     /// The options it was opened with.
     pub(crate) fn options(&self) -> &Options {
         &self.0.options
+    }
+
+    /// Whether the store was opened for reading only.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.0.read_only
+    }
+
+    /// Why nothing more can become visible, if so: `Closed`, or `Poisoned` after a failure of the log.
+    pub(crate) fn failure(&self) -> Option<Error> {
+        let poisoned = || self.0.chain.poison().map(|cause| Core::poisoned(&cause));
+        self.0.check_open().err().or_else(poisoned)
     }
 
     /// The directory.

@@ -61,7 +61,6 @@ pub(crate) enum Seen<'a> {
     Events(Transaction),
 }
 
-#[cfg_attr(not(test), expect(dead_code, reason = "for the room `watch`"))]
 impl Seen<'_> {
     /// Its revision.
     pub(crate) fn revision(&self) -> u64 {
@@ -111,7 +110,6 @@ impl Seen<'_> {
     }
 }
 
-#[cfg_attr(not(test), expect(dead_code, reason = "for the room `watch`"))]
 impl Follow {
     /// Begins with revision `next`, which may be one that is not there yet.
     ///

@@ -77,7 +77,6 @@ pub use check::{CheckReport, TornTail, check};
 pub use checkpoint::Checkpoint;
 pub(crate) use diff::Diff;
 pub(crate) use door::Door;
-#[cfg_attr(not(test), expect(unused_imports, reason = "for the room `watch`"))]
 pub(crate) use follow::{Follow, Seen};
 pub(crate) use history::History;
 pub(crate) use log::{Log, Scope};
@@ -158,7 +157,6 @@ impl Engine {
     ///
     /// # Errors
     /// `Closed`, or the system refuses a thread.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for the rooms `watch` and `lease`"))]
     pub(crate) fn attend(&self, name: &str, duty: Duty) -> Result<Attendant> {
         let mut worker = lock(&self.0.worker);
         if self.0.ending.load(Ordering::Acquire) {
@@ -168,7 +166,6 @@ impl Engine {
     }
 
     /// The same store, without keeping it open.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for the rooms `watch` and `lease`"))]
     pub(crate) fn door(&self) -> Door {
         self.0.door.clone()
     }

@@ -207,18 +207,15 @@ impl View {
         Ok(Diff::new(self.core.shared.tables(), (from, self.revision()), start, end, pins))
     }
 
-    /// The state of a key just before `revision`, which must not be above the view's: the previous
-    /// value of an event. It is there also for events exactly at the watermark.
+    /// The state of a user's key just before the view's revision: what an event there has replaced. It is
+    /// there also for events exactly at the watermark, since a version is kept as long as its death may be.
     ///
     /// # Errors
-    /// `Compacted` if `revision` is below the watermark; `Closed`.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for the room `watch`"))]
-    pub(crate) fn previous(&self, key: &[u8], revision: u64) -> Result<Option<Record>> {
-        self.core.check_open()?;
-        let pinned = Self::within(&self.core, revision, self.place)?;
+    /// As [`get`](Self::get).
+    pub(crate) fn previous(&self, key: &[u8]) -> Result<Option<Record>> {
+        self.check_key(key)?;
         let guard = epoch::pin();
-        let tables = self.core.shared.tables.load(&guard);
-        read::get(tables, key, pinned.revision().saturating_sub(1))
+        read::get(self.tables_for(key, &guard), key, self.revision().saturating_sub(1))
     }
 
     fn at_for(&self, key: &[u8]) -> u64 {

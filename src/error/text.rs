@@ -74,6 +74,10 @@ impl ErrorKind {
             Self::NoRevisionAtTime { requested, oldest: None } => {
                 write!(f, "no retained revision is as old as {requested} us since the epoch")
             }
+            Self::Lagged { resume, current } => write!(
+                f,
+                "the watch fell behind: revision {resume} is due, and the store was at {current}"
+            ),
             Self::ReadOnly => f.write_str("the store was opened for reading only"),
             _ => f.write_str("the store has been closed"),
         }

@@ -35,7 +35,6 @@ impl ExtensionCell {
     ///
     /// # Errors
     /// Another room has its extension here: that is a mistake in this crate.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for the rooms `watch` and `lease`"))]
     pub(crate) fn get_or_init<T: Extension>(&self, make: impl FnOnce() -> T) -> Result<&T> {
         let kept: &dyn Any = &**self.0.get_or_init(|| Box::new(make()));
         kept.downcast_ref().ok_or_else(|| Error::invalid("an extension in another's place"))

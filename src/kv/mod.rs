@@ -3,7 +3,7 @@
 //! This room turns requests into reads of a snapshot and plans of writes, and hands the plans to
 //! the engine, which orders them or asks for them again after a conflict. It knows the key spaces
 //! (users' keys and the lease table) and hides them. It does no I/O of its own and holds no state
-//! but a hint whether leases exist, and what the rooms above keep with a store ([`extension`]).
+//! but a hint whether leases exist, and what the rooms above keep with a store (`extension`).
 //!
 //! Invariants:
 //! 1. A request that is refused has changed nothing: everything is checked before the first write.
@@ -27,7 +27,7 @@ mod request;
 mod response;
 mod retention;
 mod seam;
-mod space;
+pub(crate) mod space;
 mod store;
 mod ticket;
 mod types;
@@ -38,6 +38,8 @@ pub use build::{
     Comparing, ComparingValue, TxnBuilder, create_revision, delete, delete_prefix, get, lease,
     mod_revision, put, range, txn, value, version,
 };
+pub(crate) use eval::reads::key_value;
+pub(crate) use extension::Extension;
 pub use hash::KvHash;
 pub use range::{AsKeyRange, KeyRange, prefix_range_end};
 pub use request::{

@@ -8,7 +8,7 @@ use super::range::KeyRange;
 use super::seam::{INLINE_KEY_BYTES, InternalKey};
 
 /// The internal key of a user key.
-pub(super) fn user(key: &[u8]) -> InternalKey {
+pub(crate) fn user(key: &[u8]) -> InternalKey {
     let mut inline = [USER; INLINE_KEY_BYTES];
     if let Some(place) = inline.get_mut(1..=key.len()) {
         place.copy_from_slice(key);
@@ -21,7 +21,7 @@ pub(super) fn user(key: &[u8]) -> InternalKey {
 }
 
 /// The internal bounds of a range of user keys; the empty end is the end of the space.
-pub(super) fn user_range(range: &KeyRange) -> (Bytes, Bytes) {
+pub(crate) fn user_range(range: &KeyRange) -> (Bytes, Bytes) {
     let bytes = |key: &Bytes| Bytes::from(Key::User(key).encode());
     (bytes(range.start()), range.end().map_or_else(Bytes::new, bytes))
 }

@@ -181,6 +181,12 @@ impl Model {
         self.log.iter().filter(|transaction| transaction.revision >= first).cloned().collect()
     }
 
+    /// The transaction with a revision, whether a store still shows it or not.
+    pub fn transaction(&self, revision: u64) -> &Transaction {
+        let at = usize::try_from(revision).unwrap().checked_sub(2).expect("the first is 2");
+        &self.log[at]
+    }
+
     pub fn diff(&self, from: u64, to: u64, inside: impl Fn(&[u8]) -> bool) -> Vec<Diff> {
         let (old, new) = (self.state_at(from), self.state_at(to));
         let mut keys: Vec<&Bytes> = old.keys().chain(new.keys()).collect();

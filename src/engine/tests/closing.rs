@@ -60,7 +60,7 @@ fn a_view_of_a_closed_store_answers_closed() {
     closed(view.get(&user("a")).unwrap_err());
     closed(view.newest(&user("a")).unwrap_err());
     closed(view.diff(2, &user(""), b"").unwrap_err());
-    closed(view.previous(&user("a"), 2).unwrap_err());
+    closed(view.previous(&user("a")).unwrap_err());
     let mut scan = view.scan(&user(""), b"", false);
     closed(scan.next().unwrap().unwrap_err());
     assert!(scan.next().is_none() && scan.next_back().is_none());

@@ -205,7 +205,6 @@ impl Model {
     fn check_log(&self, engine: &Engine) {
         let from = self.compacted.max(2);
         let mut next = from;
-        let view = engine.latest().unwrap();
         let mut log = engine.log(from, u64::MAX, Scope::All).unwrap();
         log.with_values();
         for transaction in log {
@@ -215,6 +214,7 @@ impl Model {
             let internal = |key: &[u8]| Bytes::from(annals_format::space::Key::User(key).encode());
             let found = transaction.events.iter().map(|event| internal(&event.key));
             assert_eq!(found.collect::<Vec<_>>(), *keys, "log at {next}");
+            let as_of = engine.view(next).unwrap();
             for event in &transaction.events {
                 let key = internal(&event.key);
                 let version = self.at(&key, next).unwrap();
@@ -227,7 +227,7 @@ impl Model {
                     (version.sub, version.create_revision, version.version)
                 );
                 // The values before and after an event, also of those at the watermark.
-                let previous = view.previous(&key, next).unwrap();
+                let previous = as_of.previous(&key).unwrap();
                 assert_eq!(previous, self.record(&key, next - 1), "before {next}");
             }
             next += 1;

@@ -53,7 +53,7 @@ pub(in crate::kv) trait Reads {
 }
 
 /// A record of the users' space as its user sees it.
-pub(in crate::kv) fn key_value(record: Record) -> KeyValue {
+pub(crate) fn key_value(record: Record) -> KeyValue {
     KeyValue {
         key: space::strip(record.key),
         value: record.value,

@@ -5,7 +5,7 @@
 //! | this one | open, close, flush, compact, where the store is |
 //! | `read` | get, range, views, history, diff, log |
 //! | `checkpoint` | a copy that shares the files |
-//! | `past` | which revision a point in history is, and the hash as of it |
+//! | `past` | which revision a point in history is, when it was, and the hash as of it |
 //! | `write` | put, delete, transactions, tickets |
 //! | `swap` | compare-and-put |
 //! | `lease` | grant, revoke, list |
@@ -51,7 +51,7 @@ pub use usage::{SpaceOptions, SpaceSurvey};
 /// The store closes when [`close`](Self::close) is called, or when the last of what keeps it open is
 /// dropped: every handle does, every [`View`](crate::View), and every iterator over a range, a
 /// history or the log. Until then the directory stays locked, and opening it for writing again
-/// answers [`Locked`](crate::ErrorKind::Locked). A [`DiffIter`](crate::DiffIter), a
+/// answers [`Locked`](crate::ErrorKind::Locked). A [`Watch`](crate::Watch), a [`DiffIter`](crate::DiffIter), a
 /// [`Ticket`](crate::Ticket) and the bytes of a value do not keep it open.
 ///
 /// ```
@@ -305,13 +305,11 @@ impl Store {
     }
 
     /// What keeps the store open.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for the room `watch`"))]
     pub(crate) fn engine(&self) -> &Engine {
         &self.engine
     }
 
     /// What the room `watch` keeps with the store.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for the room `watch`"))]
     pub(crate) fn watch_room(&self) -> &ExtensionCell {
         &self.shared.watch_room
     }

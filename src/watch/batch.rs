@@ -1,0 +1,200 @@
+//! What a watch tells: the changes of one revision, or how far it is.
+
+use std::fmt;
+
+use bytes::Bytes;
+
+use crate::kv::{ChangeKind, KeyValue};
+use crate::sync::Arc;
+
+/// One change that a [`Watch`](crate::Watch) tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Event {
+    /// Put or delete.
+    pub kind: ChangeKind,
+    /// The key as the change left it; of a delete only `key` and `mod_revision` say something. The value
+    /// is empty too where [only keys](crate::WatchBuilder::keys_only) were asked for.
+    pub kv: KeyValue,
+    /// The key as it was before: `None` where it did not live, or was
+    /// [not asked for](crate::WatchBuilder::prev_kv).
+    pub prev_kv: Option<KeyValue>,
+}
+
+impl Event {
+    /// Whether the change created the key: etcd's `IsCreate`.
+    pub fn is_create(&self) -> bool {
+        self.kind == ChangeKind::Put && self.kv.create_revision == self.kv.mod_revision
+    }
+}
+
+/// The changes of one revision that a [`Watch`](crate::Watch) wants, in the order in which the
+/// transaction did them; or a notice of progress. Cloning is cheap.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Batch(Arc<Told>);
+
+#[derive(Debug, PartialEq, Eq)]
+struct Told {
+    revision: u64,
+    time: i64,
+    metadata: Bytes,
+    events: Vec<Event>,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// All events of the revision, or the last of them.
+    Last,
+    /// There are more.
+    Fragment,
+    Progress,
+}
+
+impl Batch {
+    /// The revision whose changes these are. Of a notice of progress, the one up to which everything has been
+    /// told.
+    pub fn revision(&self) -> u64 {
+        self.0.revision
+    }
+
+    /// When the transaction was ordered, in microseconds since the Unix epoch. 0 for a notice of progress.
+    pub fn time(&self) -> i64 {
+        self.0.time
+    }
+
+    /// The opaque metadata that the writer attached to the transaction; empty for none.
+    pub fn metadata(&self) -> &Bytes {
+        &self.0.metadata
+    }
+
+    /// The changes, in the order in which the transaction did them.
+    pub fn events(&self) -> &[Event] {
+        &self.0.events
+    }
+
+    /// How many changes there are.
+    pub fn len(&self) -> usize {
+        self.0.events.len()
+    }
+
+    /// Whether there is no change: only in a notice of progress.
+    pub fn is_empty(&self) -> bool {
+        self.0.events.is_empty()
+    }
+
+    /// Whether it only says that everything up to its revision has been told.
+    pub fn is_progress(&self) -> bool {
+        self.0.kind == Kind::Progress
+    }
+
+    /// Whether nothing more of its revision follows. Only of watches that asked for
+    /// [fragments](crate::WatchBuilder::fragment) it is ever false.
+    pub fn is_last_fragment(&self) -> bool {
+        self.0.kind != Kind::Fragment
+    }
+
+    /// Everything up to `revision` has been told.
+    pub(super) fn progress(revision: u64) -> Self {
+        let (metadata, events) = (Bytes::new(), Vec::new());
+        Self(Arc::new(Told { revision, time: 0, metadata, events, kind: Kind::Progress }))
+    }
+
+    /// The events of a revision in batches whose keys and values take at most so many bytes, or are one
+    /// event. None if there are no events.
+    pub(super) fn of(
+        (revision, time, metadata): (u64, i64, &Bytes),
+        events: Vec<Event>,
+        bytes_max: Option<usize>,
+        each: &mut impl FnMut(Self),
+    ) {
+        let mut batch = |events, kind| {
+            let metadata = metadata.clone();
+            each(Self(Arc::new(Told { revision, time, metadata, events, kind })));
+        };
+        let mut part = Vec::new();
+        let mut bytes = 0;
+        let Some(bytes_max) = bytes_max else {
+            if !events.is_empty() {
+                batch(events, Kind::Last);
+            }
+            return;
+        };
+        for event in events {
+            let more = event.bytes();
+            if bytes + more > bytes_max && !part.is_empty() {
+                batch(std::mem::take(&mut part), Kind::Fragment);
+                bytes = 0;
+            }
+            bytes += more;
+            part.push(event);
+        }
+        if !part.is_empty() {
+            batch(part, Kind::Last);
+        }
+    }
+
+    /// What its keys and values take.
+    pub(super) fn bytes(&self) -> usize {
+        self.0.events.iter().map(Event::bytes).sum()
+    }
+}
+
+impl Event {
+    fn bytes(&self) -> usize {
+        let bytes = |kv: &KeyValue| kv.key.len() + kv.value.len();
+        bytes(&self.kv) + self.prev_kv.as_ref().map_or(0, bytes)
+    }
+}
+
+impl fmt::Debug for Batch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Told { revision, time, metadata, events, kind } = &*self.0;
+        let mut batch = f.debug_struct("Batch");
+        batch.field("revision", revision).field("kind", kind);
+        batch.field("time", time).field("metadata", metadata).field("events", events).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(bytes: usize) -> Event {
+        let value = Bytes::from(vec![b'v'; bytes - 1]);
+        let kv = KeyValue { key: Bytes::from_static(b"k"), value, ..KeyValue::default() };
+        Event { kind: ChangeKind::Put, kv, prev_kv: None }
+    }
+
+    fn lens(sizes: &[usize], bytes_max: Option<usize>) -> Vec<(usize, bool)> {
+        let mut found = Vec::new();
+        let events = sizes.iter().map(|bytes| put(*bytes)).collect();
+        Batch::of((7, 1, &Bytes::new()), events, bytes_max, &mut |batch: Batch| {
+            assert!(batch.revision() == 7 && !batch.is_progress() && !batch.is_empty());
+            found.push((batch.len(), batch.is_last_fragment()));
+        });
+        found
+    }
+
+    #[test]
+    fn a_batch_is_cut_only_where_it_was_asked_for() {
+        assert_eq!(lens(&[10, 10, 10], None), [(3, true)]);
+        assert_eq!(lens(&[10, 10, 10], Some(30)), [(3, true)]);
+        assert_eq!(lens(&[10, 10, 10], Some(29)), [(2, false), (1, true)]);
+        assert_eq!(lens(&[50, 10, 10, 50], Some(20)), [(1, false), (2, false), (1, true)]);
+        assert_eq!(lens(&[], Some(20)), []);
+        assert_eq!(lens(&[], None), []);
+    }
+
+    #[test]
+    fn a_create_is_told_from_a_change() {
+        let mut event = put(5);
+        (event.kv.create_revision, event.kv.mod_revision) = (4, 4);
+        assert!(event.is_create());
+        event.kv.mod_revision = 5;
+        assert!(!event.is_create());
+        event.kind = ChangeKind::Delete;
+        event.kv.create_revision = 5;
+        assert!(!event.is_create());
+    }
+}

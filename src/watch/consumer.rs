@@ -1,0 +1,438 @@
+//! A watch as its user holds it: turns what is due into batches, when it is asked for them.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::time::Duration;
+
+use crate::clock::Stopwatch;
+use crate::error::{Error, ErrorKind, Result};
+use crate::sync::{Arc, current, park, park_timeout};
+
+use super::batch::Batch;
+use super::builder::Slow;
+use super::hub::Hub;
+use super::slot::{Next, Sleeper, Slot};
+use super::tell::{Wants, log_of, tell};
+
+/// Revisions of the log that are looked at in one go.
+const SPAN: u64 = 4_096;
+
+/// The same where nothing is found for long.
+const SPAN_MAX: u64 = 16 * SPAN;
+
+/// How often a watch looks for itself in a store without background threads.
+const NAP: Duration = Duration::from_millis(1);
+
+/// The changes of a range of keys, revision by revision: told as they come, or from any revision that is
+/// kept. Made by [`Store::watch`](crate::Store::watch) and
+/// [`Store::watch_range`](crate::Store::watch_range).
+///
+/// Take them by [`next`](Iterator::next), which blocks, or as a `Stream` of `futures_core`, in any
+/// runtime. What is promised:
+///
+/// * Batches come in ascending order of their revisions, each once, and each with all changes of its
+///   revision that are wanted, in the order in which the transaction did them. A revision of which nothing
+///   is wanted has no batch. None is left out: whatever stands in the way ends the watch with an error.
+/// * A notice of progress of revision R comes after every batch up to R.
+/// * In a [`Sync`](crate::Durability::Sync) store only what is durable is told. In a
+///   [`Buffered`](crate::Durability::Buffered) one a crash may take back the last of what was told; compare
+///   [`incarnation`](crate::Store::incarnation) when resuming.
+/// * A watch that is asked for nothing takes less than a KiB whatever is written meanwhile, holds no commit
+///   up and keeps nothing from being forgotten. When it is asked again it reads the log from where
+///   it was.
+///
+/// It ends, after the item that says why, with
+///
+/// * [`Compacted`](crate::ErrorKind::Compacted) when what is due next has been forgotten. A watch that has
+///   nothing due never is, however much is compacted. `requested` is its
+///   [`resume_revision`](Self::resume_revision);
+/// * [`Lagged`](crate::ErrorKind::Lagged) if it [asked for that](crate::WatchBuilder::when_slow);
+/// * [`Closed`](crate::ErrorKind::Closed), [`Poisoned`](crate::ErrorKind::Poisoned),
+///   [`Corrupt`](crate::ErrorKind::Corrupt), [`Io`](crate::ErrorKind::Io);
+///
+/// and without an error when it is cancelled, or in a store that is open for reading only, when all that
+/// is there has been told.
+///
+/// A watch does not keep the store open: it ends when the store is closed or the last handle is dropped.
+///
+/// ```
+/// # let directory = tempfile::tempdir().expect("a temporary directory");
+/// # let store = annals::Store::open(directory.path())?;
+/// store.put("/pods/a", "1")?;
+/// let mut watch = store.watch("/pods/").prefix().from(2).prev_kv().start()?;
+/// store.put("/pods/a", "2")?;
+/// store.delete("/pods/a")?;
+/// for batch in watch.by_ref().take(3) {
+///     for event in batch?.events() {
+///         println!("{:?} {:?}, before: {:?}", event.kind, event.kv, event.prev_kv);
+///     }
+/// }
+/// // In another session: store.watch("/pods/").prefix().from(resume)
+/// let resume = watch.resume_revision();
+/// assert_eq!(resume, 5);
+/// # Ok::<(), annals::Error>(())
+/// ```
+pub struct Watch {
+    hub: Arc<Hub>,
+    slot: Arc<Slot>,
+    wants: Wants,
+    slow: Slow,
+    /// Bytes read ahead while catching up.
+    catch_up_bytes: usize,
+    created_at: u64,
+    /// Everything that is wanted up to this revision has been told.
+    position: u64,
+    /// Read, and not told yet.
+    ready: VecDeque<Batch>,
+    behind: Option<Behind>,
+    /// Whether it goes on behind what there is.
+    follows: bool,
+    over: bool,
+}
+
+/// The part of the log that a watch reads for itself.
+#[derive(Clone, Copy, Debug)]
+struct Behind {
+    next: u64,
+    upto: u64,
+    /// Revisions to be looked at in one go.
+    span: u64,
+    /// Whether this is how it began.
+    first: bool,
+}
+
+/// What came of one step.
+pub(super) enum Step {
+    /// The next item.
+    Item(Result<Batch>),
+    /// There may be one at the next step.
+    Again,
+    /// Nothing: the sleeper is woken when there may be something.
+    Asleep,
+    /// There never will be one again.
+    Over,
+}
+
+impl Watch {
+    pub(super) fn new(
+        hub: Arc<Hub>,
+        slot: Arc<Slot>,
+        (wants, slow, catch_up_bytes): (Wants, Slow, usize),
+        created_at: u64,
+        scanned: u64,
+        follows: bool,
+    ) -> Self {
+        let position = slot.after;
+        let behind = Behind { next: position + 1, upto: scanned, span: SPAN, first: true };
+        let behind = (position < scanned || !follows).then_some(behind);
+        let ready = VecDeque::new();
+        let over = false;
+        Self {
+            hub,
+            slot,
+            wants,
+            slow,
+            catch_up_bytes,
+            created_at,
+            position,
+            ready,
+            behind,
+            follows,
+            over,
+        }
+    }
+
+    /// The next item if it is there or comes within `timeout`; `None` also when the watch
+    /// [has ended](WatchHandle::is_ended).
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # let directory = tempfile::tempdir().expect("a temporary directory");
+    /// # let store = annals::Store::open(directory.path())?;
+    /// let mut watch = store.watch("/a").start()?;
+    /// assert!(watch.next_timeout(Duration::from_millis(1)).is_none());
+    /// store.put("/a", "1")?;
+    /// let batch = watch.next_timeout(Duration::from_secs(60)).expect("told at once")?;
+    /// assert_eq!(batch.revision(), 2);
+    /// # Ok::<(), annals::Error>(())
+    /// ```
+    pub fn next_timeout(&mut self, timeout: Duration) -> Option<Result<Batch>> {
+        let watch = Stopwatch::start();
+        loop {
+            // At least one step, and always to where there is nothing or something.
+            match self.step(Sleeper::Thread(current())) {
+                Step::Item(item) => return Some(item),
+                Step::Over => return None,
+                Step::Again => {}
+                Step::Asleep => {
+                    let passed = Duration::from_micros(watch.micros());
+                    let Some(left) = timeout.checked_sub(passed).filter(|left| !left.is_zero())
+                    else {
+                        self.slot.awake();
+                        return None;
+                    };
+                    park_timeout(if self.hub.has_thread() { left } else { left.min(NAP) });
+                }
+            }
+        }
+    }
+
+    /// The next item if it is there already; `None` also when the watch
+    /// [has ended](WatchHandle::is_ended). It may read files, but waits for nobody.
+    ///
+    /// What has become visible takes the background thread a moment to pass on. In a store without
+    /// [background threads](crate::Options::background) it is looked for here.
+    pub fn try_next(&mut self) -> Option<Result<Batch>> {
+        loop {
+            match self.step(Sleeper::None) {
+                Step::Item(item) => return Some(item),
+                Step::Over | Step::Asleep => return None,
+                Step::Again => {}
+            }
+        }
+    }
+
+    /// The revision from which another watch would tell what this one has not told yet. It also moves when
+    /// nothing that is wanted happens, as far as this watch has been asked.
+    ///
+    /// In between the [fragments](crate::WatchBuilder::fragment) of a revision it is that revision.
+    pub fn resume_revision(&self) -> u64 {
+        self.position.saturating_add(1)
+    }
+
+    /// The newest revision when the watch was made.
+    pub fn created_at(&self) -> u64 {
+        self.created_at
+    }
+
+    /// What ends the watch, or asks it for progress, from anywhere.
+    pub fn handle(&self) -> WatchHandle {
+        WatchHandle { hub: Arc::clone(&self.hub), slot: Arc::clone(&self.slot) }
+    }
+
+    /// Does the next thing there is to do.
+    pub(super) fn step(&mut self, sleeper: Sleeper) -> Step {
+        if self.over {
+            return Step::Over;
+        }
+        if self.slot.is_cancelled() {
+            return self.end(None);
+        }
+        if let Some(batch) = self.ready.pop_front() {
+            if self.ready.is_empty() {
+                self.ready = VecDeque::new();
+            }
+            self.position = batch.revision() - u64::from(!batch.is_last_fragment());
+            return Step::Item(Ok(batch));
+        }
+        if let Some(behind) = self.behind {
+            return self.catch_up(behind);
+        }
+        if !self.follows {
+            return self.end(None);
+        }
+        if !self.hub.has_thread() {
+            // A failure has ended the watch already.
+            while self.hub.turn().unwrap_or(false) {}
+        }
+        // In this order: what the hub had come to before the slot was found empty has all been told.
+        let scanned = self.hub.scanned();
+        match self.slot.next(scanned, sleeper) {
+            Next::Revision(revision) if revision <= self.position => Step::Again,
+            Next::Revision(revision) => {
+                self.position = revision - 1;
+                let told = self.check_lag().and_then(|()| self.tell(revision));
+                self.after(told)
+            }
+            Next::Overflow(revision) => {
+                self.position = self.position.max(revision - 1);
+                let upto = self.hub.resume(&self.slot);
+                let next = self.position + 1;
+                self.behind = Some(Behind { next, upto, span: SPAN, first: false });
+                Step::Again
+            }
+            Next::Progress => {
+                self.position = self.position.max(scanned);
+                Step::Item(Ok(Batch::progress(self.position)))
+            }
+            Next::Again => Step::Again,
+            Next::Ended(error) => self.end(error),
+            Next::Nothing => {
+                self.position = self.position.max(scanned);
+                Step::Asleep
+            }
+        }
+    }
+
+    fn after(&mut self, done: Result<()>) -> Step {
+        match done {
+            Ok(()) => Step::Again,
+            Err(error) => self.end(Some(error)),
+        }
+    }
+
+    fn end(&mut self, error: Option<Error>) -> Step {
+        self.over = true;
+        (self.behind, self.ready) = (None, VecDeque::new());
+        self.hub.remove(&self.slot);
+        error.map_or(Step::Over, |error| Step::Item(Err(error)))
+    }
+
+    fn check_lag(&self) -> Result<()> {
+        let Slow::Lagged { revisions } = self.slow else { return Ok(()) };
+        let (resume, current) = (self.resume_revision(), self.hub.scanned());
+        if current.saturating_sub(self.position) <= revisions {
+            return Ok(());
+        }
+        Err(ErrorKind::Lagged { resume, current }.into())
+    }
+
+    /// Makes a revision ready that is due, with none between it and the position.
+    fn tell(&mut self, revision: u64) -> Result<()> {
+        let (door, range) = (&self.hub.door, &self.slot.range);
+        let mut ready = |batch| self.ready.push_back(batch);
+        if let Some(transaction) = self.hub.recent(revision) {
+            tell(&transaction, range, &self.wants, || door.view(revision), &mut ready)?;
+        } else {
+            let mut log = log_of(door, range, (revision, revision), &self.wants)?;
+            let Some(transaction) = log.next().transpose()? else {
+                // It was visible, and it was there.
+                return Err(door.failure().unwrap_or_else(|| missing(revision)));
+            };
+            let view = || Ok(door.view_of_log(&log, revision));
+            tell(&transaction, range, &self.wants, view, &mut ready)?;
+        }
+        if self.ready.is_empty() {
+            self.position = revision;
+        }
+        Ok(())
+    }
+
+    /// Reads a piece of the log. What it holds on to meanwhile it gives back.
+    fn catch_up(&mut self, mut behind: Behind) -> Step {
+        let next = behind.next;
+        // All before has been told, as nothing is ready.
+        self.position = self.position.max(next - 1);
+        if next > behind.upto {
+            self.behind = None;
+            return Step::Again;
+        }
+        let read = match self.check_lag() {
+            Err(error) if !behind.first => Err(error),
+            _ => self.read_ahead(&mut behind),
+        };
+        self.behind = Some(behind);
+        match read {
+            // First what could be read.
+            Err(error) if behind.next == next => self.end(Some(error)),
+            _ => Step::Again,
+        }
+    }
+
+    /// Makes ready what there is in the next revisions, and moves behind what it has looked at.
+    fn read_ahead(&mut self, behind: &mut Behind) -> Result<()> {
+        let (door, range) = (&self.hub.door, &self.slot.range);
+        let last = behind.upto.min(behind.next.saturating_add(behind.span - 1));
+        let mut log = log_of(door, range, (behind.next, last), &self.wants)?;
+        let mut bytes = 0;
+        while let Some(transaction) = log.next().transpose()? {
+            let view = || Ok(door.view_of_log(&log, transaction.revision));
+            tell(&transaction, range, &self.wants, view, &mut |batch| {
+                bytes += batch.bytes();
+                self.ready.push_back(batch);
+            })?;
+            behind.next = transaction.revision + 1;
+            if bytes >= self.catch_up_bytes {
+                return Ok(());
+            }
+        }
+        if door.revision() < last {
+            // What was visible is no more: it never became durable.
+            return Err(door.failure().unwrap_or_else(|| missing(last)));
+        }
+        // Where there is little, more can be looked at.
+        behind.span = if self.ready.is_empty() { SPAN_MAX.min(2 * behind.span) } else { SPAN };
+        behind.next = last + 1;
+        Ok(())
+    }
+}
+
+/// A revision that was visible is not in the log.
+fn missing(revision: u64) -> Error {
+    Error::invalid(format!("revision {revision} was to be told, and is not in the log"))
+}
+
+impl Iterator for Watch {
+    type Item = Result<Batch>;
+
+    /// Waits for the next item; `None` once the watch has ended.
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            match self.step(Sleeper::Thread(current())) {
+                Step::Item(item) => return Some(item),
+                Step::Over => return None,
+                Step::Again => {}
+                Step::Asleep if self.hub.has_thread() => park(),
+                Step::Asleep => park_timeout(NAP),
+            }
+        }
+    }
+}
+
+impl std::iter::FusedIterator for Watch {}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.hub.remove(&self.slot);
+    }
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut watch = f.debug_struct("Watch");
+        watch.field("range", &self.slot.range).field("position", &self.position);
+        watch.field("ready", &self.ready.len()).field("behind", &self.behind);
+        watch.field("over", &self.over).finish_non_exhaustive()
+    }
+}
+
+/// Ends a [`Watch`], or asks it for progress, from any thread. It keeps neither the watch nor the store
+/// alive.
+#[derive(Clone, Debug)]
+pub struct WatchHandle {
+    hub: Arc<Hub>,
+    slot: Arc<Slot>,
+}
+
+impl WatchHandle {
+    /// Ends the watch: it tells nothing more, and whoever waits for it is woken.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir().expect("a temporary directory");
+    /// # let store = annals::Store::open(directory.path())?;
+    /// let watch = store.watch("/a").start()?;
+    /// let handle = watch.handle();
+    /// let told = std::thread::spawn(move || watch.count());
+    /// handle.cancel();
+    /// assert_eq!(told.join().expect("it has ended"), 0);
+    /// assert!(handle.is_ended());
+    /// # Ok::<(), annals::Error>(())
+    /// ```
+    pub fn cancel(&self) {
+        self.hub.remove(&self.slot);
+    }
+
+    /// Asks the watch for a [notice of progress](Batch::is_progress): it tells one once it has told
+    /// everything that is visible now. One is told however often it was asked for before.
+    ///
+    /// A watch from a future revision tells none before that revision is the next one.
+    pub fn request_progress(&self) {
+        self.hub.ask_progress(&self.slot);
+    }
+
+    /// Whether the watch has ended: by being cancelled or dropped, or with an error, which it may still
+    /// have to tell.
+    pub fn is_ended(&self) -> bool {
+        self.slot.is_over()
+    }
+}

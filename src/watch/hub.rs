@@ -1,0 +1,392 @@
+//! The one reader of what has become visible, which tells the slots what is due to them.
+//!
+//! Locks are taken in this order: `follow`, `registry`, a slot's; `asked`, a slot's. None is held while
+//! anybody is woken, since wakers are foreign code, nor by anything on the way of a commit.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use crate::engine::{Attendant, Door, Follow, Seen, Transaction};
+use crate::error::{Error, ErrorKind, Result};
+use crate::kv::{Extension, KeyRange, Store};
+use crate::sync::Arc;
+use crate::sync::plain::{AtomicU64, Mutex, OnceLock, Ordering, lock};
+
+use super::interest::Interest;
+use super::recent::Recent;
+use super::slot::{Sleeper, Slot};
+
+/// Most transactions looked at before their watches are woken.
+const STEP: usize = 256;
+
+/// How often is looked whether a notice of progress is due.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Transactions with more changes than this are not decoded for several watches at once.
+const SHARED_CHANGES_MAX: usize = 4_096;
+
+/// How long and how often the thread naps when there is nothing new before it sleeps so that a commit has
+/// to wake it: under load none has to.
+const NAP: Duration = Duration::from_micros(200);
+const NAPS: u32 = 2;
+
+/// What the watches of a store share. It keeps the store open no more than they do.
+#[derive(Debug)]
+pub(super) struct Hub {
+    pub(super) door: Door,
+    registry: Mutex<Registry>,
+    /// Every slot has been offered all that was visible up to this revision. Written under `registry`.
+    scanned: AtomicU64,
+    /// What reads on; `None` while there are no watches.
+    follow: Mutex<Option<Follow>>,
+    recent: Mutex<Recent>,
+    /// Slots that wait for a notice of progress which the hub has not come to.
+    asked: Mutex<Vec<Arc<Slot>>>,
+    timed: Mutex<Vec<Timed>>,
+    /// The thread, once it has begun, if the store has threads.
+    attendant: OnceLock<Attendant>,
+}
+
+#[derive(Debug, Default)]
+struct Registry {
+    interest: Interest,
+    /// Whether something reads on. Changes under the lock of `follow`, too.
+    running: bool,
+    /// Set when nothing will ever read on again.
+    over: Option<Error>,
+}
+
+/// A watch that wants a notice of progress now and then.
+#[derive(Debug)]
+struct Timed {
+    slot: Arc<Slot>,
+    every: i64,
+    due: i64,
+}
+
+/// What a store keeps for this room.
+#[derive(Debug)]
+struct Room(Arc<Hub>);
+
+impl Extension for Room {
+    fn turn(&self, _: &Store) -> Result<bool> {
+        if self.0.has_thread() { Ok(false) } else { self.0.turn() }
+    }
+}
+
+impl Hub {
+    /// The hub of a store.
+    ///
+    /// # Errors
+    /// None that a caller can bring about.
+    pub(super) fn of(store: &Store) -> Result<Arc<Self>> {
+        let make = || {
+            Room(Arc::new(Self {
+                door: store.engine().door(),
+                registry: Mutex::default(),
+                scanned: AtomicU64::new(0),
+                follow: Mutex::default(),
+                recent: Mutex::default(),
+                asked: Mutex::default(),
+                timed: Mutex::default(),
+                attendant: OnceLock::new(),
+            }))
+        };
+        Ok(Arc::clone(&store.watch_room().get_or_init(make)?.0))
+    }
+
+    /// The revision up to which all slots have been offered everything.
+    pub(super) fn scanned(&self) -> u64 {
+        self.scanned.load(Ordering::Acquire)
+    }
+
+    /// Transactions that several watches want.
+    pub(super) fn recent(&self, revision: u64) -> Option<Arc<Transaction>> {
+        lock(&self.recent).find(revision)
+    }
+
+    // ---- Coming and going. ----
+
+    /// Registers a watch of `range` after the revision `after`. Answers its slot, and the revision after
+    /// which changes are offered to it.
+    ///
+    /// # Errors
+    /// `Closed`, or what kept the hub from beginning.
+    pub(super) fn register(
+        self: &Arc<Self>,
+        store: &Store,
+        range: KeyRange,
+        after: u64,
+    ) -> Result<(Arc<Slot>, u64)> {
+        let mut range = Some(range);
+        loop {
+            let mut registry = lock(&self.registry);
+            if let Some(error) = &registry.over {
+                return Err(error.clone());
+            }
+            if registry.running
+                && let Some(range) = range.take()
+            {
+                // One step with the offers of the hub: what is not offered to the slot is not above
+                // `scanned`.
+                let scanned = self.scanned();
+                let slot = Arc::new(Slot::new(range, after, scanned));
+                registry.interest.add(Arc::clone(&slot));
+                return Ok((slot, scanned));
+            }
+            drop(registry);
+            self.begin(store)?;
+        }
+    }
+
+    /// Begins to read on, if nobody does.
+    fn begin(self: &Arc<Self>, store: &Store) -> Result<()> {
+        let mut follow = lock(&self.follow);
+        if follow.is_some() {
+            return Ok(());
+        }
+        if self.has_thread() && self.attendant.get().is_none() {
+            // Under the lock: there is one thread.
+            let ending = Ending(Arc::clone(self));
+            let duty = Box::new(move |attendant: &Attendant| ending.0.work(attendant));
+            let _ = self.attendant.set(store.engine().attend("annals-watch", duty)?);
+        }
+        let (at, visible) = self.newest()?;
+        let mut registry = lock(&self.registry);
+        self.scanned.store(visible, Ordering::Release);
+        registry.running = true;
+        *follow = Some(at);
+        drop(registry);
+        drop(follow);
+        self.ring();
+        Ok(())
+    }
+
+    /// What reads on from the newest visible revision, and that.
+    fn newest(&self) -> Result<(Follow, u64)> {
+        loop {
+            let visible = self.door.latest()?.revision();
+            match Follow::at(&self.door, visible + 1) {
+                // Much has happened since, and all of it is compacted: the newest is another one.
+                Err(error) if matches!(error.kind(), ErrorKind::Compacted { .. }) => {}
+                at => return at.map(|at| (at, visible)),
+            }
+        }
+    }
+
+    /// Ends what a slot gets. Whoever sleeps there is woken.
+    pub(super) fn remove(&self, slot: &Arc<Slot>) {
+        let mut registry = lock(&self.registry);
+        let was_last = registry.interest.remove(slot) && registry.interest.len() == 0;
+        drop(registry);
+        wake(vec![slot.cancel()]);
+        lock(&self.timed).retain(|timed| !Arc::ptr_eq(&timed.slot, slot));
+        if !was_last {
+            return;
+        }
+        // What reads on holds on to the past.
+        if self.has_thread() {
+            self.ring();
+        } else {
+            self.rest();
+        }
+    }
+
+    /// Stops reading on if there are no watches.
+    fn rest(&self) -> bool {
+        let mut follow = lock(&self.follow);
+        let mut registry = lock(&self.registry);
+        let unwanted = registry.interest.len() == 0;
+        if unwanted {
+            *follow = None;
+            registry.running = false;
+            drop(registry);
+            lock(&self.recent).clear();
+        }
+        unwanted
+    }
+
+    /// What is offered to a slot from now on comes after the revision answered: the rest is in the log.
+    pub(super) fn resume(&self, slot: &Slot) -> u64 {
+        let _registry = lock(&self.registry);
+        let scanned = self.scanned();
+        slot.resume_after(scanned);
+        scanned
+    }
+
+    // ---- Progress. ----
+
+    /// Asks for a notice once everything that is visible now has been told.
+    pub(super) fn ask_progress(&self, slot: &Arc<Slot>) {
+        if self.door.is_read_only() {
+            return;
+        }
+        slot.ask_progress(self.door.revision());
+        let mut asked = lock(&self.asked);
+        // Under the lock: the hub looks at what is asked after it has come further.
+        let (sleeper, must_wait) = slot.reach(self.scanned());
+        if must_wait && !asked.iter().any(|one| Arc::ptr_eq(one, slot)) {
+            asked.push(Arc::clone(slot));
+        }
+        drop(asked);
+        wake(vec![sleeper]);
+    }
+
+    /// Has a slot asked for notices, every so many microseconds in which it was offered nothing.
+    pub(super) fn ask_progress_every(&self, slot: &Arc<Slot>, every: i64) {
+        let due = self.now().saturating_add(every);
+        lock(&self.timed).push(Timed { slot: Arc::clone(slot), every, due });
+        self.ring();
+    }
+
+    /// Asks for the notices that are due.
+    fn tick(&self) {
+        let now = self.now();
+        let mut due = Vec::new();
+        let mut timed = lock(&self.timed);
+        for timed in timed.iter_mut().filter(|timed| timed.due <= now) {
+            timed.due = now.saturating_add(timed.every);
+            if !timed.slot.has_stirred() {
+                due.push(Arc::clone(&timed.slot));
+            }
+        }
+        drop(timed);
+        for slot in &due {
+            self.ask_progress(slot);
+        }
+    }
+
+    fn now(&self) -> i64 {
+        self.door.options().clock.elapsed_micros()
+    }
+
+    // ---- Reading on. ----
+
+    /// Reads some of what has become visible, and tells the slots. Answers whether there was anything.
+    ///
+    /// # Errors
+    /// What reading answers; all watches have ended with it.
+    pub(super) fn turn(&self) -> Result<bool> {
+        let mut sleepers = Vec::new();
+        let mut follow = lock(&self.follow);
+        let Some(reader) = &mut *follow else { return Ok(false) };
+        let before = self.scanned();
+        let read = reader.step(STEP, &mut |seen| self.offer(seen, &mut sleepers));
+        if let Ok(upto) = read {
+            let _registry = lock(&self.registry);
+            self.scanned.store(upto.max(before), Ordering::Release);
+        }
+        let failed = read.as_ref().err().map(|error| self.fail(&mut follow, error));
+        drop(follow);
+        sleepers.extend(failed.into_iter().flatten());
+        let scanned = self.scanned();
+        let mut asked = lock(&self.asked);
+        asked.retain(|slot| {
+            let (sleeper, must_wait) = slot.reach(scanned);
+            sleepers.push(sleeper);
+            must_wait
+        });
+        drop(asked);
+        wake(sleepers);
+        self.tick();
+        read.map(|_| scanned > before)
+    }
+
+    /// Offers a transaction to all who want to hear of it.
+    fn offer(&self, seen: &Seen<'_>, sleepers: &mut Vec<Sleeper>) {
+        let revision = seen.revision();
+        let (mut takers, mut changes) = (0, 0);
+        let registry = lock(&self.registry);
+        for key in seen.keys() {
+            changes += 1;
+            registry.interest.find(key, &mut |slot| {
+                if let Some(sleeper) = slot.offer(revision) {
+                    takers += 1;
+                    if sleeper.is_some() {
+                        sleepers.push(sleeper);
+                    }
+                }
+            });
+        }
+        // Within the lock, as `register` and `resume` count on it.
+        self.scanned.store(revision, Ordering::Release);
+        drop(registry);
+        if takers > 1
+            && changes <= SHARED_CHANGES_MAX
+            && let Ok(transaction) = seen.decode(true)
+        {
+            lock(&self.recent).add(transaction);
+        }
+    }
+
+    /// Ends all watches there are with an error. Answers who is to be woken. Others may begin anew.
+    fn fail(&self, follow: &mut Option<Follow>, error: &Error) -> Vec<Sleeper> {
+        let mut registry = lock(&self.registry);
+        *follow = None;
+        registry.running = false;
+        registry.interest.slots().map(|slot| slot.fail(error)).collect()
+    }
+
+    // ---- The thread. ----
+
+    /// Whether the store has background threads.
+    pub(super) fn has_thread(&self) -> bool {
+        self.door.options().background && !self.door.is_read_only()
+    }
+
+    fn ring(&self) {
+        if let Some(attendant) = self.attendant.get() {
+            attendant.ring();
+        }
+    }
+
+    /// What the thread does. Answers when it is to look again although nobody rings.
+    fn work(&self, attendant: &Attendant) -> Option<Duration> {
+        let mut naps = 0;
+        while !attendant.is_dismissed() {
+            match self.turn() {
+                Ok(true) => naps = 0,
+                // They all have ended; the next one begins anew.
+                Err(_) => return None,
+                Ok(false) if self.rest() => return None,
+                Ok(false) if naps < NAPS => {
+                    naps += 1;
+                    attendant.nap(NAP);
+                }
+                Ok(false) => {
+                    let sleeps = lock(&self.follow).as_mut().is_none_or(|at| at.rest(attendant));
+                    if sleeps {
+                        return (!lock(&self.timed).is_empty()).then_some(TICK);
+                    }
+                }
+            }
+        }
+        None
+    }
+}
+
+/// The end of the thread: with the store, or by a panic. Nobody will be told anything any more.
+struct Ending(Arc<Hub>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let hub = &self.0;
+        let error: Error = ErrorKind::Closed.into();
+        let mut follow = lock(&hub.follow);
+        lock(&hub.registry).over = Some(error.clone());
+        let sleepers = hub.fail(&mut follow, &error);
+        drop(follow);
+        lock(&hub.recent).clear();
+        wake(sleepers);
+    }
+}
+
+/// Threads first: a task's waker is foreign code, which may panic or wait for one of them.
+fn wake(mut sleepers: Vec<Sleeper>) {
+    sleepers.sort_by_key(|sleeper| matches!(sleeper, Sleeper::Task(_)));
+    for sleeper in sleepers {
+        // It has said on its own what it panicked about, and is not to end this thread, nor to keep the
+        // others from being woken.
+        let _ = catch_unwind(AssertUnwindSafe(|| sleeper.wake()));
+    }
+}

@@ -1,0 +1,193 @@
+//! Watches as streams of tasks: who is woken, and what wakers cannot spoil.
+
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+use annals::{Batch, ErrorKind, Store, Watch};
+use futures_core::Stream;
+
+use crate::support::DIRECTORY;
+use crate::support::watchdog::Watchdog;
+use crate::{fresh, next, options};
+
+/// Counts, and wakes a thread.
+struct Counts {
+    woken: AtomicU64,
+    thread: Thread,
+}
+
+impl Wake for Counts {
+    fn wake(self: Arc<Self>) {
+        self.woken.fetch_add(1, Ordering::SeqCst);
+        self.thread.unpark();
+    }
+}
+
+fn counts() -> (Arc<Counts>, Waker) {
+    let counts = Arc::new(Counts { woken: AtomicU64::new(0), thread: thread::current() });
+    (Arc::clone(&counts), Waker::from(counts))
+}
+
+fn poll(watch: &mut Watch, waker: &Waker) -> Poll<Option<annals::Result<Batch>>> {
+    Pin::new(watch).poll_next(&mut Context::from_waker(waker))
+}
+
+/// Polls whenever woken, until there is something.
+pub(crate) fn wait(watch: &mut Watch) -> Option<annals::Result<Batch>> {
+    let (counts, waker) = counts();
+    loop {
+        let woken = counts.woken.load(Ordering::SeqCst);
+        if let Poll::Ready(item) = poll(watch, &waker) {
+            return item;
+        }
+        while counts.woken.load(Ordering::SeqCst) == woken {
+            thread::park();
+        }
+    }
+}
+
+#[test]
+fn a_task_is_woken_by_every_end() {
+    let watchdog = Watchdog::new(Duration::from_secs(60));
+    watchdog.begin("a task that is woken");
+    let store = fresh(true);
+    let begin = || store.watch("a").from(2).start().unwrap();
+    let mut watch = begin();
+    for revision in 2..200 {
+        let other = store.clone();
+        let writer = thread::spawn(move || other.put("a", "").unwrap());
+        assert_eq!(wait(&mut watch).unwrap().unwrap().revision(), revision);
+        writer.join().unwrap();
+    }
+    let mut cancelled = begin();
+    for _ in 2..200 {
+        wait(&mut cancelled).unwrap().unwrap();
+    }
+    let handle = cancelled.handle();
+    let canceller = thread::spawn(move || handle.cancel());
+    assert!(wait(&mut cancelled).is_none());
+    canceller.join().unwrap();
+    let closer = thread::spawn(move || store.close().unwrap());
+    let error = wait(&mut watch).unwrap().unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Closed));
+    assert!(wait(&mut watch).is_none());
+    closer.join().unwrap();
+}
+
+#[test]
+fn looking_takes_no_other_waiter_its_place() {
+    let store = fresh(false);
+    let mut watch = store.watch("a").start().unwrap();
+    let (counts, waker) = counts();
+    assert!(poll(&mut watch, &waker).is_pending());
+    assert!(watch.try_next().is_none());
+    store.put("a", "").unwrap();
+    assert_eq!(counts.woken.load(Ordering::SeqCst), 0, "nobody has looked");
+    assert!(store.run_background().unwrap());
+    assert_eq!(counts.woken.load(Ordering::SeqCst), 1);
+    assert!(poll(&mut watch, &waker).is_ready());
+}
+
+#[test]
+fn a_task_without_a_thread_to_tell_it_is_woken_by_who_looks() {
+    let store = fresh(false);
+    let (mut polled, mut other) =
+        (store.watch("a").start().unwrap(), store.watch("b").start().unwrap());
+    let (counts, waker) = counts();
+    assert!(poll(&mut polled, &waker).is_pending());
+    store.put("a", "").unwrap();
+    assert!(other.try_next().is_none());
+    assert_eq!(counts.woken.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn catching_up_gives_other_tasks_their_turn() {
+    let store = fresh(false);
+    store.put("a", "").unwrap();
+    let mut watch = store.watch("a").from(1 << 40).start().unwrap();
+    let (counts, waker) = counts();
+    assert!(poll(&mut watch, &waker).is_pending());
+    assert_eq!(counts.woken.load(Ordering::SeqCst), 0);
+    // Each of very many revisions is looked at, and none is told.
+    let mut watch = store.watch("a").from(2).no_puts().start().unwrap();
+    for _ in 0..30 {
+        store.put("a", "").unwrap();
+    }
+    assert!(poll(&mut watch, &waker).is_pending());
+    assert_eq!(counts.woken.load(Ordering::SeqCst), 1, "it is to be polled again");
+}
+
+struct Panics;
+
+impl Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        panic!("a waker that panics, as this test wants it");
+    }
+}
+
+impl Drop for Panics {
+    fn drop(&mut self) {
+        assert!(thread::panicking(), "a waker that panics when dropped, as this test wants it");
+    }
+}
+
+#[test]
+fn a_waker_that_panics_harms_nobody_else() {
+    let store = fresh(true);
+    let mut good = store.watch("a").start().unwrap();
+    let mut bad = store.watch("a").start().unwrap();
+    let mut last = store.watch("a").start().unwrap();
+    for revision in 2..5 {
+        // Not dropped here, in this test.
+        let waker = Waker::from(Arc::new(Panics));
+        assert!(poll(&mut bad, &waker).is_pending());
+        std::mem::forget(waker);
+        store.put("a", "").unwrap();
+        assert_eq!(next(&mut good).revision(), revision);
+        assert_eq!(next(&mut last).revision(), revision);
+        assert_eq!(next(&mut bad).revision(), revision);
+    }
+    store.close().unwrap();
+}
+
+/// What a task may own that nobody but its waker keeps.
+struct Keeps {
+    _store: Mutex<Option<Store>>,
+}
+
+impl Wake for Keeps {
+    fn wake(self: Arc<Self>) {}
+}
+
+#[test]
+fn the_last_store_may_go_with_a_waker() {
+    let watchdog = Watchdog::new(Duration::from_secs(60));
+    watchdog.begin("the last store in a waker");
+    let options = options(true);
+    for round in 0..30 {
+        let store = options.open(Path::new(DIRECTORY)).unwrap();
+        assert_eq!(store.incarnation(), 1, "closed cleanly every time");
+        let mut watch = store.watch("a").start().unwrap();
+        let ticket = store.submit(annals::txn().then([annals::put("a", "")])).unwrap();
+        let waker = Waker::from(Arc::new(Keeps { _store: Mutex::new(Some(store)) }));
+        let _ = poll(&mut watch, &waker);
+        drop(waker);
+        // The log thread writes it, and the waker is called, and dropped, by the watches' thread; or the
+        // watch was as fast.
+        let _ = ticket.wait();
+        if round % 2 == 0 {
+            drop(watch);
+        } else {
+            while watch.next().is_some_and(|item| item.is_ok()) {}
+        }
+        while let Err(error) = options.open(Path::new(DIRECTORY)).and_then(Store::close) {
+            assert!(error.to_string().contains("open for writing"), "round {round}: {error}");
+            thread::yield_now();
+        }
+    }
+}
