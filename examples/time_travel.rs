@@ -5,7 +5,7 @@
 
 #![allow(clippy::expect_used, clippy::print_stdout, reason = "an example prints what it shows")]
 
-use annals::{Diff, Result, Store, delete, put};
+use annals::{At, Diff, Result, Store, delete, put};
 
 /// One day, in the microseconds in which transactions count time.
 const DAY: i64 = 86_400_000_000;
@@ -39,8 +39,8 @@ fn main() -> Result<()> {
         println!("  {} = {}", text(&kv.key), text(&kv.value));
     }
 
-    println!("from revision 3 to 5:");
-    for diff in store.diff(3, 5, "/flags/"..)? {
+    println!("from revision 3 to Wednesday evening:");
+    for diff in store.diff(3, At::Time(MONDAY + 2 * DAY + DAY / 2), "/flags/"..)? {
         match diff? {
             Diff::Added(kv) => println!("  + {} = {}", text(&kv.key), text(&kv.value)),
             Diff::Removed(kv) => println!("  - {}", text(&kv.key)),

@@ -55,7 +55,8 @@
 //!   [`mod_revision`], [`create_revision`], [`version`], [`value`], [`lease`].
 //! * [`Store::latest`], [`Store::at`], [`Store::at_time`] return a [`View`], which reads keys and
 //!   ranges from both ends.
-//! * [`Store::history`], [`Store::diff`], [`Store::log`] tell what changed.
+//! * [`Store::history`], [`Store::diff`], [`Store::log`] tell what changed; [`Store::time_of`] when. Points in history
+//!   are revisions, times or [`At::Latest`]: see [`At`].
 //! * [`Store::watch`] and [`Store::watch_range`] tell what changes as it changes, from any revision on: a
 //!   [`Watch`].
 //! * [`Store::hash_at`] is etcd's hash of all keys and values, to compare stores with.

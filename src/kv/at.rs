@@ -3,6 +3,11 @@
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use crate::error::Result;
+
+use super::eval::check;
+use super::seam::Engine;
+
 /// A point in a store's history. A revision (`u64`) and a [`SystemTime`] can stand for it wherever it
 /// is asked for; [`Store::resolve`](crate::Store::resolve) says which revision it is.
 ///
@@ -28,6 +33,19 @@ pub enum At {
     Revision(u64),
     /// The last revision ordered at this time or before, in microseconds since the Unix epoch.
     Time(i64),
+}
+
+impl At {
+    /// The revision it names. Whether that is there, and can still be read, is for the one who reads to
+    /// find out.
+    pub(super) fn revision(self, engine: &Engine) -> Result<u64> {
+        match self {
+            Self::Latest => Ok(engine.latest()?.revision()),
+            Self::Revision(0) => Err(check::no_revision_zero()),
+            Self::Revision(revision) => Ok(revision),
+            Self::Time(micros) => engine.revision_at_time(micros),
+        }
+    }
 }
 
 impl From<u64> for At {

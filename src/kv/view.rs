@@ -8,6 +8,7 @@ use bytes::Bytes;
 
 use crate::error::{Error, ErrorKind, Result};
 
+use super::at::At;
 use super::eval::reads::key_value;
 use super::range::{AsKeyRange, KeyRange};
 use super::seam::{self, Engine};
@@ -179,6 +180,9 @@ pub struct History {
     key: Bytes,
     keys_only: bool,
     with_origin: bool,
+    since: Option<Result<u64>>,
+    /// The oldest version given.
+    oldest: u64,
     state: HistoryState,
 }
 
@@ -194,7 +198,8 @@ impl History {
     pub(super) fn new(engine: &Engine, view: Result<seam::View>, key: &[u8]) -> Self {
         let (engine, key) = (engine.clone(), Bytes::from(space::user(key).into_vec()));
         let state = HistoryState::Before(view);
-        Self { engine, key, keys_only: false, with_origin: false, state }
+        let (keys_only, with_origin, since, oldest) = (false, false, None, 0);
+        Self { engine, key, keys_only, with_origin, since, oldest, state }
     }
 
     /// Leaves the values out. To be called before the first version is taken.
@@ -209,13 +214,83 @@ impl History {
         self
     }
 
+    /// Goes back to a point in history and no further: the last version given is the one that the key had
+    /// then, if it was alive. The revision must be one at which the key can be read, or
+    /// [`Compacted`](crate::ErrorKind::Compacted) is the first and last item; a time before all that is kept
+    /// makes that [`NoRevisionAtTime`](crate::ErrorKind::NoRevisionAtTime), unless nothing was ever forgotten. To be called before the first
+    /// version is taken.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir().expect("a temporary directory");
+    /// # let store = annals::Store::open(directory.path())?;
+    /// for value in ["one", "two", "three", "four"] { store.put("/a", value)?; }
+    /// store.put("/b", "at revision 6")?;
+    ///
+    /// let between = store.history("/a").since(3).until(4);
+    /// let values = between.map(|version| Ok(version?.value)).collect::<annals::Result<Vec<_>>>()?;
+    /// assert_eq!(values, ["three", "two"]);
+    /// let now = store.history("/a").since(6).next().expect("one")?;
+    /// assert_eq!(now.value, "four");
+    /// # Ok::<(), annals::Error>(())
+    /// ```
+    pub fn since(mut self, at: impl Into<At>) -> Self {
+        let since = at.into().revision(&self.engine);
+        self.since = Some(match since {
+            // The key's first version is not older than the store.
+            Err(error) if is_before_all(&error) && self.is_whole() => Ok(1),
+            since => since,
+        });
+        self
+    }
+
+    /// Begins with the version that the key had at a point in history; one later than the view's changes
+    /// nothing. To be called before the first version is taken.
+    pub fn until(mut self, at: impl Into<At>) -> Self {
+        if let HistoryState::Before(Ok(view)) = &self.state {
+            match at.into().revision(&self.engine) {
+                Ok(until) if until >= view.revision() => {}
+                until => {
+                    let view = until.and_then(|until| self.engine.view(until));
+                    self.state = HistoryState::Before(view);
+                }
+            }
+        }
+        self
+    }
+
+    /// Whether nothing of the key was ever forgotten.
+    fn is_whole(&self) -> bool {
+        let end = [&self.key[..], &[0]].concat();
+        self.engine.oldest_of(&self.key..&end) == 0
+    }
+
+    fn begin(&mut self, view: &seam::View) -> Result<()> {
+        let versions = view.history(&self.key, self.keys_only);
+        self.state = HistoryState::Within(Box::new(versions));
+        if let Some(since) = self.since.take().transpose()? {
+            // Asked after the history was begun: if the key can be read then now, the history goes back as far.
+            let then = self.engine.view(since)?.newest(&self.key)?;
+            if since > view.revision() {
+                let until = view.revision();
+                let what = format!("a history since revision {since} cannot end at {until}");
+                return Err(Error::invalid(what));
+            }
+            let was_there = then.filter(|stub| !stub.tombstone || stub.revision == since);
+            self.oldest = was_there.map_or(since, |stub| stub.revision);
+        }
+        Ok(())
+    }
+
     fn step(&mut self) -> Result<Option<Version>> {
         if let HistoryState::Before(view) = &mut self.state {
             let view = std::mem::replace(view, Err(ErrorKind::Closed.into()))?;
-            self.state = HistoryState::Within(Box::new(view.history(&self.key, self.keys_only)));
+            self.begin(&view)?;
         }
         let HistoryState::Within(versions) = &mut self.state else { return Ok(None) };
         let Some(found) = versions.next().transpose()? else { return Ok(None) };
+        if found.record.mod_revision < self.oldest {
+            return Ok(None);
+        }
         let mut version = version(found);
         if self.with_origin {
             version.origin = origin(&self.engine, &version.key, version.mod_revision)?;
@@ -237,6 +312,10 @@ impl Iterator for History {
 }
 
 impl std::iter::FusedIterator for History {}
+
+fn is_before_all(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::NoRevisionAtTime { .. })
+}
 
 fn version(version: seam::HistoryRecord) -> Version {
     let seam::HistoryRecord { record, tombstone } = version;

@@ -1,11 +1,12 @@
-//! Points in the past: which revision they are, and the hash of the store as of one.
+//! Points in the past: which revision they are, when that was, and the hash of the store as of one.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 use super::Store;
 use crate::kv::at::At;
 use crate::kv::eval::check;
 use crate::kv::hash::{self, KvHash};
+use crate::kv::seam::Scope;
 
 impl Store {
     /// The revision that a point in history names; of a time it is the last one ordered then or before.
@@ -14,13 +15,55 @@ impl Store {
     ///
     /// As [`Store::at`] and, of a time, [`Store::at_time`].
     pub fn resolve(&self, at: impl Into<At>) -> Result<u64> {
-        let revision = match at.into() {
-            At::Latest => return Ok(self.engine.latest()?.revision()),
-            At::Revision(0) => return Err(check::no_revision_zero()),
-            At::Revision(revision) => revision,
-            At::Time(micros) => self.engine.revision_at_time(micros)?,
-        };
-        Ok(self.engine.view(revision)?.revision())
+        let at = at.into();
+        let revision = at.revision(&self.engine)?;
+        if at != At::Latest {
+            self.engine.view(revision)?;
+        }
+        Ok(revision)
+    }
+
+    /// The last revision ordered at a time or before, the time in microseconds since the Unix epoch. Times
+    /// never go backwards from one revision to the next, whatever the clock did.
+    ///
+    /// # Errors
+    ///
+    /// [`NoRevisionAtTime`](crate::ErrorKind::NoRevisionAtTime) if every revision that can be read is later;
+    /// [`Closed`](crate::ErrorKind::Closed), [`Corrupt`](crate::ErrorKind::Corrupt) or
+    /// [`Io`](crate::ErrorKind::Io) from the files.
+    pub fn revision_at_time(&self, micros: i64) -> Result<u64> {
+        self.engine.revision_at_time(micros)
+    }
+
+    /// When a revision was ordered, in microseconds since the Unix epoch. It costs what reading its transaction
+    /// costs, as the time is kept there.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir().expect("a temporary directory");
+    /// # let store = annals::Store::open(directory.path())?;
+    /// let put = store.put("/a", "1")?;
+    /// assert_eq!(store.time_of(put.revision)?, put.time);
+    /// assert_eq!(store.revision_at_time(put.time)?, put.revision);
+    /// # Ok::<(), annals::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Compacted`](crate::ErrorKind::Compacted) if no key can be read as of the revision any more,
+    /// [`FutureRevision`](crate::ErrorKind::FutureRevision);
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for 0, and for 1, the empty store, which no
+    /// transaction made; [`Closed`](crate::ErrorKind::Closed), [`Corrupt`](crate::ErrorKind::Corrupt) or
+    /// [`Io`](crate::ErrorKind::Io) from the files.
+    pub fn time_of(&self, revision: u64) -> Result<i64> {
+        if revision == 0 {
+            return Err(check::no_revision_zero());
+        }
+        // Says so where the revision is not there, and holds on to it.
+        let _view = self.engine.view(revision)?;
+        let mut log = self.engine.log(revision, revision, Scope::Times)?;
+        let found = log.next().transpose()?;
+        let none = || Error::invalid(format!("no transaction has made revision {revision}"));
+        found.map(|transaction| transaction.time).ok_or_else(none)
     }
 
     /// The hash of all keys and values as of a point in history: etcd's `HashKV`. Two stores with the same

@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 
 use super::Store;
 use super::watermark::RulesBefore;
+use crate::kv::at::At;
 use crate::kv::eval::reads::{Reads as _, key_value};
 use crate::kv::eval::{check, select};
 use crate::kv::range::AsKeyRange;
@@ -120,7 +121,8 @@ impl Store {
         self.at(self.engine.revision_at_time(micros)?)
     }
 
-    /// The retained versions of `key`, newest first, with tombstones marked.
+    /// The retained versions of `key`, newest first, with tombstones marked. [`History::since`] and
+    /// [`History::until`] bound them by revisions or times.
     ///
     /// ```
     /// # let directory = tempfile::tempdir().expect("a temporary directory");
@@ -137,14 +139,15 @@ impl Store {
         History::new(&self.engine, self.engine.latest(), key.as_ref())
     }
 
-    /// What differs between the state at `from` and the state at `to`, in key order.
+    /// What differs between the state at `from` and the state at `to`, in key order. Either may be a revision,
+    /// a time or [`At::Latest`].
     ///
     /// Whether both revisions can be read is decided within this call: a compaction that is faster makes
     /// it answer [`Compacted`](crate::ErrorKind::Compacted), a later one takes nothing from the iterator.
     ///
     /// # Errors
     ///
-    /// As [`Store::at`], for either revision; [`InvalidArgument`](crate::ErrorKind::InvalidArgument)
+    /// As [`Store::at`], for either revision, and [`Store::at_time`]; [`InvalidArgument`](crate::ErrorKind::InvalidArgument)
     /// when `from` is greater than `to`.
     ///
     /// ```
@@ -164,13 +167,17 @@ impl Store {
     /// }
     /// # Ok::<(), annals::Error>(())
     /// ```
-    pub fn diff(&self, from: u64, to: u64, range: impl AsKeyRange) -> Result<DiffIter> {
+    pub fn diff(
+        &self,
+        from: impl Into<At>,
+        to: impl Into<At>,
+        range: impl AsKeyRange,
+    ) -> Result<DiffIter> {
+        let [from, to] = [from.into(), to.into()];
+        let (from, to) = (from.revision(&self.engine)?, to.revision(&self.engine)?);
         if from > to {
             let what = format!("a difference goes forward: from {from} to {to} does not");
             return Err(Error::invalid(what));
-        }
-        if from == 0 {
-            return Err(check::no_revision_zero());
         }
         DiffIter::new(&self.engine, from, to, &range.to_key_range())
     }

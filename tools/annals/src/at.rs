@@ -10,28 +10,20 @@ use crate::exit::Outcome;
 
 /// `latest`, a revision (a bare integer) or an RFC 3339 time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum At {
-    /// The newest revision.
-    Latest,
-    /// This revision.
-    Revision(u64),
-    /// The last revision at this time or before, in microseconds since the Unix epoch.
-    Time(i64),
-}
+pub(crate) struct At(pub(crate) annals::At);
 
 impl At {
     /// Opens the view.
     pub(crate) fn view(self, store: &Store) -> Outcome<View> {
-        Ok(match self {
-            Self::Latest => store.latest()?,
-            Self::Revision(revision) => store.at(revision)?,
-            Self::Time(micros) => store.at_time(micros)?,
+        Ok(match self.0 {
+            annals::At::Latest => store.latest()?,
+            at => store.at(store.resolve(at)?)?,
         })
     }
 
     /// The revision, which must be readable.
     pub(crate) fn revision(self, store: &Store) -> Outcome<u64> {
-        Ok(self.view(store)?.revision())
+        Ok(store.resolve(self.0)?)
     }
 }
 
@@ -40,24 +32,25 @@ impl FromStr for At {
 
     fn from_str(text: &str) -> Result<Self, String> {
         if text == "latest" {
-            return Ok(Self::Latest);
+            return Ok(Self(annals::At::Latest));
         }
         if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
-            return text.parse().map(Self::Revision).map_err(|_| format!("{text} is too large"));
+            let revision = text.parse().map_err(|_| format!("{text} is too large"));
+            return revision.map(|revision| Self(annals::At::Revision(revision)));
         }
         let time: Timestamp = text
             .parse()
             .map_err(|_| "expected latest, a revision or a time like 2026-11-20T12:00:00Z")?;
-        Ok(Self::Time(time.as_microsecond()))
+        Ok(Self(annals::At::Time(time.as_microsecond())))
     }
 }
 
 impl fmt::Display for At {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Latest => f.write_str("latest"),
-            Self::Revision(revision) => write!(f, "{revision}"),
-            Self::Time(micros) => f.write_str(&rfc3339(*micros)),
+        match self.0 {
+            annals::At::Revision(revision) => write!(f, "{revision}"),
+            annals::At::Time(micros) => f.write_str(&rfc3339(micros)),
+            _ => f.write_str("latest"),
         }
     }
 }
@@ -76,10 +69,11 @@ mod tests {
 
     #[test]
     fn parses() {
-        assert_eq!("latest".parse(), Ok(At::Latest));
-        assert_eq!("17".parse(), Ok(At::Revision(17)));
-        assert_eq!("1970-01-01T00:00:01.5Z".parse(), Ok(At::Time(1_500_000)));
-        assert_eq!("1970-01-01T01:00:00+01:00".parse(), Ok(At::Time(0)));
+        let parsed = |text: &str| text.parse::<At>().unwrap().0;
+        assert_eq!(parsed("latest"), annals::At::Latest);
+        assert_eq!(parsed("17"), annals::At::Revision(17));
+        assert_eq!(parsed("1970-01-01T00:00:01.5Z"), annals::At::Time(1_500_000));
+        assert_eq!(parsed("1970-01-01T01:00:00+01:00"), annals::At::Time(0));
         for text in ["", "-1", "newest", "1.5", "99999999999999999999", "2026-11-20", "0x10"] {
             assert!(text.parse::<At>().is_err(), "{text}");
         }

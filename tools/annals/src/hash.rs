@@ -34,7 +34,7 @@ pub(crate) struct HashArgs {
 /// `hash`: of the keys and values as of a revision.
 pub(crate) fn hash(global: &Global, args: &HashArgs, out: &mut Output) -> Outcome {
     let store = global.read()?;
-    let found = store.hash_at(args.rev.revision(&store)?)?;
+    let found = store.hash_at(args.rev.0)?;
     out.object(&json!({
         "revision": found.revision,
         "hash": found.hash,

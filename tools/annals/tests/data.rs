@@ -25,7 +25,16 @@ fn a_key_from_first_to_last() {
     assert_eq!(versions[0]["deleted"], true);
     assert_eq!(versions[1]["value"], "two");
     assert!(versions[2]["time"].as_str().unwrap().ends_with('Z'));
+    let revisions = |arguments: &[&str]| -> Vec<u64> {
+        let lines = tool.lines(&[&["history", "k"], arguments].concat());
+        lines.iter().map(|line| line["mod_revision"].as_u64().unwrap()).collect()
+    };
+    assert_eq!(revisions(&["--since", "3"]), [4, 3]);
+    assert_eq!(revisions(&["--since", "2", "--at", "3"]), [3, 2]);
+    assert_eq!(revisions(&["--since", "1970-01-01T00:00:00Z"]), [4, 3, 2]);
+    tool.run(&["history", "k", "--since", "4", "--at", "3"]).code(2).says("cannot end at 3");
     tool.run(&["history", "never"]).code(5);
+    tool.run(&["history", "never", "--since", "3"]).code(5).says("it had no version then");
     assert!(tool.ok(&["get", "k", "--at", "3"]).contains("mod_revision"));
 }
 

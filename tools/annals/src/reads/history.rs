@@ -10,7 +10,7 @@ use serde::ser::{SerializeMap as _, Serializer};
 use serde_json::{Value, json};
 
 use crate::args::{Global, ReadAt, parse_limit};
-use crate::at;
+use crate::at::{self, At};
 use crate::bytes::{self, Given, Spelled, show};
 use crate::exit::{Failure, Outcome};
 use crate::import::Metadata;
@@ -18,6 +18,10 @@ use crate::output::{Output, Row};
 
 /// Arguments of `history`.
 #[derive(Debug, Args)]
+#[command(after_help = "--since and --at bound it: what the key had from one point to the other.
+
+Example, what became of a key on one day:
+  annals -C store history /flags/dark --since 2026-11-21T00:00:00Z --at 2026-11-22T00:00:00Z")]
 pub(crate) struct HistoryArgs {
     /// The key.
     key: OsString,
@@ -29,6 +33,9 @@ pub(crate) struct HistoryArgs {
     keys_only: bool,
     #[command(flatten)]
     at: ReadAt,
+    /// Go back to `latest`, a revision or an RFC 3339 time: to what the key had then.
+    #[arg(long, value_name = "latest|REV|TIME", allow_negative_numbers = true)]
+    since: Option<At>,
 }
 
 /// Metadata as it is stored: an importer's as the object it is, anything else as bytes.
@@ -144,6 +151,9 @@ pub(crate) fn history(global: &Global, args: &HistoryArgs, out: &mut Output) -> 
     let mut rows = out.rows("versions");
     let mut count = 0;
     let mut versions = view.history(&key).with_origin();
+    if let Some(since) = args.since {
+        versions = versions.since(since.0);
+    }
     while let Some(version) = versions.next() {
         let version = version?;
         let with_value = !args.keys_only;
@@ -158,7 +168,12 @@ pub(crate) fn history(global: &Global, args: &HistoryArgs, out: &mut Output) -> 
         [("revision", json!(view.revision())), ("compacted", json!(store.compacted_revision()))];
     if rows.finish(&tail)? == 0 {
         let key = show(&key, 200);
-        return Err(Failure::NotFound(format!("{key}: no version of it is kept")));
+        let what = if args.since.is_some() {
+            "it had no version then"
+        } else {
+            "no version of it is kept"
+        };
+        return Err(Failure::NotFound(format!("{key}: {what}")));
     }
     Ok(())
 }
