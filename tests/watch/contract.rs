@@ -263,7 +263,7 @@ fn a_failed_log_ends_watches_after_what_is_durable() {
                 match watch.next_timeout(LONG).expect("told in time") {
                     // In a buffered store it was visible for a moment.
                     Ok(batch) => {
-                        assert_eq!((batch.revision(), durability), (3, Durability::Buffered))
+                        assert_eq!((batch.revision(), durability), (3, Durability::Buffered));
                     }
                     Err(error) => {
                         assert!(matches!(error.kind(), ErrorKind::Poisoned { .. }), "{error}");
