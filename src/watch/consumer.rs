@@ -233,7 +233,7 @@ impl Watch {
         }
         if !self.hub.has_thread() {
             // A failure has ended the watch already.
-            while self.hub.turn().unwrap_or(false) {}
+            while self.hub.turn().unwrap_or(0) > 0 {}
         }
         // In this order: what the hub had come to before the slot was found empty has all been told.
         let scanned = self.hub.scanned();

@@ -9,8 +9,9 @@ use std::time::Duration;
 use crate::engine::{Attendant, Door, Follow, Seen, Transaction};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kv::{Extension, KeyRange, Store};
+use crate::options::Durability;
 use crate::sync::Arc;
-use crate::sync::plain::{AtomicU64, Mutex, OnceLock, Ordering, lock};
+use crate::sync::plain::{AtomicU64, Mutex, MutexGuard, OnceLock, Ordering, lock};
 
 use super::interest::Interest;
 use super::recent::Recent;
@@ -25,10 +26,13 @@ const TICK: Duration = Duration::from_millis(100);
 /// Transactions with more changes than this are not decoded for several watches at once.
 const SHARED_CHANGES_MAX: usize = 4_096;
 
-/// How long and how often the thread naps when there is nothing new before it sleeps so that a commit has
-/// to wake it: under load none has to.
+/// How long and how often the thread naps, when commits come fast, before it sleeps so that one of them has
+/// to wake it. That takes such a commit longer than everything else it does.
 const NAP: Duration = Duration::from_micros(200);
 const NAPS: u32 = 2;
+
+/// Revisions at a time from which on commits come fast.
+const FAST: u64 = 8;
 
 /// What the watches of a store share. It keeps the store open no more than they do.
 #[derive(Debug)]
@@ -70,7 +74,7 @@ struct Room(Arc<Hub>);
 
 impl Extension for Room {
     fn turn(&self, _: &Store) -> Result<bool> {
-        if self.0.has_thread() { Ok(false) } else { self.0.turn() }
+        Ok(!self.0.has_thread() && self.0.turn()? > 0)
     }
 }
 
@@ -118,37 +122,47 @@ impl Hub {
         range: KeyRange,
         after: u64,
     ) -> Result<(Arc<Slot>, u64)> {
-        let mut range = Some(range);
-        loop {
-            let mut registry = lock(&self.registry);
-            if let Some(error) = &registry.over {
-                return Err(error.clone());
-            }
-            if registry.running
-                && let Some(range) = range.take()
-            {
-                // One step with the offers of the hub: what is not offered to the slot is not above
-                // `scanned`.
-                let scanned = self.scanned();
-                let slot = Arc::new(Slot::new(range, after, scanned));
-                registry.interest.add(Arc::clone(&slot));
-                return Ok((slot, scanned));
-            }
-            drop(registry);
-            self.begin(store)?;
+        let registry = lock(&self.registry);
+        if registry.running {
+            return Ok(self.enter(registry, range, after));
         }
+        drop(registry);
+        // While this is locked nobody begins or rests.
+        let mut follow = lock(&self.follow);
+        if follow.is_none() {
+            self.begin(store, &mut follow)?;
+        }
+        let entered = self.enter(lock(&self.registry), range, after);
+        drop(follow);
+        self.ring();
+        Ok(entered)
     }
 
-    /// Begins to read on, if nobody does.
-    fn begin(self: &Arc<Self>, store: &Store) -> Result<()> {
-        let mut follow = lock(&self.follow);
-        if follow.is_some() {
-            return Ok(());
+    /// Adds a slot, where something reads on. It is one step with the offers of the hub: what is not offered
+    /// to the slot is not above `scanned`.
+    fn enter(
+        &self,
+        mut registry: MutexGuard<'_, Registry>,
+        range: KeyRange,
+        after: u64,
+    ) -> (Arc<Slot>, u64) {
+        let scanned = self.scanned();
+        let slot = Arc::new(Slot::new(range, after, scanned));
+        registry.interest.add(Arc::clone(&slot));
+        (slot, scanned)
+    }
+
+    /// Begins to read on.
+    fn begin(self: &Arc<Self>, store: &Store, follow: &mut Option<Follow>) -> Result<()> {
+        if let Some(error) = &lock(&self.registry).over {
+            return Err(error.clone());
         }
         if self.has_thread() && self.attendant.get().is_none() {
-            // Under the lock: there is one thread.
-            let ending = Ending(Arc::clone(self));
-            let duty = Box::new(move |attendant: &Attendant| ending.0.work(attendant));
+            let mut ending = Ending { hub: Arc::clone(self), begun: false };
+            let duty = Box::new(move |attendant: &Attendant| {
+                ending.begun = true;
+                ending.hub.work(attendant)
+            });
             let _ = self.attendant.set(store.engine().attend("annals-watch", duty)?);
         }
         let (at, visible) = self.newest()?;
@@ -156,9 +170,6 @@ impl Hub {
         self.scanned.store(visible, Ordering::Release);
         registry.running = true;
         *follow = Some(at);
-        drop(registry);
-        drop(follow);
-        self.ring();
         Ok(())
     }
 
@@ -262,14 +273,14 @@ impl Hub {
 
     // ---- Reading on. ----
 
-    /// Reads some of what has become visible, and tells the slots. Answers whether there was anything.
+    /// Reads some of what has become visible, and tells the slots. Answers by how many revisions that was.
     ///
     /// # Errors
     /// What reading answers; all watches have ended with it.
-    pub(super) fn turn(&self) -> Result<bool> {
+    pub(super) fn turn(&self) -> Result<u64> {
         let mut sleepers = Vec::new();
         let mut follow = lock(&self.follow);
-        let Some(reader) = &mut *follow else { return Ok(false) };
+        let Some(reader) = &mut *follow else { return Ok(0) };
         let before = self.scanned();
         let read = reader.step(STEP, &mut |seen| self.offer(seen, &mut sleepers));
         if let Ok(upto) = read {
@@ -289,7 +300,7 @@ impl Hub {
         drop(asked);
         wake(sleepers);
         self.tick();
-        read.map(|_| scanned > before)
+        read.map(|_| scanned.saturating_sub(before))
     }
 
     /// Offers a transaction to all who want to hear of it.
@@ -342,23 +353,26 @@ impl Hub {
 
     /// What the thread does. Answers when it is to look again although nobody rings.
     fn work(&self, attendant: &Attendant) -> Option<Duration> {
-        let mut naps = 0;
+        // In a `Sync` store it is who has led a sync that wakes, and who waits for it sleeps anyway.
+        let may_nap = self.door.options().durability == Durability::Buffered;
+        let mut naps = NAPS;
         while !attendant.is_dismissed() {
             match self.turn() {
-                Ok(true) => naps = 0,
                 // They all have ended; the next one begins anew.
                 Err(_) => return None,
-                Ok(false) if self.rest() => return None,
-                Ok(false) if naps < NAPS => {
+                Ok(0) if self.rest() => return None,
+                Ok(0) if naps < NAPS => {
                     naps += 1;
                     attendant.nap(NAP);
                 }
-                Ok(false) => {
+                Ok(0) => {
                     let sleeps = lock(&self.follow).as_mut().is_none_or(|at| at.rest(attendant));
                     if sleeps {
                         return (!lock(&self.timed).is_empty()).then_some(TICK);
                     }
                 }
+                Ok(revisions) if revisions >= FAST && may_nap => naps = 0,
+                Ok(_) => {}
             }
         }
         None
@@ -366,11 +380,18 @@ impl Hub {
 }
 
 /// The end of the thread: with the store, or by a panic. Nobody will be told anything any more.
-struct Ending(Arc<Hub>);
+struct Ending {
+    hub: Arc<Hub>,
+    /// Whether there was a thread at all: if the system refuses one, nothing ends.
+    begun: bool,
+}
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        let hub = &self.0;
+        if !self.begun {
+            return;
+        }
+        let hub = &self.hub;
         let error: Error = ErrorKind::Closed.into();
         let mut follow = lock(&hub.follow);
         lock(&hub.registry).over = Some(error.clone());

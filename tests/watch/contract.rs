@@ -106,6 +106,39 @@ fn a_watch_keeps_no_store_open() {
 }
 
 #[test]
+fn a_watch_begun_while_the_store_is_closed_is_refused_or_ends() {
+    let watchdog = Watchdog::new(Duration::from_secs(60));
+    let options = options(true);
+    let (mut refused, mut ended) = (0, 0);
+    for round in 0..300_u64 {
+        watchdog.begin(format!("round {round}"));
+        let store = options.open(DIRECTORY).unwrap();
+        let other = store.clone();
+        let closing = thread::spawn(move || {
+            // At another moment each time.
+            (0..round % 50 * 100).for_each(|_| std::hint::spin_loop());
+            other.close().unwrap();
+        });
+        for _ in 0..4 {
+            match store.watch("a").start() {
+                Ok(mut watch) if closing.is_finished() || round % 2 == 0 => {
+                    assert!(matches!(end(&mut watch).kind(), ErrorKind::Closed));
+                    ended += 1;
+                }
+                // It goes, and with it the hub's reader, until the next begins.
+                Ok(watch) => drop(watch),
+                Err(error) => {
+                    assert!(matches!(error.kind(), ErrorKind::Closed), "{error}");
+                    refused += 1;
+                }
+            }
+        }
+        closing.join().unwrap();
+    }
+    assert!(refused > 100 && ended > 20, "{refused} refused, {ended} ended");
+}
+
+#[test]
 fn a_cancelled_watch_tells_nothing_more() {
     for background in [true, false] {
         let store = fresh(background);
@@ -230,7 +263,7 @@ fn a_failed_log_ends_watches_after_what_is_durable() {
                 match watch.next_timeout(LONG).expect("told in time") {
                     // In a buffered store it was visible for a moment.
                     Ok(batch) => {
-                        assert_eq!((batch.revision(), durability), (3, Durability::Buffered))
+                        assert_eq!((batch.revision(), durability), (3, Durability::Buffered));
                     }
                     Err(error) => {
                         assert!(matches!(error.kind(), ErrorKind::Poisoned { .. }), "{error}");

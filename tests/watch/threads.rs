@@ -123,7 +123,9 @@ fn run(options: &Options, commits: u64, compact: bool) {
                 }
             });
         }
-        committers.into_iter().for_each(|committer| committer.join().unwrap());
+        for committer in committers {
+            committer.join().unwrap();
+        }
         done.store(true, Ordering::Release);
         last.store(store.revision(), Ordering::Release);
         // Whoever has asked already is told at the next one.
