@@ -1,7 +1,8 @@
 //! Checking every byte of a store without opening it: `annals verify`.
 //!
 //! Each file is checked by its own room; this adds what only the files together can say: that
-//! every file the manifest lists is there, and that EVENTS and the log leave out no revision.
+//! every file the manifest lists is there, that EVENTS and the log leave out no revision, and that
+//! every rule of retention can be read and has come to a revision that is there.
 //! Nothing is written. Damage is handed out, and the check goes on behind it. What could not be
 //! checked is told apart from what is damaged: a file that the system does not let us read proves
 //! nothing about its content.
@@ -9,16 +10,17 @@
 use std::path::{Path, PathBuf};
 
 use annals_format::name::FileName;
-use annals_format::{FileKind, FileMeta, Manifest};
+use annals_format::{FileKind, FileMeta, Frame, Manifest};
 
 use crate::error::{Corruption, Error, ErrorKind, Result};
 use crate::manifest::ManifestStore;
 use crate::options::Options;
 use crate::segment::{Segment, SegmentContext};
 use crate::sync::Arc;
-use crate::wal::{self, WalContext};
+use crate::wal::{self, Location, WalContext};
 
 use super::log::is_transaction;
+use super::retention::Records;
 
 /// What a check came to.
 #[derive(Debug, Default)]
@@ -97,6 +99,7 @@ struct Check<'a> {
     options: &'a Options,
     manifest: &'a Manifest,
     segments: SegmentContext,
+    rules: Records,
     report: &'a mut CheckReport,
     progress: &'a mut dyn FnMut(u64, u64),
     total: u64,
@@ -115,7 +118,8 @@ impl<'a> Check<'a> {
         let of_wal = manifest.wal.iter().map(|file| file.end.unwrap_or(file.file_bytes));
         let total = of_files.chain(of_wal).sum();
         report.compacted = manifest.compacted;
-        Self { directory, options, manifest, segments, report, progress, total }
+        let rules = Records::new();
+        Self { directory, options, manifest, segments, rules, report, progress, total }
     }
 
     fn run(&mut self) {
@@ -147,12 +151,23 @@ impl<'a> Check<'a> {
             wal_bytes: self.options.wal_bytes,
         };
         let damage = &mut self.report.damage;
-        let verified =
-            wal::inspect::verify(&context, self.manifest, &mut |found| damage.push(found));
-        match verified {
+        let (mut highest, mut file) = (0, 0);
+        let mut on_frame = |frame: &Frame<'_>, location: Location| {
+            let floor = self.rules.highest_floor(frame);
+            if floor > highest {
+                (highest, file) = (floor, location.file);
+            }
+        };
+        let mut on_damage = |found| damage.push(found);
+        match wal::inspect::verify(&context, self.manifest, &mut on_frame, &mut on_damage) {
             Ok(Some(found)) => {
-                self.report.revision = found.last_revision.max(self.manifest.flushed_revision);
+                let newest = found.last_revision.max(self.manifest.flushed_revision);
+                self.report.revision = newest;
                 self.floor();
+                if highest > newest {
+                    let file = self.path(FileKind::Wal, file);
+                    self.report.note(Records::above(&file, highest, newest));
+                }
                 self.report.torn = found.torn.map(|tail| TornTail {
                     file: self.path(FileKind::Wal, tail.file),
                     offset: tail.end,
@@ -186,13 +201,25 @@ impl<'a> Check<'a> {
         let segment = Segment::open(&self.segments, meta)?;
         let before = self.report.damage.len();
         segment.verify(&mut |damage| self.report.damage.push(damage))?;
-        if meta.kind == FileKind::Events && self.report.damage.len() == before {
-            // To the segment the values are bytes; here they are transactions.
-            let mut cursor = Arc::new(segment).cursor();
-            cursor.seek_first()?;
-            while is_transaction(&cursor)? {
-                cursor.next()?;
+        if self.report.damage.len() > before {
+            return Ok(());
+        }
+        // To the segment the values are bytes.
+        let segment = Arc::new(segment);
+        match meta.kind {
+            FileKind::Events => {
+                let mut cursor = segment.cursor();
+                cursor.seek_first()?;
+                while is_transaction(&cursor)? {
+                    cursor.next()?;
+                }
             }
+            // Without a log it is not known which revisions there are.
+            FileKind::L0 | FileKind::Head if self.report.revision > 0 => {
+                self.rules.check(&segment, self.report.revision)?;
+            }
+            FileKind::L0 | FileKind::Head => self.rules.check(&segment, u64::MAX)?,
+            _ => {}
         }
         Ok(())
     }

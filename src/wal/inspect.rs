@@ -101,7 +101,8 @@ fn unwritten(
 }
 
 /// Checks the whole log: every byte of every file, the row of the files, the spare. Writes
-/// nothing. Answers the log as it was found; `None` if damage keeps it from being read.
+/// nothing. Answers the log as it was found, every frame of which behind the flushed ones was handed
+/// out; `None` if damage keeps it from being read.
 ///
 /// Beside a live writer, what is missing may be gone because another manifest is in force by now.
 ///
@@ -110,10 +111,15 @@ fn unwritten(
 pub(crate) fn verify(
     context: &WalContext,
     manifest: &Manifest,
+    on_frame: &mut dyn FnMut(&Frame<'_>, Location),
     report: &mut dyn FnMut(Corruption),
 ) -> Result<Option<Recovered>> {
     let mut first = None;
-    let found = recovery::recover(context, manifest, Mode::ReadOnly, &mut |_, _| Ok(()));
+    let mut hand_out = |frame: &Frame<'_>, location| {
+        on_frame(frame, location);
+        Ok(())
+    };
+    let found = recovery::recover(context, manifest, Mode::ReadOnly, &mut hand_out);
     let (found, files) = match found {
         Ok(found) => {
             let files = found.files.iter().map(|log| log.file).collect();

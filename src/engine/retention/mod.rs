@@ -28,6 +28,9 @@
 //!
 //! Records are written by this file alone, one change at a time, so the table is what the records say.
 
+#[cfg(test)]
+mod damaged_tests;
+mod records;
 mod rules;
 #[cfg(test)]
 mod tests;
@@ -35,11 +38,11 @@ mod tests;
 use std::ops::Range;
 
 use annals_format::retention::Rule;
-use annals_format::space::{self, Key, SYSTEM};
+use annals_format::space;
 use bytes::Bytes;
 
 use crate::commit::{Footprint, OrderError, Plan};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{ErrorKind, Result};
 use crate::index::Place;
 use crate::reclaim::floors::Floors;
 use crate::sync::epoch;
@@ -50,10 +53,10 @@ use super::core::Core;
 use super::log::revision_at_time;
 use super::pressure::has_room;
 use super::published::Published;
-use super::scan::{Scan, end_of_space};
-use super::tables::{FileSet, SealedFile};
+use super::scan::end_of_space;
 use super::transact::Older;
 
+pub(super) use self::records::Records;
 use self::rules::Change;
 pub(crate) use self::rules::{Limits, Rules};
 
@@ -391,43 +394,5 @@ impl Core {
         self.swept.store(0, Ordering::Relaxed);
         self.shared.worker.ring();
         Ok(Some(true))
-    }
-
-    /// Learns the rules that the records tell of: at the end of opening a store.
-    ///
-    /// # Errors
-    /// What reading answers; `Corrupt` if a rule has come further than the store.
-    pub(super) fn load_rules(&self) -> Result<()> {
-        let position = self.visible();
-        let start = Key::Retention { prefix: &[] }.encode();
-        let end = vec![SYSTEM, space::RECORD_RETENTION + 1];
-        // Most stores have no rule, and opening one is to open no file for that.
-        let mut tables = self.shared.tables();
-        let meets =
-            |file: &&Arc<SealedFile>| file.meta().first_key < end && file.meta().last_key >= start;
-        let (l0, head) = (tables.files.l0.iter(), tables.files.head.iter());
-        let files = l0.chain(head).filter(meets).cloned();
-        tables.files = Arc::new(FileSet::new(files.collect::<Vec<_>>()));
-        let mut rules = Vec::new();
-        for record in Scan::new(tables, position.seq, (&start, &end), false, None) {
-            let record = record?;
-            let damaged = |error| {
-                let file = self.path.join(annals_format::name::CURRENT);
-                Error::undecodable(&file, 0, &error)
-            };
-            let Key::Retention { prefix } = Key::decode(&record.key).map_err(damaged)? else {
-                continue;
-            };
-            let rule = Rule::decode(&record.value).map_err(damaged)?;
-            if rule.floor > position.revision {
-                return Err(self.watermark_above(rule.floor, position.revision));
-            }
-            rules.push((record.key.slice_ref(prefix), rule));
-        }
-        if !rules.is_empty() {
-            self.retention.publish(Rules::new(rules));
-            self.shared.worker.ring();
-        }
-        Ok(())
     }
 }

@@ -161,7 +161,7 @@ fn verify_all(disk: &MemoryVfs) -> Vec<Corruption> {
     let vfs: Arc<dyn Vfs> = Arc::new(disk.clone());
     let manifest = ManifestStore::new(Arc::clone(&vfs), DIR).load().unwrap().unwrap();
     let mut found = Vec::new();
-    verify(&context(&vfs), &manifest, &mut |damage| found.push(damage)).unwrap();
+    verify(&context(&vfs), &manifest, &mut |_, _| (), &mut |damage| found.push(damage)).unwrap();
     found
 }
 
