@@ -1,5 +1,5 @@
-//! What a commit allocates, beside the memtable's arena: nothing, or one list for the answer. And a get of
-//! the newest state: the key and a value that is copied.
+//! What a commit allocates, beside the memtable's arena: nothing, or one list for the answer. A get of
+//! the newest state: the key and a value that is copied. A log of a range: nothing for what changed nothing there.
 //!
 //! Counted in the calling thread. Every commit is of a key that the memtable knows, and what comes up
 //! once in thousands of commits (a chunk of the arena, garbage of the epochs) is allowed for.
@@ -10,7 +10,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use annals::{Durability, Options, Outcome, Store, TxnRequest, mod_revision, put, txn};
+use annals::{Durability, KeyRange, Options, Outcome, Store, TxnRequest, mod_revision, put, txn};
 
 struct Counting;
 
@@ -140,4 +140,27 @@ fn a_get_allocates_at_most_its_key_and_its_value() {
         assert!(counted <= COMMITS + SELDOM, "{durability:?}, a mapped file: {counted}");
         store.close().expect("closed");
     }
+}
+
+#[test]
+fn a_log_of_a_range_allocates_nothing_for_other_keys() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let options = Options::new().durability(Durability::Buffered).background(false);
+    let store = options.open(directory.path()).expect("a store");
+    for n in 0..COMMITS {
+        store.put(key(n), [7; 256]).expect("a commit");
+    }
+    store.put("/wanted", "").expect("a commit");
+    let read = || {
+        let before = COUNT.with(Cell::get);
+        let found =
+            store.log_of(.., KeyRange::key("/wanted")).next().expect("one").expect("readable");
+        assert_eq!(found.revision, COMMITS + 2);
+        COUNT.with(Cell::get) - before
+    };
+    let counted = read();
+    assert!(counted <= SELDOM, "memory: {counted} for {COMMITS} transactions");
+    store.reorganise().expect("in files");
+    let counted = read();
+    assert!(counted <= SELDOM, "a file: {counted} for {COMMITS} transactions");
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use annals::{Durability, Store};
+use annals::{At, Durability, Store};
 
 use crate::load::{self, Dir, Rng, key, median};
 use crate::options::Options;
@@ -21,6 +21,8 @@ const TAIL: u64 = 1_000;
 const SCAN: u64 = 1_000;
 /// Reads after which memory is looked at.
 const READS: u64 = 100_000;
+/// Revisions and times that are translated.
+const TIMES: u64 = 2_000;
 /// Events read of the log at most.
 const EVENTS: usize = 1_000_000;
 
@@ -34,6 +36,10 @@ pub(crate) const COSTS: &[(&str, &str)] = &[
     ("count of all keys", "us"),
     ("replay, an event", "ns"),
     ("replay with values, an event", "ns"),
+    ("revision at a random time", "us"),
+    ("time of a random revision", "us"),
+    ("checkpoint, the call", "ms"),
+    ("hash of everything, a version", "ns"),
     ("compact, the call", "ms"),
 ];
 
@@ -44,6 +50,7 @@ pub(crate) const SIZES: &[(&str, &str)] = &[
     ("HEAD", "B/version"),
     ("HISTORY", "B/version"),
     ("EVENTS", "B/version"),
+    ("linked by a checkpoint", "files"),
     ("files and log before compaction", "MiB"),
     ("files and log when compaction of half has settled", "MiB"),
 ];
@@ -153,8 +160,13 @@ pub(crate) fn in_child(dir: &Path, keys: u64, last: bool) {
         }
         say(name, nanos(events.max(1) as u64, begun));
     }
+    times(&store, revision, &mut rng, &say);
+    checkpoint(&store, dir, &say);
     if last {
         let versions = keys * VERSIONS;
+        let begun = Instant::now();
+        black_box(store.hash_at(At::Latest).expect("a hash"));
+        say("hash of everything, a version", nanos(versions + TAIL, begun));
         let stats = store.stats();
         for (name, bytes) in [
             ("HEAD", stats.head.bytes),
@@ -166,6 +178,33 @@ pub(crate) fn in_child(dir: &Path, keys: u64, last: bool) {
         compact(&store, revision, &say);
     }
     store.close().expect("a close");
+}
+
+/// Revisions to times, and times to revisions.
+fn times(store: &Store, revision: u64, rng: &mut Rng, say: &dyn Fn(&str, f64)) {
+    let micros = |begun: Instant| begun.elapsed().as_secs_f64() * 1e6 / TIMES as f64;
+    let mut found = Vec::new();
+    let begun = Instant::now();
+    for _ in 0..TIMES {
+        found.push(store.time_of(2 + rng.below(revision - 1)).expect("a time"));
+    }
+    say("time of a random revision", micros(begun));
+    let begun = Instant::now();
+    for time in found {
+        black_box(store.revision_at_time(time).expect("a revision"));
+    }
+    say("revision at a random time", micros(begun));
+}
+
+/// A copy by links.
+fn checkpoint(store: &Store, dir: &Path, say: &dyn Fn(&str, f64)) {
+    let copy = dir.with_extension("checkpoint");
+    let begun = Instant::now();
+    let made = store.checkpoint(&copy).expect("a checkpoint");
+    let took = begun.elapsed().as_secs_f64();
+    say("checkpoint, the call", took * 1e3);
+    say("linked by a checkpoint", made.linked_files as f64);
+    fs::remove_dir_all(copy).expect("the checkpoint is there");
 }
 
 fn compact(store: &Store, revision: u64, say: &dyn Fn(&str, f64)) {

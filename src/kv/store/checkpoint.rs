@@ -9,7 +9,8 @@ use super::Store;
 
 impl Store {
     /// Makes a copy of the store in another directory, which must be absent or empty: everything that can be read
-    /// now, at every revision. It is a store of its own, and a writer may open it beside this one.
+    /// now, at every revision, also what a [`Buffered`](crate::Durability::Buffered) store has not made durable yet.
+    /// It is a store of its own, and a writer may open it beside this one.
     ///
     /// It shares the files of this store by hard links, as no file is ever changed. So it takes the time to
     /// make a link for each file, and to write what is in memory alone, at most
