@@ -33,13 +33,11 @@ fn main() -> Result<()> {
 
     println!("a restart: the scheduler goes on at revision {}, where it was", scheduler.next);
     drop(ben);
-    let next = scheduler.next;
-    drop(scheduler);
     store.close()?;
 
     let store = Store::open(directory.path())?;
     store.put("/jobs/report", "")?;
-    let mut scheduler = Scheduler { next };
+    let mut scheduler = Scheduler { next: scheduler.next };
     scheduler.run(&store)?;
 
     println!("who had /jobs/test, newest first:");
