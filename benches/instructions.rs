@@ -42,13 +42,15 @@ use std::hint::black_box;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use annals::{Durability, Options, Outcome, Store, Ticket, TxnRequest, mod_revision, put};
+use annals::{Durability, Options, Outcome, Store, Ticket, TxnRequest, Watch, mod_revision, put};
 
 /// Keys in the store. Few, so that every one of them is in the memtable before anything is counted.
 const KEYS: u64 = 1_000;
 /// Keys where files are read: enough for an index of two levels.
 const FOLDED_KEYS: u64 = 30_000;
 const VALUE_BYTES: usize = 256;
+/// Watches beside commits.
+const WATCHES: u64 = 10_000;
 /// Transactions whose tickets are outstanding together.
 const WINDOW: u64 = 64;
 /// Repetitions of the two runs.
@@ -64,6 +66,24 @@ const OPERATIONS: &[(&str, &str, Work)] = &[
             let commit = subject.store.put(subject.key(number), &subject.value);
             black_box(commit.expect("a commit").revision);
         }
+    }),
+    ("watched", "the same beside 10,000 idle watches of other keys", |subject, n| {
+        let watches = subject.idle_watches();
+        for number in 0..n {
+            let commit = subject.store.put(subject.key(number), &subject.value);
+            black_box(commit.expect("a commit").revision);
+        }
+        // What nobody has looked at yet is not looked at for them: that is the next row.
+        drop(watches);
+    }),
+    ("scanned", "the same, and what their hub does for each commit", |subject, n| {
+        let mut watches = subject.idle_watches();
+        for number in 0..n {
+            let commit = subject.store.put(subject.key(number), &subject.value);
+            black_box(commit.expect("a commit").revision);
+        }
+        assert!(watches.last_mut().expect("many").try_next().is_none());
+        drop(watches);
     }),
     ("cas", "compare-and-swap of one key, buffered", |subject, n| {
         let mut seen = subject.loaded();
@@ -200,6 +220,12 @@ impl Subject {
             store.put(key, &value).expect("a commit");
         }
         Self { store, keys, value, first }
+    }
+
+    /// Watches of keys that nobody writes.
+    fn idle_watches(&self) -> Vec<Watch> {
+        let watch = |n| self.store.watch(name(FOLDED_KEYS + n)).start().expect("a watch");
+        (0..WATCHES).map(watch).collect()
     }
 
     /// Writes many more keys, moves all of them to HEAD, and gives as many as are read, in no order. Each

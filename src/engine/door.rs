@@ -30,6 +30,14 @@ impl Door {
         &self.0.options
     }
 
+    /// Fails where nothing can be written any more.
+    ///
+    /// # Errors
+    /// `Closed`, `ReadOnly`, `Poisoned`.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        self.0.check_writable()
+    }
+
     /// Whether the store was opened for reading only.
     pub(crate) fn is_read_only(&self) -> bool {
         self.0.read_only

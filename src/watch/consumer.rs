@@ -215,15 +215,15 @@ impl Watch {
         if self.over {
             return Step::Over;
         }
-        if self.slot.is_cancelled() {
+        // Else the slot says so below.
+        if (self.behind.is_some() || !self.ready.is_empty()) && self.slot.is_cancelled() {
             return self.end(None);
         }
         if let Some(batch) = self.ready.pop_front() {
             if self.ready.is_empty() {
                 self.ready = VecDeque::new();
             }
-            self.position = batch.revision() - u64::from(!batch.is_last_fragment());
-            return Step::Item(Ok(batch));
+            return self.item(batch);
         }
         if let Some(behind) = self.behind {
             return self.catch_up(behind);
@@ -241,8 +241,14 @@ impl Watch {
             Next::Revision(revision) if revision <= self.position => Step::Again,
             Next::Revision(revision) => {
                 self.position = revision - 1;
-                let told = self.check_lag().and_then(|()| self.tell(revision));
-                self.after(told)
+                match self.check_lag().and_then(|()| self.tell(revision)) {
+                    Ok(Some(batch)) => self.item(batch),
+                    Ok(None) => {
+                        self.position = revision;
+                        Step::Again
+                    }
+                    Err(error) => self.end(Some(error)),
+                }
             }
             Next::Overflow(revision) => {
                 self.position = self.position.max(revision - 1);
@@ -264,11 +270,9 @@ impl Watch {
         }
     }
 
-    fn after(&mut self, done: Result<()>) -> Step {
-        match done {
-            Ok(()) => Step::Again,
-            Err(error) => self.end(Some(error)),
-        }
+    fn item(&mut self, batch: Batch) -> Step {
+        self.position = batch.revision() - u64::from(!batch.is_last_fragment());
+        Step::Item(Ok(batch))
     }
 
     fn end(&mut self, error: Option<Error>) -> Step {
@@ -287,12 +291,17 @@ impl Watch {
         Err(ErrorKind::Lagged { resume, current }.into())
     }
 
-    /// Makes a revision ready that is due, with none between it and the position.
-    fn tell(&mut self, revision: u64) -> Result<()> {
+    /// What is told of a revision that is due: the first batch, of which the others are made ready. None if
+    /// nothing of it is wanted.
+    fn tell(&mut self, revision: u64) -> Result<Option<Batch>> {
         let (door, range) = (&self.hub.door, &self.slot.range);
-        let mut ready = |batch| self.ready.push_back(batch);
+        let mut first = None;
+        let mut each = |batch| match first {
+            None => first = Some(batch),
+            Some(_) => self.ready.push_back(batch),
+        };
         if let Some(transaction) = self.hub.recent(revision) {
-            tell(&transaction, range, &self.wants, || door.view(revision), &mut ready)?;
+            tell(&transaction, range, &self.wants, || door.view(revision), &mut each)?;
         } else {
             let mut log = log_of(door, range, (revision, revision), &self.wants)?;
             let Some(transaction) = log.next().transpose()? else {
@@ -300,12 +309,9 @@ impl Watch {
                 return Err(door.failure().unwrap_or_else(|| missing(revision)));
             };
             let view = || Ok(door.view_of_log(&log, revision));
-            tell(&transaction, range, &self.wants, view, &mut ready)?;
+            tell(&transaction, range, &self.wants, view, &mut each)?;
         }
-        if self.ready.is_empty() {
-            self.position = revision;
-        }
-        Ok(())
+        Ok(first)
     }
 
     /// Reads a piece of the log. What it holds on to meanwhile it gives back.
