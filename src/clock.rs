@@ -15,6 +15,12 @@ pub trait Clock: Send + Sync + Debug {
 
     /// Microseconds since some fixed instant. It never goes back.
     fn elapsed_micros(&self) -> i64;
+
+    /// Whether elapsed time passes as fast as for the system, so that a thread can sleep until some time
+    /// has come. Of another clock it looks again and again. Default: false.
+    fn is_system(&self) -> bool {
+        false
+    }
 }
 
 /// The clock of the system.
@@ -47,6 +53,10 @@ impl Clock for SystemClock {
 
     fn elapsed_micros(&self) -> i64 {
         i64::try_from(self.start.elapsed().as_micros()).unwrap_or(i64::MAX)
+    }
+
+    fn is_system(&self) -> bool {
+        true
     }
 }
 

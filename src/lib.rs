@@ -44,7 +44,7 @@
 //! | view | a reader's fixed revision; see [`View`] |
 //! | watch | a reader of what changes, revision by revision; see [`Watch`] |
 //! | compact | to forget what only reads below a revision could see; that revision itself stays readable |
-//! | lease | something keys can be attached to, so as to be deleted together |
+//! | lease | something keys can be attached to, so as to be deleted together when it is not renewed for its time to live |
 //!
 //! # Where to begin
 //!
@@ -52,7 +52,7 @@
 //! * [`Store::compare_and_put`] is the usual compare-and-swap, [`Store::submit_compare_and_put`] and
 //!   [`Store::submit`] give a [`Ticket`] to wait for or to await.
 //! * [`Store::txn`] builds transactions, with [`put`], [`get`], [`delete`] and the comparisons
-//!   [`mod_revision`], [`create_revision`], [`version`], [`value`], [`lease`].
+//!   [`mod_revision`], [`create_revision`], [`version`], [`value`], [`lease()`].
 //! * [`Store::latest`], [`Store::at`], [`Store::at_time`] return a [`View`], which reads keys and
 //!   ranges from both ends.
 //! * [`Store::history`], [`Store::diff`], [`Store::log`] tell what changed; [`Store::time_of`] when. Points in history
@@ -62,6 +62,8 @@
 //! * [`Store::hash_at`] is etcd's hash of all keys and values, to compare stores with.
 //! * [`RangeRequest`], [`PutRequest`], [`DeleteRangeRequest`], [`TxnRequest`] are etcd's requests
 //!   with all their fields.
+//! * [`Store::lease_grant`] grants a lease, [`Store::lease_keep_alive`] renews it; [`Store::lease`] is one that
+//!   renews itself.
 //! * [`Store::compact`] forgets the past, [`Store::set_retention`] says how long which keys are kept.
 //! * [`Store::checkpoint`] makes a copy in the time it takes to link the files, while others write.
 //! * [`Options`] has every knob.
@@ -112,7 +114,9 @@
 //! * [`Store::hash_at`] tells where a hash can differ from etcd's.
 //! * A watch is told the previous key-value also of a change exactly at the compacted revision.
 //! * Sorts are stable: equal ones stay in key order.
-//! * A lease has no clock here: whoever keeps one calls [`Store::lease_revoke`].
+//! * What is left of the time of a lease survives a restart to the second, and a crash to
+//!   [a minute](Options::lease_checkpoint_interval_seconds); time passes while the store is open. A lease
+//!   whose time is over is not renewed any more, also if its end has not come yet.
 
 // A model checker's build ends with the commit chain: see src/sync.rs.
 pub mod clock;
@@ -123,7 +127,11 @@ mod error;
 mod index;
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
 pub mod kv;
+#[cfg(not(any(feature = "loom", feature = "shuttle")))]
+mod lease;
 mod manifest;
+#[cfg(not(any(feature = "loom", feature = "shuttle")))]
+mod open;
 mod options;
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
 mod reclaim;
@@ -160,6 +168,8 @@ pub use crate::kv::{
     Transaction, TxnBuilder, TxnRequest, TxnResponse, Version, View, create_revision, delete,
     delete_prefix, get, lease, mod_revision, prefix_range_end, put, range, txn, value, version,
 };
+#[cfg(not(any(feature = "loom", feature = "shuttle")))]
+pub use crate::lease::{LeaseGuard, LeaseIter, LeaseStatus};
 pub use crate::options::{Durability, HistoryCodec, KNOBS, Knob, KnobRange, Options, ReadMode};
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
 pub use crate::watch::{Batch, Event, Slow, Watch, WatchBuilder, WatchHandle};

@@ -15,9 +15,9 @@ use crate::clock::{Clock, SystemClock};
 use crate::error::Result;
 use crate::vfs::{OsVfs, Vfs};
 
-use self::knob::{invalid, number, parse_number, range_text, word};
+use self::knob::{invalid, parse_number, range_text};
 
-pub use self::knob::{Knob, KnobRange};
+pub use self::knob::{KNOBS, Knob, KnobRange};
 
 mod knob;
 
@@ -129,6 +129,10 @@ pub struct Options {
     pub(crate) background_bytes_per_sync: u64,
     /// How often rules of retention are applied, in seconds. 0 (never) to a year; default 60.
     pub(crate) retention_interval_seconds: u64,
+    /// Whether leases end when their time is over. Default: true.
+    pub(crate) lease_expiry: bool,
+    /// How much longer a lease may live because of a crash, in seconds. 0 (any time) to a day; default 60.
+    pub(crate) lease_checkpoint_interval_seconds: u64,
     /// Memory for decoded blocks. 0 to 1 TiB; default 64 MiB.
     pub(crate) cache_bytes: u64,
     /// How sealed files are read. Default: `Mmap`.
@@ -158,84 +162,6 @@ pub struct Options {
     /// new store has an identity of its own.
     pub(crate) store_id_seed: Option<u64>,
 }
-
-/// Every knob that can be set by name.
-pub const KNOBS: &[Knob] = &[
-    word("durability", "sync or buffered: when a commit is acknowledged (default sync)"),
-    word("create", "true or false: make a new store where there is none (default true)"),
-    word("read_mode", "mmap or pread: how sealed files are read (default mmap)"),
-    word(
-        "history_codec",
-        "zstd-blocks, raw, fast or small: how superseded versions are stored (default fast)",
-    ),
-    word("background", "true or false: have background threads (default true)"),
-    number("memtable_bytes", "size of one memtable generation", 16 * KIB, 4 * GIB, 32 * MIB),
-    number("wal_bytes", "size a WAL file grows to", limits::WAL_BYTES_MIN, 4 * GIB, 64 * MIB),
-    number("segment_bytes", "size at which a segment file is cut", 4 * KIB, 4 * GIB, 32 * MIB),
-    number("block_bytes", "size of a block of newest versions", 512, 256 * KIB, 8 * KIB),
-    number(
-        "history_block_bytes",
-        "size of a block of history before compression",
-        512,
-        256 * KIB,
-        16 * KIB,
-    ),
-    number("history_level", "zstd level of history and events", 1, 19, 1),
-    number("event_value_bytes", "longest value that events repeat", 0, MIB, KIB),
-    number("l0_files_max", "L0 files from which on they are folded or merged", 1, 64, 4),
-    number(
-        "history_windows_max",
-        "history windows of a class beyond which some are merged",
-        2,
-        1024,
-        12,
-    ),
-    number(
-        "background_bytes_per_sync",
-        "what folds, merges and trims may write for each sync of the log",
-        4 * KIB,
-        4 * GIB,
-        256 * KIB,
-    ),
-    number(
-        "retention_interval_seconds",
-        "how often rules of retention are applied, 0 for never",
-        0,
-        365 * 86_400,
-        60,
-    ),
-    number("cache_bytes", "memory for decoded blocks", 0, 1 << 40, 64 * MIB),
-    // What is written must be readable: these end where the format does.
-    number("key_bytes_max", "longest key", 1, limits::KEY_BYTES_MAX, limits::KEY_BYTES_DEFAULT),
-    number(
-        "value_bytes_max",
-        "longest value",
-        0,
-        limits::VALUE_BYTES_MAX,
-        limits::VALUE_BYTES_DEFAULT,
-    ),
-    number(
-        "transaction_bytes_max",
-        "largest encoded transaction",
-        4 * KIB,
-        limits::TRANSACTION_BYTES_MAX,
-        limits::TRANSACTION_BYTES_DEFAULT,
-    ),
-    number(
-        "transaction_operations_max",
-        "most operations in a transaction",
-        1,
-        limits::TRANSACTION_OPERATIONS_MAX,
-        limits::TRANSACTION_OPERATIONS_DEFAULT,
-    ),
-    number(
-        "metadata_bytes_max",
-        "longest metadata of a transaction",
-        0,
-        limits::METADATA_BYTES_MAX,
-        limits::METADATA_BYTES_MAX,
-    ),
-];
 
 impl Default for Options {
     fn default() -> Self {
@@ -275,6 +201,8 @@ impl Options {
             history_windows_max: 12,
             background_bytes_per_sync: 256 * KIB,
             retention_interval_seconds: 60,
+            lease_expiry: true,
+            lease_checkpoint_interval_seconds: 60,
             cache_bytes: 64 * MIB,
             read_mode: ReadMode::Mmap,
             key_bytes_max: limits::KEY_BYTES_DEFAULT,
@@ -345,6 +273,18 @@ impl Options {
         /// Rules are set with [`Store::set_retention`](crate::Store::set_retention);
         /// [`Store::apply_retention`](crate::Store::apply_retention) applies them at once.
         retention_interval_seconds: u64,
+        /// Sets whether leases end when their time is over. Default: true.
+        ///
+        /// Without it no time passes for any lease: they are state, and end when they are revoked. For a
+        /// store that repeats what another one decides.
+        lease_expiry: bool,
+        /// Sets how much longer a lease may live because of a crash, in seconds. 0 (any time) to a day;
+        /// default 60.
+        ///
+        /// How much time a lease has left is written down whenever it was not renewed for so long, and when
+        /// the store is closed. After a crash it has as much as was written down last. With 0 nothing is
+        /// written, and after every opening each lease has all of its time again.
+        lease_checkpoint_interval_seconds: u64,
         /// Sets the memory for decoded blocks. 0 to 1 TiB; default 64 MiB.
         cache_bytes: u64,
         /// Sets how sealed files are read. Default: `Mmap`.
@@ -446,6 +386,11 @@ impl Options {
         self.retention_interval_seconds.saturating_mul(1_000_000)
     }
 
+    /// How much longer a lease may live because of a crash, in microseconds; 0 for any time.
+    pub(crate) fn lease_checkpoint_interval_micros(&self) -> u64 {
+        self.lease_checkpoint_interval_seconds.saturating_mul(1_000_000)
+    }
+
     fn set_word(&mut self, name: &str, value: &str) -> Result<()> {
         match (name, value) {
             ("durability", "sync") => self.durability = Durability::Sync,
@@ -456,6 +401,8 @@ impl Options {
             ("create", "false") => self.create = false,
             ("background", "true") => self.background = true,
             ("background", "false") => self.background = false,
+            ("lease_expiry", "true") => self.lease_expiry = true,
+            ("lease_expiry", "false") => self.lease_expiry = false,
             ("history_codec", "zstd-blocks") => self.history_codec = HistoryCodec::ZstdBlocks,
             ("history_codec", "raw") => self.history_codec = HistoryCodec::Raw,
             ("history_codec", "fast") => self.history_codec = HistoryCodec::Fast,
@@ -471,7 +418,7 @@ impl Options {
     }
 
     /// Every knob that is a number.
-    fn numbers_mut(&mut self) -> [(&'static str, &mut u64); 17] {
+    fn numbers_mut(&mut self) -> [(&'static str, &mut u64); 18] {
         [
             ("memtable_bytes", &mut self.memtable_bytes),
             ("wal_bytes", &mut self.wal_bytes),
@@ -484,6 +431,7 @@ impl Options {
             ("history_windows_max", &mut self.history_windows_max),
             ("background_bytes_per_sync", &mut self.background_bytes_per_sync),
             ("retention_interval_seconds", &mut self.retention_interval_seconds),
+            ("lease_checkpoint_interval_seconds", &mut self.lease_checkpoint_interval_seconds),
             ("cache_bytes", &mut self.cache_bytes),
             ("key_bytes_max", &mut self.key_bytes_max),
             ("value_bytes_max", &mut self.value_bytes_max),

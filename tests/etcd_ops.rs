@@ -10,9 +10,9 @@
 //! smallest files there can be, and these are folded and merged; or the store is closed and opened
 //! again; or it is left alone, so that the next step meets all of that half done.
 //!
-//! Not the store's business, but the server's, and so done by this test: the remaining time of a
-//! lease (leases here have no clock), the answers about absent leases (an absent lease is an error
-//! or `None` here, "0 seconds left" there), the codes and texts of errors.
+//! Not the store's business, but the server's, and so done by this test: the answers about absent leases
+//! (an absent lease is an error or `None` here, "0 seconds left" there), the codes and texts of errors. How
+//! much time a lease had left was not recorded; here the clock stands still, so that it is always all.
 
 #![allow(
     clippy::expect_used,
@@ -44,6 +44,7 @@ fn every_recorded_answer_is_given() {
     let options = || {
         Options::new()
             .vfs(Arc::new(MemoryVfs::new()))
+            .clock(Arc::new(ManualClock::new(START_TIME)))
             .durability(Durability::Buffered)
             .memtable_bytes(64 << 10)
             .wal_bytes(64 << 10)
@@ -153,18 +154,24 @@ fn play(store: &Store, op: &str, request: &Value) -> Result<Value, Error> {
         "lease_revoke" => json!({ "revision": store.lease_revoke(id)?.revision }),
         "lease_ttl" => {
             let keys = request["keys"].as_bool().unwrap_or_default();
-            let lease = store.lease_info(id, keys)?;
+            let lease = store.lease_time_to_live(id, keys)?;
             let keys = lease.iter().flat_map(|lease| &lease.keys).map(|key| to_json(key));
+            if let Some(lease) = &lease {
+                assert_eq!(lease.remaining.as_secs(), lease.granted_ttl.unsigned_abs());
+            }
             json!({
                 "revision": store.revision(),
                 "id": id,
-                "granted_ttl": lease.as_ref().map_or(0, |lease| lease.ttl),
+                "granted_ttl": lease.as_ref().map_or(0, |lease| lease.granted_ttl),
                 "keys": keys.collect::<Vec<_>>(),
                 "alive": lease.is_some(),
             })
         }
         "lease_keepalive" => {
-            let ttl = store.lease_info(id, false)?.map_or(0, |lease| lease.ttl);
+            let ttl = match store.lease_keep_alive(id) {
+                Err(error) if matches!(error.kind(), ErrorKind::LeaseNotFound { .. }) => 0,
+                ttl => ttl?,
+            };
             json!({ "revision": store.revision(), "id": id, "ttl": ttl })
         }
         "lease_leases" => {

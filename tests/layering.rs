@@ -23,6 +23,8 @@ const RANKS: &[(&str, u32)] = &[
     ("engine", 7),
     ("kv", 8),
     ("lease", 9),
+    ("open", 10),
+    ("lease", 9),
     ("watch", 9),
 ];
 

@@ -35,6 +35,7 @@ pub mod filter;
 pub mod frame;
 pub mod group;
 pub mod layout;
+pub mod lease;
 pub mod limits;
 pub mod living;
 pub mod manifest;

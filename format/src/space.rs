@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! key := 1, user's key              takes a revision, is read at any revision
-//!      | 0, `L`, lease id           value: the time to live granted
+//!      | 0, `L`, lease id           value: the time to live granted, and what is left of it ([`crate::lease`])
 //!      | 0, `A`, lease id, key      value: empty; the key is, or was, attached to the lease
 //!      | 0, `C`                     value: empty; a compaction to revision 0 was asked for
 //!      | 0, `R`, prefix             value: how long keys with the prefix are kept ([`crate::retention`])
@@ -52,13 +52,9 @@ pub const COMPACTED_LAYOUT: Layout =
 pub const RETENTION_LAYOUT: Layout =
     Layout { structure: "retention key", fields: &[field(0, 1, "space"), field(1, 1, "record")] };
 
-/// The value of a lease.
-pub const LEASE_VALUE_LAYOUT: Layout =
-    Layout { structure: "lease value", fields: &[field(0, 8, "ttl")] };
-
 const _: () = {
     assert!(LEASE_LAYOUT.bytes() == 10 && ATTACHMENT_LAYOUT.bytes() == 10);
-    assert!(COMPACTED_LAYOUT.bytes() == 2 && LEASE_VALUE_LAYOUT.bytes() == 8);
+    assert!(COMPACTED_LAYOUT.bytes() == 2);
     assert!(RETENTION_LAYOUT.bytes() == 2 && RETENTION_PREFIX_BYTES_MAX < KEY_BYTES_MAX);
     assert!(KEY_BYTES_MAX + ATTACHMENT_LAYOUT.bytes() as u64 <= INTERNAL_KEY_BYTES_MAX);
 };
@@ -154,19 +150,6 @@ pub fn is_user(key: &[u8]) -> bool {
 /// Whether an internal key is the store's own.
 pub fn is_system(key: &[u8]) -> bool {
     key.first() == Some(&SYSTEM)
-}
-
-/// The value of a lease: the time to live that was granted, in seconds.
-pub const fn encode_ttl(seconds: i64) -> [u8; 8] {
-    seconds.to_le_bytes()
-}
-
-/// Reads the value of a lease.
-pub fn decode_ttl(value: &[u8]) -> Result<i64> {
-    let mut reader = Reader::new(LEASE_VALUE_LAYOUT.structure, value);
-    let seconds = reader.i64("ttl")?;
-    reader.finish()?;
-    Ok(seconds)
 }
 
 fn read_id(reader: &mut Reader<'_>) -> Result<i64> {

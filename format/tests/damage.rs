@@ -13,7 +13,7 @@ use annals_format::page::Handle;
 use annals_format::seal::Seal;
 use annals_format::sector::{SECTOR_BYTES, Sector};
 use annals_format::segment::{Footer, Header};
-use annals_format::space::{self, Key};
+use annals_format::space::Key;
 use annals_format::wal_file::WalFileHeader;
 use annals_format::{DecodeError, FileKind, Frame, Manifest, Place, Problem};
 use harness::{NEVER, damage_everywhere};
@@ -88,13 +88,6 @@ fn internal_keys() {
             }
         }
     }
-    let ttl = space::encode_ttl(60);
-    for cut in 0..ttl.len() {
-        let problem = space::decode_ttl(&ttl[..cut]).unwrap_err().problem;
-        assert!(matches!(problem, Problem::Truncated { .. }));
-    }
-    let longer = [&ttl[..], &[0]].concat();
-    assert_eq!(space::decode_ttl(&longer).unwrap_err().problem, Problem::Trailing { bytes: 1 });
 }
 
 #[test]

@@ -14,7 +14,8 @@ use annals_format::retention::Rule;
 use annals_format::space::Key;
 use annals_format::wal_file::WalFileHeader;
 use annals_format::{
-    Frame, Manifest, batch, current, frame, manifest, retention, seal, sector, space, wal_file,
+    Frame, Manifest, batch, current, frame, lease, manifest, retention, seal, sector, space,
+    wal_file,
 };
 use harness::{Dump, golden};
 
@@ -52,11 +53,21 @@ fn seals() {
 
 #[test]
 fn internal_keys() {
-    let [user, lease, attachment, compacted, kept] = samples::keys().map(|key| key.encode());
-    let ttl = space::encode_ttl(60);
+    let [user, lease_key, attachment, compacted, kept] = samples::keys().map(|key| key.encode());
+    let ttl = lease::Value { ttl: 60, remaining: None };
+    let later = lease::Value { remaining: Some(12_345), ..ttl };
     let rule = Rule { revisions: Some(100), age: Some(3_600_000_000), removed: false, floor: 7 };
-    let encoded =
-        [&user[..], &lease, &ttl, &attachment, &compacted, &kept, &rule.encode()].concat();
+    let encoded = [
+        &user[..],
+        &lease_key,
+        &ttl.encode(),
+        &later.encode(),
+        &attachment,
+        &compacted,
+        &kept,
+        &rule.encode(),
+    ]
+    .concat();
     let mut dump = Dump::new("a user's key, and every record of the store's own", &encoded);
     dump.bytes(1, "space");
     dump.bytes(7, "key");
@@ -67,7 +78,9 @@ fn internal_keys() {
         }
     };
     fields(&mut dump, &space::LEASE_LAYOUT);
-    fields(&mut dump, &space::LEASE_VALUE_LAYOUT);
+    dump.comment("lease value, with its whole time left");
+    dump.bytes(8, "ttl");
+    fields(&mut dump, &lease::VALUE_LAYOUT);
     fields(&mut dump, &space::ATTACHMENT_LAYOUT);
     dump.bytes(7, "key");
     fields(&mut dump, &space::COMPACTED_LAYOUT);
@@ -80,9 +93,11 @@ fn internal_keys() {
         assert_eq!(Key::decode(this).as_ref(), Ok(key));
         bytes = rest;
         if let Key::Lease { .. } = key {
-            let (this, rest) = bytes.split_at(8);
-            assert_eq!(space::decode_ttl(this), Ok(60));
-            bytes = rest;
+            for (length, value) in [(8, ttl), (16, later)] {
+                let (this, rest) = bytes.split_at(length);
+                assert_eq!(lease::Value::decode(this), Ok(value));
+                bytes = rest;
+            }
         }
         if let Key::Retention { .. } = key {
             let (this, rest) = bytes.split_at(25);

@@ -9,8 +9,8 @@ use annals_format::block::{self, BlockHeader};
 use annals_format::layout::Layout;
 use annals_format::segment::{self, Footer, Header};
 use annals_format::{
-    batch, current, dictionary, filter, frame, group, limits, manifest, page, retention, seal,
-    sector, space, wal_file,
+    batch, current, dictionary, filter, frame, group, lease, limits, manifest, page, retention,
+    seal, sector, space, wal_file,
 };
 
 /// A row of a byte table: offset, size, field.
@@ -18,7 +18,7 @@ type Row = (usize, usize, String);
 
 const LAYOUTS: [Layout; 12] = [
     space::LEASE_LAYOUT,
-    space::LEASE_VALUE_LAYOUT,
+    lease::VALUE_LAYOUT,
     space::ATTACHMENT_LAYOUT,
     space::COMPACTED_LAYOUT,
     space::RETENTION_LAYOUT,

@@ -107,10 +107,14 @@ fn frames() -> Vec<(&'static str, Vec<u8>)> {
     let put = Op::Put { key: b"\x01/pods/a", value: b"one", lease: 0 };
     let leased = Op::Put { key: b"\x01/pods/b", value: &[7; 40], lease: -5 };
     let system = Op::Put { key: b"\x00L12345678", value: &[1; 8], lease: 0 };
+    let mut left = [0; 16];
+    (left[0], left[8]) = (60, 7);
+    let lease_later = Op::Put { key: b"\x00L12345678", value: &left, lease: 0 };
     let delete = Op::Delete { key: b"\x01/pods/c" };
     vec![
         ("put", encode_frame(1, 2, b"", &[put])),
         ("several", encode_frame(2, 3, b"by hand", &[put, leased, delete, system])),
+        ("lease_later", encode_frame(5, 3, b"", &[lease_later])),
         ("compact", encode_frame(3, 3, b"", &[Op::Compact { revision: 2 }])),
         ("nothing", encode_frame(4, 3, b"", &[])),
     ]

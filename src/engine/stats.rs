@@ -123,6 +123,16 @@ pub struct Stats {
     pub background_pauses: u64,
     /// For how long in all, in microseconds.
     pub background_pause_micros: u64,
+    /// Leases with a time: all of them, a moment after the store was opened for writing, and none where
+    /// [`lease_expiry`](crate::Options::lease_expiry) is off.
+    pub leases: u64,
+    /// Leases whose time was over, and which were ended for that.
+    pub leases_expired: u64,
+    /// How often a lease was renewed.
+    pub lease_renewals: u64,
+    /// How long the lease whose time has been over for longest has been waiting for its end, in
+    /// microseconds; 0 if there is none.
+    pub lease_overdue_micros: u64,
     /// Why the store accepts no more writes, if that is so.
     pub failure: Option<String>,
 }
@@ -242,6 +252,11 @@ impl Core {
             background_bytes: count(&counters.background_bytes),
             background_pauses: count(&counters.background_pauses),
             background_pause_micros: count(&counters.background_pause_micros),
+            // The rooms above add theirs.
+            leases: 0,
+            leases_expired: 0,
+            lease_renewals: 0,
+            lease_overdue_micros: 0,
             failure: self.failed.get().map(ToString::to_string),
         }
     }

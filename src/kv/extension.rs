@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::fmt::Debug;
 
+use crate::engine::Stats;
 use crate::error::{Error, Result};
 use crate::sync::plain::OnceLock;
 
@@ -17,6 +18,13 @@ pub(crate) trait Extension: Any + Send + Sync + Debug {
     /// # Errors
     /// What the work answers.
     fn turn(&self, store: &Store) -> Result<bool>;
+
+    /// The store is about to be closed, and has no background threads: the room does what its thread would do
+    /// when it is dismissed.
+    fn leave(&self) {}
+
+    /// Adds the room's figures.
+    fn count(&self, _stats: &mut Stats) {}
 }
 
 /// The place of one room's extension, empty until the room first has something to keep.
@@ -25,7 +33,6 @@ pub(crate) struct ExtensionCell(OnceLock<Box<dyn Extension>>);
 
 impl ExtensionCell {
     /// What is kept here, if there is anything yet. Costs a load or two, and no lock.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for the rooms `watch` and `lease`"))]
     pub(crate) fn get<T: Extension>(&self) -> Option<&T> {
         let kept: &dyn Any = &**self.0.get()?;
         kept.downcast_ref()
@@ -40,6 +47,20 @@ impl ExtensionCell {
         kept.downcast_ref().ok_or_else(|| Error::invalid("an extension in another's place"))
     }
 
+    /// The end of the session, in a store without background threads.
+    pub(super) fn leave(&self) {
+        if let Some(extension) = self.0.get() {
+            extension.leave();
+        }
+    }
+
+    /// The figures of the room.
+    pub(super) fn count(&self, stats: &mut Stats) {
+        if let Some(extension) = self.0.get() {
+            extension.count(stats);
+        }
+    }
+
     /// A unit of the room's work. Answers whether there was any.
     pub(super) fn turn(&self, store: &Store) -> Result<bool> {
         self.0.get().map_or(Ok(false), |extension| extension.turn(store))
@@ -48,6 +69,7 @@ impl ExtensionCell {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
     use std::sync::Arc;
 
     use super::*;
@@ -81,7 +103,8 @@ mod tests {
     #[test]
     fn an_extension_is_made_once_and_has_its_turns() {
         let options = Options::new().vfs(Arc::new(MemoryVfs::new())).background(false);
-        let store = options.open("store").unwrap();
+        // Without the rooms above.
+        let store = Store::open_alone(Path::new("store"), &options).unwrap();
         assert!(store.watch_room().get::<Writer>().is_none());
         let made = store.watch_room().get_or_init(Writer::default).unwrap();
         let other = store.clone();

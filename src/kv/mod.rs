@@ -34,6 +34,8 @@ mod types;
 mod view;
 
 pub use at::At;
+pub(crate) use store::{AllLeases, LeaseRecords};
+
 pub use build::{
     Comparing, ComparingValue, TxnBuilder, create_revision, delete, delete_prefix, get, lease,
     mod_revision, put, range, txn, value, version,

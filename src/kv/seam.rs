@@ -63,17 +63,17 @@ impl Reads for Snapshot<'_> {
 
 /// The newest visible state, with the engine to ask for older ones.
 pub(super) struct Newest<'e> {
-    pub(super) engine: &'e Engine,
+    pub(super) engine: &'e Door,
     pub(super) view: View,
 }
 
 impl<'e> Newest<'e> {
-    pub(super) fn of(engine: &'e Engine) -> Result<Self> {
+    pub(super) fn of(engine: &'e Door) -> Result<Self> {
         Ok(Self { engine, view: engine.latest()? })
     }
 
     /// With the lease table of the same moment.
-    pub(super) fn with_leases(engine: &'e Engine) -> Result<Self> {
+    pub(super) fn with_leases(engine: &'e Door) -> Result<Self> {
         Ok(Self { engine, view: engine.latest_of_both_spaces()? })
     }
 }

@@ -48,6 +48,13 @@ pub(super) fn leases() -> (Bytes, Bytes) {
     (Bytes::from(vec![SYSTEM, RECORD_LEASE]), Bytes::from(vec![SYSTEM, RECORD_LEASE + 1]))
 }
 
+/// The bounds of the leases with negative ids, and of the others.
+pub(super) fn leases_by_sign() -> [(Bytes, Bytes); 2] {
+    let (start, end) = leases();
+    let negative = Bytes::from(Key::Lease { id: i64::MIN }.encode());
+    [(negative.clone(), end), (start, negative)]
+}
+
 /// The bounds of all attachments of one lease.
 pub(super) fn attachments(id: i64) -> (Bytes, Bytes) {
     let attachment = |id| Bytes::from(Key::Attachment { id, key: &[] }.encode());

@@ -158,8 +158,8 @@ pub struct Deleted {
 
 /// A lease as state: its id, its time to live, the keys attached to it.
 ///
-/// The store keeps no clock for leases: expiry is the business of whoever calls
-/// [`Store::lease_revoke`](crate::Store::lease_revoke).
+/// How much of its time is left is told by
+/// [`Store::lease_time_to_live`](crate::Store::lease_time_to_live).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Lease {
@@ -171,4 +171,11 @@ pub struct Lease {
     pub keys: Vec<Bytes>,
     /// The store's revision when the lease was granted or looked at.
     pub revision: u64,
+}
+
+impl Lease {
+    /// A lease without its keys.
+    pub(crate) fn new(id: i64, ttl: i64, revision: u64) -> Self {
+        Self { id, ttl, keys: Vec::new(), revision }
+    }
 }

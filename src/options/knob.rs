@@ -1,4 +1,6 @@
-//! One knob: its name and range, and the text it is set from.
+//! The knobs that can be set by name: their names and ranges, and the text they are set from.
+
+use annals_format::limits;
 
 use crate::error::{Error, ErrorKind};
 
@@ -27,6 +29,92 @@ pub struct KnobRange {
     /// Value unless set.
     pub default: u64,
 }
+
+/// Every knob that can be set by name.
+pub const KNOBS: &[Knob] = &[
+    word("durability", "sync or buffered: when a commit is acknowledged (default sync)"),
+    word("create", "true or false: make a new store where there is none (default true)"),
+    word("read_mode", "mmap or pread: how sealed files are read (default mmap)"),
+    word(
+        "history_codec",
+        "zstd-blocks, raw, fast or small: how superseded versions are stored (default fast)",
+    ),
+    word("background", "true or false: have background threads (default true)"),
+    word("lease_expiry", "true or false: leases end when their time is over (default true)"),
+    number("memtable_bytes", "size of one memtable generation", 16 * KIB, 4 * GIB, 32 * MIB),
+    number("wal_bytes", "size a WAL file grows to", limits::WAL_BYTES_MIN, 4 * GIB, 64 * MIB),
+    number("segment_bytes", "size at which a segment file is cut", 4 * KIB, 4 * GIB, 32 * MIB),
+    number("block_bytes", "size of a block of newest versions", 512, 256 * KIB, 8 * KIB),
+    number(
+        "history_block_bytes",
+        "size of a block of history before compression",
+        512,
+        256 * KIB,
+        16 * KIB,
+    ),
+    number("history_level", "zstd level of history and events", 1, 19, 1),
+    number("event_value_bytes", "longest value that events repeat", 0, MIB, KIB),
+    number("l0_files_max", "L0 files from which on they are folded or merged", 1, 64, 4),
+    number(
+        "history_windows_max",
+        "history windows of a class beyond which some are merged",
+        2,
+        1024,
+        12,
+    ),
+    number(
+        "background_bytes_per_sync",
+        "what folds, merges and trims may write for each sync of the log",
+        4 * KIB,
+        4 * GIB,
+        256 * KIB,
+    ),
+    number(
+        "retention_interval_seconds",
+        "how often rules of retention are applied, 0 for never",
+        0,
+        365 * 86_400,
+        60,
+    ),
+    number(
+        "lease_checkpoint_interval_seconds",
+        "how much longer a lease may live because of a crash, 0 for any time",
+        0,
+        86_400,
+        60,
+    ),
+    number("cache_bytes", "memory for decoded blocks", 0, 1 << 40, 64 * MIB),
+    // What is written must be readable: these end where the format does.
+    number("key_bytes_max", "longest key", 1, limits::KEY_BYTES_MAX, limits::KEY_BYTES_DEFAULT),
+    number(
+        "value_bytes_max",
+        "longest value",
+        0,
+        limits::VALUE_BYTES_MAX,
+        limits::VALUE_BYTES_DEFAULT,
+    ),
+    number(
+        "transaction_bytes_max",
+        "largest encoded transaction",
+        4 * KIB,
+        limits::TRANSACTION_BYTES_MAX,
+        limits::TRANSACTION_BYTES_DEFAULT,
+    ),
+    number(
+        "transaction_operations_max",
+        "most operations in a transaction",
+        1,
+        limits::TRANSACTION_OPERATIONS_MAX,
+        limits::TRANSACTION_OPERATIONS_DEFAULT,
+    ),
+    number(
+        "metadata_bytes_max",
+        "longest metadata of a transaction",
+        0,
+        limits::METADATA_BYTES_MAX,
+        limits::METADATA_BYTES_MAX,
+    ),
+];
 
 pub(super) const fn number(
     name: &'static str,

@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::cursor::{Reader, SliceWriter, Writer};
 use crate::error::{Problem, Result};
 use crate::limits::{INTERNAL_KEY_BYTES_MAX, VALUE_BYTES_MAX};
-use crate::{retention, space, varint};
+use crate::{lease, retention, space, varint};
 
 const KIND_PUT: u8 = 1;
 const KIND_DELETE: u8 = 2;
@@ -131,7 +131,7 @@ fn read_key<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8]> {
 /// Whether a record of the store's own has the value it can have.
 fn check_record(key: &[u8], value: &[u8]) -> Result<(), Problem> {
     let checked = match space::Key::decode(key) {
-        Ok(space::Key::Lease { .. }) => space::decode_ttl(value).map(|_| ()),
+        Ok(space::Key::Lease { .. }) => lease::Value::decode(value).map(|_| ()),
         Ok(space::Key::Retention { .. }) => retention::Rule::decode(value).map(|_| ()),
         _ => Reader::new("record", value).finish(),
     };

@@ -5,7 +5,8 @@
 //! look detaches the key without removing the attachment). So revoking and listing look at the
 //! keys themselves.
 
-use annals_format::space::{decode_ttl, encode_ttl};
+use annals_format::lease::Value;
+use annals_format::limits::{TRANSACTION_BYTES_MAX, TRANSACTION_OPERATIONS_MAX};
 use bytes::Bytes;
 
 use crate::error::{Error, ErrorKind, Result};
@@ -54,12 +55,15 @@ impl Evaluation<'_, '_> {
             return Err(ErrorKind::LeaseExists { lease: id }.into());
         }
         let ttl = granted_ttl(request)?;
-        self.system_put(space::lease(id), &encode_ttl(ttl));
-        Ok(Lease { id, ttl, keys: Vec::new(), revision: self.base })
+        self.system_put(space::lease(id), &Value { ttl, remaining: None }.encode());
+        Ok(Lease::new(id, ttl, self.base))
     }
 
-    /// Deletes a lease and the keys that have it, and returns those.
+    /// Deletes a lease and the keys that have it, and returns those. However many they are: a lease that
+    /// could not be revoked would live for ever. So only the limits of the format hold.
     pub(in crate::kv) fn revoke(&mut self, id: i64) -> Result<Vec<Bytes>> {
+        self.limits.operations = TRANSACTION_OPERATIONS_MAX;
+        self.limits.transaction_bytes = TRANSACTION_BYTES_MAX;
         self.lease_exists(id)?;
         let (start, end) = space::attachments(id);
         let mut deleted = Vec::new();
@@ -80,6 +84,26 @@ impl Evaluation<'_, '_> {
         }
         self.system_delete(space::lease(id));
         Ok(deleted)
+    }
+
+    /// Writes down how much time a lease has left, if there is such a lease.
+    pub(in crate::kv) fn note_lease(&mut self, id: i64, value: Value) -> Result<()> {
+        if self.has_system_key(space::lease(id))? {
+            self.system_put(space::lease(id), &value.encode());
+        }
+        Ok(())
+    }
+
+    /// Writes down that a lease has all its time again, where its record says something else.
+    pub(in crate::kv) fn renew_lease(&mut self, id: i64) -> Result<i64> {
+        self.lease_exists(id)?;
+        let record = self.reads.get(&space::lease(id))?;
+        let value = record.map(|record| value_of(&record.value)).unwrap_or_default();
+        if value.remaining.is_some() {
+            let whole = Value { remaining: None, ..value };
+            self.system_put(space::lease(id), &whole.encode());
+        }
+        Ok(value.ttl)
     }
 
     /// Remembers that `compact(0)` was asked for; it succeeds once.
@@ -131,23 +155,15 @@ pub(in crate::kv) fn any(reads: &dyn Reads) -> Result<bool> {
     Ok(reads.scan(&start, &end, true).next().transpose()?.is_some())
 }
 
-/// Every lease, in the order of their ids.
-pub(in crate::kv) fn list(reads: &dyn Reads) -> Result<Vec<Lease>> {
-    let (start, end) = space::leases();
-    let mut leases = Vec::new();
-    for record in reads.scan(&start, &end, false) {
-        let record = record?;
-        let Some(id) = space::lease_id(&record.key) else { continue };
-        leases.push(lease(reads, id, &record.value));
-    }
-    leases.sort_by_key(|lease| lease.id);
-    Ok(leases)
-}
-
-/// One lease, if it exists.
-pub(in crate::kv) fn info(reads: &dyn Reads, id: i64, keys: bool) -> Result<Option<Lease>> {
+/// One lease, if it exists, and what its record says.
+pub(in crate::kv) fn info(
+    reads: &dyn Reads,
+    id: i64,
+    keys: bool,
+) -> Result<Option<(Lease, Value)>> {
     let Some(record) = reads.get(&space::lease(id))? else { return Ok(None) };
-    let mut lease = lease(reads, id, &record.value);
+    let value = value_of(&record.value);
+    let mut lease = Lease::new(id, value.ttl, reads.revision());
     if keys {
         let (start, end) = space::attachments(id);
         for record in reads.scan(&start, &end, true) {
@@ -157,10 +173,10 @@ pub(in crate::kv) fn info(reads: &dyn Reads, id: i64, keys: bool) -> Result<Opti
             }
         }
     }
-    Ok(Some(lease))
+    Ok(Some((lease, value)))
 }
 
-fn lease(reads: &dyn Reads, id: i64, value: &[u8]) -> Lease {
-    let ttl = decode_ttl(value).unwrap_or_default();
-    Lease { id, ttl, keys: Vec::new(), revision: reads.revision() }
+/// What the record of a lease says. That it can be read was checked with its frame.
+pub(in crate::kv) fn value_of(value: &[u8]) -> Value {
+    Value::decode(value).unwrap_or_default()
 }

@@ -1,112 +1,180 @@
-//! Leases as state: granting, revoking, looking.
+//! The records of leases: what is durable about them. When a lease ends is the business of the room
+//! `lease`, above this one.
 
-use crate::error::{ErrorKind, Result};
+use annals_format::lease::Value;
+use bytes::Bytes;
+
+use crate::error::Result;
 use crate::sync::plain::Ordering;
 
 use super::Store;
+use super::write::{Done, write_through};
+use crate::kv::eval::Evaluation;
+use crate::kv::eval::check::Limits;
 use crate::kv::eval::lease as lease_table;
 use crate::kv::request::{CommitOptions, LeaseGrantRequest};
 use crate::kv::response::LeaseRevokeResponse;
-use crate::kv::seam::Newest;
+use crate::kv::seam::{Door, Newest, Scan, View};
+use crate::kv::space;
 use crate::kv::types::Lease;
 
+/// The records of a store's leases. It does not keep the store open.
+#[derive(Clone, Debug)]
+pub(crate) struct LeaseRecords {
+    door: Door,
+    limits: Limits,
+}
+
 impl Store {
-    /// Grants the lease `id` (0: the store picks one) for `ttl` seconds, at least
-    /// [`LEASE_TTL_MIN`](crate::LEASE_TTL_MIN). It takes no revision.
-    ///
-    /// The store keeps no clock for leases: whoever does revokes them.
-    ///
-    /// # Errors
-    ///
-    /// [`LeaseExists`](crate::ErrorKind::LeaseExists),
-    /// [`LeaseTtlTooLarge`](crate::ErrorKind::LeaseTtlTooLarge).
-    pub fn lease_grant(&self, id: i64, ttl: i64) -> Result<Lease> {
-        self.lease_grant_with(LeaseGrantRequest::new(id, ttl))
+    /// The records of the leases.
+    pub(crate) fn lease_records(&self) -> LeaseRecords {
+        LeaseRecords { door: self.engine.door(), limits: self.limits() }
     }
 
-    /// As [`Store::lease_grant`], with a least time to live of one's own.
-    ///
-    /// # Errors
-    ///
-    /// As [`Store::lease_grant`]; [`InvalidArgument`](crate::ErrorKind::InvalidArgument) when both
-    /// times are less than a second.
-    pub fn lease_grant_with(&self, request: LeaseGrantRequest) -> Result<Lease> {
-        lease_table::granted_ttl(&request)?;
+    /// Whether there may be leases.
+    pub(crate) fn has_leases(&self) -> bool {
+        self.shared.leases.load(Ordering::SeqCst) != 0
+    }
+
+    /// There will be: to be said before the first one is granted.
+    pub(crate) fn expect_leases(&self) {
         self.shared.leases.store(1, Ordering::SeqCst);
-        if request.id != 0 {
-            return self.grant(request.id, &request);
-        }
-        loop {
-            match self.grant(self.pick_lease_id(), &request) {
-                Err(error) if matches!(error.kind(), ErrorKind::LeaseExists { .. }) => {}
-                granted => return granted,
-            }
-        }
-    }
-
-    fn grant(&self, id: i64, request: &LeaseGrantRequest) -> Result<Lease> {
-        let (mut lease, done) =
-            self.write(&CommitOptions::default(), |evaluation| evaluation.grant(id, request))?;
-        lease.revision = done.revision();
-        done.wait()?;
-        Ok(lease)
     }
 
     /// A positive id, well spread, so that a free one is found at once.
-    fn pick_lease_id(&self) -> i64 {
+    pub(crate) fn pick_lease_id(&self) -> i64 {
         let n = self.shared.next_lease.fetch_add(1, Ordering::Relaxed).cast_unsigned();
         // The multiplier is odd, so that different numbers stay different (Knuth, 6.4).
         let spread = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 1;
         spread.max(1).cast_signed()
     }
+}
 
-    /// Revokes a lease and deletes the keys attached to it, in byte order, at one revision. Without
-    /// keys it takes no revision.
+impl LeaseRecords {
+    /// Grants the lease `id`, which is not 0. It takes no revision. Durable when it returns, as far as the
+    /// store's durability goes.
     ///
     /// # Errors
-    ///
-    /// [`LeaseNotFound`](crate::ErrorKind::LeaseNotFound).
-    ///
-    /// ```
-    /// # let directory = tempfile::tempdir().expect("a temporary directory");
-    /// # let store = annals::Store::open(directory.path())?;
-    /// use annals::PutRequest;
-    ///
-    /// let lease = store.lease_grant(0, 60)?;
-    /// store.put_with(PutRequest::new("/session", "me").lease(lease.id))?;
-    /// let revoked = store.lease_revoke(lease.id)?;
-    /// assert_eq!(revoked.deleted, ["/session"]);
-    /// # Ok::<(), annals::Error>(())
-    /// ```
-    pub fn lease_revoke(&self, id: i64) -> Result<LeaseRevokeResponse> {
-        let (deleted, done) =
-            self.write(&CommitOptions::default(), |evaluation| evaluation.revoke(id))?;
-        let revision = done.revision();
+    /// `LeaseExists`, `LeaseTtlTooLarge`, `InvalidArgument`.
+    pub(crate) fn grant(&self, id: i64, request: &LeaseGrantRequest) -> Result<Lease> {
+        let (mut lease, done) = self.write(|evaluation| evaluation.grant(id, request))?;
+        lease.revision = done.revision();
         done.wait()?;
-        Ok(LeaseRevokeResponse { revision, deleted })
+        Ok(lease)
     }
 
-    /// Every lease, by id, without its keys.
+    /// Gives the end of a lease its place in the order: the keys that have it are deleted at one revision.
+    /// To wait is the caller's business.
     ///
     /// # Errors
-    ///
-    /// As [`Store::get`].
-    pub fn lease_list(&self) -> Result<Vec<Lease>> {
-        lease_table::list(&self.lease_table()?)
+    /// `LeaseNotFound`.
+    pub(crate) fn revoke(&self, id: i64) -> Result<(LeaseRevokeResponse, Done<'_>)> {
+        let (deleted, done) = self.write(|evaluation| evaluation.revoke(id))?;
+        Ok((LeaseRevokeResponse { revision: done.revision(), deleted }, done))
     }
 
-    /// The lease `id`, or `None` when there is none; with its keys if `keys`.
+    /// Writes down that a lease has all of its time left, if its record says less. Answers its time to live
+    /// in seconds. Durable when it returns.
     ///
     /// # Errors
+    /// `LeaseNotFound`.
+    pub(crate) fn renew(&self, id: i64) -> Result<i64> {
+        let (ttl, done) = self.write(|evaluation| evaluation.renew_lease(id))?;
+        done.wait()?;
+        Ok(ttl)
+    }
+
+    /// Writes down how much time leases have left. `notes` is asked each time that this is evaluated; a lease
+    /// that is gone is left out. Durable when it returns.
     ///
-    /// As [`Store::get`].
-    pub fn lease_info(&self, id: i64, keys: bool) -> Result<Option<Lease>> {
-        lease_table::info(&self.lease_table()?, id, keys)
+    /// # Errors
+    /// As every write.
+    pub(crate) fn note(&self, notes: &dyn Fn() -> Vec<(i64, Value)>) -> Result<()> {
+        let note = |evaluation: &mut Evaluation<'_, '_>| {
+            notes().into_iter().try_for_each(|(id, value)| evaluation.note_lease(id, value))
+        };
+        self.write(note)?.1.wait()
+    }
+
+    /// Fails where nothing can be written any more.
+    ///
+    /// # Errors
+    /// `Closed`, `ReadOnly`, `Poisoned`.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        self.door.check_writable()
+    }
+
+    /// What the record of a lease says, if there is one.
+    ///
+    /// # Errors
+    /// `Closed`, or what reading a file answers.
+    pub(crate) fn get(&self, id: i64) -> Result<Option<Value>> {
+        let (_, record) = self.door.get_latest(&space::lease(id))?;
+        Ok(record.map(|record| lease_table::value_of(&record.value)))
+    }
+
+    /// A lease with what its record says, and with its keys if `keys`, at one moment.
+    ///
+    /// # Errors
+    /// `Closed`, or what reading a file answers.
+    pub(crate) fn info(&self, id: i64, keys: bool) -> Result<Option<(Lease, Value)>> {
+        lease_table::info(&self.table()?, id, keys)
+    }
+
+    /// Every record of one moment, by id.
+    ///
+    /// # Errors
+    /// `Closed`.
+    pub(crate) fn all(&self) -> Result<AllLeases> {
+        let view = self.door.latest_of_both_spaces()?;
+        // Ids are compared as unsigned numbers there: the negative ones come last.
+        let [negative, rest] = space::leases_by_sign();
+        let scan = |(start, end): (Bytes, Bytes)| view.scan(&start, &end, false);
+        let scans = [scan(negative), scan(rest)].map(Some);
+        Ok(AllLeases { revision: view.revision(), scans, _view: view })
     }
 
     /// The leases and the keys of one moment: an answer takes many reads, and is of one revision.
-    fn lease_table(&self) -> Result<Newest<'_>> {
-        Newest::with_leases(&self.engine)
+    fn table(&self) -> Result<Newest<'_>> {
+        Newest::with_leases(&self.door)
+    }
+
+    fn write<T>(
+        &self,
+        evaluate: impl FnMut(&mut Evaluation<'_, '_>) -> Result<T>,
+    ) -> Result<(T, Done<'_>)> {
+        write_through(&self.door, (self.limits, true), &CommitOptions::default(), evaluate)
+    }
+}
+
+/// The records of leases, one after the other.
+#[derive(Debug)]
+pub(crate) struct AllLeases {
+    /// The revision they are of.
+    pub(crate) revision: u64,
+    scans: [Option<Scan>; 2],
+    /// Keeps what they show readable.
+    _view: View,
+}
+
+impl Iterator for AllLeases {
+    type Item = Result<(i64, Value)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let scan = self.scans.iter_mut().find(|scan| scan.is_some())?;
+            match scan.as_mut().and_then(Iterator::next) {
+                None => *scan = None,
+                Some(Ok(record)) => {
+                    let Some(id) = space::lease_id(&record.key) else { continue };
+                    return Some(Ok((id, lease_table::value_of(&record.value))));
+                }
+                Some(Err(error)) => {
+                    self.scans = [None, None];
+                    return Some(Err(error));
+                }
+            }
+        }
     }
 }
 
@@ -176,9 +244,10 @@ mod tests {
                     store.reorganise().unwrap();
                 }
             };
-            let inner = store.lease_table().unwrap();
+            let records = store.lease_records();
+            let inner = records.table().unwrap();
             let reads = Interrupted { inner, interrupt: &interrupt };
-            let lease = lease_table::info(&reads, 7, true).unwrap().expect("it was there");
+            let (lease, _) = lease_table::info(&reads, 7, true).unwrap().expect("it was there");
             assert_eq!((lease.revision, lease.keys.len()), (2, 2), "flushed: {flushed}");
             assert_eq!(store.lease_info(7, true).unwrap(), None);
         }

@@ -8,7 +8,7 @@
 //! | `past` | which revision a point in history is, when it was, and the hash as of it |
 //! | `write` | put, delete, transactions, tickets |
 //! | `swap` | compare-and-put |
-//! | `lease` | grant, revoke, list |
+//! | `lease` | the records of leases |
 //! | `retention` | rules: set, list, apply |
 //! | `usage` | which keys take how much room |
 //!
@@ -32,7 +32,7 @@ use std::sync::Arc;
 use crate::engine::{OpenReport, Stats};
 use crate::error::Result;
 use crate::options::Options;
-use crate::sync::plain::{AtomicI64, AtomicU64, Ordering};
+use crate::sync::plain::{AtomicI64, AtomicU64};
 
 use super::eval::check::Limits;
 use super::eval::lease as lease_table;
@@ -41,6 +41,7 @@ use super::request::CommitOptions;
 use super::seam::{Engine, Newest};
 use super::types::Commit;
 
+pub(crate) use lease::{AllLeases, LeaseRecords};
 pub use usage::{SpaceOptions, SpaceSurvey};
 
 /// A store, open.
@@ -121,13 +122,9 @@ impl Store {
         Self::open_with(directory, &Options::new())
     }
 
-    /// Opens the store in `directory` with `options`.
-    ///
-    /// # Errors
-    ///
-    /// As [`Store::open`].
-    pub fn open_with(directory: impl AsRef<Path>, options: &Options) -> Result<Self> {
-        let (engine, report) = Engine::open(directory.as_ref(), options)?;
+    /// Opens the store without what the rooms above add.
+    pub(crate) fn open_alone(directory: &Path, options: &Options) -> Result<Self> {
+        let (engine, report) = Engine::open(directory, options)?;
         Self::over(engine, report)
     }
 
@@ -284,7 +281,11 @@ impl Store {
     /// Figures about the store: revisions, memory, files, work done. Cheap enough to be asked for
     /// every second.
     pub fn stats(&self) -> Stats {
-        self.engine.stats()
+        let mut stats = self.engine.stats();
+        for room in [&self.shared.watch_room, &self.shared.lease_room] {
+            room.count(&mut stats);
+        }
+        stats
     }
 
     /// The directory the store is in.
@@ -301,6 +302,11 @@ impl Store {
     ///
     /// As [`Store::flush`].
     pub fn close(self) -> Result<()> {
+        if !self.engine.options().background {
+            for room in [&self.shared.watch_room, &self.shared.lease_room] {
+                room.leave();
+            }
+        }
         self.engine.close()
     }
 
@@ -315,16 +321,11 @@ impl Store {
     }
 
     /// What the room `lease` keeps with the store.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for the room `lease`"))]
     pub(crate) fn lease_room(&self) -> &ExtensionCell {
         &self.shared.lease_room
     }
 
     fn limits(&self) -> Limits {
         self.shared.limits
-    }
-
-    fn has_leases(&self) -> bool {
-        self.shared.leases.load(Ordering::SeqCst) != 0
     }
 }

@@ -59,7 +59,7 @@ impl Done<'_> {
     }
 
     /// Waits until the answer may leave.
-    pub(super) fn wait(self) -> Result<()> {
+    pub(crate) fn wait(self) -> Result<()> {
         self.engine.wait(&self.outcome)
     }
 }

@@ -1,5 +1,5 @@
-//! `lease`: the lease table. The store keeps no clock for leases: they are facts, and whoever has
-//! a clock revokes them.
+//! `lease`: the lease table. Time passes for leases while a program has the store open for writing, so
+//! hardly any while these commands run.
 
 use std::io::{self, Write};
 
@@ -17,7 +17,7 @@ use crate::writes::parse_lease;
 /// What to do with leases.
 #[derive(Debug, Subcommand)]
 pub(crate) enum LeaseCommand {
-    /// Grant a lease, for `put --lease`. No clock runs in a store: it ends when it is revoked.
+    /// Grant a lease, for `put --lease`. Its time passes while a program has the store open for writing.
     Grant(GrantArgs),
     /// List the leases with the keys attached to them.
     List,
@@ -28,7 +28,7 @@ pub(crate) enum LeaseCommand {
 /// Arguments of `lease grant`.
 #[derive(Debug, Args)]
 pub(crate) struct GrantArgs {
-    /// Its time to live in seconds, kept with it for whoever revokes it.
+    /// Its time to live in seconds.
     #[arg(value_name = "TTL", value_parser = clap::value_parser!(i64).range(1..=annals::LEASE_TTL_MAX), allow_negative_numbers = true)]
     ttl: i64,
     /// Its id: decimal, or hexadecimal with 0x. Without it the store picks one.

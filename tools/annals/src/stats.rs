@@ -127,7 +127,7 @@ fn figures(stats: &Stats) -> Map<String, Value> {
 mod tests {
     use super::*;
 
-    const OF_THE_PROCESS: [&str; 25] = [
+    const OF_THE_PROCESS: [&str; 29] = [
         "durable_revision",
         "pinned",
         "oldest_pinned",
@@ -152,6 +152,10 @@ mod tests {
         "background_bytes",
         "background_pauses",
         "background_pause_micros",
+        "leases",
+        "leases_expired",
+        "lease_renewals",
+        "lease_overdue_micros",
         "failure",
     ];
 

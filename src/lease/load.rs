@@ -1,0 +1,50 @@
+//! From records to the table, when a store is opened, without keeping the opening waiting.
+
+use crate::error::Result;
+use crate::sync::plain::lock;
+
+use super::Leases;
+use super::entry::Entry;
+use super::table::Table;
+
+impl Leases {
+    /// Sees to it that every lease is in the table. One that a record shows may be revoked, or granted, while
+    /// this runs: so what was not there before is added only if nothing was taken out meanwhile, and is
+    /// else looked at by itself.
+    ///
+    /// # Errors
+    /// What reading answers.
+    pub(super) fn load(&self) -> Result<()> {
+        let mut loaded = lock(&self.loaded);
+        if *loaded {
+            return Ok(());
+        }
+        let removals = self.table.removals();
+        for record in self.records.all()? {
+            let (id, value) = record?;
+            let removals = removals[Table::part(id)];
+            if !self.table.adopt(id, Entry::new(value, self.opened), removals) {
+                self.find(id)?;
+            }
+        }
+        *loaded = true;
+        Ok(())
+    }
+
+    /// Adds one lease to the table, if there is such a lease. Answers whether there is.
+    ///
+    /// # Errors
+    /// What reading answers.
+    pub(super) fn find(&self, id: i64) -> Result<bool> {
+        // Nobody grants or revokes it meanwhile.
+        let claim = self.table.claim(id);
+        if !claim.entry.empty {
+            return Ok(true);
+        }
+        let Some(value) = self.records.get(id)? else { return Ok(false) };
+        if claim.put(value, self.opened, false) {
+            self.ring();
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,191 @@
+//! The lease room: when leases end.
+//!
+//! A lease is a record in the system key space, and the `lease` of the keys attached to it; the room
+//! [`kv`](crate::kv) writes both. This room has the clock: a [`table`] in memory of when each ends, a
+//! [`queue`] of when to look at which, and a thread, or [`Store::run_background`], which ends those whose
+//! time is over ([`expire`]), and from time to time writes down what is left of the others. [`load`] makes
+//! the table anew when the store is opened.
+//!
+//! Time is the store's clock of elapsed time, which never goes back and counts only while the store is
+//! open; the time of day plays no part.
+//!
+//! Invariants:
+//!
+//! 1. No lease ends early: what its record says is never less than what is left of its time, and a
+//!    renewal that raises what is left above that is durable before it is answered.
+//! 2. None lives for ever: each lease of the table lies in the queue, is due, or is claimed by somebody
+//!    who puts it back; each record is in the table once it is loaded.
+//! 3. Who renews a lease and who ends it never both succeed: the end claims it first, and a renewal that
+//!    finds it claimed, or its time over, waits until it is gone.
+//! 4. The thread holds no engine, so it keeps no store open, and ends before the store is closed.
+
+mod api;
+mod entry;
+mod expire;
+mod guard;
+mod list;
+mod load;
+mod queue;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use crate::engine::{Attendant, Stats};
+use crate::error::{Error, ErrorKind, Result};
+use crate::kv::{Extension, LeaseRecords, Store};
+use crate::sync::Arc;
+use crate::sync::plain::{AtomicU64, Mutex, OnceLock, Ordering, lock};
+
+use self::table::{Found, Table};
+
+pub use guard::LeaseGuard;
+pub use list::{LeaseIter, LeaseStatus};
+
+/// How often the thread looks where time is not that of the system.
+const POLL: Duration = Duration::from_millis(50);
+
+/// After what time the thread tries again what has failed.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// What keeps the time of a store's leases.
+#[derive(Debug)]
+struct Leases {
+    table: Table,
+    records: LeaseRecords,
+    /// When the store was opened, by its clock of elapsed time.
+    opened: i64,
+    /// Whether every record is in the table.
+    loaded: Mutex<bool>,
+    /// What is to be done about leases that have come up.
+    found: Mutex<Found>,
+    expired: AtomicU64,
+    /// The thread, once there may be leases.
+    attendant: OnceLock<Attendant>,
+    starting: Mutex<()>,
+}
+
+/// What the store keeps for this room.
+#[derive(Debug)]
+struct Room(Arc<Leases>);
+
+impl Extension for Room {
+    fn turn(&self, _: &Store) -> Result<bool> {
+        self.0.turn()
+    }
+
+    fn leave(&self) {
+        self.0.write_down_all();
+    }
+
+    fn count(&self, stats: &mut Stats) {
+        (stats.leases, stats.lease_renewals) = self.0.table.counts();
+        stats.leases_expired = self.0.expired.load(Ordering::Relaxed);
+        stats.lease_overdue_micros = self.0.overdue();
+    }
+}
+
+/// Begins to keep the time of the leases of a store that was just opened for writing.
+///
+/// # Errors
+/// The system refuses a thread.
+pub(crate) fn open(store: &Store) -> Result<()> {
+    let options = store.engine().options();
+    if !options.lease_expiry {
+        return Ok(());
+    }
+    let interval = i64::try_from(options.lease_checkpoint_interval_micros()).unwrap_or(i64::MAX);
+    let table = Table::new(Arc::clone(&options.clock), interval);
+    let leases = Leases {
+        opened: table.now(),
+        table,
+        records: store.lease_records(),
+        loaded: Mutex::new(!store.has_leases()),
+        found: Mutex::default(),
+        expired: AtomicU64::new(0),
+        attendant: OnceLock::new(),
+        starting: Mutex::new(()),
+    };
+    let leases = &store.lease_room().get_or_init(|| Room(Arc::new(leases)))?.0;
+    if store.has_leases() { leases.attend(store) } else { Ok(()) }
+}
+
+/// What keeps the time of the leases of a store, if anything does.
+fn leases(store: &Store) -> Option<&Arc<Leases>> {
+    store.lease_room().get::<Room>().map(|room| &room.0)
+}
+
+impl Leases {
+    /// Starts the thread, unless it runs or the store has none.
+    fn attend(self: &Arc<Self>, store: &Store) -> Result<()> {
+        if self.attendant.get().is_some() || !store.engine().options().background {
+            return Ok(());
+        }
+        let _starting = lock(&self.starting);
+        if self.attendant.get().is_none() {
+            let its_own = Arc::clone(self);
+            let duty = move |me: &Attendant| its_own.work(me);
+            let attendant = store.engine().attend("annals-lease", Box::new(duty))?;
+            self.attendant.get_or_init(|| attendant);
+        }
+        Ok(())
+    }
+
+    /// There is something to look at earlier than before.
+    fn ring(&self) {
+        if let Some(attendant) = self.attendant.get() {
+            attendant.ring();
+        }
+    }
+
+    /// What the thread does whenever it is called, and after so much time.
+    fn work(&self, me: &Attendant) -> Option<Duration> {
+        while !me.is_dismissed() {
+            match self.turn() {
+                Ok(true) => {}
+                Ok(false) => return self.pause(),
+                Err(error) => return (!is_final(&error)).then_some(RETRY),
+            }
+        }
+        // The store is closed as soon as this is done.
+        self.write_down_all();
+        None
+    }
+
+    /// How long the thread sleeps.
+    fn pause(&self) -> Option<Duration> {
+        let until = Duration::from_micros(self.table.until_next()?);
+        Some(if self.table.clock.is_system() { until } else { POLL })
+    }
+
+    /// Does one unit of work. Answers whether there was any.
+    ///
+    /// # Errors
+    /// What reading and writing the records answers. What was to be done is done later.
+    fn turn(&self) -> Result<bool> {
+        self.load()?;
+        let mut found = lock(&self.found);
+        loop {
+            if !found.due.is_empty() {
+                let due = found.take_due();
+                drop(found);
+                self.expire(&due)?;
+                return Ok(true);
+            }
+            let looked = !found.has_many_notes() && self.table.look(&mut found);
+            if !looked {
+                let notes = found.take_notes();
+                drop(found);
+                return if notes.is_empty() { Ok(false) } else { self.write_down(&notes) };
+            }
+        }
+    }
+}
+
+/// Whether nothing can be written any more.
+fn is_final(error: &Error) -> bool {
+    use ErrorKind::{Closed, OutcomeUnknown, Poisoned, ReadOnly};
+
+    matches!(error.kind(), Closed | ReadOnly | Poisoned { .. } | OutcomeUnknown { .. })
+}

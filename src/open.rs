@@ -1,0 +1,21 @@
+//! Opening a store: the one place that knows all rooms.
+
+use std::path::Path;
+
+use crate::error::Result;
+use crate::kv::Store;
+use crate::lease;
+use crate::options::Options;
+
+impl Store {
+    /// Opens the store in `directory` with `options`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::open`].
+    pub fn open_with(directory: impl AsRef<Path>, options: &Options) -> Result<Self> {
+        let store = Self::open_alone(directory.as_ref(), options)?;
+        lease::open(&store)?;
+        Ok(store)
+    }
+}
