@@ -20,6 +20,9 @@ const SPAN: u64 = 4_096;
 /// The same where nothing is found for long.
 const SPAN_MAX: u64 = 16 * SPAN;
 
+/// Steps that who does not wait takes after all that was there has been told: a notice may be due.
+const SPARE: u32 = 8;
+
 /// How often a watch looks for itself in a store without background threads.
 const NAP: Duration = Duration::from_millis(1);
 
@@ -158,7 +161,7 @@ impl Watch {
     /// ```
     pub fn next_timeout(&mut self, timeout: Duration) -> Option<Result<Batch>> {
         let watch = Stopwatch::start();
-        let goal = self.newest();
+        let (goal, mut spare) = (self.newest(), SPARE);
         let left = || {
             let passed = Duration::from_micros(watch.micros());
             timeout.checked_sub(passed).filter(|left| !left.is_zero())
@@ -168,7 +171,7 @@ impl Watch {
             match self.step(|| Sleeper::Thread(current())) {
                 Step::Item(item) => return Some(item),
                 Step::Over => return None,
-                Step::Again if self.is_at(goal) && left().is_none() => {
+                Step::Again if left().is_none() && self.is_past(goal, &mut spare) => {
                     self.slot.awake();
                     return None;
                 }
@@ -190,12 +193,12 @@ impl Watch {
     /// What has become visible takes the background thread a moment to pass on. In a store without
     /// [background threads](crate::Options::background) it is looked for here.
     pub fn try_next(&mut self) -> Option<Result<Batch>> {
-        let goal = self.newest();
+        let (goal, mut spare) = (self.newest(), SPARE);
         loop {
             match self.step(Sleeper::default) {
                 Step::Item(item) => return Some(item),
                 Step::Over | Step::Asleep => return None,
-                Step::Again if self.is_at(goal) => return None,
+                Step::Again if self.is_past(goal, &mut spare) => return None,
                 Step::Again => {}
             }
         }
@@ -225,9 +228,14 @@ impl Watch {
         self.hub.door.revision().max(self.hub.scanned())
     }
 
-    /// Whether everything up to `goal` has been told. A watch that ends by itself goes on to its end.
-    fn is_at(&self, goal: u64) -> bool {
-        self.follows && self.position >= goal
+    /// Whether everything up to `goal` has been told, and no notice of progress is likely to be due. A watch
+    /// that is offered nothing more goes on to its end.
+    fn is_past(&self, goal: u64, spare: &mut u32) -> bool {
+        if !self.follows || self.position < goal || self.slot.is_over() {
+            return false;
+        }
+        *spare = spare.saturating_sub(1);
+        *spare == 0
     }
 
     /// Does the next thing there is to do; `sleeper` is asked for if that is nothing.
