@@ -430,14 +430,30 @@ fn other_directories_are_refused_by_name() {
     for inside in ["store", "store/copy", "store/seg/copy", "full/../store/copy"] {
         assert!(refused(path(inside)).contains("the directory of its store"), "{inside}");
     }
-    assert!(!path("store/copy").exists());
+    for lost in ["missing/../store", "missing/../store/copy", "missing/../beside"] {
+        assert!(refused(path(lost)).contains("no directory before the .."), "{lost}");
+    }
+    assert!(!path("store/copy").exists() && !path("missing").exists());
+    assert!(!path("store/INCOMPLETE").exists());
     std::fs::create_dir(path("empty")).unwrap();
     store.checkpoint(path("empty")).unwrap();
     assert!(refused(path("empty")).contains("is not empty"));
     store.checkpoint(path("store/../beside/deep")).unwrap();
     assert_eq!(Store::open(path("beside/deep")).unwrap().revision(), 2);
 
-    // What a crash leaves.
+    // Whoever makes a store there has it to himself.
+    let other = Store::open(path("other")).unwrap();
+    let error = store.checkpoint(path("other")).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Locked { .. }), "{error}");
+    drop(other);
+    assert!(refused(path("other")).contains("is not empty"));
+
+    // What a crash leaves, after CURRENT and before it.
+    std::fs::write(path("empty/INCOMPLETE"), "").unwrap();
+    assert_eq!(Store::open_read_only(path("empty")).unwrap().revision(), 2);
+    assert!(path("empty/INCOMPLETE").exists(), "who only reads writes nothing");
+    assert_eq!(Store::open(path("empty")).unwrap().revision(), 2);
+    assert!(!path("empty/INCOMPLETE").exists());
     std::fs::create_dir_all(path("stopped/seg")).unwrap();
     std::fs::write(path("stopped/INCOMPLETE"), "").unwrap();
     std::fs::write(path("stopped/seg/00000001.head"), "data").unwrap();

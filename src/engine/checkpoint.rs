@@ -2,12 +2,13 @@
 //! files.
 //!
 //! ```text
-//! 1 make the directory and a file INCOMPLETE in it, which says that this is no store yet
+//! 1 make the directory, lock it as a writer of it does, see that nothing is in it, and make a file
+//!   INCOMPLETE, which says that this is no store yet
 //! 2 link every segment file: those of now without the lock of the state, what came meanwhile with it;
 //!   with it also look what is visible, and in which generations what is in no file lies
-//! 3 copy what could not be linked, and sync the names
-//! 4 write what is in no file to a log of its own, and seal it as a close does
-//! 5 store the manifest, CURRENT last; remove INCOMPLETE
+//! 3 write what is in no file to a log of its own, and seal it as a close does
+//! 4 copy what could not be linked, and sync the names
+//! 5 store the manifest, CURRENT last; remove INCOMPLETE; let go of the lock
 //! ```
 //!
 //! Why 2 finds every file: a file of the manifest in force is removed only after another manifest has been put
@@ -16,15 +17,16 @@
 //!
 //! Why files can be shared: a segment file is never written to once a manifest names it.
 //!
-//! A crash before CURRENT is there leaves INCOMPLETE and no store, a crash after it a complete one. The
-//! store itself is only read.
+//! A crash before CURRENT is there leaves INCOMPLETE and no store, a crash after it a complete one, from which
+//! whoever opens it for writing removes INCOMPLETE. The store itself is only read. With the lock held no
+//! other checkpoint, and nobody who opens the copy, comes in between.
 
 use std::collections::BTreeSet;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use annals_format::checksum::ContentHasher;
-use annals_format::name::{CURRENT, FileName, INCOMPLETE, SEGMENT_DIR, WAL_DIR};
+use annals_format::name::{CURRENT, FileName, INCOMPLETE, LOCK, SEGMENT_DIR, WAL_DIR};
 use annals_format::{FileMeta, Manifest};
 
 use crate::error::{Error, ErrorKind, Result};
@@ -32,11 +34,11 @@ use crate::index::{FrameCursor, Place, Position};
 use crate::manifest::ManifestStore;
 use crate::sync::Arc;
 use crate::sync::plain::lock;
-use crate::vfs::Vfs;
+use crate::vfs::{LockGuard, Vfs};
 use crate::wal::{BatchInfo, WalContext, WalFiles, WalWriter};
 
 use super::core::Core;
-use super::tables::{SealedFile, Tables};
+use super::tables::{FileSet, SealedFile, Tables};
 
 /// What stands in the file that says that a directory is no store yet.
 const NOTICE: &[u8] =
@@ -91,12 +93,21 @@ impl Core {
     }
 
     fn make_checkpoint(&self, to: &Path) -> Result<Checkpoint> {
-        self.check_outside(to)?;
         let vfs = &self.options.vfs;
-        begin(&**vfs, to)?;
-        let mut links = Links { core: self, to, linked: BTreeSet::new() };
-        let Content { mut manifest, tables, visible } = self.content(&mut links)?;
+        self.check_outside(to)?;
+        let exists = vfs.exists(to).map_err(|error| Error::of_directory(to, "look for", error))?;
+        if !exists {
+            let made = vfs.create_dir_all(to);
+            made.map_err(|error| Error::io("create directory", to, error))?;
+        }
+        // Links may have been made meanwhile: from here on it is one place.
+        let real = vfs.canonical(to).map_err(|error| Error::of_directory(to, "look for", error))?;
+        let to = &*real;
+        self.check_outside(to)?;
+        let _lock = begin(&**vfs, to)?;
 
+        let mut links = Links { core: self, to, linked: BTreeSet::new(), refused: false };
+        let Content { mut manifest, tables, visible } = self.content(&mut links)?;
         let mut done = Checkpoint {
             revision: visible.position.revision,
             linked_files: 0,
@@ -105,31 +116,34 @@ impl Core {
             copied_bytes: 0,
             log_bytes: 0,
         };
-        for meta in &manifest.files {
-            if links.linked.contains(&meta.number) {
-                done.linked_files += 1;
-                done.linked_bytes += meta.bytes;
-            } else {
-                self.copy(&tables, meta, &links.path(meta))?;
-                done.copied_files += 1;
-                done.copied_bytes += meta.bytes;
-            }
-        }
-        sync_dir(&**vfs, &to.join(SEGMENT_DIR))?;
-
         let context = WalContext {
             vfs: Arc::clone(vfs),
             dir: to.to_path_buf(),
             store: manifest.store,
             wal_bytes: self.options.wal_bytes,
         };
-        let files = WalFiles::new(context, Vec::new());
+        let log_files = WalFiles::new(context, Vec::new());
         let (seq, revision) = (manifest.flushed_seq, manifest.flushed_revision);
-        let mut log = WalWriter::create(Arc::clone(&files), 1, seq, revision)?;
+        let mut log = WalWriter::create(Arc::clone(&log_files), 1, seq, revision)?;
         done.log_bytes = append_frames(&mut log, &tables, seq, visible.position)?;
+        // The memory of the generations can go before files are copied, which may take long.
+        let files = Arc::clone(&tables.files);
         drop(tables);
 
-        manifest.wal = files.listed();
+        for meta in &manifest.files {
+            if links.linked.contains(&meta.number) {
+                done.linked_files += 1;
+                done.linked_bytes += meta.bytes;
+            } else {
+                self.copy(&files, meta, &links.path(meta))?;
+                done.copied_files += 1;
+                done.copied_bytes += meta.bytes;
+            }
+        }
+        drop(files);
+        sync_dir(&**vfs, &to.join(SEGMENT_DIR))?;
+
+        manifest.wal = log_files.listed();
         manifest.compacted = manifest.compacted.max(visible.compacted);
         manifest.revision_floor = visible.position.revision;
         manifest.closed = true;
@@ -150,10 +164,15 @@ impl Core {
         let vfs = &self.options.vfs;
         // Of what is not there yet, the directory it will be in.
         let there = to.ancestors().find_map(|path| {
-            let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-            vfs.canonical(path).ok()
+            let real = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+            Some((vfs.canonical(real).ok()?, to.strip_prefix(path).unwrap_or(to)))
         });
-        if there.is_some_and(|path| path.starts_with(&self.path)) {
+        let Some((real, missing)) = there else { return Ok(()) };
+        if missing.components().any(|part| part == Component::ParentDir) {
+            let what = format!("{}: there is no directory before the ..", to.display());
+            return Err(Error::invalid(what));
+        }
+        if real.starts_with(&self.path) {
             return Err(Error::invalid("a checkpoint cannot be in the directory of its store"));
         }
         Ok(())
@@ -179,8 +198,8 @@ impl Core {
     }
 
     /// Copies a file, which may have lost its name since.
-    fn copy(&self, tables: &Tables, meta: &FileMeta, path: &Path) -> Result<()> {
-        let here = tables.files.all().find(|file| file.meta().number == meta.number).cloned();
+    fn copy(&self, files: &FileSet, meta: &FileMeta, path: &Path) -> Result<()> {
+        let here = files.all().find(|file| file.meta().number == meta.number).cloned();
         let source = here.unwrap_or_else(|| SealedFile::new(&self.context, meta.clone()));
         let source = source.open()?;
         let created = self.options.vfs.create(path);
@@ -209,6 +228,8 @@ struct Links<'a> {
     to: &'a Path,
     /// Numbers of the files that are linked.
     linked: BTreeSet<u64>,
+    /// Nothing can be linked there: it is not tried for each file.
+    refused: bool,
 }
 
 impl Links<'_> {
@@ -219,7 +240,7 @@ impl Links<'_> {
     /// Links those that are not linked yet and can be.
     fn link(&mut self, files: &[FileMeta]) -> Result<()> {
         for meta in files {
-            if self.linked.contains(&meta.number) {
+            if self.refused || self.linked.contains(&meta.number) {
                 continue;
             }
             let (from, to) = (self.core.context.path(meta.kind, meta.number), self.path(meta));
@@ -227,7 +248,10 @@ impl Links<'_> {
                 Ok(()) => {
                     self.linked.insert(meta.number);
                 }
-                Err(error) if may_be_copied(error.kind()) => {}
+                Err(error) if may_be_copied(error.kind()) => {
+                    let of_all = [io::ErrorKind::CrossesDevices, io::ErrorKind::Unsupported];
+                    self.refused = of_all.contains(&error.kind());
+                }
                 Err(error) => return Err(Error::io("link", from, error)),
             }
         }
@@ -259,27 +283,25 @@ fn may_be_copied(kind: io::ErrorKind) -> bool {
     )
 }
 
-/// Makes the directory, which must be absent or empty, and marks it.
-fn begin(vfs: &dyn Vfs, to: &Path) -> Result<()> {
-    let exists = vfs.exists(to).map_err(|error| Error::of_directory(to, "look for", error))?;
-    if exists {
-        let entries = vfs.list(to).map_err(|error| Error::of_directory(to, "list", error))?;
-        let has = |name: &str| entries.iter().any(|entry| entry.name == name);
-        let what = match entries.first() {
-            Some(_) if has(INCOMPLETE) && !has(CURRENT) => {
-                "has a checkpoint that is being made or was not finished: then remove it".to_owned()
-            }
-            Some(entry) => format!("is not empty: it holds {}", entry.name),
-            None => String::new(),
-        };
-        if !what.is_empty() {
-            return Err(Error::invalid(format!("{} {what}", to.display())));
+/// Locks the directory, which must be empty, and marks it.
+fn begin(vfs: &dyn Vfs, to: &Path) -> Result<LockGuard> {
+    let path = to.join(LOCK);
+    let lock = vfs.lock(&path).map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock => ErrorKind::Locked { path: to.to_path_buf() }.into(),
+        _ => Error::io("lock", path, error),
+    })?;
+    let entries = vfs.list(to).map_err(|error| Error::of_directory(to, "list", error))?;
+    let has = |name: &str| entries.iter().any(|entry| entry.name == name);
+    let what = match entries.iter().find(|entry| entry.name != LOCK) {
+        Some(_) if has(INCOMPLETE) && !has(CURRENT) => {
+            "has a checkpoint that was not finished: remove it".to_owned()
         }
-    } else {
-        let made = vfs.create_dir_all(to);
-        made.map_err(|error| Error::io("create directory", to, error))?;
+        Some(entry) => format!("is not empty: it holds {}", entry.name),
+        None => String::new(),
+    };
+    if !what.is_empty() {
+        return Err(Error::invalid(format!("{} {what}", to.display())));
     }
-    // Two at once would mix: one of them makes this file.
     let path = to.join(INCOMPLETE);
     let created = vfs.create(&path);
     let file = created.map_err(|error| Error::io("create", &path, error))?;
@@ -295,7 +317,7 @@ fn begin(vfs: &dyn Vfs, to: &Path) -> Result<()> {
         let made = vfs.create_dir_all(&dir);
         made.map_err(|error| Error::io("create directory", &dir, error))?;
     }
-    Ok(())
+    Ok(lock)
 }
 
 /// Writes the frames after `flushed_seq` up to `last` to a log. Answers their bytes.

@@ -56,9 +56,10 @@ pub struct KvHash {
 /// The hash as of the revision that `resolve` names, which may be another one each time it is asked.
 pub(super) fn hash_at(engine: &Engine, resolve: &dyn Fn() -> Result<u64>) -> Result<KvHash> {
     loop {
-        let revision = resolve()?;
         let (start, end) = space::user_range(&KeyRange::all());
+        // First: of what is named after this, only a later compaction can refuse the newest revision.
         let compacted = engine.oldest_of(&start..&end);
+        let revision = resolve()?;
         match hash_between(engine, compacted, revision, SUMS_MAX) {
             // A compaction came between two looks at the store: what is refused is not what was asked.
             Err(error) if is_compacted(&error) && engine.oldest_of(&start..&end) != compacted => {}

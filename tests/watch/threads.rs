@@ -169,3 +169,47 @@ fn every_watch_is_told_everything_or_refused_beside_a_compactor() {
     run(&options(Durability::Buffered), commits, true);
     run(&options(Durability::Sync), commits / 4, true);
 }
+
+/// Each time at another moment of the committers, with the hub just beginning, in full flight or resting.
+#[test]
+fn a_watch_begun_beside_committers_begins_at_once_and_misses_nothing() {
+    let watchdog = Watchdog::new(Duration::from_secs(120));
+    watchdog.begin("watches that begin");
+    let rounds = number_from_env("ANNALS_WATCH_COMMITS", 3_000) / 10;
+    let store = options(Durability::Buffered).open(DIRECTORY).unwrap();
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for n in 0..2 {
+            let (store, done) = (&store, &done);
+            scope.spawn(move || {
+                while !done.load(Ordering::Acquire) {
+                    store.put(key(n), "v").unwrap();
+                }
+            });
+        }
+        let mut random = Random::new(0);
+        for round in 0..rounds {
+            let before = store.revision();
+            let from = match round % 3 {
+                0 => None,
+                1 => Some(before.saturating_sub(random.below(200)).max(2)),
+                _ => Some(before + random.below(50)),
+            };
+            let builder = store.watch("k").prefix();
+            let mut watch = match from {
+                None => builder.start().unwrap(),
+                Some(from) => builder.from(from).start().unwrap(),
+            };
+            assert!(watch.created_at() >= before);
+            // Every revision changes a key of the range.
+            let first = from.unwrap_or(watch.created_at() + 1);
+            assert_eq!(watch.resume_revision(), first);
+            let items = random.between(1, 150);
+            let told = watch.by_ref().take(usize::try_from(items).unwrap());
+            let told: Vec<u64> = told.map(|batch| batch.unwrap().revision()).collect();
+            assert_eq!(told, (first..first + items).collect::<Vec<_>>(), "round {round}");
+        }
+        done.store(true, Ordering::Release);
+    });
+    store.close().unwrap();
+}

@@ -30,7 +30,8 @@ impl Store {
     /// # Errors
     ///
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) when the directory is not empty, or lies in that
-    /// of the store; [`Closed`](crate::ErrorKind::Closed); [`Io`](crate::ErrorKind::Io),
+    /// of the store; [`Locked`](crate::ErrorKind::Locked) while another checkpoint is made there, or a store is
+    /// open; [`Closed`](crate::ErrorKind::Closed); [`Io`](crate::ErrorKind::Io),
     /// [`NoSpace`](crate::ErrorKind::NoSpace), [`Corrupt`](crate::ErrorKind::Corrupt) from the files. Then the
     /// directory is to be removed, and this store is as it was.
     ///

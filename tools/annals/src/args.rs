@@ -12,7 +12,7 @@ use crate::exit::{CODES, Failure, Outcome};
 use crate::output::Format;
 use crate::{
     checkpoint, compact, export, files, hash, import, leases, reads, retention, stats, tour, txn,
-    verify, writes,
+    verify, watch, writes,
 };
 
 /// Read, write, inspect, verify and import annals stores.
@@ -180,6 +180,8 @@ pub(crate) enum Command {
     Diff(reads::DiffArgs),
     /// Show the transactions in order: when, what changed, with which metadata.
     Log(reads::LogArgs),
+    /// Tell what changes, as it comes, also while a program writes the store.
+    Watch(watch::WatchArgs),
     /// Hash all keys and values as etcd does, to compare stores with.
     Hash(hash::HashArgs),
     /// Grant, list and revoke leases.

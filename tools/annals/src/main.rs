@@ -23,6 +23,7 @@ mod stats;
 mod tour;
 mod txn;
 mod verify;
+mod watch;
 mod writes;
 
 use std::process::ExitCode;
@@ -60,6 +61,7 @@ fn dispatch(cli: &Cli, out: &mut Output) -> Outcome {
         Command::History(args) => reads::history(global, args, out),
         Command::Diff(args) => reads::diff(global, args, out),
         Command::Log(args) => reads::log(global, args, out),
+        Command::Watch(args) => watch::watch(global, args, out),
         Command::Hash(args) => hash::hash(global, args, out),
         Command::Lease(command) => leases::lease(global, command, out),
         Command::Retention(command) => retention::retention(global, command, out),

@@ -48,7 +48,7 @@ pub(crate) fn stored_metadata(metadata: &[u8]) -> Value {
 }
 
 /// Metadata as it was given: what came through an export and an import looks as before.
-pub(super) fn metadata_json(metadata: &[u8]) -> Value {
+pub(crate) fn metadata_json(metadata: &[u8]) -> Value {
     match Metadata::parse(metadata).as_ref().and_then(Metadata::carried) {
         Some(carried) => carried.clone(),
         None => stored_metadata(metadata),

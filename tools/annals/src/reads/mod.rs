@@ -17,7 +17,7 @@ use crate::exit::{Failure, Outcome};
 use crate::output::{Format, Output};
 
 pub(crate) use diff::{DiffArgs, diff};
-pub(crate) use history::{HistoryArgs, history, stored_metadata};
+pub(crate) use history::{HistoryArgs, history, metadata_json, stored_metadata};
 pub(crate) use log::{LogArgs, log};
 pub(crate) use range::{RangeArgs, range};
 pub(crate) use rows::kv_json;
