@@ -14,7 +14,7 @@ use crate::sync::plain::lock;
 use super::core::Core;
 use super::{
     Checkpoint, Log, Outcome, Plan, Record, Rules, Scope, Snapshot, SpaceQuery, Stats, Survey,
-    Ticket, View, log,
+    Ticket, View, times,
 };
 
 /// An open store of internal keys, as an [`Engine`](super::Engine) shows it. By itself it keeps nothing
@@ -142,7 +142,15 @@ impl Door {
     /// # Errors
     /// `NoRevisionAtTime` if every revision that can be read is later.
     pub(crate) fn revision_at_time(&self, time: i64) -> Result<u64> {
-        log::revision_at_time(&self.0, time)
+        times::revision_at_time(&self.0, time)
+    }
+
+    /// When a visible revision was ordered, in microseconds since the epoch; `None` if no transaction made it.
+    ///
+    /// # Errors
+    /// `Compacted` if no key is kept as far back; `Closed`.
+    pub(crate) fn time_of(&self, revision: u64) -> Result<Option<i64>> {
+        times::time_of(&self.0, revision)
     }
 
     /// What the transactions with a revision in [`from`, `upto`] did, ascending, as far as visible.

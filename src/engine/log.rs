@@ -10,7 +10,7 @@ use annals_format::events::{self, EventKind};
 use annals_format::{DecodeError, Frame, space};
 use bytes::Bytes;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::index::{Change, FrameCursor, FrameRef, Version};
 use crate::segment::Cursor;
 use crate::sync::Arc;
@@ -74,8 +74,6 @@ pub(crate) enum Scope<'a> {
     /// What they changed in a half-open range of internal keys of users; the empty end is the end of
     /// the space. Transactions that changed nothing there are left out.
     Range(&'a [u8], &'a [u8]),
-    /// Their revisions and times: these are there as long as any key can be read.
-    Times,
 }
 
 impl Log {
@@ -88,16 +86,15 @@ impl Log {
         let visible = core.visible();
         let oldest = from.max(1);
         let (pin, limits) = core.pins.pin(oldest, || core.limits_at(oldest))?;
-        let range = match scope {
-            Scope::All => Some((&[space::USER][..], end_of_space(&[space::USER]))),
-            Scope::Range(start, []) => Some((start, end_of_space(start))),
-            Scope::Range(start, end) => Some((start, end.to_vec())),
-            Scope::Times => None,
+        let (start, end) = match scope {
+            Scope::All => (&[space::USER][..], end_of_space(&[space::USER])),
+            Scope::Range(start, []) => (start, end_of_space(start)),
+            Scope::Range(start, end) => (start, end.to_vec()),
         };
-        if let (Some(limits), Some((start, end))) = (&limits, &range)
-            && *start < end.as_slice()
+        if let Some(limits) = &limits
+            && start < end.as_slice()
         {
-            limits.check(*start..end, oldest)?;
+            limits.check(start..&end, oldest)?;
         }
         let span = (from, upto.min(visible.revision));
         let mut log = Self::new(&core.shared.tables(), span, visible.seq, (pin, limits));
@@ -316,45 +313,4 @@ pub(super) fn metadata_of<'a>(frame: &FrameRef<'a>) -> Result<&'a [u8]> {
     let (decoded, _) = decoded
         .map_err(|error| Error::invalid(format!("a frame in memory is damaged: {error}")))?;
     Ok(decoded.metadata)
-}
-
-/// The newest visible revision whose time is not after `time`.
-pub(super) fn revision_at_time(core: &Core, time: i64) -> Result<u64> {
-    loop {
-        let compacted = core.least_floor(core.compacted());
-        match search_time(core, time, compacted) {
-            // A compaction has overtaken the search: the revision refused is one that the search looked
-            // at, not one that was asked for.
-            Err(error)
-                if matches!(error.kind(), ErrorKind::Compacted { .. })
-                    && core.least_floor(core.compacted()) > compacted => {}
-            found => return found,
-        }
-    }
-}
-
-/// As [`revision_at_time`], as long as what can be read stays.
-fn search_time(core: &Core, time: i64, compacted: u64) -> Result<u64> {
-    core.check_open()?;
-    let visible = core.visible();
-    let oldest = compacted.max(2);
-    let time_of = |revision: u64| -> Result<Option<i64>> {
-        let mut log = Log::open(core, revision, revision, Scope::Times)?;
-        Ok(log.next().transpose()?.map(|transaction| transaction.time))
-    };
-    // Times never decrease with the revision: the answer is the last before the first later one.
-    let (mut low, mut high) = (oldest, visible.revision + 1);
-    while low < high {
-        let middle = low + (high - low) / 2;
-        if time_of(middle)?.is_some_and(|at| at <= time) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    if low > oldest {
-        return Ok(low - 1);
-    }
-    let oldest = if oldest <= visible.revision { time_of(oldest)? } else { None };
-    Err(ErrorKind::NoRevisionAtTime { requested: time, oldest }.into())
 }

@@ -48,6 +48,7 @@ mod source;
 mod space;
 mod stats;
 mod tables;
+mod times;
 mod transact;
 mod view;
 mod windows;

@@ -50,10 +50,10 @@ use crate::sync::plain::{AtomicI64, AtomicU64, Mutex, lock, try_lock};
 use crate::sync::{Arc, AtomicBool, Ordering, fence};
 
 use super::core::Core;
-use super::log::revision_at_time;
 use super::pressure::has_room;
 use super::published::Published;
 use super::scan::end_of_space;
+use super::times::revision_at_time;
 use super::transact::Older;
 
 pub(super) use self::records::Records;

@@ -6,7 +6,6 @@ use super::Store;
 use crate::kv::at::At;
 use crate::kv::eval::check;
 use crate::kv::hash::{self, KvHash};
-use crate::kv::seam::Scope;
 
 impl Store {
     /// The revision that a point in history names; of a time it is the last one ordered then or before.
@@ -60,10 +59,8 @@ impl Store {
         }
         // Says so where the revision is not there, and holds on to it.
         let _view = self.engine.view(revision)?;
-        let mut log = self.engine.log(revision, revision, Scope::Times)?;
-        let found = log.next().transpose()?;
         let none = || Error::invalid(format!("no transaction has made revision {revision}"));
-        found.map(|transaction| transaction.time).ok_or_else(none)
+        self.engine.time_of(revision)?.ok_or_else(none)
     }
 
     /// The hash of all keys and values as of a point in history: etcd's `HashKV`. Two stores with the same
