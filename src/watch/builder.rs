@@ -9,7 +9,7 @@ use crate::kv::{AsKeyRange, At, KeyRange, Store};
 use crate::sync::Arc;
 
 use super::consumer::Watch;
-use super::hub::Hub;
+use super::hub::{After, Hub};
 use super::slot::Slot;
 use super::tell::Wants;
 
@@ -232,17 +232,19 @@ impl WatchBuilder {
         let hub = Hub::of(&self.store)?;
         let created_at = hub.door.latest()?.revision();
         let after = match self.from {
-            At::Latest => created_at,
-            At::Revision(from) => from - 1,
-            At::Time(_) => self.last_before()?,
+            At::Latest => After::Newest(created_at),
+            At::Revision(from) => After::Revision(from - 1),
+            At::Time(_) => After::Revision(self.last_before()?),
         };
         let how = (self.wants, self.slow, self.catch_up_bytes);
         if hub.door.is_read_only() {
             // What is there is all there will be.
+            let (After::Newest(after) | After::Revision(after)) = after;
             let slot = Arc::new(Slot::new(range, after, after));
             return Ok(Watch::new(hub, slot, how, created_at, created_at, false));
         }
         let (slot, scanned) = hub.register(&self.store, range, after)?;
+        let created_at = if self.from == At::Latest { slot.after } else { created_at };
         if let Some(time) = self.progress {
             hub.ask_progress_every(&slot, i64::try_from(time.as_micros()).unwrap_or(i64::MAX));
         }

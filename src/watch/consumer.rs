@@ -160,7 +160,7 @@ impl Watch {
         let watch = Stopwatch::start();
         loop {
             // At least one step, and always to where there is nothing or something.
-            match self.step(Sleeper::Thread(current())) {
+            match self.step(|| Sleeper::Thread(current())) {
                 Step::Item(item) => return Some(item),
                 Step::Over => return None,
                 Step::Again => {}
@@ -184,7 +184,7 @@ impl Watch {
     /// [background threads](crate::Options::background) it is looked for here.
     pub fn try_next(&mut self) -> Option<Result<Batch>> {
         loop {
-            match self.step(Sleeper::None) {
+            match self.step(Sleeper::default) {
                 Step::Item(item) => return Some(item),
                 Step::Over | Step::Asleep => return None,
                 Step::Again => {}
@@ -210,8 +210,8 @@ impl Watch {
         WatchHandle { hub: Arc::clone(&self.hub), slot: Arc::clone(&self.slot) }
     }
 
-    /// Does the next thing there is to do.
-    pub(super) fn step(&mut self, sleeper: Sleeper) -> Step {
+    /// Does the next thing there is to do; `sleeper` is asked for if that is nothing.
+    pub(super) fn step(&mut self, sleeper: impl FnOnce() -> Sleeper) -> Step {
         if self.over {
             return Step::Over;
         }
@@ -222,6 +222,9 @@ impl Watch {
         if let Some(batch) = self.ready.pop_front() {
             if self.ready.is_empty() {
                 self.ready = VecDeque::new();
+            }
+            if let Err(error) = self.check_visible(batch.revision()) {
+                return self.end(Some(error));
             }
             return self.item(batch);
         }
@@ -237,7 +240,7 @@ impl Watch {
         }
         // In this order: what the hub had come to before the slot was found empty has all been told.
         let scanned = self.hub.scanned();
-        match self.slot.next(scanned, sleeper) {
+        match self.slot.next(scanned) {
             Next::Revision(revision) if revision <= self.position => Step::Again,
             Next::Revision(revision) => {
                 self.position = revision - 1;
@@ -265,7 +268,7 @@ impl Watch {
             Next::Ended(error) => self.end(error),
             Next::Nothing => {
                 self.position = self.position.max(scanned);
-                Step::Asleep
+                if self.slot.sleep(scanned, sleeper()) { Step::Asleep } else { Step::Again }
             }
         }
     }
@@ -291,9 +294,19 @@ impl Watch {
         Err(ErrorKind::Lagged { resume, current }.into())
     }
 
+    /// Fails if a revision that was visible is no more: it never became durable, and never will.
+    fn check_visible(&self, revision: u64) -> Result<()> {
+        let door = &self.hub.door;
+        if door.revision() >= revision {
+            return Ok(());
+        }
+        Err(door.failure().unwrap_or_else(|| missing(revision)))
+    }
+
     /// What is told of a revision that is due: the first batch, of which the others are made ready. None if
     /// nothing of it is wanted.
     fn tell(&mut self, revision: u64) -> Result<Option<Batch>> {
+        self.check_visible(revision)?;
         let (door, range) = (&self.hub.door, &self.slot.range);
         let mut first = None;
         let mut each = |batch| match first {
@@ -352,10 +365,7 @@ impl Watch {
                 return Ok(());
             }
         }
-        if door.revision() < last {
-            // What was visible is no more: it never became durable.
-            return Err(door.failure().unwrap_or_else(|| missing(last)));
-        }
+        self.check_visible(last)?;
         // Where there is little, more can be looked at.
         behind.span = if self.ready.is_empty() { SPAN_MAX.min(2 * behind.span) } else { SPAN };
         behind.next = last + 1;
@@ -374,7 +384,7 @@ impl Iterator for Watch {
     /// Waits for the next item; `None` once the watch has ended.
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            match self.step(Sleeper::Thread(current())) {
+            match self.step(|| Sleeper::Thread(current())) {
                 Step::Item(item) => return Some(item),
                 Step::Over => return None,
                 Step::Again => {}

@@ -68,6 +68,16 @@ struct Timed {
     due: i64,
 }
 
+/// After which revision a watch begins.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum After {
+    /// This one, past or future.
+    Revision(u64),
+    /// The newest when it is registered, which is this one or a later one. What comes in between is not due,
+    /// and may be compacted.
+    Newest(u64),
+}
+
 /// What a store keeps for this room.
 #[derive(Debug)]
 struct Room(Arc<Hub>);
@@ -111,8 +121,8 @@ impl Hub {
 
     // ---- Coming and going. ----
 
-    /// Registers a watch of `range` after the revision `after`. Answers its slot, and the revision after
-    /// which changes are offered to it.
+    /// Registers a watch of `range`. Answers its slot, and the revision after which changes are offered to
+    /// it.
     ///
     /// # Errors
     /// `Closed`, or what kept the hub from beginning.
@@ -120,7 +130,7 @@ impl Hub {
         self: &Arc<Self>,
         store: &Store,
         range: KeyRange,
-        after: u64,
+        after: After,
     ) -> Result<(Arc<Slot>, u64)> {
         let registry = lock(&self.registry);
         if registry.running {
@@ -144,9 +154,13 @@ impl Hub {
         &self,
         mut registry: MutexGuard<'_, Registry>,
         range: KeyRange,
-        after: u64,
+        after: After,
     ) -> (Arc<Slot>, u64) {
         let scanned = self.scanned();
+        let after = match after {
+            After::Revision(after) => after,
+            After::Newest(known) => known.max(scanned),
+        };
         let slot = Arc::new(Slot::new(range, after, scanned));
         registry.interest.add(Arc::clone(&slot));
         (slot, scanned)
@@ -187,10 +201,12 @@ impl Hub {
 
     /// Ends what a slot gets. Whoever sleeps there is woken.
     pub(super) fn remove(&self, slot: &Arc<Slot>) {
+        // First: once it is out of the registry, what is `scanned` is no more told to it.
+        let sleeper = slot.cancel();
         let mut registry = lock(&self.registry);
         let was_last = registry.interest.remove(slot) && registry.interest.len() == 0;
         drop(registry);
-        wake(vec![slot.cancel()]);
+        wake(vec![sleeper]);
         lock(&self.timed).retain(|timed| !Arc::ptr_eq(&timed.slot, slot));
         if !was_last {
             return;
@@ -411,3 +427,6 @@ fn wake(mut sleepers: Vec<Sleeper>) {
         let _ = catch_unwind(AssertUnwindSafe(|| sleeper.wake()));
     }
 }
+
+#[cfg(test)]
+mod tests;

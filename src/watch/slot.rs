@@ -85,7 +85,7 @@ pub(super) enum Next {
     Again,
     /// To end, with an error if there is one.
     Ended(Option<Error>),
-    /// Nothing: the sleeper given is woken when that changes.
+    /// Nothing.
     Nothing,
 }
 
@@ -156,20 +156,26 @@ impl Slot {
 
     // ---- For the watch. ----
 
-    /// What is to be done next, where the hub had come to `scanned` before this was called. If that is
-    /// nothing, the sleeper stays here to be woken.
-    pub(super) fn next(&self, scanned: u64, sleeper: Sleeper) -> Next {
+    /// What is to be done next, where the hub had come to `scanned` before this was called.
+    pub(super) fn next(&self, scanned: u64) -> Next {
+        lock(&self.state).next(scanned)
+    }
+
+    /// Leaves the sleeper here, to be woken when there is something to do. False if there is already: then
+    /// it is not to sleep. Takes nothing that is due, so nothing is lost if the waker of a task, which is
+    /// foreign code, panics when it is dropped.
+    pub(super) fn sleep(&self, scanned: u64, sleeper: Sleeper) -> bool {
         let mut state = lock(&self.state);
-        let next = state.next(scanned);
-        let replaced = match next {
-            // Who only looks leaves another who sleeps here asleep.
-            Next::Nothing if sleeper.is_some() => std::mem::replace(&mut state.sleeper, sleeper),
-            _ => sleeper,
+        let sleeps = state.is_idle(scanned);
+        // Who only looks leaves another who sleeps here asleep.
+        let left = if sleeps && sleeper.is_some() {
+            std::mem::replace(&mut state.sleeper, sleeper)
+        } else {
+            sleeper
         };
         drop(state);
-        // A waker is foreign code, also when it is dropped.
-        drop(replaced);
-        next
+        drop(left);
+        sleeps
     }
 
     /// Whoever slept here is awake.
@@ -218,6 +224,13 @@ impl Slot {
 impl Pending {
     fn is_over(&self) -> bool {
         !matches!(self.end, End::Not)
+    }
+
+    /// Whether [`next`](Self::next) would find nothing.
+    fn is_idle(&self, scanned: u64) -> bool {
+        let is_progress_due =
+            self.progress_reached || self.progress != 0 && self.progress <= scanned;
+        !(self.is_over() || self.len > 0 || self.overflow != 0 || is_progress_due)
     }
 
     /// Answers whether there was room.
@@ -303,7 +316,7 @@ mod tests {
     }
 
     fn next(slot: &Slot, scanned: u64) -> String {
-        format!("{:?}", slot.next(scanned, Sleeper::None))
+        format!("{:?}", slot.next(scanned))
     }
 
     #[test]
@@ -370,14 +383,29 @@ mod tests {
         ];
         for wake in wakes {
             let slot = slot(4);
-            assert!(matches!(slot.next(2, sleeper()), Next::Nothing));
+            assert!(slot.sleep(2, sleeper()));
             assert!(slot.offer(4).is_none());
             assert!(wake(&slot).is_some());
             assert!(!wake(&slot).is_some());
             // Not left there by who has something to do.
-            assert!(!matches!(slot.next(2, sleeper()), Next::Nothing));
+            assert!(!slot.sleep(2, sleeper()));
             assert!(!slot.cancel().is_some());
         }
+    }
+
+    #[test]
+    fn who_is_not_to_sleep_takes_nothing() {
+        let slot = slot(0);
+        let _ = slot.offer(1);
+        assert!(!slot.sleep(1, Sleeper::Thread(current())));
+        assert!(!slot.cancel().is_some(), "nobody sleeps");
+        let slot = self::slot(0);
+        let _ = slot.offer(1);
+        assert!(!slot.sleep(1, Sleeper::Thread(current())));
+        assert_eq!(next(&slot, 1), "Revision(1)");
+        // Who only looks takes no other's place.
+        assert!(slot.sleep(1, Sleeper::Thread(current())) && slot.sleep(1, Sleeper::None));
+        assert!(slot.cancel().is_some());
     }
 
     #[test]
@@ -402,9 +430,9 @@ mod tests {
         let _ = slot.fail(&ErrorKind::Closed.into());
         assert!(slot.is_over());
         assert_eq!(next(&slot, 1), "Revision(1)");
-        assert!(matches!(slot.next(1, Sleeper::None), Next::Ended(Some(_))));
+        assert!(matches!(slot.next(1), Next::Ended(Some(_))));
         let _ = slot.cancel();
-        assert!(matches!(slot.next(1, Sleeper::None), Next::Ended(None)));
+        assert!(matches!(slot.next(1), Next::Ended(None)));
         let slot = self::slot(0);
         let _ = slot.offer(1);
         let _ = slot.cancel();

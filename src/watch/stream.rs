@@ -26,7 +26,7 @@ impl Stream for Watch {
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let watch = self.get_mut();
         for _ in 0..STEPS {
-            match watch.step(Sleeper::Task(context.waker().clone())) {
+            match watch.step(|| Sleeper::Task(context.waker().clone())) {
                 Step::Item(item) => return Poll::Ready(Some(item)),
                 Step::Over => return Poll::Ready(None),
                 Step::Asleep => return Poll::Pending,

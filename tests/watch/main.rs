@@ -11,6 +11,7 @@
 mod contract;
 mod crash;
 mod etcd_bugs;
+mod failures;
 mod model;
 mod rules;
 #[path = "../support/mod.rs"]

@@ -1,0 +1,41 @@
+//! Watches of stores that fail or end.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use annals::clock::ManualClock;
+use annals::vfs::{Fault, FaultVfs, MemoryVfs, Operation};
+use annals::{Durability, ErrorKind, put};
+
+use crate::support::{DIRECTORY, START_TIME, tiny};
+use crate::{end, next};
+
+#[test]
+fn what_a_failed_log_has_lost_is_told_no_more() {
+    let faulty = FaultVfs::new(Arc::new(MemoryVfs::new()));
+    let clock = Arc::new(ManualClock::new(START_TIME));
+    let options = tiny(Arc::new(faulty.clone()), clock).background(false);
+    let store = options.durability(Durability::Buffered).open(Path::new(DIRECTORY)).unwrap();
+    let mut told = store.watch("a").prefix().start().unwrap();
+    let mut due = store.watch("a").prefix().start().unwrap();
+    let mut pieces = store.watch("a").prefix().fragment(1).start().unwrap();
+    store.put("a", "1").unwrap();
+    store.flush().unwrap();
+    for watch in [&mut told, &mut due, &mut pieces] {
+        assert_eq!(next(watch).revision(), 2);
+    }
+    let commit = store.txn().then([put("a", "2"), put("a2", "2")]).commit().unwrap();
+    assert_eq!(commit.revision, 3);
+    // Visible, as one may see in a buffered store.
+    assert_eq!(next(&mut told).revision(), 3);
+    assert!(!next(&mut pieces).is_last_fragment());
+    let syncs = faulty.op_count_of(Operation::Sync);
+    faulty.fail(Some(Operation::Sync), syncs, Fault::Io, true);
+    store.flush().unwrap_err();
+    assert_eq!(store.revision(), 2);
+    for watch in [&mut due, &mut pieces, &mut told] {
+        let error = end(watch);
+        assert!(matches!(error.kind(), ErrorKind::Poisoned { .. }), "{error}");
+    }
+    assert_eq!((due.resume_revision(), pieces.resume_revision()), (3, 3));
+}
