@@ -13,6 +13,7 @@ mod crash;
 mod etcd_bugs;
 mod failures;
 mod model;
+mod rules;
 #[path = "../support/mod.rs"]
 mod support;
 mod tasks;

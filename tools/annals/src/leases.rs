@@ -2,15 +2,16 @@
 //! hardly any while these commands run.
 
 use std::io::{self, Write};
+use std::time::Duration;
 
-use annals::{Lease, LeaseGrantRequest};
+use annals::{LeaseGrantRequest, LeaseStatus, Store};
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::args::Global;
 use crate::bytes::{json as spell, show};
-use crate::exit::Outcome;
+use crate::exit::{Failure, Outcome};
 use crate::output::{Output, Row};
 use crate::writes::parse_lease;
 
@@ -19,14 +20,22 @@ use crate::writes::parse_lease;
 pub(crate) enum LeaseCommand {
     /// Grant a lease, for `put --lease`. Its time passes while a program has the store open for writing.
     Grant(GrantArgs),
-    /// List the leases with the keys attached to them.
-    List,
+    /// Give a lease all of its time again. Exits 5 when there is none.
+    KeepAlive(KeepAliveArgs),
+    /// Show how much time a lease has left. Exits 5 when there is none.
+    Ttl(TtlArgs),
+    /// List the leases.
+    List(ListArgs),
     /// Revoke a lease and delete the keys attached to it, at one revision.
     Revoke(RevokeArgs),
 }
 
 /// Arguments of `lease grant`.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  annals -C store lease grant 60              {\"lease\": 4611..., \"ttl\": 60, \"revision\": 1}
+  annals -C store lease grant 60 --id 7       an id of one's own
+  annals -C store put session me --lease 7    the key goes with the lease")]
 pub(crate) struct GrantArgs {
     /// Its time to live in seconds.
     #[arg(value_name = "TTL", value_parser = clap::value_parser!(i64).range(1..=annals::LEASE_TTL_MAX), allow_negative_numbers = true)]
@@ -36,46 +45,121 @@ pub(crate) struct GrantArgs {
     id: i64,
 }
 
+/// Arguments of `lease keep-alive`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A program that has the store open renews its leases itself (`Store::lease_keep_alive`): meanwhile
+this command is refused, as every one that writes.
+
+Examples:
+  annals -C store lease keep-alive 7          {\"lease\": 7, \"ttl\": 60}"
+)]
+pub(crate) struct KeepAliveArgs {
+    /// Its id: decimal, or hexadecimal with 0x.
+    #[arg(value_name = "ID", value_parser = parse_lease, allow_negative_numbers = true)]
+    id: i64,
+}
+
+/// Arguments of `lease ttl`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "What is left is what was written down last: by a program that has the store open, within the last
+minute (`-O lease_checkpoint_interval_seconds`), or when the store was closed.
+
+Examples:
+  annals -C store lease ttl 7                 {\"lease\": 7, \"ttl\": 60, \"remaining_millis\": 48120}
+  annals -C store lease ttl 7 --keys          with the keys attached to it"
+)]
+pub(crate) struct TtlArgs {
+    /// Its id: decimal, or hexadecimal with 0x.
+    #[arg(value_name = "ID", value_parser = parse_lease, allow_negative_numbers = true)]
+    id: i64,
+    /// Show the keys attached to it.
+    #[arg(long)]
+    keys: bool,
+}
+
+/// Arguments of `lease list`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  annals -C store lease list                  each lease, by id, with what is left of its time
+  annals -C store lease list --keys -o ndjson a line for each, with its keys")]
+pub(crate) struct ListArgs {
+    /// Show the keys attached to each.
+    #[arg(long)]
+    keys: bool,
+}
+
 /// Arguments of `lease revoke`.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  annals -C store lease revoke 7              {\"revision\": 3, \"deleted\": 1}")]
 pub(crate) struct RevokeArgs {
     /// Its id: decimal, or hexadecimal with 0x.
     #[arg(value_name = "ID", value_parser = parse_lease, allow_negative_numbers = true)]
     id: i64,
 }
 
-#[derive(Debug)]
-struct LeaseRow(Lease);
-
-impl LeaseRow {
-    fn form(&self) -> Value {
-        let keys: Vec<Value> = self.0.keys.iter().map(|key| spell(key)).collect();
-        json!({ "lease": self.0.id, "ttl": self.0.ttl, "keys": keys })
+/// A lease as an object: without its keys, or with them.
+fn form(status: &LeaseStatus, keys: bool) -> Map<String, Value> {
+    let mut object = Map::new();
+    object.insert("lease".into(), json!(status.id));
+    object.insert("ttl".into(), json!(status.granted_ttl));
+    let millis = u64::try_from(status.remaining.as_millis()).unwrap_or(u64::MAX);
+    object.insert("remaining_millis".into(), json!(millis));
+    if keys {
+        object.insert("keys".into(), status.keys.iter().map(|key| spell(key)).collect());
     }
+    object
 }
+
+fn left(time: Duration) -> String {
+    format!("{}.{} s", time.as_secs(), time.subsec_millis() / 100)
+}
+
+#[derive(Debug)]
+struct LeaseRow(LeaseStatus);
+
+#[derive(Debug)]
+struct KeysRow(LeaseStatus);
 
 impl Serialize for LeaseRow {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.form().serialize(serializer)
+        form(&self.0, false).serialize(serializer)
+    }
+}
+
+impl Serialize for KeysRow {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        form(&self.0, true).serialize(serializer)
     }
 }
 
 impl Row for LeaseRow {
-    const COLUMNS: &'static [&'static str] = &["lease", "ttl", "keys", "which"];
+    const COLUMNS: &'static [&'static str] = &["lease", "ttl", "left"];
+
+    fn cells(&self) -> Vec<String> {
+        let LeaseStatus { id, granted_ttl, remaining, .. } = &self.0;
+        vec![id.to_string(), granted_ttl.to_string(), left(*remaining)]
+    }
+
+    fn raw(&self, out: &mut dyn Write) -> io::Result<()> {
+        writeln!(out, "{}", self.0.id)
+    }
+}
+
+impl Row for KeysRow {
+    const COLUMNS: &'static [&'static str] = &["lease", "ttl", "left", "keys", "which"];
 
     fn cells(&self) -> Vec<String> {
         const SHOWN: usize = 5;
-        let keys = &self.0.keys;
+        let LeaseStatus { id, granted_ttl, remaining, keys, .. } = &self.0;
         let mut which: Vec<String> = keys.iter().take(SHOWN).map(|key| show(key, 60)).collect();
         if keys.len() > SHOWN {
             which.push(format!("... {} more", keys.len() - SHOWN));
         }
-        vec![
-            self.0.id.to_string(),
-            self.0.ttl.to_string(),
-            keys.len().to_string(),
-            which.join(", "),
-        ]
+        let (id, ttl, count) = (id.to_string(), granted_ttl.to_string(), keys.len().to_string());
+        vec![id, ttl, left(*remaining), count, which.join(", ")]
     }
 
     fn raw(&self, out: &mut dyn Write) -> io::Result<()> {
@@ -87,7 +171,9 @@ impl Row for LeaseRow {
 pub(crate) fn lease(global: &Global, command: &LeaseCommand, out: &mut Output) -> Outcome {
     match command {
         LeaseCommand::Grant(args) => grant(global, args, out),
-        LeaseCommand::List => list(global, out),
+        LeaseCommand::KeepAlive(args) => keep_alive(global, args, out),
+        LeaseCommand::Ttl(args) => ttl(global, args, out),
+        LeaseCommand::List(args) => list(global, args, out),
         LeaseCommand::Revoke(args) => revoke(global, args, out),
     }
 }
@@ -101,12 +187,30 @@ fn grant(global: &Global, args: &GrantArgs, out: &mut Output) -> Outcome {
     out.object(&json!({ "lease": lease.id, "ttl": lease.ttl, "revision": lease.revision }))
 }
 
-fn list(global: &Global, out: &mut Output) -> Outcome {
+fn keep_alive(global: &Global, args: &KeepAliveArgs, out: &mut Output) -> Outcome {
+    let store = global.write_existing()?;
+    let ttl = store.lease_keep_alive(args.id)?;
+    store.close()?;
+    out.object(&json!({ "lease": args.id, "ttl": ttl }))
+}
+
+fn ttl(global: &Global, args: &TtlArgs, out: &mut Output) -> Outcome {
+    let status = global.read()?.lease_time_to_live(args.id, args.keys)?;
+    let none = || Failure::NotFound(format!("there is no lease {}", args.id));
+    out.object(&Value::Object(form(&status.ok_or_else(none)?, args.keys)))
+}
+
+fn list(global: &Global, args: &ListArgs, out: &mut Output) -> Outcome {
     let store = global.read()?;
+    if args.keys { rows(&store, true, KeysRow, out) } else { rows(&store, false, LeaseRow, out) }
+}
+
+/// A row for each lease; nobody changes the store as it is read here.
+fn rows<R: Row>(store: &Store, keys: bool, row: fn(LeaseStatus) -> R, out: &mut Output) -> Outcome {
     let mut rows = out.rows("leases");
-    for lease in store.lease_list()? {
-        if let Some(lease) = store.lease_info(lease.id, true)? {
-            rows.push(&LeaseRow(lease))?;
+    for lease in store.leases() {
+        if let Some(status) = store.lease_time_to_live(lease?.id, keys)? {
+            rows.push(&row(status))?;
         }
     }
     rows.finish(&[("revision", json!(store.revision()))])?;

@@ -285,16 +285,28 @@ fn leases_hold_keys_until_they_are_revoked() {
     let id = granted["lease"].to_string();
     assert_eq!((&granted["ttl"], &granted["revision"]), (&json!(60), &json!(1)));
     tool.ok(&["put", "session", "me", "--lease", &id]);
-    tool.ok(&["lease", "grant", "1", "--id", "0x10"]);
+    tool.ok(&["lease", "grant", "100", "--id", "0x10"]);
     tool.run(&["lease", "grant", "1", "--id", "16"]).code(1).says("exists already");
-    let listed = tool.lines(&["lease", "list"]);
+    let listed = tool.lines(&["lease", "list", "--keys"]);
     let of = |id: &str| {
         let id = id.parse::<i64>().unwrap();
         listed.iter().find(|lease| lease["lease"].as_i64() == Some(id)).unwrap()
     };
     assert_eq!((&of(&id)["keys"], &of(&id)["ttl"]), (&json!(["session"]), &json!(60)));
-    assert_eq!((&of("16")["keys"], &of("16")["ttl"]), (&json!([]), &json!(1)));
-    assert!(tool.ok(&["lease", "list"]).contains("session"));
+    assert_eq!((&of("16")["keys"], &of("16")["ttl"]), (&json!([]), &json!(100)));
+    assert!(tool.ok(&["lease", "list", "--keys"]).contains("session"));
+    assert!(!tool.ok(&["lease", "list"]).contains("session"));
+    assert_eq!(tool.lines(&["lease", "list"])[0].get("keys"), None);
+    // A machine may be slow, but no time passes between the commands.
+    let status = tool.json(&["lease", "ttl", &id, "--keys"]);
+    let left = status["remaining_millis"].as_u64().unwrap();
+    assert!((1..=60_000).contains(&left), "{left}");
+    assert_eq!((&status["ttl"], &status["keys"]), (&json!(60), &json!(["session"])));
+    let renewed = tool.json(&["lease", "keep-alive", &id]);
+    assert_eq!(renewed, json!({ "lease": status["lease"], "ttl": 60 }));
+    for command in ["ttl", "keep-alive"] {
+        tool.run(&["lease", command, "99"]).code(5).says("there is no lease");
+    }
     assert_eq!(tool.json(&["lease", "revoke", &id]), json!({ "revision": 3, "deleted": 1 }));
     tool.run(&["get", "session"]).code(5);
     tool.run(&["lease", "revoke", &id]).code(5).says("there is no lease");
