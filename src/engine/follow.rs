@@ -171,15 +171,19 @@ impl Follow {
             self.core.shared.add_follower(me);
             self.called = Some(me.clone());
         }
-        // Whoever sleeps keeps no memory: its generation may be flushed meanwhile.
-        if matches!(self.source, Source::Memory(..)) {
-            self.source = Source::Unknown;
-        }
+        self.let_go();
         let until = match self.core.options.durability {
             Durability::Buffered => Until::Applied,
             Durability::Sync => Until::Durable,
         };
         self.core.chain.tell_when(until, self.seen)
+    }
+
+    /// For one who takes no step for long: keeps no memory, so that its generation may be flushed meanwhile.
+    pub(crate) fn let_go(&mut self) {
+        if matches!(self.source, Source::Memory(..)) {
+            self.source = Source::Unknown;
+        }
     }
 
     /// Tells the next transaction, or finds out where it is. Answers what `see` did, or 0.

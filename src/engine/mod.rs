@@ -57,6 +57,7 @@ mod worker;
 #[cfg(test)]
 mod tests;
 
+use std::any::Any;
 use std::ops::Deref;
 use std::path::Path;
 
@@ -164,6 +165,20 @@ impl Engine {
             return Err(ErrorKind::Closed.into());
         }
         worker.attend(&self.0.door.0, name, duty)
+    }
+
+    /// Keeps something until the store is closed; before that, with the store still open, the thread that
+    /// closes it drops it, and holds no lock.
+    ///
+    /// # Errors
+    /// `Closed`.
+    pub(crate) fn keep_until_closed(&self, what: Box<dyn Any + Send>) -> Result<()> {
+        let mut worker = lock(&self.0.worker);
+        if self.0.ending.load(Ordering::Acquire) {
+            return Err(ErrorKind::Closed.into());
+        }
+        worker.keep(what);
+        Ok(())
     }
 
     /// The same store, without keeping it open.

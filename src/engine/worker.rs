@@ -1,5 +1,6 @@
 //! The background threads, and closing.
 
+use std::any::Any;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -27,6 +28,8 @@ pub(super) struct Worker {
     threads: Vec<JoinHandle<()>>,
     /// Further ones, of the rooms above.
     attendants: Vec<(Attendant, JoinHandle<()>)>,
+    /// What the rooms above have dropped before the store is closed.
+    kept: Vec<Box<dyn Any + Send>>,
 }
 
 impl Worker {
@@ -84,6 +87,11 @@ impl Worker {
         Ok(attendant)
     }
 
+    /// Drops something when the further threads end.
+    pub(super) fn keep(&mut self, what: Box<dyn Any + Send>) {
+        self.kept.push(what);
+    }
+
     /// Whether the caller is one of the threads.
     fn is_own_thread(&self) -> bool {
         let attendants = self.attendants.iter().map(|(_, thread)| thread);
@@ -96,6 +104,7 @@ impl Worker {
             attendant.dismiss();
         }
         join(self.attendants.drain(..).map(|(_, thread)| thread));
+        self.kept.clear();
     }
 }
 

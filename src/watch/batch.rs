@@ -134,9 +134,10 @@ impl Batch {
         }
     }
 
-    /// What its keys and values take.
+    /// What it takes in memory, as far as it is counted.
     pub(super) fn bytes(&self) -> usize {
-        self.0.events.iter().map(Event::bytes).sum()
+        let events = self.0.events.iter().map(|event| size_of::<Event>() + event.bytes());
+        size_of::<Told>() + self.0.metadata.len() + events.sum::<usize>()
     }
 }
 
@@ -184,6 +185,19 @@ mod tests {
         assert_eq!(lens(&[50, 10, 10, 50], Some(20)), [(1, false), (2, false), (1, true)]);
         assert_eq!(lens(&[], Some(20)), []);
         assert_eq!(lens(&[], None), []);
+    }
+
+    #[test]
+    fn what_a_batch_takes_is_more_than_keys_and_values() {
+        let bytes = |events: usize, metadata: usize| {
+            let (mut bytes, metadata) = (0, Bytes::from(vec![0; metadata]));
+            let events = (0..events).map(|_| put(10)).collect();
+            Batch::of((7, 1, &metadata), events, None, &mut |batch| bytes += batch.bytes());
+            bytes
+        };
+        assert!(bytes(1, 0) >= 10 + size_of::<Event>());
+        assert_eq!(bytes(1, 5_000) - bytes(1, 0), 5_000);
+        assert_eq!(bytes(100, 0) - bytes(99, 0), 10 + size_of::<Event>());
     }
 
     #[test]

@@ -191,8 +191,8 @@ impl WatchBuilder {
         self
     }
 
-    /// How much a watch that is behind reads ahead, in bytes of keys and values; 1 MiB unless set. One
-    /// transaction is read as a whole in any case.
+    /// How much a watch that is behind reads ahead, in bytes of keys, values and metadata and what each batch
+    /// and event takes beside them; 1 MiB unless set. One transaction is read as a whole in any case.
     pub fn catch_up_bytes(mut self, bytes: usize) -> Self {
         self.catch_up_bytes = bytes;
         self

@@ -20,6 +20,9 @@ const SPAN: u64 = 4_096;
 /// The same where nothing is found for long.
 const SPAN_MAX: u64 = 16 * SPAN;
 
+/// Steps that who does not wait takes after all that was there has been told: a notice may be due.
+const SPARE: u32 = 8;
+
 /// How often a watch looks for itself in a store without background threads.
 const NAP: Duration = Duration::from_millis(1);
 
@@ -158,16 +161,23 @@ impl Watch {
     /// ```
     pub fn next_timeout(&mut self, timeout: Duration) -> Option<Result<Batch>> {
         let watch = Stopwatch::start();
+        let (goal, mut spare) = (self.newest(), SPARE);
+        let left = || {
+            let passed = Duration::from_micros(watch.micros());
+            timeout.checked_sub(passed).filter(|left| !left.is_zero())
+        };
         loop {
-            // At least one step, and always to where there is nothing or something.
+            // At least one step, and always to where there is something, or nothing of what was there.
             match self.step(|| Sleeper::Thread(current())) {
                 Step::Item(item) => return Some(item),
                 Step::Over => return None,
+                Step::Again if left().is_none() && self.is_past(goal, &mut spare) => {
+                    self.slot.awake();
+                    return None;
+                }
                 Step::Again => {}
                 Step::Asleep => {
-                    let passed = Duration::from_micros(watch.micros());
-                    let Some(left) = timeout.checked_sub(passed).filter(|left| !left.is_zero())
-                    else {
+                    let Some(left) = left() else {
                         self.slot.awake();
                         return None;
                     };
@@ -183,10 +193,12 @@ impl Watch {
     /// What has become visible takes the background thread a moment to pass on. In a store without
     /// [background threads](crate::Options::background) it is looked for here.
     pub fn try_next(&mut self) -> Option<Result<Batch>> {
+        let (goal, mut spare) = (self.newest(), SPARE);
         loop {
             match self.step(Sleeper::default) {
                 Step::Item(item) => return Some(item),
                 Step::Over | Step::Asleep => return None,
+                Step::Again if self.is_past(goal, &mut spare) => return None,
                 Step::Again => {}
             }
         }
@@ -210,6 +222,22 @@ impl Watch {
         WatchHandle { hub: Arc::clone(&self.hub), slot: Arc::clone(&self.slot) }
     }
 
+    /// The newest revision there is to tell by now. Who does not wait looks no further, or it would go on as
+    /// long as others write.
+    fn newest(&self) -> u64 {
+        self.hub.door.revision().max(self.hub.scanned())
+    }
+
+    /// Whether everything up to `goal` has been told, and no notice of progress is likely to be due. A watch
+    /// that is offered nothing more goes on to its end.
+    fn is_past(&self, goal: u64, spare: &mut u32) -> bool {
+        if !self.follows || self.position < goal || self.slot.is_over() {
+            return false;
+        }
+        *spare = spare.saturating_sub(1);
+        *spare == 0
+    }
+
     /// Does the next thing there is to do; `sleeper` is asked for if that is nothing.
     pub(super) fn step(&mut self, sleeper: impl FnOnce() -> Sleeper) -> Step {
         if self.over {
@@ -229,14 +257,14 @@ impl Watch {
             return self.item(batch);
         }
         if let Some(behind) = self.behind {
-            return self.catch_up(behind);
+            return self.read_log(behind);
         }
         if !self.follows {
             return self.end(None);
         }
         if !self.hub.has_thread() {
             // A failure has ended the watch already.
-            while self.hub.turn().unwrap_or(0) > 0 {}
+            let _ = self.hub.catch_up();
         }
         // In this order: what the hub had come to before the slot was found empty has all been told.
         let scanned = self.hub.scanned();
@@ -328,7 +356,7 @@ impl Watch {
     }
 
     /// Reads a piece of the log. What it holds on to meanwhile it gives back.
-    fn catch_up(&mut self, mut behind: Behind) -> Step {
+    fn read_log(&mut self, mut behind: Behind) -> Step {
         let next = behind.next;
         // All before has been told, as nothing is ready.
         self.position = self.position.max(next - 1);

@@ -1,7 +1,7 @@
 //! The one reader of what has become visible, which tells the slots what is due to them.
 //!
-//! Locks are taken in this order: `follow`, `registry`, a slot's; `asked`, a slot's. None is held while
-//! anybody is woken, since wakers are foreign code, nor by anything on the way of a commit.
+//! Locks are taken in this order: `follow`, `registry` or `asked`, a slot's. None is held while anybody is
+//! woken, since wakers are foreign code, nor by anything on the way of a commit.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -47,6 +47,8 @@ pub(super) struct Hub {
     /// Slots that wait for a notice of progress which the hub has not come to.
     asked: Mutex<Vec<Arc<Slot>>>,
     timed: Mutex<Vec<Timed>>,
+    /// Set once the end of the store ends the watches, in a store without threads.
+    bound: OnceLock<()>,
     /// The thread, once it has begun, if the store has threads.
     attendant: OnceLock<Attendant>,
 }
@@ -84,7 +86,7 @@ struct Room(Arc<Hub>);
 
 impl Extension for Room {
     fn turn(&self, _: &Store) -> Result<bool> {
-        Ok(!self.0.has_thread() && self.0.turn()? > 0)
+        Ok(!self.0.has_thread() && self.0.catch_up()?)
     }
 }
 
@@ -103,6 +105,7 @@ impl Hub {
                 recent: Mutex::default(),
                 asked: Mutex::default(),
                 timed: Mutex::default(),
+                bound: OnceLock::new(),
                 attendant: OnceLock::new(),
             }))
         };
@@ -178,6 +181,10 @@ impl Hub {
                 ending.hub.work(attendant)
             });
             let _ = self.attendant.set(store.engine().attend("annals-watch", duty)?);
+        } else if !self.has_thread() && self.bound.get().is_none() {
+            let ending = Ending { hub: Arc::clone(self), begun: true };
+            store.engine().keep_until_closed(Box::new(ending))?;
+            let _ = self.bound.set(());
         }
         let (at, visible) = self.newest()?;
         let mut registry = lock(&self.registry);
@@ -289,32 +296,56 @@ impl Hub {
 
     // ---- Reading on. ----
 
+    /// Without a thread: reads all that is visible by now, and tells the slots. Answers whether that was
+    /// anything. What others write meanwhile does not keep it.
+    ///
+    /// # Errors
+    /// As [`turn`](Self::turn).
+    pub(super) fn catch_up(&self) -> Result<bool> {
+        let visible = self.door.revision();
+        let mut any = false;
+        while self.turn()? > 0 {
+            any = true;
+            if self.scanned() >= visible {
+                break;
+            }
+        }
+        Ok(any)
+    }
+
     /// Reads some of what has become visible, and tells the slots. Answers by how many revisions that was.
     ///
     /// # Errors
     /// What reading answers; all watches have ended with it.
     pub(super) fn turn(&self) -> Result<u64> {
-        let mut sleepers = Vec::new();
+        // Woken when this is left, by a panic, too.
+        let mut sleepers = Sleepers(Vec::new());
         let mut follow = lock(&self.follow);
         let Some(reader) = &mut *follow else { return Ok(0) };
         let before = self.scanned();
-        let read = reader.step(STEP, &mut |seen| self.offer(seen, &mut sleepers));
+        let read = reader.step(STEP, &mut |seen| self.offer(seen, &mut sleepers.0));
         if let Ok(upto) = read {
             let _registry = lock(&self.registry);
             self.scanned.store(upto.max(before), Ordering::Release);
         }
         let failed = read.as_ref().err().map(|error| self.fail(&mut follow, error));
-        drop(follow);
-        sleepers.extend(failed.into_iter().flatten());
+        sleepers.0.extend(failed.into_iter().flatten());
         let scanned = self.scanned();
-        let mut asked = lock(&self.asked);
-        asked.retain(|slot| {
+        lock(&self.asked).retain(|slot| {
             let (sleeper, must_wait) = slot.reach(scanned);
-            sleepers.push(sleeper);
+            if sleeper.is_some() {
+                sleepers.0.push(sleeper);
+            }
             must_wait
         });
-        drop(asked);
-        wake(sleepers);
+        // Foreign code may take long, and without a thread nobody knows when the next turn is.
+        if (!self.has_thread() || sleepers.has_task())
+            && let Some(reader) = &mut *follow
+        {
+            reader.let_go();
+        }
+        drop(follow);
+        drop(sleepers);
         self.tick();
         read.map(|_| scanned.saturating_sub(before))
     }
@@ -395,7 +426,7 @@ impl Hub {
     }
 }
 
-/// The end of the thread: with the store, or by a panic. Nobody will be told anything any more.
+/// The end of the thread: with the store, or by a panic; without a thread, that of the store. Nobody will be told anything any more.
 struct Ending {
     hub: Arc<Hub>,
     /// Whether there was a thread at all: if the system refuses one, nothing ends.
@@ -415,6 +446,21 @@ impl Drop for Ending {
         drop(follow);
         lock(&hub.recent).clear();
         wake(sleepers);
+    }
+}
+
+/// Who is woken when this is dropped, where no lock is held.
+struct Sleepers(Vec<Sleeper>);
+
+impl Sleepers {
+    fn has_task(&self) -> bool {
+        self.0.iter().any(|sleeper| matches!(sleeper, Sleeper::Task(_)))
+    }
+}
+
+impl Drop for Sleepers {
+    fn drop(&mut self) {
+        wake(std::mem::take(&mut self.0));
     }
 }
 

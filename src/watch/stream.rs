@@ -16,10 +16,13 @@ const STEPS: usize = 8;
 
 /// In any runtime, none is needed. A poll may read files, so in a runtime where that matters a watch of old
 /// revisions is better read by a thread of its own. Wakers are called by the thread `annals-watch` or
-/// by whoever ends the watch; one that panics harms nobody else.
+/// by whoever ends the watch; one that panics harms nobody else. A waker must not wait: as long as it does, no
+/// other watch is told anything, and one that waits for another watch, or for the store to be closed, may wait
+/// for itself. No commit waits for it.
 ///
 /// In a store without [background threads](crate::Options::background) a task is woken when another thread
-/// polls a watch, or calls [`run_background`](crate::Store::run_background).
+/// polls a watch, or calls [`run_background`](crate::Store::run_background); when the store is closed, by who
+/// closes it.
 impl Stream for Watch {
     type Item = Result<Batch>;
 

@@ -8,7 +8,21 @@ use annals::vfs::{Fault, FaultVfs, MemoryVfs, Operation};
 use annals::{Durability, ErrorKind, put};
 
 use crate::support::{DIRECTORY, START_TIME, tiny};
-use crate::{end, next};
+use crate::{end, fresh, next};
+
+#[test]
+fn a_watch_that_nobody_asks_holds_on_to_nothing() {
+    let store = fresh(false);
+    let _idle = store.watch("a").start().unwrap();
+    for _ in 0..100 {
+        store.put("b", "x".repeat(100)).unwrap();
+    }
+    store.compact(90).unwrap();
+    assert_eq!(store.stats().oldest_pinned, Some(2));
+    store.reorganise().unwrap();
+    let held = store.stats().oldest_pinned;
+    assert!(held.is_none_or(|revision| revision > 90), "{held:?}");
+}
 
 #[test]
 fn what_a_failed_log_has_lost_is_told_no_more() {

@@ -106,6 +106,53 @@ fn a_task_without_a_thread_to_tell_it_is_woken_by_who_looks() {
 }
 
 #[test]
+fn a_task_without_a_thread_to_tell_it_is_woken_by_the_end() {
+    for close in [true, false] {
+        let store = fresh(false);
+        let mut watch = store.watch("a").start().unwrap();
+        let (counts, waker) = counts();
+        assert!(poll(&mut watch, &waker).is_pending());
+        if close {
+            store.close().unwrap();
+        } else {
+            drop(store);
+        }
+        assert_eq!(counts.woken.load(Ordering::SeqCst), 1, "close: {close}");
+        let Poll::Ready(Some(Err(error))) = poll(&mut watch, &waker) else { panic!("{watch:?}") };
+        assert!(matches!(error.kind(), ErrorKind::Closed));
+    }
+}
+
+/// Writes the next key when it is woken.
+struct Writes {
+    store: Store,
+    key: u64,
+}
+
+impl Wake for Writes {
+    fn wake(self: Arc<Self>) {
+        self.store.put(format!("{}", self.key + 1), "").unwrap();
+    }
+}
+
+#[test]
+fn who_does_not_wait_is_not_kept_by_others_who_write() {
+    let store = fresh(false);
+    let mut chained: Vec<_> =
+        (0..50).map(|key| store.watch(format!("{key}")).start().unwrap()).collect();
+    let mut looks = store.watch("").prefix().no_puts().start().unwrap();
+    for (key, watch) in (0..).zip(&mut chained) {
+        let waker = Waker::from(Arc::new(Writes { store: store.clone(), key }));
+        assert!(poll(watch, &waker).is_pending());
+    }
+    store.put("0", "").unwrap();
+    assert!(looks.try_next().is_none());
+    assert!(store.revision() < 15, "what was written meanwhile is for the next time");
+    assert!(looks.next_timeout(Duration::ZERO).is_none());
+    assert!(store.revision() < 30);
+}
+
+#[test]
 fn catching_up_gives_other_tasks_their_turn() {
     let store = fresh(false);
     store.put("a", "").unwrap();

@@ -233,12 +233,11 @@ impl Store {
     /// [`Closed`](crate::ErrorKind::Closed), [`ReadOnly`](crate::ErrorKind::ReadOnly),
     /// [`Poisoned`](crate::ErrorKind::Poisoned).
     pub fn run_background(&self) -> Result<bool> {
+        let mut any = false;
         for room in [&self.shared.watch_room, &self.shared.lease_room] {
-            if room.turn(self)? {
-                return Ok(true);
-            }
+            any |= room.turn(self)?;
         }
-        self.engine.run_background()
+        Ok(self.engine.run_background()? || any)
     }
 
     /// Moves everything in memory to files, folds and merges these, and does all other background
@@ -250,6 +249,8 @@ impl Store {
     ///
     /// As [`Store::run_background`].
     pub fn reorganise(&self) -> Result<()> {
+        // Without threads a watch that nobody asks would hold on to what it has not looked at.
+        self.shared.watch_room.turn(self)?;
         self.engine.reorganise()
     }
 
