@@ -409,3 +409,26 @@ fn the_log_of_no_keys_is_empty_whatever_the_rules() {
         assert_eq!(events.sum::<usize>(), 0, "{start} to {end}");
     }
 }
+
+#[test]
+fn a_log_that_is_refused_says_from_where_on_its_keys_are_kept() {
+    let (disk, clock) = (MemoryVfs::new(), Arc::new(ManualClock::new(1_000)));
+    let store = tiny(&disk, &clock).open("/store").unwrap();
+    store.set_retention("/a/", Some(Retention::forever().keep_revisions(20))).unwrap();
+    for n in 0..40 {
+        store.put(if n % 2 == 0 { "/a/1" } else { "/x" }, n.to_string()).unwrap();
+    }
+    store.apply_retention().unwrap();
+    store.compact(30).unwrap();
+    let kept = store.oldest_readable(KeyRange::prefix("/a/"));
+    assert_eq!((kept, store.oldest_readable(KeyRange::prefix("/x"))), (21, 30));
+    for (prefix, floor, rule) in [("/a/", 21, Some("/a/")), ("/x", 30, None)] {
+        let refused = store.log_of(5.., KeyRange::prefix(prefix)).next().unwrap().unwrap_err();
+        let ErrorKind::Compacted { requested, compacted, prefix } = refused.kind() else {
+            panic!("{refused}");
+        };
+        let prefix = prefix.as_ref().map(|prefix| std::str::from_utf8(prefix).unwrap());
+        assert_eq!((*requested, *compacted, prefix), (5, floor, rule));
+    }
+    assert_eq!(store.log_of(21.., KeyRange::prefix("/a/")).map(Result::unwrap).count(), 10);
+}

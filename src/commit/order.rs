@@ -364,6 +364,7 @@ impl From<Invalid> for Stop {
 /// Refuses what the log could not be read back with. A store's own limits are narrower, so this is
 /// for what they do not see: what the store adds for leases, and a defect above.
 pub(super) fn check_limits(plan: &Plan<'_>, size: &FrameSize) -> Result<(), Error> {
+    debug_assert!(writes_each_once(plan), "a frame with a key twice is not read back");
     for Write { key, kind } in &plan.writes {
         let bytes = key.len() as u64;
         if bytes > limits::INTERNAL_KEY_BYTES_MAX {
@@ -395,6 +396,16 @@ pub(super) fn check_limits(plan: &Plan<'_>, size: &FrameSize) -> Result<(), Erro
         return Err(ErrorKind::TransactionTooLarge { bytes, max: PAYLOAD_BYTES_MAX }.into());
     }
     Ok(())
+}
+
+fn writes_each_once(plan: &Plan<'_>) -> bool {
+    // Most plans are, and then nothing is allocated.
+    if plan.writes.is_sorted_by(|one, next| one.key < next.key) {
+        return true;
+    }
+    let mut keys: Vec<&[u8]> = plan.writes.iter().map(|write| &write.key[..]).collect();
+    keys.sort_unstable();
+    keys.is_sorted_by(|one, next| one < next)
 }
 
 /// The operations of a plan as they are encoded: the writes, then the watermark.

@@ -85,17 +85,23 @@ impl Log {
         core.check_open()?;
         let visible = core.visible();
         let oldest = from.max(1);
-        let (pin, limits) = core.pins.pin(oldest, || core.limits_at(oldest))?;
         let (start, end) = match scope {
             Scope::All => (&[space::USER][..], end_of_space(&[space::USER])),
             Scope::Range(start, []) => (start, end_of_space(start)),
             Scope::Range(start, end) => (start, end.to_vec()),
+        };
+        let pinned = core.pins.pin(oldest, || core.limits_at(oldest));
+        let limits = match &pinned {
+            Ok((_, limits)) => limits.clone(),
+            // No key can be read there; but say from where on these can.
+            Err(_) => Some(Arc::new(core.limits_with(core.compacted()))),
         };
         if let Some(limits) = &limits
             && start < end.as_slice()
         {
             limits.check(start..&end, oldest)?;
         }
+        let (pin, limits) = pinned?;
         let span = (from, upto.min(visible.revision));
         let mut log = Self::new(&core.shared.tables(), span, visible.seq, (pin, limits));
         if let Scope::Range(start, end) = scope {

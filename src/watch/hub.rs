@@ -3,7 +3,6 @@
 //! Locks are taken in this order: `follow`, `registry` or `asked`, a slot's. None is held while anybody is
 //! woken, since wakers are foreign code, nor by anything on the way of a commit.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use crate::engine::{Attendant, Door, Follow, Seen, Transaction};
@@ -16,6 +15,10 @@ use crate::sync::plain::{AtomicU64, Mutex, MutexGuard, OnceLock, Ordering, lock}
 use super::interest::Interest;
 use super::recent::Recent;
 use super::slot::{Sleeper, Slot};
+
+mod wake;
+
+use wake::{Sleepers, wake};
 
 /// Most transactions looked at before their watches are woken.
 const STEP: usize = 256;
@@ -328,8 +331,11 @@ impl Hub {
             let _registry = lock(&self.registry);
             self.scanned.store(upto.max(before), Ordering::Release);
         }
-        let failed = read.as_ref().err().map(|error| self.fail(&mut follow, error));
-        sleepers.0.extend(failed.into_iter().flatten());
+        let (read, failed) = match read {
+            Err(error) => self.meet(&mut follow, error),
+            Ok(upto) => (Ok(upto), Vec::new()),
+        };
+        sleepers.0.extend(failed);
         let scanned = self.scanned();
         lock(&self.asked).retain(|slot| {
             let (sleeper, must_wait) = slot.reach(scanned);
@@ -375,6 +381,26 @@ impl Hub {
         {
             lock(&self.recent).add(transaction);
         }
+    }
+
+    /// What becomes of an error. If the store goes on, it may be damage that concerns few watches, or a
+    /// passing one: each reads for itself what could not be read here, and meets it or does not. Answers who is
+    /// to be woken.
+    fn meet(&self, follow: &mut Option<Follow>, error: Error) -> (Result<u64>, Vec<Sleeper>) {
+        let next = follow.as_ref().map(Follow::next);
+        let goes_on = !matches!(error.kind(), ErrorKind::Closed | ErrorKind::Poisoned { .. });
+        if let Some(next) = next
+            && goes_on
+            && let Ok((at, visible)) = self.newest()
+        {
+            let registry = lock(&self.registry);
+            *follow = Some(at);
+            let skipped = registry.interest.slots().map(|slot| slot.skip(next)).collect();
+            self.scanned.store(visible, Ordering::Release);
+            return (Ok(visible), skipped);
+        }
+        let sleepers = self.fail(follow, &error);
+        (Err(error), sleepers)
     }
 
     /// Ends all watches there are with an error. Answers who is to be woken. Others may begin anew.
@@ -446,31 +472,6 @@ impl Drop for Ending {
         drop(follow);
         lock(&hub.recent).clear();
         wake(sleepers);
-    }
-}
-
-/// Who is woken when this is dropped, where no lock is held.
-struct Sleepers(Vec<Sleeper>);
-
-impl Sleepers {
-    fn has_task(&self) -> bool {
-        self.0.iter().any(|sleeper| matches!(sleeper, Sleeper::Task(_)))
-    }
-}
-
-impl Drop for Sleepers {
-    fn drop(&mut self) {
-        wake(std::mem::take(&mut self.0));
-    }
-}
-
-/// Threads first: a task's waker is foreign code, which may panic or wait for one of them.
-fn wake(mut sleepers: Vec<Sleeper>) {
-    sleepers.sort_by_key(|sleeper| matches!(sleeper, Sleeper::Task(_)));
-    for sleeper in sleepers {
-        // It has said on its own what it panicked about, and is not to end this thread, nor to keep the
-        // others from being woken.
-        let _ = catch_unwind(AssertUnwindSafe(|| sleeper.wake()));
     }
 }
 
