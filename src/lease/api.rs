@@ -48,8 +48,8 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`LeaseExists`](crate::ErrorKind::LeaseExists),
-    /// [`LeaseTtlTooLarge`](crate::ErrorKind::LeaseTtlTooLarge).
+    /// [`LeaseExists`](crate::ErrorKind::LeaseExists), unless the time of that lease is over: then it ends
+    /// first; [`LeaseTtlTooLarge`](crate::ErrorKind::LeaseTtlTooLarge).
     pub fn lease_grant(&self, id: i64, ttl: i64) -> Result<Lease> {
         self.lease_grant_with(LeaseGrantRequest::new(id, ttl))
     }
@@ -111,12 +111,14 @@ impl Store {
         let Some(leases) = leases(self) else { return records.grant(id, request) };
         leases.attend(self)?;
         let claim = leases.table.claim(id);
+        if claim.is_due() {
+            // Its time is over. Who tries again and again to have the id keeps nobody from ending it.
+            leases.end_claimed(&claim)?;
+        }
         let lease = records.grant(id, request)?;
         // Its time begins when the caller may know of it.
         let value = annals_format::lease::Value { ttl: lease.ttl, remaining: None };
-        if claim.put(value, leases.table.now(), kept) {
-            leases.ring();
-        }
+        claim.put(value, leases.table.now(), kept);
         Ok(lease)
     }
 
@@ -134,14 +136,25 @@ impl Store {
     /// [`OutcomeUnknown`](crate::ErrorKind::OutcomeUnknown), [`Poisoned`](crate::ErrorKind::Poisoned).
     pub fn lease_keep_alive(&self, id: i64) -> Result<i64> {
         let not_found = || Err(Error::from(ErrorKind::LeaseNotFound { lease: id }));
-        let Some(leases) = leases(self) else { return self.lease_records().renew(id) };
+        let Some(leases) = leases(self) else {
+            let records = self.lease_records();
+            // A renewal may write nothing, which nobody refuses.
+            records.check_writable()?;
+            return records.renew(id);
+        };
         leases.records.check_writable()?;
         loop {
             match leases.table.renew(id) {
-                Renewal::Done(ttl) => return Ok(ttl),
+                Renewal::Done(ttl) => {
+                    // It may have waited for a write that has failed: then its keys may be gone already.
+                    leases.records.check_writable()?;
+                    return Ok(ttl);
+                }
                 Renewal::Late => {
-                    leases.expire_one(id)?;
-                    return not_found();
+                    // If somebody else ends it, its keys are gone when that one is through.
+                    if leases.expire_one(id)? {
+                        return not_found();
+                    }
                 }
                 Renewal::Noted => {
                     if let Some(ttl) = leases.renew_noted(id)? {

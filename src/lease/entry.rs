@@ -86,6 +86,14 @@ impl Entry {
         self.deadline = after(now, self.whole().whole_millis());
     }
 
+    /// No guard keeps it any longer. Where nobody has renewed it in time, this does: the guard lived until now.
+    pub(super) fn let_go(&mut self, now: i64) {
+        if self.kept && self.left(now) < self.whole().whole_millis() / 3 * 2 {
+            self.renew(now);
+        }
+        self.kept = false;
+    }
+
     /// Its record says that all of its time is left.
     pub(super) fn recorded_whole(&mut self) {
         self.recorded = self.whole().whole_millis();

@@ -66,18 +66,29 @@ impl Leases {
         first
     }
 
-    /// Ends a lease that a renewal has found to be due, unless somebody else does.
+    /// Ends a lease that a renewal has found to be due, unless somebody else does. Answers whether it
+    /// did.
     ///
     /// # Errors
     /// What writing answers.
-    pub(super) fn expire_one(&self, id: i64) -> Result<()> {
-        let Some(claim) = self.table.claim_due(id, false) else { return Ok(()) };
-        match self.records.revoke(id) {
+    pub(super) fn expire_one(&self, id: i64) -> Result<bool> {
+        let Some(claim) = self.table.claim_due(id, false) else { return Ok(false) };
+        self.end_claimed(&claim)?;
+        claim.remove();
+        Ok(true)
+    }
+
+    /// Ends a lease that is due and claimed. The claim goes on.
+    ///
+    /// # Errors
+    /// What writing answers.
+    pub(super) fn end_claimed(&self, claim: &Claim<'_>) -> Result<()> {
+        match self.records.revoke(claim.id()) {
             Ok((_, done)) => done.wait()?,
             Err(error) if matches!(error.kind(), ErrorKind::LeaseNotFound { .. }) => {}
             Err(error) => return Err(error),
         }
-        self.has_expired(claim);
+        self.expired.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 

@@ -20,12 +20,17 @@ impl Leases {
             return Ok(());
         }
         let removals = self.table.removals();
+        // After all others: to look at one waits for who claims it.
+        let mut again = Vec::new();
         for record in self.records.all()? {
             let (id, value) = record?;
             let removals = removals[Table::part(id)];
             if !self.table.adopt(id, Entry::new(value, self.opened), removals) {
-                self.find(id)?;
+                again.push(id);
             }
+        }
+        for id in again {
+            self.find(id)?;
         }
         *loaded = true;
         Ok(())
@@ -42,9 +47,7 @@ impl Leases {
             return Ok(true);
         }
         let Some(value) = self.records.get(id)? else { return Ok(false) };
-        if claim.put(value, self.opened, false) {
-            self.ring();
-        }
+        claim.put(value, self.opened, false);
         Ok(true)
     }
 }

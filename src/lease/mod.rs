@@ -36,7 +36,7 @@ use crate::engine::{Attendant, Stats};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kv::{Extension, LeaseRecords, Store};
 use crate::sync::Arc;
-use crate::sync::plain::{AtomicU64, Mutex, OnceLock, Ordering, lock};
+use crate::sync::plain::{AtomicU64, Mutex, Ordering, lock};
 
 use self::table::{Found, Table};
 
@@ -61,8 +61,6 @@ struct Leases {
     /// What is to be done about leases that have come up.
     found: Mutex<Found>,
     expired: AtomicU64,
-    /// The thread, once there may be leases.
-    attendant: OnceLock<Attendant>,
     starting: Mutex<()>,
 }
 
@@ -104,7 +102,6 @@ pub(crate) fn open(store: &Store) -> Result<()> {
         loaded: Mutex::new(!store.has_leases()),
         found: Mutex::default(),
         expired: AtomicU64::new(0),
-        attendant: OnceLock::new(),
         starting: Mutex::new(()),
     };
     let leases = &store.lease_room().get_or_init(|| Room(Arc::new(leases)))?.0;
@@ -119,24 +116,17 @@ fn leases(store: &Store) -> Option<&Arc<Leases>> {
 impl Leases {
     /// Starts the thread, unless it runs or the store has none.
     fn attend(self: &Arc<Self>, store: &Store) -> Result<()> {
-        if self.attendant.get().is_some() || !store.engine().options().background {
+        if self.table.attendant.get().is_some() || !store.engine().options().background {
             return Ok(());
         }
         let _starting = lock(&self.starting);
-        if self.attendant.get().is_none() {
+        if self.table.attendant.get().is_none() {
             let its_own = Arc::clone(self);
             let duty = move |me: &Attendant| its_own.work(me);
             let attendant = store.engine().attend("annals-lease", Box::new(duty))?;
-            self.attendant.get_or_init(|| attendant);
+            self.table.attendant.get_or_init(|| attendant);
         }
         Ok(())
-    }
-
-    /// There is something to look at earlier than before.
-    fn ring(&self) {
-        if let Some(attendant) = self.attendant.get() {
-            attendant.ring();
-        }
     }
 
     /// What the thread does whenever it is called, and after so much time.

@@ -11,8 +11,9 @@ use std::fmt;
 use annals_format::lease::Value;
 
 use crate::clock::Clock;
+use crate::engine::Attendant;
 use crate::sync::Arc;
-use crate::sync::plain::{Condvar, Mutex, MutexGuard, PoisonError, lock};
+use crate::sync::plain::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError, lock};
 
 use super::entry::{Entry, Look, Note};
 use super::queue::{Queue, Tick, tick_at};
@@ -30,6 +31,9 @@ pub(super) struct Table {
     pub(super) clock: Arc<dyn Clock>,
     /// How much longer a lease may live after a crash, in microseconds; 0 for as long as it likes.
     pub(super) interval: i64,
+    /// The thread, once there may be leases: it is rung whenever there is something to look at earlier than
+    /// before.
+    pub(super) attendant: OnceLock<Attendant>,
 }
 
 #[derive(Debug, Default)]
@@ -68,7 +72,17 @@ pub(super) enum Renewal {
 
 impl Table {
     pub(super) fn new(clock: Arc<dyn Clock>, interval: i64) -> Self {
-        Self { shards: Default::default(), queue: Queue::default(), clock, interval }
+        let (shards, queue, attendant) = Default::default();
+        Self { shards, queue, clock, interval, attendant }
+    }
+
+    /// Puts leases into the queue.
+    fn push(&self, leases: impl IntoIterator<Item = (Tick, i64)>) {
+        if self.queue.push(leases)
+            && let Some(attendant) = self.attendant.get()
+        {
+            attendant.ring();
+        }
     }
 
     /// In which part of the table a lease is.
@@ -130,12 +144,19 @@ impl Table {
         Claim { table: self, id, entry: *entry, is_over: false }
     }
 
-    /// Claims a lease that is due, if it is and nobody else does. `taken`: only if it is out of the queue.
+    /// Claims a lease that is due, if it is and nobody else does. `taken`: only if it is out of the queue;
+    /// if somebody else does it is put back there, for whoever that is may leave it as it is.
     pub(super) fn claim_due(&self, id: i64, taken: bool) -> Option<Claim<'_>> {
         let shard = self.shard(id);
         let mut state = lock(&shard.state);
         let entry = state.entries.get_mut(&id)?;
         let now = self.now();
+        if taken && entry.claimed && !entry.empty && entry.is_out() {
+            let tick = entry.queue(tick_at(now).saturating_add(1));
+            drop(state);
+            self.push([(tick, id)]);
+            return None;
+        }
         if entry.claimed || !entry.is_due(now) || taken && !entry.is_taken(now) {
             return None;
         }
@@ -144,12 +165,14 @@ impl Table {
     }
 
     /// Adds a lease that was found in its record, if `removals` is how many had been taken out of its part
-    /// of the table before the record was read. Else somebody may have revoked it since.
+    /// of the table before the record was read. Else somebody may have revoked it since. Nor is it added while
+    /// somebody claims its id who does not know of it, and may drop the claim: it would be in no table then.
     pub(super) fn adopt(&self, id: i64, entry: Entry, removals: u64) -> bool {
         let shard = self.shard(id);
         let mut state = lock(&shard.state);
-        let is_known = state.entries.contains_key(&id);
-        if !is_known && state.removals != removals {
+        let known = state.entries.get(&id);
+        let is_known = known.is_some_and(|entry| !entry.empty);
+        if !is_known && (known.is_some() || state.removals != removals) {
             return false;
         }
         let place = (!is_known).then(|| {
@@ -160,7 +183,7 @@ impl Table {
             (tick, id)
         });
         drop(state);
-        self.queue.push(place);
+        self.push(place);
         true
     }
 
@@ -185,8 +208,9 @@ impl Table {
     /// No guard keeps a lease any longer.
     pub(super) fn let_go(&self, id: i64) {
         // It lies in the queue, where it was to be looked at well before its end.
+        let now = self.now();
         if let Some(entry) = lock(&self.shard(id).state).entries.get_mut(&id) {
-            entry.kept = false;
+            entry.let_go(now);
         }
     }
 
@@ -212,7 +236,7 @@ impl Table {
             }
         });
         let later: Vec<(Tick, i64)> = later.collect();
-        self.queue.push(later);
+        self.push(later);
         true
     }
 
@@ -288,6 +312,9 @@ impl Shard {
 
 /// The right to change what the record of a lease says. It ends as it is dropped, which leaves everything as
 /// it was.
+///
+/// It is held while a record becomes durable, and who waits for that may lead the sync and wake the tasks of
+/// others. So a waker must not call for a lease: it might wait for the claim of the thread it runs on.
 #[must_use = "everybody else waits"]
 pub(super) struct Claim<'t> {
     table: &'t Table,
@@ -312,8 +339,8 @@ impl Claim<'_> {
         lock(&self.table.shard(self.id).state).stamp(self.id);
     }
 
-    /// There is this lease now, with all of its time left. Answers whether it is the first to be looked at.
-    pub(super) fn put(self, value: Value, since: i64, kept: bool) -> bool {
+    /// There is this lease now, with all of its time left.
+    pub(super) fn put(self, value: Value, since: i64, kept: bool) {
         self.end(|table, state, id, now| {
             let mut entry = Entry::new(value, since);
             entry.kept = kept;
@@ -321,11 +348,11 @@ impl Claim<'_> {
             state.replace(id, Some(entry));
             state.stamp(id);
             Some(tick)
-        })
+        });
     }
 
     /// It has been renewed, and its record says so.
-    pub(super) fn renewed(self) -> bool {
+    pub(super) fn renewed(self) {
         self.end(|table, state, id, now| {
             let entry = state.entries.get_mut(&id)?;
             entry.claimed = false;
@@ -334,7 +361,7 @@ impl Claim<'_> {
             state.renewals += 1;
             let is_out = entry.is_out();
             is_out.then(|| entry.queue(entry.next_look(now, table.interval)))
-        })
+        });
     }
 
     /// There is no such lease any more.
@@ -346,9 +373,9 @@ impl Claim<'_> {
         });
     }
 
-    fn end(mut self, how: impl FnOnce(&Table, &mut State, i64, i64) -> Option<Tick>) -> bool {
+    fn end(mut self, how: impl FnOnce(&Table, &mut State, i64, i64) -> Option<Tick>) {
         self.is_over = true;
-        self.table.release(self.id, how)
+        self.table.release(self.id, how);
     }
 }
 
@@ -370,12 +397,8 @@ impl Drop for Claim<'_> {
 }
 
 impl Table {
-    /// Ends a claim. Answers whether the lease is now the first to be looked at.
-    fn release(
-        &self,
-        id: i64,
-        how: impl FnOnce(&Self, &mut State, i64, i64) -> Option<Tick>,
-    ) -> bool {
+    /// Ends a claim.
+    fn release(&self, id: i64, how: impl FnOnce(&Self, &mut State, i64, i64) -> Option<Tick>) {
         let shard = self.shard(id);
         let mut state = lock(&shard.state);
         let tick = how(self, &mut state, id, self.now());
@@ -384,7 +407,7 @@ impl Table {
         if is_waited_for {
             shard.released.notify_all();
         }
-        self.queue.push(tick.map(|tick| (tick, id)))
+        self.push(tick.map(|tick| (tick, id)));
     }
 }
 

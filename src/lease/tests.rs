@@ -1,5 +1,6 @@
 //! The room, by a clock that a test moves.
 
+mod claims;
 mod notes;
 
 use std::sync::{Arc, mpsc};

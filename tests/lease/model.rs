@@ -153,12 +153,18 @@ impl Script {
         match grant(&self.store, id, ttl) {
             Ok(granted) => {
                 assert_eq!(granted, id);
-                let old = self.leases.insert(id, Held::whole(ttl, self.now()));
-                assert!(old.is_none(), "it was there");
+                let now = self.now();
+                if let Some(held) = self.leases.get(&id).copied() {
+                    // The one before was due, and was ended first.
+                    assert!(now >= held.earliest, "it was there: {held:?} at {now}");
+                    self.end(id);
+                }
+                self.leases.insert(id, Held::whole(ttl, now));
             }
             Err(error) => {
                 assert!(matches!(error.kind(), annals::ErrorKind::LeaseExists { .. }), "{error}");
-                assert!(self.leases.contains_key(&id), "it was not there");
+                let held = self.leases.get(&id).expect("it is there");
+                assert!(self.now() < held.latest, "it is due: {held:?}");
             }
         }
     }

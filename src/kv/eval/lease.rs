@@ -51,6 +51,7 @@ impl Evaluation<'_, '_> {
 
     /// Grants the lease `id`, which is not 0, and returns its time to live.
     pub(in crate::kv) fn grant(&mut self, id: i64, request: &LeaseGrantRequest) -> Result<Lease> {
+        self.format_limits();
         if self.has_system_key(space::lease(id))? {
             return Err(ErrorKind::LeaseExists { lease: id }.into());
         }
@@ -62,8 +63,7 @@ impl Evaluation<'_, '_> {
     /// Deletes a lease and the keys that have it, and returns those. However many they are: a lease that
     /// could not be revoked would live for ever. So only the limits of the format hold.
     pub(in crate::kv) fn revoke(&mut self, id: i64) -> Result<Vec<Bytes>> {
-        self.limits.operations = TRANSACTION_OPERATIONS_MAX;
-        self.limits.transaction_bytes = TRANSACTION_BYTES_MAX;
+        self.format_limits();
         self.lease_exists(id)?;
         let (start, end) = space::attachments(id);
         let mut deleted = Vec::new();
@@ -86,8 +86,16 @@ impl Evaluation<'_, '_> {
         Ok(deleted)
     }
 
+    /// What the store writes about leases keeps the limits of the format, not those of the options: they are
+    /// about what users write, and a note that could not be written would have a lease live longer.
+    fn format_limits(&mut self) {
+        self.limits.operations = TRANSACTION_OPERATIONS_MAX;
+        self.limits.transaction_bytes = TRANSACTION_BYTES_MAX;
+    }
+
     /// Writes down how much time a lease has left, if there is such a lease.
     pub(in crate::kv) fn note_lease(&mut self, id: i64, value: Value) -> Result<()> {
+        self.format_limits();
         if self.has_system_key(space::lease(id))? {
             self.system_put(space::lease(id), &value.encode());
         }
@@ -99,6 +107,7 @@ impl Evaluation<'_, '_> {
     /// Who knows of a note that is not yet ordered asks for always: a plan that writes nothing is not held
     /// against what others write, so the note could be ordered behind it and count.
     pub(in crate::kv) fn renew_lease(&mut self, id: i64, always: bool) -> Result<i64> {
+        self.format_limits();
         self.lease_exists(id)?;
         let record = self.reads.get(&space::lease(id))?;
         let value = record.map(|record| value_of(&record.value)).unwrap_or_default();

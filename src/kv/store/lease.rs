@@ -115,9 +115,10 @@ impl LeaseRecords {
     /// Fails where nothing can be written any more.
     ///
     /// # Errors
-    /// `Closed`, `ReadOnly`, `Poisoned`.
+    /// `Closed`, `ReadOnly`, `Poisoned`, also after a failure of the log.
     pub(crate) fn check_writable(&self) -> Result<()> {
-        self.door.check_writable()
+        self.door.check_writable()?;
+        self.door.failure().map_or(Ok(()), Err)
     }
 
     /// What the record of a lease says, if there is one.

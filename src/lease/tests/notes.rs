@@ -104,3 +104,18 @@ fn a_renewal_of_a_noted_lease_is_durable_whatever_the_stores_durability() {
     let store = options.vfs(Arc::new(image)).open("store").unwrap();
     assert_eq!(left(&store, 7), 100);
 }
+
+#[test]
+fn notes_keep_the_limits_of_the_format_only() {
+    let (options, clock) = options();
+    let options = options.lease_checkpoint_interval_seconds(60).transaction_bytes_max(4096);
+    let store = options.open("store").unwrap();
+    for id in 1..=500 {
+        store.lease_grant(id, 3600).unwrap();
+    }
+    clock.advance(60 * SECOND);
+    settle(&store);
+    store.close().unwrap();
+    let store = options.open("store").unwrap();
+    assert!((1..=500).all(|id| left(&store, id) == 3540));
+}
