@@ -10,7 +10,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::kv::{Extension, KeyRange, Store};
 use crate::options::Durability;
 use crate::sync::Arc;
-use crate::sync::plain::{AtomicU64, Mutex, MutexGuard, OnceLock, Ordering, lock};
+use crate::sync::plain::{AtomicI64, AtomicU64, Mutex, MutexGuard, OnceLock, Ordering, lock};
 
 use super::interest::Interest;
 use super::recent::Recent;
@@ -50,6 +50,8 @@ pub(super) struct Hub {
     /// Slots that wait for a notice of progress which the hub has not come to.
     asked: Mutex<Vec<Arc<Slot>>>,
     timed: Mutex<Vec<Timed>>,
+    /// When the first of these is due, or earlier. Written under `timed`.
+    next_due: AtomicI64,
     /// Set once the end of the store ends the watches, in a store without threads.
     bound: OnceLock<()>,
     /// The thread, once it has begun, if the store has threads.
@@ -108,6 +110,7 @@ impl Hub {
                 recent: Mutex::default(),
                 asked: Mutex::default(),
                 timed: Mutex::default(),
+                next_due: AtomicI64::new(i64::MAX),
                 bound: OnceLock::new(),
                 attendant: OnceLock::new(),
             }))
@@ -217,7 +220,9 @@ impl Hub {
         let was_last = registry.interest.remove(slot) && registry.interest.len() == 0;
         drop(registry);
         wake(vec![sleeper]);
-        lock(&self.timed).retain(|timed| !Arc::ptr_eq(&timed.slot, slot));
+        if slot.is_timed() {
+            lock(&self.timed).retain(|timed| !Arc::ptr_eq(&timed.slot, slot));
+        }
         if !was_last {
             return;
         }
@@ -262,7 +267,7 @@ impl Hub {
         let mut asked = lock(&self.asked);
         // Under the lock: the hub looks at what is asked after it has come further.
         let (sleeper, must_wait) = slot.reach(self.scanned());
-        if must_wait && !asked.iter().any(|one| Arc::ptr_eq(one, slot)) {
+        if must_wait && !slot.set_listed(true) {
             asked.push(Arc::clone(slot));
         }
         drop(asked);
@@ -272,12 +277,21 @@ impl Hub {
     /// Has a slot asked for notices, every so many microseconds in which it was offered nothing.
     pub(super) fn ask_progress_every(&self, slot: &Arc<Slot>, every: i64) {
         let due = self.now().saturating_add(every);
-        lock(&self.timed).push(Timed { slot: Arc::clone(slot), every, due });
+        slot.set_timed();
+        let mut timed = lock(&self.timed);
+        timed.push(Timed { slot: Arc::clone(slot), every, due });
+        self.next_due.fetch_min(due, Ordering::Relaxed);
+        drop(timed);
         self.ring();
     }
 
     /// Asks for the notices that are due.
     fn tick(&self) {
+        // Not the clock, either, where nobody wants any.
+        let next_due = self.next_due.load(Ordering::Relaxed);
+        if next_due == i64::MAX || self.now() < next_due {
+            return;
+        }
         let now = self.now();
         let mut due = Vec::new();
         let mut timed = lock(&self.timed);
@@ -287,6 +301,8 @@ impl Hub {
                 due.push(Arc::clone(&timed.slot));
             }
         }
+        let next_due = timed.iter().map(|timed| timed.due).min().unwrap_or(i64::MAX);
+        self.next_due.store(next_due, Ordering::Relaxed);
         drop(timed);
         for slot in &due {
             self.ask_progress(slot);
@@ -341,6 +357,9 @@ impl Hub {
             let (sleeper, must_wait) = slot.reach(scanned);
             if sleeper.is_some() {
                 sleepers.0.push(sleeper);
+            }
+            if !must_wait {
+                slot.set_listed(false);
             }
             must_wait
         });

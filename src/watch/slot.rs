@@ -49,6 +49,10 @@ struct Pending {
     reached: u64,
     /// Whether anything was offered since this was asked last.
     stirred: bool,
+    /// Whether the hub has it in its list of those who wait for a notice. Changes under the lock of that.
+    listed: bool,
+    /// Whether it is to be told notices now and then.
+    timed: bool,
     end: End,
     sleeper: Sleeper,
 }
@@ -107,6 +111,8 @@ impl Slot {
             progress_again: 0,
             reached: 0,
             stirred: false,
+            listed: false,
+            timed: false,
             end: End::Not,
             sleeper: Sleeper::None,
         });
@@ -156,6 +162,21 @@ impl Slot {
         state.reached = state.reached.max(revision);
         let must_wait = state.progress_again > revision;
         (std::mem::take(&mut state.sleeper), must_wait)
+    }
+
+    /// Notes whether it is in the list of those who wait for a notice. Answers whether it was.
+    pub(super) fn set_listed(&self, listed: bool) -> bool {
+        std::mem::replace(&mut lock(&self.state).listed, listed)
+    }
+
+    /// It is to be told notices now and then.
+    pub(super) fn set_timed(&self) {
+        lock(&self.state).timed = true;
+    }
+
+    /// Whether it is to be told notices now and then.
+    pub(super) fn is_timed(&self) -> bool {
+        lock(&self.state).timed
     }
 
     /// Whether anything was offered since this was asked last.
