@@ -48,8 +48,8 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`LeaseExists`](crate::ErrorKind::LeaseExists), unless the time of that lease is over: then it ends
-    /// first; [`LeaseTtlTooLarge`](crate::ErrorKind::LeaseTtlTooLarge).
+    /// [`LeaseExists`](crate::ErrorKind::LeaseExists),
+    /// [`LeaseTtlTooLarge`](crate::ErrorKind::LeaseTtlTooLarge).
     pub fn lease_grant(&self, id: i64, ttl: i64) -> Result<Lease> {
         self.lease_grant_with(LeaseGrantRequest::new(id, ttl))
     }
