@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::commit::Chain;
+use crate::commit::{Chain, World};
 use crate::error::{Error, ErrorKind, Result};
 use crate::index::{Place, Position};
 use crate::manifest::ManifestStore;
@@ -141,6 +141,8 @@ impl Core {
         };
         let _ = self.failed.set(cause);
         self.wake_flushed();
+        // Whoever follows is to say so once everything ordered has been told.
+        self.shared.visible_moved();
     }
 
     /// Wakes everybody who waits for a flush.

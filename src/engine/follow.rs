@@ -10,7 +10,7 @@
 use annals_format::space;
 
 use crate::commit::Until;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::index::{FrameCursor, FrameRef, Position};
 use crate::options::Durability;
 use crate::sync::Arc;
@@ -128,6 +128,11 @@ impl Follow {
         Ok(Self { core, pin, next, seen: 0, source: Source::Unknown, called: None })
     }
 
+    /// The first revision that has not been told.
+    pub(crate) fn next(&self) -> u64 {
+        self.next
+    }
+
     /// Tells `see` what is visible and has not been told: `most` transactions at most, and about 1 MiB.
     /// Answers the revision up to which everything has been told. Without background threads or beside
     /// them, it waits for nothing but files.
@@ -157,8 +162,10 @@ impl Follow {
         self.pin.advance(self.next);
         if self.next > visible.revision {
             self.seen = visible.seq;
-            if let Some(cause) = self.core.chain.poison().filter(|_| told == 0) {
-                return Err(Core::poisoned(&cause));
+            if told == 0
+                && let Some(error) = self.end(visible)
+            {
+                return Err(error);
             }
         }
         Ok(self.next - 1)
@@ -176,7 +183,20 @@ impl Follow {
             Durability::Buffered => Until::Applied,
             Durability::Sync => Until::Durable,
         };
-        self.core.chain.tell_when(until, self.seen)
+        let sleeps = self.core.chain.tell_when(until, self.seen);
+        // After that: who has failed since rings.
+        sleeps && self.end(self.core.visible()).is_none()
+    }
+
+    /// Why nothing will come after what is visible, if so. After a failure of background work what was ordered
+    /// before still does, but nobody begins to write any more.
+    fn end(&self, visible: Position) -> Option<Error> {
+        let core = &self.core;
+        if let Some(cause) = core.chain.poison() {
+            return Some(Core::poisoned(&cause));
+        }
+        let cause = core.failed.get()?;
+        (visible.seq >= core.chain.applied().seq).then(|| Core::poisoned(cause))
     }
 
     /// For one who takes no step for long: keeps no memory, so that its generation may be flushed meanwhile.

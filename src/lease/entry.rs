@@ -23,7 +23,7 @@ pub(super) struct Entry {
     /// The time that is left by its record, in milliseconds. It is never less than what is really left,
     /// unless the record is just being written, or the lease renewed.
     recorded: u64,
-    /// Another one after each grant and renewal, also if it is another lease with the same id.
+    /// Another one after each grant, renewal and note, also if it is another lease with the same id.
     pub(super) stamp: u32,
     /// Whether somebody grants, revokes or ends it, or writes down that it was renewed. Until that one is
     /// through everybody else waits.

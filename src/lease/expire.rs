@@ -1,5 +1,7 @@
 //! The end of leases whose time is over, and writing down what is left of others.
 
+use std::iter;
+
 use annals_format::lease::Value;
 
 use crate::error::{ErrorKind, Result};
@@ -31,9 +33,10 @@ impl Found {
         self.notes.len() >= NOTES
     }
 
+    /// The notes to write next, the oldest first.
     pub(super) fn take_notes(&mut self) -> Vec<Note> {
-        let left = self.notes.len().saturating_sub(NOTES);
-        self.notes.split_off(left)
+        let count = self.notes.len().min(NOTES);
+        self.notes.drain(..count).collect()
     }
 }
 
@@ -89,7 +92,7 @@ impl Leases {
             return Ok(None);
         }
         claim.is_renewing();
-        match self.records.renew(id) {
+        match self.records.renew_always(id) {
             Ok(ttl) => {
                 claim.renewed();
                 Ok(Some(ttl))
@@ -119,12 +122,21 @@ impl Leases {
     /// Who renews a lease of which a note was taken writes its record anew, and has the note void before. So
     /// if that record is ordered before this, the evaluation here does not write it, or is made again; and
     /// if it is ordered after, it counts.
-    pub(super) fn write_down(&self, notes: &[Note]) -> Result<bool> {
-        self.records.note(&|| {
+    ///
+    /// # Errors
+    /// What writing answers. Then the notes are written later.
+    pub(super) fn write_down(&self, notes: &[Note]) -> Result<()> {
+        if notes.is_empty() {
+            return Ok(());
+        }
+        let written = self.records.note(&|| {
             let current = notes.iter().filter(|note| self.table.is_current(note));
             current.map(|note| (note.id, note.value)).collect()
-        })?;
-        Ok(true)
+        });
+        if written.is_err() {
+            lock(&self.found).notes.splice(..0, notes.iter().copied());
+        }
+        written
     }
 
     /// Writes down what is left of all leases, for the store is about to be closed. What cannot be written
@@ -135,7 +147,9 @@ impl Leases {
         if self.table.interval == 0 || open >= LOST_ON_CLOSE && self.load().is_err() {
             return;
         }
-        for notes in self.table.notes(LOST_ON_CLOSE) {
+        // Those that were taken before and wait come first: the table takes them as written.
+        let waiting = std::mem::take(&mut lock(&self.found).notes);
+        for notes in iter::once(waiting).chain(self.table.notes(LOST_ON_CLOSE)) {
             for some in notes.chunks(NOTES_AT_ONCE) {
                 if self.write_down(some).is_err() {
                     return;

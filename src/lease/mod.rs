@@ -167,18 +167,17 @@ impl Leases {
         self.load()?;
         let mut found = lock(&self.found);
         loop {
-            if !found.due.is_empty() {
-                let due = found.take_due();
-                drop(found);
-                self.expire(&due)?;
-                return Ok(true);
+            let due = found.take_due();
+            if due.is_empty() && !found.has_many_notes() && self.table.look(&mut found) {
+                continue;
             }
-            let looked = !found.has_many_notes() && self.table.look(&mut found);
-            if !looked {
-                let notes = found.take_notes();
-                drop(found);
-                return if notes.is_empty() { Ok(false) } else { self.write_down(&notes) };
-            }
+            // However many leases are due, the notes of others do not wait until the last has ended.
+            let notes = found.take_notes();
+            drop(found);
+            let expired = self.expire(&due);
+            return expired
+                .and(self.write_down(&notes))
+                .map(|()| !due.is_empty() || !notes.is_empty());
         }
     }
 }

@@ -175,7 +175,8 @@ impl Table {
         state.entries.get(&id).filter(|entry| !entry.empty).copied()
     }
 
-    /// Whether a lease has not been renewed since a note of it was taken, nor gone.
+    /// Whether a lease has not been renewed since a note of it was taken, nor gone, and there is no newer
+    /// note of it: of all notes of a lease one is current, so no transaction writes two.
     pub(super) fn is_current(&self, note: &Note) -> bool {
         let state = lock(&self.shard(note.id).state);
         state.entries.get(&note.id).is_some_and(|entry| entry.stamp == note.stamp)
@@ -204,7 +205,8 @@ impl Table {
                 }
                 Look::Later(tick) => Some((tick, id)),
                 Look::Record(note, tick) => {
-                    found.notes.push(note);
+                    // An older one that still waits to be written is void.
+                    found.notes.push(Note { stamp: state.stamp(id), ..note });
                     Some((tick, id))
                 }
             }
@@ -219,8 +221,15 @@ impl Table {
     pub(super) fn notes(&self, lost: i64) -> impl Iterator<Item = Vec<Note>> {
         self.shards.iter().map(move |shard| {
             let (mut state, now) = (lock(&shard.state), self.now());
-            let notes = state.entries.iter_mut().filter(|(_, entry)| !entry.claimed);
-            notes.filter_map(|(id, entry)| entry.note(*id, now, lost)).collect()
+            let State { entries, stamps, .. } = &mut *state;
+            let unclaimed = entries.iter_mut().filter(|(_, entry)| !entry.claimed);
+            let notes = unclaimed.filter_map(|(id, entry)| {
+                let note = entry.note(*id, now, lost)?;
+                *stamps = stamps.wrapping_add(1);
+                entry.stamp = *stamps;
+                Some(Note { stamp: *stamps, ..note })
+            });
+            notes.collect()
         })
     }
 
@@ -240,12 +249,13 @@ impl Table {
 }
 
 impl State {
-    /// Has notes of an entry void.
-    fn stamp(&mut self, id: i64) {
+    /// Has notes of an entry void. Answers its stamp from now on.
+    fn stamp(&mut self, id: i64) -> u32 {
         self.stamps = self.stamps.wrapping_add(1);
         if let Some(entry) = self.entries.get_mut(&id) {
             entry.stamp = self.stamps;
         }
+        self.stamps
     }
 
     fn replace(&mut self, id: i64, entry: Option<Entry>) {

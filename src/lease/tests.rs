@@ -1,5 +1,7 @@
 //! The room, by a clock that a test moves.
 
+mod notes;
+
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 

@@ -3,7 +3,6 @@
 //! Locks are taken in this order: `follow`, `registry` or `asked`, a slot's. None is held while anybody is
 //! woken, since wakers are foreign code, nor by anything on the way of a commit.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use crate::engine::{Attendant, Door, Follow, Seen, Transaction};
@@ -11,11 +10,15 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::kv::{Extension, KeyRange, Store};
 use crate::options::Durability;
 use crate::sync::Arc;
-use crate::sync::plain::{AtomicU64, Mutex, MutexGuard, OnceLock, Ordering, lock};
+use crate::sync::plain::{AtomicI64, AtomicU64, Mutex, MutexGuard, OnceLock, Ordering, lock};
 
 use super::interest::Interest;
 use super::recent::Recent;
 use super::slot::{Sleeper, Slot};
+
+mod wake;
+
+use wake::{Sleepers, wake};
 
 /// Most transactions looked at before their watches are woken.
 const STEP: usize = 256;
@@ -47,6 +50,8 @@ pub(super) struct Hub {
     /// Slots that wait for a notice of progress which the hub has not come to.
     asked: Mutex<Vec<Arc<Slot>>>,
     timed: Mutex<Vec<Timed>>,
+    /// When the first of these is due, or earlier. Written under `timed`.
+    next_due: AtomicI64,
     /// Set once the end of the store ends the watches, in a store without threads.
     bound: OnceLock<()>,
     /// The thread, once it has begun, if the store has threads.
@@ -105,6 +110,7 @@ impl Hub {
                 recent: Mutex::default(),
                 asked: Mutex::default(),
                 timed: Mutex::default(),
+                next_due: AtomicI64::new(i64::MAX),
                 bound: OnceLock::new(),
                 attendant: OnceLock::new(),
             }))
@@ -214,7 +220,9 @@ impl Hub {
         let was_last = registry.interest.remove(slot) && registry.interest.len() == 0;
         drop(registry);
         wake(vec![sleeper]);
-        lock(&self.timed).retain(|timed| !Arc::ptr_eq(&timed.slot, slot));
+        if slot.is_timed() {
+            lock(&self.timed).retain(|timed| !Arc::ptr_eq(&timed.slot, slot));
+        }
         if !was_last {
             return;
         }
@@ -259,7 +267,7 @@ impl Hub {
         let mut asked = lock(&self.asked);
         // Under the lock: the hub looks at what is asked after it has come further.
         let (sleeper, must_wait) = slot.reach(self.scanned());
-        if must_wait && !asked.iter().any(|one| Arc::ptr_eq(one, slot)) {
+        if must_wait && !slot.set_listed(true) {
             asked.push(Arc::clone(slot));
         }
         drop(asked);
@@ -269,12 +277,21 @@ impl Hub {
     /// Has a slot asked for notices, every so many microseconds in which it was offered nothing.
     pub(super) fn ask_progress_every(&self, slot: &Arc<Slot>, every: i64) {
         let due = self.now().saturating_add(every);
-        lock(&self.timed).push(Timed { slot: Arc::clone(slot), every, due });
+        slot.set_timed();
+        let mut timed = lock(&self.timed);
+        timed.push(Timed { slot: Arc::clone(slot), every, due });
+        self.next_due.fetch_min(due, Ordering::Relaxed);
+        drop(timed);
         self.ring();
     }
 
     /// Asks for the notices that are due.
     fn tick(&self) {
+        // Not the clock, either, where nobody wants any.
+        let next_due = self.next_due.load(Ordering::Relaxed);
+        if next_due == i64::MAX || self.now() < next_due {
+            return;
+        }
         let now = self.now();
         let mut due = Vec::new();
         let mut timed = lock(&self.timed);
@@ -284,6 +301,8 @@ impl Hub {
                 due.push(Arc::clone(&timed.slot));
             }
         }
+        let next_due = timed.iter().map(|timed| timed.due).min().unwrap_or(i64::MAX);
+        self.next_due.store(next_due, Ordering::Relaxed);
         drop(timed);
         for slot in &due {
             self.ask_progress(slot);
@@ -328,13 +347,19 @@ impl Hub {
             let _registry = lock(&self.registry);
             self.scanned.store(upto.max(before), Ordering::Release);
         }
-        let failed = read.as_ref().err().map(|error| self.fail(&mut follow, error));
-        sleepers.0.extend(failed.into_iter().flatten());
+        let (read, failed) = match read {
+            Err(error) => self.meet(&mut follow, error),
+            Ok(upto) => (Ok(upto), Vec::new()),
+        };
+        sleepers.0.extend(failed);
         let scanned = self.scanned();
         lock(&self.asked).retain(|slot| {
             let (sleeper, must_wait) = slot.reach(scanned);
             if sleeper.is_some() {
                 sleepers.0.push(sleeper);
+            }
+            if !must_wait {
+                slot.set_listed(false);
             }
             must_wait
         });
@@ -375,6 +400,26 @@ impl Hub {
         {
             lock(&self.recent).add(transaction);
         }
+    }
+
+    /// What becomes of an error. If the store goes on, it may be damage that concerns few watches, or a
+    /// passing one: each reads for itself what could not be read here, and meets it or does not. Answers who is
+    /// to be woken.
+    fn meet(&self, follow: &mut Option<Follow>, error: Error) -> (Result<u64>, Vec<Sleeper>) {
+        let next = follow.as_ref().map(Follow::next);
+        let goes_on = !matches!(error.kind(), ErrorKind::Closed | ErrorKind::Poisoned { .. });
+        if let Some(next) = next
+            && goes_on
+            && let Ok((at, visible)) = self.newest()
+        {
+            let registry = lock(&self.registry);
+            *follow = Some(at);
+            let skipped = registry.interest.slots().map(|slot| slot.skip(next)).collect();
+            self.scanned.store(visible, Ordering::Release);
+            return (Ok(visible), skipped);
+        }
+        let sleepers = self.fail(follow, &error);
+        (Err(error), sleepers)
     }
 
     /// Ends all watches there are with an error. Answers who is to be woken. Others may begin anew.
@@ -446,31 +491,6 @@ impl Drop for Ending {
         drop(follow);
         lock(&hub.recent).clear();
         wake(sleepers);
-    }
-}
-
-/// Who is woken when this is dropped, where no lock is held.
-struct Sleepers(Vec<Sleeper>);
-
-impl Sleepers {
-    fn has_task(&self) -> bool {
-        self.0.iter().any(|sleeper| matches!(sleeper, Sleeper::Task(_)))
-    }
-}
-
-impl Drop for Sleepers {
-    fn drop(&mut self) {
-        wake(std::mem::take(&mut self.0));
-    }
-}
-
-/// Threads first: a task's waker is foreign code, which may panic or wait for one of them.
-fn wake(mut sleepers: Vec<Sleeper>) {
-    sleepers.sort_by_key(|sleeper| matches!(sleeper, Sleeper::Task(_)));
-    for sleeper in sleepers {
-        // It has said on its own what it panicked about, and is not to end this thread, nor to keep the
-        // others from being woken.
-        let _ = catch_unwind(AssertUnwindSafe(|| sleeper.wake()));
     }
 }
 

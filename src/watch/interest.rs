@@ -36,6 +36,8 @@ pub(super) struct Interest {
 #[derive(Debug)]
 struct Interval {
     start: Bytes,
+    /// Of the slot, also once it was removed: by start and address it is found.
+    address: usize,
     /// `None` once it was removed.
     slot: Option<Arc<Slot>>,
     /// The greatest end of the part of which this is the middle; `None` if one is without end.
@@ -103,19 +105,16 @@ impl Interest {
             self.loose.swap_remove(at);
             return true;
         }
-        let start = slot.range.start();
-        // A hole has no address any more, so only the starts are searched for.
-        let first = self.tree.partition_point(|interval| interval.start < *start);
-        let same = self.tree.iter_mut().skip(first).take_while(|one| one.start == *start);
-        for interval in same {
-            if interval.slot.as_ref().is_some_and(|one| Arc::ptr_eq(one, slot)) {
-                interval.slot = None;
-                self.holes += 1;
-                self.tidy();
-                return true;
-            }
+        let wanted = (slot.range.start(), address(slot));
+        let at = self.tree.binary_search_by(|one| (&one.start, one.address).cmp(&wanted));
+        let Some(interval) = at.ok().and_then(|at| self.tree.get_mut(at)) else { return false };
+        // A hole may have had the same address.
+        if interval.slot.take().is_none() {
+            return false;
         }
-        false
+        self.holes += 1;
+        self.tidy();
+        true
     }
 
     /// Makes the tree anew if too much is not as it should be.
@@ -127,11 +126,12 @@ impl Interest {
         slots.extend(self.tree.drain(..).filter_map(|interval| interval.slot));
         slots.append(&mut self.loose);
         // Mostly sorted, which this sort is quick with.
-        slots.sort_by(|a, b| a.range.start().cmp(b.range.start()));
+        slots.sort_by(|a, b| (a.range.start(), address(a)).cmp(&(b.range.start(), address(b))));
         self.tree = slots
             .into_iter()
             .map(|slot| Interval {
                 start: slot.range.start().clone(),
+                address: address(&slot),
                 reach: slot.range.end().cloned(),
                 slot: Some(slot),
             })
@@ -139,6 +139,10 @@ impl Interest {
         set_reach(&mut self.tree);
         self.holes = 0;
     }
+}
+
+fn address(slot: &Arc<Slot>) -> usize {
+    Arc::as_ptr(slot).addr()
 }
 
 /// Whether a range is that of one key.

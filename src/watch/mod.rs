@@ -32,6 +32,8 @@
 //! ones count as due. If that one is met, the watch resumes in one step: it empties the slot, and reads the
 //! log from there up to what was `scanned` in that step; later ones are offered. Should reading fail, the
 //! watch ends with the error, and its `position`, from which its user resumes, is that of what it has told.
+//! Should the hub itself fail to read, it goes on behind what is visible, and what it has skipped counts in
+//! every slot as offers that found no room: each watch meets the damage itself, or does not.
 //!
 //! **P2: nothing comes twice, and all in order.** A slot takes no offer that is not above the last one, nor one up
 //! to the revision up to which the log is read; the watch reads that to its end before it looks into the
@@ -41,7 +43,8 @@
 //! as the last one offered, and no notice of progress is due before the hub has come there.
 //!
 //! **P4: a watch with nothing due is never refused.** Only a revision that is due is compared with the floor
-//! of the keys: one in the slot, or the next part of the log. When nothing is due, `position` moves on to
+//! of the keys: one in the slot, or the next part of the log (and, for who does not ask before they are
+//! forgotten, the revisions that the hub has failed to read). When nothing is due, `position` moves on to
 //! what was `scanned` *before* the slot was found empty: the hub offers before it stores `scanned`.
 //! The same is what makes a notice of progress true.
 //!

@@ -40,12 +40,19 @@ struct Pending {
     offered: u64,
     /// The first revision that found no room, and with which all later ones are due; 0 for none.
     overflow: u64,
-    /// The revision that a progress batch was asked for at; 0 for none.
+    /// The revision that a progress batch was asked for at; 0 for none. The earliest, or who asks again and
+    /// again beside writers would never be told one.
     progress: u64,
-    /// Whether the hub has come as far.
-    progress_reached: bool,
+    /// The latest that was asked for meanwhile, above that; 0 for none.
+    progress_again: u64,
+    /// How far the hub is known to have come for either.
+    reached: u64,
     /// Whether anything was offered since this was asked last.
     stirred: bool,
+    /// Whether the hub has it in its list of those who wait for a notice. Changes under the lock of that.
+    listed: bool,
+    /// Whether it is to be told notices now and then.
+    timed: bool,
     end: End,
     sleeper: Sleeper,
 }
@@ -101,8 +108,11 @@ impl Slot {
             offered,
             overflow: 0,
             progress: 0,
-            progress_reached: false,
+            progress_again: 0,
+            reached: 0,
             stirred: false,
+            listed: false,
+            timed: false,
             end: End::Not,
             sleeper: Sleeper::None,
         });
@@ -126,6 +136,19 @@ impl Slot {
         Some(std::mem::take(&mut state.sleeper))
     }
 
+    /// What comes from this revision on is not offered as far as the hub has come: all of it counts as due, and
+    /// is read from the log. Answers who is to be woken.
+    pub(super) fn skip(&self, revision: u64) -> Sleeper {
+        let mut state = lock(&self.state);
+        if state.is_over() {
+            return Sleeper::None;
+        }
+        if state.overflow == 0 {
+            state.overflow = revision.max(self.after + 1);
+        }
+        std::mem::take(&mut state.sleeper)
+    }
+
     /// The hub has come to a revision, and offered all up to it. Answers who is to be woken, and whether
     /// a progress batch is asked for that has to wait for a later one.
     pub(super) fn reach(&self, revision: u64) -> (Sleeper, bool) {
@@ -136,8 +159,24 @@ impl Slot {
         if state.progress > revision {
             return (Sleeper::None, true);
         }
-        state.progress_reached = true;
-        (std::mem::take(&mut state.sleeper), false)
+        state.reached = state.reached.max(revision);
+        let must_wait = state.progress_again > revision;
+        (std::mem::take(&mut state.sleeper), must_wait)
+    }
+
+    /// Notes whether it is in the list of those who wait for a notice. Answers whether it was.
+    pub(super) fn set_listed(&self, listed: bool) -> bool {
+        std::mem::replace(&mut lock(&self.state).listed, listed)
+    }
+
+    /// It is to be told notices now and then.
+    pub(super) fn set_timed(&self) {
+        lock(&self.state).timed = true;
+    }
+
+    /// Whether it is to be told notices now and then.
+    pub(super) fn is_timed(&self) -> bool {
+        lock(&self.state).timed
     }
 
     /// Whether anything was offered since this was asked last.
@@ -205,9 +244,13 @@ impl Slot {
     /// Asks for a progress batch, once everything up to `revision` has been told.
     pub(super) fn ask_progress(&self, revision: u64) {
         let mut state = lock(&self.state);
-        // One is enough for all who ask. None before the first revision that is wanted is the next.
-        state.progress = state.progress.max(revision).max(self.after);
-        state.progress_reached = false;
+        // One is enough for all who ask before it is told. None before the first revision that is wanted is the next.
+        let revision = revision.max(self.after);
+        if state.progress == 0 {
+            state.progress = revision;
+        } else if revision > state.progress {
+            state.progress_again = state.progress_again.max(revision);
+        }
     }
 
     /// Whether nothing more will be offered.
@@ -226,10 +269,14 @@ impl Pending {
         !matches!(self.end, End::Not)
     }
 
+    fn is_progress_reached(&self) -> bool {
+        self.progress != 0 && self.progress <= self.reached
+    }
+
     /// Whether [`next`](Self::next) would find nothing.
     fn is_idle(&self, scanned: u64) -> bool {
         let is_progress_due =
-            self.progress_reached || self.progress != 0 && self.progress <= scanned;
+            self.is_progress_reached() || self.progress != 0 && self.progress <= scanned;
         !(self.is_over() || self.len > 0 || self.overflow != 0 || is_progress_due)
     }
 
@@ -270,11 +317,11 @@ impl Pending {
             return Next::Ended(Some(error.clone()));
         }
         if self.progress != 0 && self.progress <= scanned {
-            self.progress = 0;
-            self.progress_reached = false;
+            let again = std::mem::take(&mut self.progress_again);
+            self.progress = if again > scanned { again } else { 0 };
             return Next::Progress;
         }
-        if self.progress_reached { Next::Again } else { Next::Nothing }
+        if self.is_progress_reached() { Next::Again } else { Next::Nothing }
     }
 }
 
@@ -306,136 +353,4 @@ impl fmt::Debug for Sleeper {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::error::ErrorKind;
-    use crate::sync::current;
-
-    fn slot(offered: u64) -> Slot {
-        Slot::new(KeyRange::all(), 0, offered)
-    }
-
-    fn next(slot: &Slot, scanned: u64) -> String {
-        format!("{:?}", slot.next(scanned))
-    }
-
-    #[test]
-    fn revisions_are_due_once_and_in_order() {
-        let slot = slot(4);
-        for revision in [3, 4, 5, 5, 7] {
-            let _ = slot.offer(revision);
-        }
-        assert_eq!(next(&slot, 7), "Revision(5)");
-        assert_eq!(next(&slot, 7), "Revision(7)");
-        assert_eq!(next(&slot, 7), "Nothing");
-    }
-
-    #[test]
-    fn what_finds_no_room_is_read_from_the_log() {
-        let slot = slot(0);
-        let full = RING as u64;
-        for revision in 1..=full + 5 {
-            let _ = slot.offer(revision);
-        }
-        for revision in 1..=full {
-            assert_eq!(next(&slot, 100), format!("Revision({revision})"));
-        }
-        // Also what is offered when there is room again: it comes after what is read.
-        let _ = slot.offer(full + 6);
-        assert_eq!(next(&slot, 100), format!("Overflow({})", full + 1));
-        slot.resume_after(full + 6);
-        let _ = slot.offer(full + 6);
-        let _ = slot.offer(full + 7);
-        assert_eq!(next(&slot, 100), format!("Revision({})", full + 7));
-        assert_eq!(next(&slot, 100), "Nothing");
-    }
-
-    #[test]
-    fn the_ring_goes_round() {
-        let slot = slot(0);
-        for revision in 1..=10 * RING as u64 {
-            let _ = slot.offer(revision);
-            assert_eq!(next(&slot, 0), format!("Revision({revision})"));
-        }
-    }
-
-    #[test]
-    fn a_future_start_keeps_its_place_when_it_resumes() {
-        let slot = Slot::new(KeyRange::all(), 50, 10);
-        slot.resume_after(20);
-        let _ = slot.offer(50);
-        assert_eq!(next(&slot, 50), "Nothing");
-        let _ = slot.offer(51);
-        assert_eq!(next(&slot, 51), "Revision(51)");
-    }
-
-    #[test]
-    fn a_sleeper_is_given_out_once_by_whatever_there_is_to_tell() {
-        let sleeper = || Sleeper::Thread(current());
-        let wakes: [fn(&Slot) -> Sleeper; 4] = [
-            |slot| slot.offer(5).unwrap_or_default(),
-            |slot| slot.fail(&ErrorKind::Closed.into()),
-            Slot::cancel,
-            |slot| {
-                slot.ask_progress(3);
-                slot.reach(3).0
-            },
-        ];
-        for wake in wakes {
-            let slot = slot(4);
-            assert!(slot.sleep(2, sleeper()));
-            assert!(slot.offer(4).is_none());
-            assert!(wake(&slot).is_some());
-            assert!(!wake(&slot).is_some());
-            // Not left there by who has something to do.
-            assert!(!slot.sleep(2, sleeper()));
-            assert!(!slot.cancel().is_some());
-        }
-    }
-
-    #[test]
-    fn who_is_not_to_sleep_takes_nothing() {
-        let slot = slot(0);
-        let _ = slot.offer(1);
-        assert!(!slot.sleep(1, Sleeper::Thread(current())));
-        assert!(!slot.cancel().is_some(), "nobody sleeps");
-        let slot = self::slot(0);
-        let _ = slot.offer(1);
-        assert!(!slot.sleep(1, Sleeper::Thread(current())));
-        assert_eq!(next(&slot, 1), "Revision(1)");
-        // Who only looks takes no other's place.
-        assert!(slot.sleep(1, Sleeper::Thread(current())) && slot.sleep(1, Sleeper::None));
-        assert!(slot.cancel().is_some());
-    }
-
-    #[test]
-    fn progress_comes_after_what_is_due_and_not_before_the_hub_is_there() {
-        let slot = slot(0);
-        slot.ask_progress(9);
-        let _ = slot.offer(8);
-        assert_eq!(next(&slot, 8), "Revision(8)");
-        assert_eq!(next(&slot, 8), "Nothing");
-        assert!(slot.reach(8).1, "it has to wait");
-        assert!(!slot.reach(9).1);
-        // Who has read how far the hub was before it was there looks again.
-        assert_eq!(next(&slot, 8), "Again");
-        assert_eq!(next(&slot, 9), "Progress");
-        assert_eq!(next(&slot, 9), "Nothing");
-    }
-
-    #[test]
-    fn a_failure_is_told_after_what_is_due_and_a_cancellation_at_once() {
-        let slot = slot(0);
-        let _ = slot.offer(1);
-        let _ = slot.fail(&ErrorKind::Closed.into());
-        assert!(slot.is_over());
-        assert_eq!(next(&slot, 1), "Revision(1)");
-        assert!(matches!(slot.next(1), Next::Ended(Some(_))));
-        let _ = slot.cancel();
-        assert!(matches!(slot.next(1), Next::Ended(None)));
-        let slot = self::slot(0);
-        let _ = slot.offer(1);
-        let _ = slot.cancel();
-        assert_eq!(next(&slot, 1), "Ended(None)");
-    }
-}
+mod tests;

@@ -53,3 +53,45 @@ fn what_a_failed_log_has_lost_is_told_no_more() {
     }
     assert_eq!((due.resume_revision(), pieces.resume_revision()), (3, 3));
 }
+
+#[test]
+fn a_failure_of_background_work_ends_watches_after_what_was_written() {
+    for background in [true, false] {
+        let faulty = FaultVfs::new(Arc::new(MemoryVfs::new()));
+        let clock = Arc::new(ManualClock::new(START_TIME));
+        let options = tiny(Arc::new(faulty.clone()), clock).background(background);
+        let store = options.open(Path::new(DIRECTORY)).unwrap();
+        let mut watch = store.watch("a").start().unwrap();
+        store.put("a", "1").unwrap();
+        let creations = faulty.op_count_of(Operation::Create);
+        faulty.fail(Some(Operation::Create), creations, Fault::Io, true);
+        store.reorganise().unwrap_err();
+        assert_eq!(next(&mut watch).revision(), 2);
+        let error = end(&mut watch);
+        assert!(matches!(error.kind(), ErrorKind::Poisoned { .. }), "{error}");
+    }
+}
+
+#[test]
+fn an_error_that_passes_ends_no_watch() {
+    let faulty = FaultVfs::new(Arc::new(MemoryVfs::new()));
+    let clock = Arc::new(ManualClock::new(START_TIME));
+    let options = tiny(Arc::new(faulty.clone()), clock).background(false);
+    let store = options.open(Path::new(DIRECTORY)).unwrap();
+    let mut watch = store.watch("a").start().unwrap();
+    let mut quiet = store.watch("quiet").start().unwrap();
+    for n in 0..300 {
+        store.put(["a", "b"][n % 2], "x".repeat(200)).unwrap();
+    }
+    assert!(store.stats().events.files > 0, "not all of it is in memory");
+    let reads = faulty.op_count_of(Operation::Read);
+    faulty.fail(Some(Operation::Read), reads, Fault::Io, false);
+    // The one reader for all watches meets it.
+    assert!(quiet.try_next().is_none());
+    assert_eq!(faulty.fired(), 1);
+    for n in (0..300).step_by(2) {
+        assert_eq!(next(&mut watch).revision(), n + 2);
+    }
+    store.put("quiet", "").unwrap();
+    assert_eq!(next(&mut quiet).revision(), 302);
+}

@@ -94,12 +94,15 @@ impl Evaluation<'_, '_> {
         Ok(())
     }
 
-    /// Writes down that a lease has all its time again, where its record says something else.
-    pub(in crate::kv) fn renew_lease(&mut self, id: i64) -> Result<i64> {
+    /// Writes down that a lease has all its time again, where its record says something else, or `always`.
+    ///
+    /// Who knows of a note that is not yet ordered asks for always: a plan that writes nothing is not held
+    /// against what others write, so the note could be ordered behind it and count.
+    pub(in crate::kv) fn renew_lease(&mut self, id: i64, always: bool) -> Result<i64> {
         self.lease_exists(id)?;
         let record = self.reads.get(&space::lease(id))?;
         let value = record.map(|record| value_of(&record.value)).unwrap_or_default();
-        if value.remaining.is_some() {
+        if always || value.remaining.is_some() {
             let whole = Value { remaining: None, ..value };
             self.system_put(space::lease(id), &whole.encode());
         }

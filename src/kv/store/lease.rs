@@ -17,6 +17,7 @@ use crate::kv::response::LeaseRevokeResponse;
 use crate::kv::seam::{Door, Newest, Scan, View};
 use crate::kv::space;
 use crate::kv::types::Lease;
+use crate::options::Durability;
 
 /// The records of a store's leases. It does not keep the store open.
 #[derive(Clone, Debug)]
@@ -79,7 +80,22 @@ impl LeaseRecords {
     /// # Errors
     /// `LeaseNotFound`.
     pub(crate) fn renew(&self, id: i64) -> Result<i64> {
-        let (ttl, done) = self.write(|evaluation| evaluation.renew_lease(id))?;
+        let (ttl, done) = self.write(|evaluation| evaluation.renew_lease(id, false))?;
+        done.wait()?;
+        Ok(ttl)
+    }
+
+    /// Writes down that a lease has all of its time left, whatever its record says: a note that it has less
+    /// may be on its way, and is not ordered behind this unless it is evaluated anew. Answers its time to
+    /// live in seconds. Durable when it returns, whatever the store's durability: the note may be.
+    ///
+    /// # Errors
+    /// `LeaseNotFound`.
+    pub(crate) fn renew_always(&self, id: i64) -> Result<i64> {
+        let options =
+            CommitOptions { durability: Some(Durability::Sync), ..CommitOptions::default() };
+        let renew = |evaluation: &mut Evaluation<'_, '_>| evaluation.renew_lease(id, true);
+        let (ttl, done) = write_through(&self.door, (self.limits, true), &options, renew)?;
         done.wait()?;
         Ok(ttl)
     }
