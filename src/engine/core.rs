@@ -24,7 +24,6 @@ use super::stats::Counters;
 pub(super) type SharedLog = Arc<Mutex<Option<WalWriter>>>;
 
 /// An open store.
-#[derive(Debug)]
 pub(super) struct Core {
     /// The directory.
     pub(super) path: PathBuf,
@@ -150,5 +149,12 @@ impl Core {
     pub(super) fn wake_flushed(&self) {
         drop(lock(&self.flushed_lock));
         self.flushed.notify_all();
+    }
+}
+
+/// Handles are printed by those who hold them: nothing that is stored, and nothing long.
+impl std::fmt::Debug for Core {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Core").field("path", &self.path).finish_non_exhaustive()
     }
 }

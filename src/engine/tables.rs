@@ -20,7 +20,7 @@ use annals_format::{FileKind, FileMeta};
 const DEATHS_A_KEY: u64 = 2;
 
 /// The generations and files of one moment.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Tables {
     /// Newest first; the first takes the writes, the others are frozen. In a store open for reading
     /// only, recovery has filled as many as the log needs, and they stay.
@@ -64,6 +64,15 @@ pub(super) struct SealedFile {
     meta: FileMeta,
     context: Arc<SegmentContext>,
     opened: OnceLock<Arc<Segment>>,
+}
+
+/// As [`Core`](super::core::Core).
+impl std::fmt::Debug for Tables {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tables")
+            .field("generations", &self.generations.len())
+            .finish_non_exhaustive()
+    }
 }
 
 impl Tables {

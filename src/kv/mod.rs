@@ -19,6 +19,7 @@
 
 mod at;
 mod build;
+mod debug;
 mod eval;
 mod extension;
 mod hash;

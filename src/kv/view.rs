@@ -25,7 +25,7 @@ use super::types::{Change, ChangeKind, Diff, KeyValue, Origin, Transaction, Vers
 /// Where [rules of retention](crate::Store::set_retention) keep only some keys as far back as its revision,
 /// it reads those, and answers [`Compacted`](crate::ErrorKind::Compacted) for others, and for ranges in
 /// which others can lie.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct View {
     engine: Engine,
     view: seam::View,
@@ -101,7 +101,6 @@ impl View {
 }
 
 /// Iterates over key-values in byte order; made by [`View::range`].
-#[derive(Debug)]
 #[must_use = "iterators are lazy"]
 pub struct RangeIter {
     /// Keeps the store open.
@@ -173,7 +172,6 @@ impl std::iter::FusedIterator for RangeIter {}
 
 /// Iterates over the versions of a key, newest first; made by
 /// [`Store::history`](crate::Store::history).
-#[derive(Debug)]
 #[must_use = "iterators are lazy"]
 pub struct History {
     engine: Engine,
@@ -186,7 +184,6 @@ pub struct History {
     state: HistoryState,
 }
 
-#[derive(Debug)]
 enum HistoryState {
     /// Not begun, so that the settings can still be made.
     Before(Result<seam::View>),
@@ -346,7 +343,6 @@ fn origin(engine: &Engine, key: &Bytes, revision: u64) -> Result<Option<Origin>>
 
 /// Iterates over differences in key order; made by [`Store::diff`](crate::Store::diff). What both
 /// revisions show stays readable as long as it lives, whatever is compacted meanwhile.
-#[derive(Debug)]
 #[must_use = "iterators are lazy"]
 pub struct DiffIter {
     differences: Option<seam::Differences>,
@@ -392,7 +388,6 @@ impl std::iter::FusedIterator for DiffIter {}
 
 /// Iterates over transactions, oldest first; made by [`Store::log`](crate::Store::log). What it has
 /// to tell, values included, stays readable as long as it lives, whatever is compacted meanwhile.
-#[derive(Debug)]
 #[must_use = "iterators are lazy"]
 pub struct Log {
     engine: Engine,

@@ -224,7 +224,9 @@ impl WatchBuilder {
             return Err(Error::invalid("the range to watch is empty: no key lies in it"));
         }
         if self.from == At::Revision(0) {
-            return Err(Error::invalid("revisions begin with 1"));
+            let what = "there is no revision 0 to watch from: leave `from` out for what comes from now \
+                        on; 1 is all there ever was";
+            return Err(Error::invalid(what));
         }
         if self.progress.is_some_and(|time| time < PROGRESS_MIN) {
             return Err(Error::invalid("notices of progress are at least 100 ms apart"));

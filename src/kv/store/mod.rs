@@ -68,7 +68,7 @@ pub use usage::{SpaceOptions, SpaceSurvey};
 /// assert_eq!(then.value, "v1");
 /// # Ok::<(), annals::Error>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Store {
     engine: Engine,
     shared: Arc<Shared>,
