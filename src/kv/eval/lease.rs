@@ -188,7 +188,8 @@ pub(in crate::kv) fn info(
     Ok(Some((lease, value)))
 }
 
-/// What the record of a lease says. That it can be read was checked with its frame.
+/// What the record of a lease says. That it can be read was checked with its frame; should it not be all the
+/// same, nothing is deleted for it.
 pub(in crate::kv) fn value_of(value: &[u8]) -> Value {
-    Value::decode(value).unwrap_or_default()
+    Value::decode(value).unwrap_or(Value { ttl: LEASE_TTL_MAX, remaining: None })
 }
