@@ -27,7 +27,7 @@ fn what_cannot_be_watched_is_refused() {
     empty_key(store.watch("").range_end("").start().unwrap_err());
     invalid(store.watch("b").range_end("a").start().unwrap_err(), "empty");
     invalid(store.watch_range("b".."b").start().unwrap_err(), "empty");
-    invalid(store.watch("a").from(0).start().unwrap_err(), "begin with 1");
+    invalid(store.watch("a").from(0).start().unwrap_err(), "there is no revision 0");
     let soon = Duration::from_millis(99);
     invalid(store.watch("a").progress_every(soon).start().unwrap_err(), "100 ms");
     let builder = store.watch("a");
