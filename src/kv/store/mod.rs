@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | this one | open, close, flush, compact, where the store is |
 //! | `read` | get, range, views, history, diff, log |
-//! | `checkpoint` | a copy that shares the files |
+//! | `checkpoint` | a copy that shares the files, or is a stream |
 //! | `past` | which revision a point in history is, when it was, and the hash as of it |
 //! | `write` | put, delete, transactions, tickets |
 //! | `swap` | compare-and-put |
