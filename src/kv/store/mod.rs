@@ -148,7 +148,7 @@ impl Store {
         Self::over(engine, report)
     }
 
-    fn over(engine: Engine, report: OpenReport) -> Result<Self> {
+    pub(in crate::kv) fn over(engine: Engine, report: OpenReport) -> Result<Self> {
         let leases = lease_table::any(&Newest::of(&engine)?)?;
         let options = engine.options();
         let shared = Shared {
