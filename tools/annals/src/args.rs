@@ -12,6 +12,14 @@ use crate::commands::Command;
 use crate::exit::{CODES, Failure, Outcome};
 use crate::output::Format;
 
+/// What one begins with.
+const EXAMPLES: &str = "\
+Examples:
+  $ annals -C new put greeting hello       # makes a store in the directory `new`
+  $ annals -C new get greeting
+  $ annals -C new history greeting         # every version of it
+  $ annals help range                      # what a command takes, with examples";
+
 /// Read, write, inspect, verify and import annals stores.
 ///
 /// A store keeps every version of every key. Every committed transaction has a revision, counted
@@ -21,8 +29,8 @@ use crate::output::Format;
 #[command(
     name = "annals",
     version,
-    after_help = CODES,
-    after_long_help = format!("{CODES}\n\n{}", engine_options_help()),
+    after_help = format!("{EXAMPLES}\n\n{CODES}"),
+    after_long_help = format!("{EXAMPLES}\n\n{CODES}\n\n{}", engine_options_help()),
     propagate_version = true
 )]
 pub(crate) struct Cli {
@@ -115,7 +123,8 @@ impl Global {
 fn engine_options_help() -> String {
     let mut text = "Engine options (-O NAME=VALUE; K, M and G are powers of 1024):".to_owned();
     for Knob { name, what, range, .. } in KNOBS {
-        let _ = write!(text, "\n  {name:<26}  {what}");
+        // What is too long for a line goes on below where it began.
+        let _ = write!(text, "\n  {name}\n      {what}");
         if let Some(KnobRange { min, max, default, .. }) = range {
             let spell = |n: &u64| if name.contains("bytes") { short(*n) } else { n.to_string() };
             let (min, max, default) = (spell(min), spell(max), spell(default));
@@ -196,7 +205,8 @@ mod tests {
     fn the_help_lists_every_engine_option() {
         let help = engine_options_help();
         for knob in KNOBS {
-            let line = help.lines().find(|line| line.trim_start().starts_with(knob.name)).unwrap();
+            let mut lines = help.lines().skip_while(|line| line.trim_start() != knob.name);
+            let line = lines.nth(1).unwrap();
             let Some(range) = knob.range else { continue };
             // What it says can be given.
             let (_, numbers) = line.rsplit_once("; ").unwrap();
