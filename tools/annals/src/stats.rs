@@ -127,7 +127,7 @@ fn figures(stats: &Stats) -> Map<String, Value> {
 mod tests {
     use super::*;
 
-    const OF_THE_PROCESS: [&str; 29] = [
+    const OF_THE_PROCESS: [&str; 36] = [
         "durable_revision",
         "pinned",
         "oldest_pinned",
@@ -139,6 +139,8 @@ mod tests {
         "batches",
         "batch_transactions",
         "batch_bytes",
+        "sync_latency",
+        "commit_latency",
         "conflicts",
         "delays",
         "delay_micros",
@@ -152,10 +154,15 @@ mod tests {
         "background_bytes",
         "background_pauses",
         "background_pause_micros",
+        "watches",
+        "watches_behind",
+        "watch_oldest_revision",
+        "watch_batches",
         "leases",
         "leases_expired",
         "lease_renewals",
         "lease_overdue_micros",
+        "lease_next_micros",
         "failure",
     ];
 
