@@ -5,15 +5,12 @@ use std::path::PathBuf;
 
 use annals::inspect::StoreFiles;
 use annals::{ErrorKind, KNOBS, Knob, KnobRange, Options, Store};
-use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser};
 
 use crate::at::At;
+use crate::commands::Command;
 use crate::exit::{CODES, Failure, Outcome};
 use crate::output::Format;
-use crate::{
-    checkpoint, compact, export, files, hash, import, leases, reads, retention, stats, tour, txn,
-    verify, watch, writes,
-};
 
 /// Read, write, inspect, verify and import annals stores.
 ///
@@ -159,56 +156,6 @@ pub(crate) struct ReadAt {
         allow_negative_numbers = true
     )]
     pub(crate) at: At,
-}
-
-/// The commands.
-#[derive(Debug, Subcommand)]
-pub(crate) enum Command {
-    /// Write a key.
-    Put(writes::PutArgs),
-    /// Read a key. Exits 5 when it is not alive.
-    Get(reads::GetArgs),
-    /// Delete a key, or a range of keys at one revision.
-    Del(writes::DelArgs),
-    /// Read a range of keys.
-    Range(reads::RangeArgs),
-    /// Run a transaction: if all comparisons hold, then do this, else that.
-    Txn(txn::TxnArgs),
-    /// Show every retained version of a key, newest first.
-    History(reads::HistoryArgs),
-    /// Compare the states at two revisions.
-    Diff(reads::DiffArgs),
-    /// Show the transactions in order: when, what changed, with which metadata.
-    Log(reads::LogArgs),
-    /// Tell what changes, as it comes, also while a program writes the store.
-    Watch(watch::WatchArgs),
-    /// Hash all keys and values as etcd does, to compare stores with.
-    Hash(hash::HashArgs),
-    /// Grant, list and revoke leases.
-    #[command(subcommand)]
-    Lease(leases::LeaseCommand),
-    /// Say how long the keys with a prefix are kept, list such rules, and apply them.
-    #[command(subcommand)]
-    Retention(retention::RetentionCommand),
-    /// Forget what only reads below a revision can see, and give its space back.
-    Compact(compact::CompactArgs),
-    /// Make a copy of the store that shares its files, also while a program writes.
-    Checkpoint(checkpoint::CheckpointArgs),
-    /// Show revisions, keys, files and bytes.
-    Stats(stats::StatsArgs),
-    /// Show what the files are made of.
-    Inspect(files::InspectArgs),
-    /// Show what the files hold: entries, frames, the manifest.
-    Dump(files::DumpArgs),
-    /// Check every byte of every file. Writes nothing. Exits 3 when something is damaged.
-    Verify(verify::VerifyArgs),
-    /// Write the whole history as lines of JSON that `import history` reads.
-    Export(export::ExportArgs),
-    /// Read a history into the store.
-    #[command(subcommand)]
-    Import(import::ImportCommand),
-    /// Show what a store can do, on the git history of a repository.
-    Tour(tour::TourArgs),
 }
 
 #[cfg(test)]

@@ -132,7 +132,7 @@ impl Guide<'_> {
         line.push('\n');
         self.out.bytes(line.as_bytes())?;
         let cli = Cli::try_parse_from(words).map_err(|e| Failure::Other(e.to_string()))?;
-        match crate::dispatch(&cli, self.out) {
+        match crate::commands::dispatch(&cli, self.out) {
             Ok(()) => Ok(()),
             Err(failure) if failure.code() == expected && expected != 0 => {
                 let text = match failure.to_string() {
