@@ -81,6 +81,7 @@ impl Extension for Room {
         (stats.leases, stats.lease_renewals) = self.0.table.counts();
         stats.leases_expired = self.0.expired.load(Ordering::Relaxed);
         stats.lease_overdue_micros = self.0.overdue();
+        stats.lease_next_micros = self.0.table.until_next();
     }
 }
 

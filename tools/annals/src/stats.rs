@@ -129,7 +129,7 @@ fn figures(stats: &Stats) -> Map<String, Value> {
 mod tests {
     use super::*;
 
-    const OF_THE_PROCESS: [&str; 29] = [
+    const OF_THE_PROCESS: [&str; 36] = [
         "durable_revision",
         "pinned",
         "oldest_pinned",
@@ -141,6 +141,8 @@ mod tests {
         "batches",
         "batch_transactions",
         "batch_bytes",
+        "sync_latency",
+        "commit_latency",
         "conflicts",
         "delays",
         "delay_micros",
@@ -154,10 +156,15 @@ mod tests {
         "background_bytes",
         "background_pauses",
         "background_pause_micros",
+        "watches",
+        "watches_behind",
+        "watch_oldest_revision",
+        "watch_batches",
         "leases",
         "leases_expired",
         "lease_renewals",
         "lease_overdue_micros",
+        "lease_next_micros",
         "failure",
     ];
 
