@@ -78,7 +78,8 @@
 //! the last of them; never one out of the middle. In a `Buffered` store it is then visible; one
 //! `Buffered` commit in a `Sync` store becomes visible when it is durable, a few milliseconds later.
 //! [`Store::flush`] makes everything durable, and [`Store::stats`] tells how many syncs there were, how
-//! many commits shared them, and whether commits were slowed down because flush was behind.
+//! many commits shared them, how long syncs and commits take, and whether commits were slowed down because
+//! flush was behind.
 //!
 //! A reader sees a new value only once it is durable, so threads that read, change and swap *one* key get
 //! one commit a sync. One thread goes faster on it by taking the revision of [`Ticket::outcome`] for the
@@ -154,8 +155,8 @@ pub use crate::commit::rivals;
 pub use crate::engine::inspect;
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
 pub use crate::engine::{
-    CheckReport, Checkpoint, DroppedTail, FileStats, OpenReport, PrefixSpace, Space, Stats,
-    TornTail, check,
+    CheckReport, Checkpoint, DroppedTail, FileStats, Latency, OpenReport, PrefixSpace, Space,
+    Stats, TornTail, check,
 };
 pub use crate::error::{Corruption, Effect, Error, ErrorKind, Result};
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]

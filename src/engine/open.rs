@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 use annals_format::name::{CURRENT, FileName, INCOMPLETE, LOCK, SEGMENT_DIR, WAL_DIR};
 use annals_format::{FileKind, FileMeta, Frame, Manifest, StoreId};
 
+use crate::clock::Stopwatch;
 use crate::commit::{Chain, Log};
 use crate::error::{Error, ErrorKind, Result};
 use crate::index::{Generation, Position, Spare};
@@ -474,7 +475,9 @@ impl Log for ChainLog {
                 };
                 check()?;
                 self.shared.credit.sync_begins();
+                let begun = Stopwatch::start();
                 let written = writer.append(&mut frames, batch);
+                self.counters.sync_durations.add(begun.nanos());
                 self.shared.credit.sync_ends();
                 self.shared.log_written();
                 written?;
