@@ -62,13 +62,18 @@ impl Clock for SystemClock {
 
 /// Measures how long something takes, by the system's clock whatever clock a store has been given:
 /// for pauses between threads, which are real also where time is simulated.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Stopwatch(Instant);
 
 impl Stopwatch {
     /// Begins to measure.
     pub(crate) fn start() -> Self {
         Self(Instant::now())
+    }
+
+    /// Nanoseconds since the start.
+    pub(crate) fn nanos(&self) -> u64 {
+        u64::try_from(self.0.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
     /// Microseconds since the start.

@@ -65,6 +65,7 @@
 //! * [`Store::lease_grant`] grants a lease, [`Store::lease_keep_alive`] renews it; [`Store::lease`] is one that
 //!   renews itself.
 //! * [`Store::compact`] forgets the past, [`Store::set_retention`] says how long which keys are kept.
+//! * [`Load`] makes a store out of what another one had, of whatever kind, with the same revisions.
 //! * [`Store::checkpoint`] makes a copy in the time it takes to link the files, while others write.
 //! * [`Store::backup`] writes the store to a stream, compressed and with checksums, while others write;
 //!   [`restore`] makes a store of it.
@@ -79,7 +80,8 @@
 //! the last of them; never one out of the middle. In a `Buffered` store it is then visible; one
 //! `Buffered` commit in a `Sync` store becomes visible when it is durable, a few milliseconds later.
 //! [`Store::flush`] makes everything durable, and [`Store::stats`] tells how many syncs there were, how
-//! many commits shared them, and whether commits were slowed down because flush was behind.
+//! many commits shared them, how long syncs and commits take, and whether commits were slowed down because
+//! flush was behind.
 //!
 //! A reader sees a new value only once it is durable, so threads that read, change and swap *one* key get
 //! one commit a sync. One thread goes faster on it by taking the revision of [`Ticket::outcome`] for the
@@ -155,21 +157,25 @@ pub use crate::commit::rivals;
 pub use crate::engine::inspect;
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
 pub use crate::engine::{
-    CheckReport, Checkpoint, DroppedTail, FileStats, OpenReport, PrefixSpace, Space, Stats,
-    TornTail, check,
+    CheckReport, Checkpoint, DroppedTail, FileStats, Latency, OpenReport, PrefixSpace, Space,
+    Stats, TornTail, check,
 };
 pub use crate::error::{Corruption, Effect, Error, ErrorKind, Result};
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
 pub use crate::kv::{
-    AsKeyRange, At, BackupInfo, BackupReport, COMMIT_TIME_MAX, COMMIT_TIME_MIN, Change, ChangeKind,
-    Commit, CommitOptions, Compare, CompareResult, CompareTarget, Comparing, ComparingValue,
-    DeleteRangeRequest, DeleteRangeResponse, Deleted, Diff, DiffIter, History, KeyRange, KeyValue,
-    KvHash, LEASE_TTL_MAX, LEASE_TTL_MIN, Lease, LeaseGrantRequest, LeaseRevokeResponse, Log, Op,
-    OpResponse, Origin, Outcome, PutRequest, PutResponse, RangeIter, RangeRequest, RangeResponse,
-    RestoreOptions, RestoreReport, Retention, RetentionRule, SortOrder, SortTarget, SpaceOptions,
-    SpaceSurvey, Store, Ticket, Transaction, TxnBuilder, TxnRequest, TxnResponse, Version, View,
-    create_revision, delete, delete_prefix, get, inspect_backup, lease, mod_revision,
-    prefix_range_end, put, range, restore, txn, value, version,
+    AsKeyRange, At, COMMIT_TIME_MAX, COMMIT_TIME_MIN, Change, ChangeKind, Commit, CommitOptions,
+    Compare, CompareResult, CompareTarget, Comparing, ComparingValue, DeleteRangeRequest,
+    DeleteRangeResponse, Deleted, Diff, DiffIter, History, KeyRange, KeyValue, KvHash,
+    LEASE_TTL_MAX, LEASE_TTL_MIN, Lease, LeaseGrantRequest, LeaseRevokeResponse, Load, Loading,
+    Log, Op, OpResponse, Origin, Outcome, PutRequest, PutResponse, RangeIter, RangeRequest,
+    RangeResponse, Retention, RetentionRule, SortOrder, SortTarget, SpaceOptions, SpaceSurvey,
+    Store, Ticket, Transaction, TxnBuilder, TxnRequest, TxnResponse, Version, View,
+    create_revision, delete, delete_prefix, get, lease, mod_revision, prefix_range_end, put, range,
+    txn, value, version,
+};
+#[cfg(not(any(feature = "loom", feature = "shuttle")))]
+pub use crate::kv::{
+    BackupInfo, BackupReport, RestoreOptions, RestoreReport, inspect_backup, restore,
 };
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
 pub use crate::lease::{LeaseGuard, LeaseIter, LeaseStatus};

@@ -66,7 +66,16 @@ fn sixty_four_tickets_share_a_sync() {
         let stats = store.stats();
         assert_eq!((stats.batches, stats.batch_transactions), (round, 64 * round));
         assert!((stats.transactions_per_sync() - 64.0).abs() < 1e-9, "{stats:?}");
+        assert_eq!((stats.sync_latency.count, stats.commit_latency.count), (round, 0));
     }
+    for n in 1..=3 {
+        store.put("waits", "").unwrap();
+        let stats = store.stats();
+        assert_eq!((stats.sync_latency.count, stats.commit_latency.count), (3 + n, n));
+        assert!(stats.commit_latency.max_nanos > 0 && stats.sync_latency.max_nanos > 0);
+    }
+    assert!(store.txn().when([annals::version("waits").eq(9)]).commit().is_ok());
+    assert_eq!(store.stats().commit_latency.count, 3, "it has changed nothing");
 }
 
 #[test]

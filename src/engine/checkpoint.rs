@@ -26,7 +26,7 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 
 use annals_format::checksum::ContentHasher;
-use annals_format::name::{CURRENT, FileName, INCOMPLETE, LOCK, SEGMENT_DIR, WAL_DIR};
+use annals_format::name::{CURRENT, FileName, INCOMPLETE, LOADING, LOCK, SEGMENT_DIR, WAL_DIR};
 use annals_format::{FileMeta, Manifest};
 
 use crate::error::{Error, ErrorKind, Result};
@@ -104,7 +104,7 @@ impl Core {
         let real = vfs.canonical(to).map_err(|error| Error::of_directory(to, "look for", error))?;
         let to = &*real;
         self.check_outside(to)?;
-        let _lock = begin(&**vfs, to)?;
+        let _lock = begin(&**vfs, to, (INCOMPLETE, NOTICE))?;
 
         let mut links = Links { core: self, to, linked: BTreeSet::new(), refused: false };
         let Content { mut manifest, tables, visible } = self.content(&mut links)?;
@@ -283,8 +283,12 @@ fn may_be_copied(kind: io::ErrorKind) -> bool {
     )
 }
 
-/// Locks the directory, which must be empty, and marks it.
-pub(super) fn begin(vfs: &dyn Vfs, to: &Path) -> Result<LockGuard> {
+/// Locks the directory, which must be empty, and marks it with a file that says that it is no store yet.
+pub(super) fn begin(
+    vfs: &dyn Vfs,
+    to: &Path,
+    (marker, notice): (&str, &[u8]),
+) -> Result<LockGuard> {
     let path = to.join(LOCK);
     let lock = vfs.lock(&path).map_err(|error| match error.kind() {
         io::ErrorKind::WouldBlock => ErrorKind::Locked { path: to.to_path_buf() }.into(),
@@ -296,16 +300,17 @@ pub(super) fn begin(vfs: &dyn Vfs, to: &Path) -> Result<LockGuard> {
         Some(_) if has(INCOMPLETE) && !has(CURRENT) => {
             "has a copy of a store that was not finished: remove it".to_owned()
         }
+        Some(_) if has(LOADING) => "has a store that was not finished: remove it".to_owned(),
         Some(entry) => format!("is not empty: it holds {}", entry.name),
         None => String::new(),
     };
     if !what.is_empty() {
         return Err(Error::invalid(format!("{} {what}", to.display())));
     }
-    let path = to.join(INCOMPLETE);
+    let path = to.join(marker);
     let created = vfs.create(&path);
     let file = created.map_err(|error| Error::io("create", &path, error))?;
-    file.write_all_at(NOTICE, 0).map_err(|error| Error::io("write", &path, error))?;
+    file.write_all_at(notice, 0).map_err(|error| Error::io("write", &path, error))?;
     file.sync_all().map_err(|error| Error::io("sync", &path, error))?;
     sync_dir(vfs, to)?;
     // The directory may have been there, and its name never synced.

@@ -106,10 +106,11 @@ impl Door {
     /// # Errors
     /// When the write or sync failed: `OutcomeUnknown`, or `Poisoned` if the transaction only read.
     pub(crate) fn wait(&self, outcome: &Outcome) -> Result<()> {
-        match outcome.durability {
-            Durability::Sync => self.0.wait(outcome),
-            Durability::Buffered => Ok(()),
+        if outcome.durability == Durability::Sync {
+            self.0.wait(outcome)?;
         }
+        self.0.answered(outcome);
+        Ok(())
     }
 
     /// What resolves when the outcome is durable.

@@ -32,7 +32,9 @@ mod follow;
 mod history;
 pub mod inspect;
 mod jobs;
+mod latency;
 mod latest;
+mod load;
 mod log;
 mod open;
 mod pins;
@@ -71,6 +73,7 @@ use crate::sync::plain::{Mutex, lock};
 use crate::sync::{Arc, AtomicBool, Ordering};
 
 use self::core::Core;
+use self::open::Opening;
 use self::worker::Worker;
 
 pub(crate) use attend::{Attendant, Duty};
@@ -86,6 +89,8 @@ pub(crate) use diff::Diff;
 pub(crate) use door::Door;
 pub(crate) use follow::{Follow, Seen};
 pub(crate) use history::History;
+pub use latency::Latency;
+pub(crate) use load::BaseWriter;
 pub(crate) use log::{Log, Scope};
 pub(crate) use receive::{Receiver, receive};
 pub(crate) use record::{Difference, Event, HistoryRecord, Record, Transaction};
@@ -121,7 +126,11 @@ impl Engine {
     /// `NoStore`, `NotAStore`, `Locked`, `Corrupt`, `UnsupportedVersion`, or what the file system
     /// answers.
     pub(crate) fn open(path: &Path, options: &Options) -> Result<(Self, OpenReport)> {
-        let (core, report) = open::open(path, options)?;
+        Self::open_as(Opening::Store, path, options)
+    }
+
+    fn open_as(opening: Opening, path: &Path, options: &Options) -> Result<(Self, OpenReport)> {
+        let (core, report) = open::open(path, options, opening)?;
         let worker = if options.background { Worker::start(&core)? } else { Worker::default() };
         Ok((Self::over(core, worker), report))
     }

@@ -1,18 +1,19 @@
 //! Making a store of what a backup has.
 //!
 //! ```text
-//! 1 as a checkpoint does: make the directory, lock it, see that nothing is in it, and make INCOMPLETE
+//! 1 make the directory, lock it, see that nothing is in it, and make a file LOADING, which says that this is
+//!   no store yet, whatever else is there
 //! 2 write the frames to a log, and every segment file; sync them
 //! 3 seal the log as a close does; sync the names
 //! 4 open what there is, without anybody else being able to, and look at it
-//! 5 store the manifest, CURRENT last; remove INCOMPLETE; let go of the lock
+//! 5 store the manifest, CURRENT last; remove LOADING; let go of the lock
 //! ```
 //!
-//! A crash before CURRENT is there leaves no store, a crash after it a complete one.
+//! A crash before LOADING is removed leaves no store, a crash after it a complete one.
 
 use std::path::{Path, PathBuf};
 
-use annals_format::name::{FileName, INCOMPLETE, SEGMENT_DIR};
+use annals_format::name::{FileName, LOADING, SEGMENT_DIR};
 use annals_format::{FileMeta, Frame, Manifest};
 
 use crate::error::{Error, Result};
@@ -27,6 +28,11 @@ use super::checkpoint::{BATCH_BYTES, Batch, begin, sync_dir};
 use super::open::try_read_only;
 use super::receive::Receiver;
 use super::worker::Worker;
+
+/// What stands in the file that says that a directory is no store yet.
+const NOTICE: &[u8] =
+    b"A store is being made of a backup here. If nobody is at it any more, it was not finished: \
+remove the directory.\n";
 
 /// A store that is being made of a backup.
 #[derive(Debug)]
@@ -104,7 +110,7 @@ impl Restoring {
         let vfs = Arc::clone(&self.options.vfs);
         let made = self.made()?;
         ManifestStore::new(Arc::clone(&vfs), &made.dir).store(&mut made.manifest)?;
-        let notice = made.dir.join(INCOMPLETE);
+        let notice = made.dir.join(LOADING);
         let removed = vfs.remove_if_there(&notice);
         removed.map_err(|error| Error::io("remove", &notice, error))?;
         sync_dir(&*vfs, &made.dir)
@@ -131,7 +137,7 @@ impl Receiver for Restoring {
             made.map_err(|error| Error::io("create directory", to, error))?;
         }
         let dir = vfs.canonical(to).map_err(|error| Error::of_directory(to, "look for", error))?;
-        let lock = begin(&**vfs, &dir)?;
+        let lock = begin(&**vfs, &dir, (LOADING, NOTICE))?;
         let mut manifest = manifest.clone();
         // From here on it is another history than that of the store it was made of.
         manifest.incarnation += 1;

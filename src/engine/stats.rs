@@ -6,6 +6,7 @@ use crate::sync::plain::{AtomicU64, lock};
 use crate::sync::{Arc, Ordering};
 
 use super::core::Core;
+use super::latency::{Durations, Latency};
 use super::shares::Shares;
 use super::tables::SealedFile;
 
@@ -28,6 +29,8 @@ pub(super) struct Counters {
     pub(super) batches: AtomicU64,
     pub(super) batch_frames: AtomicU64,
     pub(super) batch_bytes: AtomicU64,
+    pub(super) commit_durations: Durations,
+    pub(super) sync_durations: Durations,
 }
 
 /// Figures about an open store. What counts events counts them since the store was opened.
@@ -94,6 +97,12 @@ pub struct Stats {
     pub batch_transactions: u64,
     /// Bytes of the transactions in them, without headers and padding.
     pub batch_bytes: u64,
+    /// How long such a write and its sync take, each of them.
+    pub sync_latency: Latency,
+    /// How long commits take that write a key, from the call to its answer. Of those that wait for a
+    /// sync each one is measured, of the others one in 64. Tickets are left out, as it is their holder's
+    /// choice when to wait for one.
+    pub commit_latency: Latency,
     /// Transactions that were evaluated again inside their call, because something they depended on had
     /// changed. A comparison that fails is an answer, and is not counted.
     pub conflicts: u64,
@@ -123,6 +132,16 @@ pub struct Stats {
     pub background_pauses: u64,
     /// For how long in all, in microseconds.
     pub background_pause_micros: u64,
+    /// Watches that have not ended.
+    pub watches: u64,
+    /// Of these, how many have something due that they have not told: because they are not asked for it,
+    /// or not as fast as the store is written, or because they began in the past.
+    pub watches_behind: u64,
+    /// The oldest revision that a watch has yet to look at; 0 if none is behind. A compaction above it
+    /// ends that watch if the revision changes a key in its range.
+    pub watch_oldest_revision: u64,
+    /// Batches that watches have told.
+    pub watch_batches: u64,
     /// Leases with a time: all of them, a moment after the store was opened for writing, and none where
     /// [`lease_expiry`](crate::Options::lease_expiry) is off.
     pub leases: u64,
@@ -133,6 +152,9 @@ pub struct Stats {
     /// How long the lease whose time has been over for longest has been waiting for its end, in
     /// microseconds; 0 if there is none.
     pub lease_overdue_micros: u64,
+    /// In how many microseconds the next lease may end, if there are any: none ends earlier, and one that is
+    /// renewed meanwhile ends later.
+    pub lease_next_micros: Option<u64>,
     /// Why the store accepts no more writes, if that is so.
     pub failure: Option<String>,
 }
@@ -239,6 +261,8 @@ impl Core {
             batches: count(&counters.batches),
             batch_transactions: count(&counters.batch_frames),
             batch_bytes: count(&counters.batch_bytes),
+            sync_latency: counters.sync_durations.latency(),
+            commit_latency: counters.commit_durations.latency(),
             conflicts: count(&counters.conflicts),
             delays: count(&counters.delays),
             delay_micros: count(&counters.delay_micros),
@@ -253,10 +277,15 @@ impl Core {
             background_pauses: count(&counters.background_pauses),
             background_pause_micros: count(&counters.background_pause_micros),
             // The rooms above add theirs.
+            watches: 0,
+            watches_behind: 0,
+            watch_oldest_revision: 0,
+            watch_batches: 0,
             leases: 0,
             leases_expired: 0,
             lease_renewals: 0,
             lease_overdue_micros: 0,
+            lease_next_micros: None,
             failure: self.failed.get().map(ToString::to_string),
         }
     }

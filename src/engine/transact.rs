@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::ptr;
 
+use crate::clock::Stopwatch;
 use crate::commit::{Below, OrderError, Ordered, Plan, Ticket};
 use crate::error::{Error, ErrorKind, Result};
 use crate::index::{Place, Position, Stub};
@@ -12,6 +13,7 @@ use crate::sync::{Arc, Ordering, fence};
 
 use super::core::Core;
 use super::count::count;
+use super::latency::measure;
 use super::read;
 use super::record::Record;
 use super::scan::{Scan, at_for};
@@ -30,6 +32,8 @@ pub(crate) struct Outcome {
     pub(crate) durability: Durability,
     /// Whether it only read: then whatever happens, it has changed nothing.
     read_only: bool,
+    /// Since when, if it is measured how long it takes.
+    begun: Option<Stopwatch>,
 }
 
 /// What a transaction reads: the state as of the last applied one.
@@ -117,6 +121,7 @@ impl Core {
         evaluate: &mut dyn FnMut(&Snapshot<'_>, &mut Plan<'r>) -> Result<bool>,
     ) -> Result<Outcome> {
         let durability = durability.unwrap_or(self.options.durability);
+        let begun = measure(durability);
         let mut quiet = self.chain.quiet();
         let mut doubled = 0;
         loop {
@@ -134,7 +139,8 @@ impl Core {
             }
             let mut plan = Plan { doubled, ..Plan::default() };
             if !evaluate(&Snapshot { core: self, tables, place }, &mut plan)? {
-                let outcome = Outcome { position, changed: false, durability, read_only: true };
+                let outcome =
+                    Outcome { position, changed: false, durability, read_only: true, begun };
                 self.check_kept(&outcome)?;
                 return Ok(outcome);
             }
@@ -142,7 +148,8 @@ impl Core {
             plan.buffered = durability == Durability::Buffered;
             match self.chain.order(&snapshot, &plan, &Older { core: self }) {
                 Ok(Ordered { position, changed }) => {
-                    let outcome = Outcome { position, changed, durability, read_only: false };
+                    let outcome =
+                        Outcome { position, changed, durability, read_only: false, begun };
                     if plan.buffered {
                         self.shared.logger.ring();
                     }
@@ -193,6 +200,15 @@ impl Core {
     /// When the write or sync failed: `OutcomeUnknown`, or `Poisoned` if the transaction only read.
     pub(super) fn wait(&self, outcome: &Outcome) -> Result<()> {
         self.chain.wait(outcome.position, outcome.read_only)
+    }
+
+    /// Counts how long an outcome took that may be answered now.
+    pub(super) fn answered(&self, outcome: &Outcome) {
+        if let Some(begun) = outcome.begun
+            && outcome.changed
+        {
+            self.counters.commit_durations.add(begun.nanos());
+        }
     }
 
     /// What resolves when an outcome is durable.

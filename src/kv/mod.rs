@@ -24,6 +24,7 @@ mod debug;
 mod eval;
 mod extension;
 mod hash;
+mod load;
 mod range;
 mod request;
 mod response;
@@ -48,6 +49,7 @@ pub use build::{
 pub(crate) use eval::reads::key_value;
 pub(crate) use extension::Extension;
 pub use hash::KvHash;
+pub use load::{Load, Loading};
 pub use range::{AsKeyRange, KeyRange, prefix_range_end};
 pub use request::{
     COMMIT_TIME_MAX, COMMIT_TIME_MIN, CommitOptions, Compare, CompareResult, CompareTarget,

@@ -74,13 +74,16 @@ impl Extension for Room {
     }
 
     fn leave(&self) {
-        self.0.write_down_all();
+        if self.0.table.attendant.get().is_none() {
+            self.0.write_down_all();
+        }
     }
 
     fn count(&self, stats: &mut Stats) {
         (stats.leases, stats.lease_renewals) = self.0.table.counts();
         stats.leases_expired = self.0.expired.load(Ordering::Relaxed);
         stats.lease_overdue_micros = self.0.overdue();
+        stats.lease_next_micros = self.0.table.until_next();
     }
 }
 
@@ -135,7 +138,12 @@ impl Leases {
             match self.turn() {
                 Ok(true) => {}
                 Ok(false) => return self.pause(),
-                Err(error) => return (!is_final(&error)).then_some(RETRY),
+                Err(error) if is_final(&error) => return None,
+                // What failed is tried again later. Nothing else waits for that.
+                Err(_) if self.has_due() => {}
+                Err(_) => {
+                    return Some(self.pause().map_or(RETRY, |pause| pause.clamp(POLL, RETRY)));
+                }
             }
         }
         // The store is closed as soon as this is done.
@@ -149,12 +157,25 @@ impl Leases {
         Some(if self.table.clock.is_system() { until } else { POLL })
     }
 
+    /// Whether there are leases to end at once. Each turn makes them fewer, also one that fails, once all
+    /// are loaded.
+    fn has_due(&self) -> bool {
+        *lock(&self.loaded) && !lock(&self.found).due.is_empty()
+    }
+
+    /// Whether the store is about to be closed.
+    fn is_dismissed(&self) -> bool {
+        self.table.attendant.get().is_some_and(Attendant::is_dismissed)
+    }
+
     /// Does one unit of work. Answers whether there was any.
     ///
     /// # Errors
     /// What reading and writing the records answers. What was to be done is done later.
     fn turn(&self) -> Result<bool> {
-        self.load()?;
+        if !self.load(|| self.is_dismissed())? {
+            return Ok(false);
+        }
         let mut found = lock(&self.found);
         loop {
             let due = found.take_due();
@@ -166,7 +187,7 @@ impl Leases {
             drop(found);
             let expired = self.expire(&due);
             return expired
-                .and(self.write_down(&notes))
+                .and(self.write_down(&notes, None))
                 .map(|()| !due.is_empty() || !notes.is_empty());
         }
     }

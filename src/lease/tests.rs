@@ -52,6 +52,9 @@ fn a_lease_ends_at_its_time_and_not_before() {
     granted(&store, 8, 3);
     store.put_with(PutRequest::new("/another", "").lease(7)).unwrap();
     store.put("/free", "").unwrap();
+    // The queue tells ticks, and looks at a lease before its end.
+    let next = store.stats().lease_next_micros;
+    assert!(next.is_some_and(|next| next <= 2_000_000), "{next:?}");
     clock.advance(2 * SECOND - 1);
     settle(&store);
     assert!(lives(&store, 7));

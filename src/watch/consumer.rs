@@ -128,6 +128,9 @@ impl Watch {
         let position = slot.after;
         let behind = Behind { next: position + 1, upto: scanned, span: SPAN, first: true };
         let behind = (position < scanned || !follows).then_some(behind);
+        if behind.is_some() {
+            slot.reads_from(position + 1);
+        }
         let ready = VecDeque::new();
         let over = false;
         Self {
@@ -286,6 +289,7 @@ impl Watch {
                 let upto = self.hub.resume(&self.slot);
                 let next = self.position + 1;
                 self.behind = Some(Behind { next, upto, span: SPAN, first: false });
+                self.slot.reads_from(next);
                 Step::Again
             }
             Next::Progress => {
@@ -303,6 +307,10 @@ impl Watch {
 
     fn item(&mut self, batch: Batch) -> Step {
         self.position = batch.revision() - u64::from(!batch.is_last_fragment());
+        self.hub.has_told();
+        if self.behind.is_some() {
+            self.slot.reads_from(self.position + 1);
+        }
         Step::Item(Ok(batch))
     }
 
@@ -362,6 +370,7 @@ impl Watch {
         self.position = self.position.max(next - 1);
         if next > behind.upto {
             self.behind = None;
+            self.slot.reads_from(0);
             return Step::Again;
         }
         let read = match self.check_lag() {

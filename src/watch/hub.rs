@@ -5,19 +5,22 @@
 
 use std::time::Duration;
 
-use crate::engine::{Attendant, Door, Follow, Seen, Transaction};
+use crate::engine::{Attendant, Door, Follow, Seen, Stats, Transaction};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kv::{Extension, KeyRange, Store};
 use crate::options::Durability;
-use crate::sync::Arc;
 use crate::sync::plain::{AtomicI64, AtomicU64, Mutex, MutexGuard, OnceLock, Ordering, lock};
+use crate::sync::{Arc, CachePadded};
 
 use super::interest::Interest;
 use super::recent::Recent;
 use super::slot::{Sleeper, Slot};
 
+mod ending;
+mod figures;
 mod wake;
 
+use ending::Ending;
 use wake::{Sleepers, wake};
 
 /// Most transactions looked at before their watches are woken.
@@ -50,6 +53,8 @@ pub(super) struct Hub {
     /// Slots that wait for a notice of progress which the hub has not come to.
     asked: Mutex<Vec<Arc<Slot>>>,
     timed: Mutex<Vec<Timed>>,
+    /// Batches told by the watches, those that have ended included.
+    told: CachePadded<AtomicU64>,
     /// When the first of these is due, or earlier. Written under `timed`.
     next_due: AtomicI64,
     /// Set once the end of the store ends the watches, in a store without threads.
@@ -93,6 +98,10 @@ impl Extension for Room {
     fn turn(&self, _: &Store) -> Result<bool> {
         Ok(!self.0.has_thread() && self.0.catch_up()?)
     }
+
+    fn count(&self, stats: &mut Stats) {
+        self.0.count(stats);
+    }
 }
 
 impl Hub {
@@ -110,6 +119,7 @@ impl Hub {
                 recent: Mutex::default(),
                 asked: Mutex::default(),
                 timed: Mutex::default(),
+                told: CachePadded::default(),
                 next_due: AtomicI64::new(i64::MAX),
                 bound: OnceLock::new(),
                 attendant: OnceLock::new(),
@@ -468,29 +478,6 @@ impl Hub {
             }
         }
         None
-    }
-}
-
-/// The end of the thread: with the store, or by a panic; without a thread, that of the store. Nobody will be told anything any more.
-struct Ending {
-    hub: Arc<Hub>,
-    /// Whether there was a thread at all: if the system refuses one, nothing ends.
-    begun: bool,
-}
-
-impl Drop for Ending {
-    fn drop(&mut self) {
-        if !self.begun {
-            return;
-        }
-        let hub = &self.hub;
-        let error: Error = ErrorKind::Closed.into();
-        let mut follow = lock(&hub.follow);
-        lock(&hub.registry).over = Some(error.clone());
-        let sleepers = hub.fail(&mut follow, &error);
-        drop(follow);
-        lock(&hub.recent).clear();
-        wake(sleepers);
     }
 }
 

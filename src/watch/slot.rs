@@ -14,7 +14,7 @@ use std::task::Waker;
 use crate::error::Error;
 use crate::kv::KeyRange;
 use crate::sync::Thread;
-use crate::sync::plain::{Mutex, lock};
+use crate::sync::plain::{AtomicU64, Mutex, Ordering, lock};
 
 /// Revisions that a slot has room for.
 const RING: usize = 32;
@@ -26,6 +26,8 @@ pub(super) struct Slot {
     pub(super) range: KeyRange,
     /// It wants to hear of nothing up to this revision.
     pub(super) after: u64,
+    /// The first revision that the watch reads from the log and has not told yet; 0 for none.
+    reads: AtomicU64,
     state: Mutex<Pending>,
 }
 
@@ -116,7 +118,7 @@ impl Slot {
             end: End::Not,
             sleeper: Sleeper::None,
         });
-        Self { range, after, state }
+        Self { range, after, reads: AtomicU64::new(0), state }
     }
 
     // ---- For the hub. ----
@@ -230,6 +232,20 @@ impl Slot {
         state.len = 0;
         state.overflow = 0;
         state.offered = state.offered.max(revision);
+    }
+
+    /// The watch reads the log from here on, and has told everything before; 0 when it has come to the end.
+    pub(super) fn reads_from(&self, revision: u64) {
+        self.reads.store(revision, Ordering::Relaxed);
+    }
+
+    /// The first revision that may be due and was not told yet; `None` if the watch is up to date.
+    pub(super) fn oldest_due(&self) -> Option<u64> {
+        let reads = self.reads.load(Ordering::Relaxed);
+        let state = lock(&self.state);
+        let in_ring = state.ring.get(usize::from(state.head)).filter(|_| state.len > 0);
+        let due = in_ring.copied().into_iter().chain([state.overflow, reads]);
+        due.filter(|revision| *revision != 0).min()
     }
 
     // ---- For handles. ----

@@ -12,6 +12,7 @@ mod contract;
 mod crash;
 mod etcd_bugs;
 mod failures;
+mod figures;
 mod model;
 mod rules;
 #[path = "../support/mod.rs"]

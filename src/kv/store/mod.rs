@@ -70,8 +70,9 @@ pub use usage::{SpaceOptions, SpaceSurvey};
 /// ```
 #[derive(Clone)]
 pub struct Store {
-    engine: Engine,
+    /// Before the engine, which closes the store when it is dropped.
     shared: Arc<Shared>,
+    engine: Engine,
 }
 
 /// What all handles of a store share besides the engine.
@@ -87,6 +88,22 @@ struct Shared {
     /// What the rooms above keep with the store.
     watch_room: ExtensionCell,
     lease_room: ExtensionCell,
+}
+
+impl Shared {
+    fn rooms(&self) -> [&ExtensionCell; 2] {
+        [&self.watch_room, &self.lease_room]
+    }
+
+    fn leave(&self) {
+        self.rooms().into_iter().for_each(ExtensionCell::leave);
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.leave();
+    }
 }
 
 impl Options {
@@ -148,7 +165,7 @@ impl Store {
         Self::over(engine, report)
     }
 
-    fn over(engine: Engine, report: OpenReport) -> Result<Self> {
+    pub(in crate::kv) fn over(engine: Engine, report: OpenReport) -> Result<Self> {
         let leases = lease_table::any(&Newest::of(&engine)?)?;
         let options = engine.options();
         let shared = Shared {
@@ -234,7 +251,7 @@ impl Store {
     /// [`Poisoned`](crate::ErrorKind::Poisoned).
     pub fn run_background(&self) -> Result<bool> {
         let mut any = false;
-        for room in [&self.shared.watch_room, &self.shared.lease_room] {
+        for room in self.shared.rooms() {
             any |= room.turn(self)?;
         }
         Ok(self.engine.run_background()? || any)
@@ -283,7 +300,7 @@ impl Store {
     /// every second.
     pub fn stats(&self) -> Stats {
         let mut stats = self.engine.stats();
-        for room in [&self.shared.watch_room, &self.shared.lease_room] {
+        for room in self.shared.rooms() {
             room.count(&mut stats);
         }
         stats
@@ -303,11 +320,7 @@ impl Store {
     ///
     /// As [`Store::flush`].
     pub fn close(self) -> Result<()> {
-        if !self.engine.options().background {
-            for room in [&self.shared.watch_room, &self.shared.lease_room] {
-                room.leave();
-            }
-        }
+        self.shared.leave();
         self.engine.close()
     }
 

@@ -7,10 +7,12 @@ mod args;
 mod at;
 mod bytes;
 mod checkpoint;
+mod commands;
 mod compact;
 mod exit;
 mod export;
 mod files;
+mod generate;
 mod hash;
 mod import;
 mod leases;
@@ -30,7 +32,7 @@ use std::process::ExitCode;
 
 use clap::FromArgMatches as _;
 
-use args::{Cli, Command};
+use args::Cli;
 use exit::Outcome;
 use output::Output;
 
@@ -43,36 +45,9 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: &Cli) -> Outcome {
-    let mut out = Output::new(cli.global.output);
-    let done = dispatch(cli, &mut out);
+    let mut out = Output::new(cli.global.format());
+    let done = commands::dispatch(cli, &mut out);
     // What was found before a failure is data too.
     let flushed = out.flush();
     done.and(flushed)
-}
-
-fn dispatch(cli: &Cli, out: &mut Output) -> Outcome {
-    let global = &cli.global;
-    match &cli.command {
-        Command::Put(args) => writes::put(global, args, out),
-        Command::Get(args) => reads::get(global, args, out),
-        Command::Del(args) => writes::del(global, args, out),
-        Command::Range(args) => reads::range(global, args, out),
-        Command::Txn(args) => txn::txn(global, args, out),
-        Command::History(args) => reads::history(global, args, out),
-        Command::Diff(args) => reads::diff(global, args, out),
-        Command::Log(args) => reads::log(global, args, out),
-        Command::Watch(args) => watch::watch(global, args, out),
-        Command::Hash(args) => hash::hash(global, args, out),
-        Command::Lease(command) => leases::lease(global, command, out),
-        Command::Retention(command) => retention::retention(global, command, out),
-        Command::Checkpoint(args) => checkpoint::checkpoint(global, args, out),
-        Command::Compact(args) => compact::compact(global, args, out),
-        Command::Stats(args) => stats::stats(global, args, out),
-        Command::Inspect(args) => files::inspect(global, args, out),
-        Command::Dump(args) => files::dump(global, args, out),
-        Command::Verify(args) => verify::verify(global, args, out),
-        Command::Export(args) => export::export(global, args, out),
-        Command::Import(command) => import::import(global, command, out),
-        Command::Tour(args) => tour::tour(global, args, out),
-    }
 }

@@ -30,10 +30,12 @@ delays, waits, background work) only that program can say: the library's `Store:
 
 --by prefix tells which keys take how much room, the largest first, from the indexes of the files:
 fast, and beside a program that writes. keys and versions are rough. What has none of the longer
-prefixes listed, or less than a block, counts to the prefix above it. For example, the ten largest
-prefixes, two parts deep:
+prefixes listed, or less than a block, counts to the prefix above it.
 
-  annals -C DIR stats --by prefix --depth 2 --top 10")]
+Examples:
+  $ annals -C store stats
+  $ annals -C store stats --short -o json
+  $ annals -C store stats --by prefix --depth 2 --top 10")]
 pub(crate) struct StatsArgs {
     /// Only revisions, keys and files.
     #[arg(long)]
@@ -127,7 +129,7 @@ fn figures(stats: &Stats) -> Map<String, Value> {
 mod tests {
     use super::*;
 
-    const OF_THE_PROCESS: [&str; 29] = [
+    const OF_THE_PROCESS: [&str; 36] = [
         "durable_revision",
         "pinned",
         "oldest_pinned",
@@ -139,6 +141,8 @@ mod tests {
         "batches",
         "batch_transactions",
         "batch_bytes",
+        "sync_latency",
+        "commit_latency",
         "conflicts",
         "delays",
         "delay_micros",
@@ -152,10 +156,15 @@ mod tests {
         "background_bytes",
         "background_pauses",
         "background_pause_micros",
+        "watches",
+        "watches_behind",
+        "watch_oldest_revision",
+        "watch_batches",
         "leases",
         "leases_expired",
         "lease_renewals",
         "lease_overdue_micros",
+        "lease_next_micros",
         "failure",
     ];
 

@@ -20,7 +20,11 @@ use crate::output::{Format, Output};
 /// Arguments of `tour`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The store is made in -C DIR and kept, or without it in a temporary directory."
+    after_help = "The store is made in -C DIR and kept, or without it in a temporary directory.
+
+Examples:
+  $ annals tour                                        # of the git repository around
+  $ annals -C toured tour repo                         # keeps the store"
 )]
 pub(crate) struct TourArgs {
     /// A path in the repository.
@@ -132,7 +136,7 @@ impl Guide<'_> {
         line.push('\n');
         self.out.bytes(line.as_bytes())?;
         let cli = Cli::try_parse_from(words).map_err(|e| Failure::Other(e.to_string()))?;
-        match crate::dispatch(&cli, self.out) {
+        match crate::commands::dispatch(&cli, self.out) {
             Ok(()) => Ok(()),
             Err(failure) if failure.code() == expected && expected != 0 => {
                 let text = match failure.to_string() {

@@ -1,0 +1,112 @@
+//! The commands: their names, what each is for, and who runs it. Their arguments lie beside their code.
+
+use clap::Subcommand;
+
+use crate::args::Cli;
+use crate::exit::Outcome;
+use crate::output::Output;
+use crate::{
+    checkpoint, compact, export, files, generate, hash, import, leases, reads, retention, stats,
+    tour, txn, verify, watch, writes,
+};
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Write a key.
+    Put(writes::PutArgs),
+    /// Read a key. Exits 5 when it is not alive.
+    Get(reads::GetArgs),
+    /// Delete a key, or a range of keys at one revision.
+    Del(writes::DelArgs),
+    /// Read a range of keys.
+    Range(reads::RangeArgs),
+    /// Run a transaction: if all comparisons hold, then do this, else that.
+    Txn(txn::TxnArgs),
+    /// Show every retained version of a key, newest first.
+    History(reads::HistoryArgs),
+    /// Compare the states at two revisions.
+    Diff(reads::DiffArgs),
+    /// Show the transactions in order: when, what changed, with which metadata.
+    Log(reads::LogArgs),
+    /// Tell what changes, as it comes, also while a program writes the store.
+    Watch(watch::WatchArgs),
+    /// Hash all keys and values as etcd does, to compare stores with.
+    Hash(hash::HashArgs),
+    /// Grant, list and revoke leases.
+    #[command(
+        subcommand,
+        after_help = "Examples:
+  $ annals -C store lease grant 60 --id 9
+  $ annals -C store put /session/me here --lease 9     # the key goes with the lease
+  $ annals -C store lease revoke 9"
+    )]
+    Lease(leases::LeaseCommand),
+    /// Say how long the keys with a prefix are kept, list such rules, and apply them.
+    #[command(
+        subcommand,
+        after_help = "Examples:
+  $ annals -C store retention set /events/ --for 1h
+  $ annals -C store retention list
+  $ annals -C store retention apply"
+    )]
+    Retention(retention::RetentionCommand),
+    /// Forget what only reads below a revision can see, and give its space back.
+    Compact(compact::CompactArgs),
+    /// Make a copy of the store that shares its files, also while a program writes.
+    Checkpoint(checkpoint::CheckpointArgs),
+    /// Show revisions, keys, files and bytes.
+    Stats(stats::StatsArgs),
+    /// Show what the files are made of.
+    Inspect(files::InspectArgs),
+    /// Show what the files hold: entries, frames, the manifest.
+    Dump(files::DumpArgs),
+    /// Check every byte of every file. Writes nothing. Exits 3 when something is damaged.
+    Verify(verify::VerifyArgs),
+    /// Write the whole history as lines of JSON that `import history` reads.
+    Export(export::ExportArgs),
+    /// Read a history into the store.
+    #[command(
+        subcommand,
+        after_help = "Examples:
+  $ annals -C other import history history.jsonl
+  $ annals -C another import git repo"
+    )]
+    Import(import::ImportCommand),
+    /// Show what a store can do, on the git history of a repository.
+    Tour(tour::TourArgs),
+    /// Write a script that completes commands and options in a shell.
+    Completions(generate::CompletionsArgs),
+    /// Write the pages of the manual.
+    Man(generate::ManArgs),
+}
+
+/// Runs the command.
+pub(crate) fn dispatch(cli: &Cli, out: &mut Output) -> Outcome {
+    let global = &cli.global;
+    match &cli.command {
+        Command::Put(args) => writes::put(global, args, out),
+        Command::Get(args) => reads::get(global, args, out),
+        Command::Del(args) => writes::del(global, args, out),
+        Command::Range(args) => reads::range(global, args, out),
+        Command::Txn(args) => txn::txn(global, args, out),
+        Command::History(args) => reads::history(global, args, out),
+        Command::Diff(args) => reads::diff(global, args, out),
+        Command::Log(args) => reads::log(global, args, out),
+        Command::Watch(args) => watch::watch(global, args, out),
+        Command::Hash(args) => hash::hash(global, args, out),
+        Command::Lease(command) => leases::lease(global, command, out),
+        Command::Retention(command) => retention::retention(global, command, out),
+        Command::Checkpoint(args) => checkpoint::checkpoint(global, args, out),
+        Command::Compact(args) => compact::compact(global, args, out),
+        Command::Stats(args) => stats::stats(global, args, out),
+        Command::Inspect(args) => files::inspect(global, args, out),
+        Command::Dump(args) => files::dump(global, args, out),
+        Command::Verify(args) => verify::verify(global, args, out),
+        Command::Export(args) => export::export(global, args, out),
+        Command::Import(command) => import::import(global, command, out),
+        Command::Tour(args) => tour::tour(global, args, out),
+        Command::Completions(args) => generate::completions(args, out),
+        Command::Man(args) => generate::man(args, out),
+    }
+}
