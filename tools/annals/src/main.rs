@@ -5,6 +5,7 @@
 
 mod args;
 mod at;
+mod backup;
 mod bytes;
 mod checkpoint;
 mod commands;
