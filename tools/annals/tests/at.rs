@@ -66,6 +66,9 @@ fn every_spelling_is_taken_wherever_a_point_in_history_is() {
         tool.json(&["log", "--since", "3", "--limit", "1"])["transactions"][0]["time"].clone();
     let time = time.as_str().unwrap();
     assert_eq!(tool.json(&["hash", "--at", time])["revision"], 3);
+    // What etcdctl calls it is taken, too.
+    assert_eq!(tool.ok(&["hash", "--rev", "3"]), tool.ok(&["hash", "--at", "3"]));
+    tool.run(&["compact", "--rev", "3"]).code(7);
     for (span, revisions) in [
         (&["--since", "3"][..], &[3, 4, 5][..]),
         (&["--since", "24h"], &[4, 5]),
