@@ -46,7 +46,7 @@ pub(crate) enum Command {
     #[command(
         subcommand,
         after_help = "Examples:
-  $ annals -C store retention set /events/ --for 1h
+  $ annals -C store retention set --prefix /events/ --for 1h
   $ annals -C store retention list
   $ annals -C store retention apply"
     )]

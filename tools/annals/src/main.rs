@@ -13,6 +13,7 @@ mod compact;
 mod exit;
 mod export;
 mod files;
+mod follow;
 mod generate;
 mod hash;
 mod import;
