@@ -19,6 +19,7 @@
 
 mod attend;
 mod bell;
+mod chain_log;
 mod check;
 mod checkpoint;
 mod core;

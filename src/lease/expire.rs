@@ -5,6 +5,7 @@ use std::iter;
 use annals_format::lease::Value;
 
 use crate::error::{ErrorKind, Result};
+use crate::observe;
 use crate::sync::plain::{Ordering, lock};
 
 use super::Leases;
@@ -89,6 +90,7 @@ impl Leases {
             Err(error) => return Err(error),
         }
         self.expired.fetch_add(1, Ordering::Relaxed);
+        observe::count(observe::LEASES_EXPIRED, 1);
         Ok(())
     }
 
@@ -125,6 +127,7 @@ impl Leases {
 
     fn has_expired(&self, claim: Claim<'_>) {
         self.expired.fetch_add(1, Ordering::Relaxed);
+        observe::count(observe::LEASES_EXPIRED, 1);
         claim.remove();
     }
 

@@ -35,6 +35,7 @@ use std::time::Duration;
 use crate::engine::{Attendant, Stats};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kv::{Extension, LeaseRecords, Store};
+use crate::observe::{Span, Task};
 use crate::sync::Arc;
 use crate::sync::plain::{AtomicU64, Mutex, Ordering, lock};
 
@@ -165,7 +166,10 @@ impl Leases {
             // However many leases are due, the notes of others do not wait until the last has ended.
             let notes = found.take_notes();
             drop(found);
+            let span = (!due.is_empty()).then(|| Span::of(Task::LeaseExpiry));
+            let within = span.as_ref().map(Span::enter);
             let expired = self.expire(&due);
+            drop(within);
             return expired
                 .and(self.write_down(&notes))
                 .map(|()| !due.is_empty() || !notes.is_empty());
