@@ -49,6 +49,8 @@ pub(crate) enum Task {
     Fold,
     Merge,
     Checkpoint,
+    Backup,
+    Restore,
     LeaseExpiry,
 }
 
@@ -101,6 +103,8 @@ impl Span {
             Task::Fold => span!(DEBUG, "annals.fold"),
             Task::Merge => span!(DEBUG, "annals.merge"),
             Task::Checkpoint => span!(INFO, "annals.checkpoint"),
+            Task::Backup => span!(INFO, "annals.backup"),
+            Task::Restore => span!(INFO, "annals.restore"),
             Task::LeaseExpiry => span!(DEBUG, "annals.lease_expiry"),
         };
         let begun = (!span.is_disabled()).then(crate::clock::Stopwatch::start);
@@ -132,8 +136,8 @@ impl Span {
     }
 
     /// Notes how much it has read or written.
-    pub(crate) fn size(&self, files: usize, bytes: u64) {
-        self.note("files", files as u64);
+    pub(crate) fn size(&self, files: u64, bytes: u64) {
+        self.note("files", files);
         self.note("bytes", bytes);
     }
 

@@ -10,7 +10,7 @@ use std::thread;
 
 use annals::clock::ManualClock;
 use annals::vfs::{Fault, FaultVfs, MemoryVfs, Operation};
-use annals::{Durability, ErrorKind, Options, Store, put, version};
+use annals::{Durability, ErrorKind, Options, RestoreOptions, Store, put, version};
 use metrics_util::MetricKind;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use tracing::field::{Field, Visit};
@@ -75,7 +75,7 @@ fn metrics(snapshotter: &Snapshotter) -> BTreeMap<String, bool> {
             MetricKind::Gauge => "gauge",
             MetricKind::Histogram => "histogram",
         };
-        let labels: Vec<&str> = key.key().labels().map(|label| label.key()).collect();
+        let labels: Vec<&str> = key.key().labels().map(metrics::Label::key).collect();
         assert_eq!(labels.is_empty(), kind != "gauge", "{key:?}");
         let moved = match value {
             DebugValue::Counter(value) => value > 0,
@@ -134,6 +134,10 @@ fn exercise() {
     }
     store.put("b", "").unwrap();
     store.checkpoint("copy").unwrap();
+    let mut backup = Vec::new();
+    store.backup(&mut backup).unwrap();
+    annals::restore(&backup[..], "restored", &RestoreOptions::new().options(options.clone()))
+        .unwrap();
     store.stats();
     drop((view, watch));
     store.close().unwrap();
@@ -142,7 +146,7 @@ fn exercise() {
     store.put("c", [1; 5_000]).unwrap();
     let next = disk.op_count_of(Operation::Write);
     disk.fail(Some(Operation::Write), next, Fault::Torn, false);
-    let refused = store.put("d", [2; 50_000]).unwrap_err();
+    let refused = store.put("d", vec![2; 50_000]).unwrap_err();
     assert!(matches!(refused.kind(), ErrorKind::OutcomeUnknown { .. }));
     drop(store);
     let store = options.open("store").unwrap();
@@ -167,9 +171,17 @@ fn the_tables_in_the_documentation_are_what_a_program_sees() {
         assert!(is_event || fields.contains("micros"), "{name}: {fields:?}");
     }
     let fields = |name: &str| spans[name].iter().map(String::as_str).collect::<Vec<_>>();
-    for work in ["flush debug", "fold debug", "sync trace", "checkpoint info", "recover info"] {
-        let told = fields(&format!("annals.{work}"));
-        assert_eq!(told, ["bytes", "files", "micros", "revision"], "{work}");
+    for task in [
+        "backup info",
+        "restore info",
+        "flush debug",
+        "fold debug",
+        "sync trace",
+        "checkpoint info",
+        "recover info",
+    ] {
+        let told = fields(&format!("annals.{task}"));
+        assert_eq!(told, ["bytes", "files", "micros", "revision"], "{task}");
     }
     assert_eq!(fields("annals.torn_tail warn"), ["bytes", "file", "message", "offset"]);
 

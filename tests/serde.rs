@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use annals::clock::ManualClock;
 use annals::vfs::MemoryVfs;
-use annals::{Batch, ChangeKind, Corruption, Durability, Store};
+use annals::{
+    BackupInfo, BackupReport, Batch, ChangeKind, Corruption, Durability, RestoreReport, Store,
+};
 use annals::{
     Change, CheckReport, Checkpoint, Commit, DeleteRangeResponse, Deleted, Diff, DroppedTail,
     Error, Event, FileStats, KeyValue, KvHash, Latency, Lease, LeaseRevokeResponse, LeaseStatus,
@@ -21,26 +23,25 @@ use serde_json::{Value, json};
 
 macro_rules! names {
     ($($kind:ident)*) => {{
-        fn answers<T: Serialize>(name: &'static str) -> &'static str {
-            name
-        }
-        [$(answers::<$kind>(stringify!($kind))),*]
+        fn can_be<T: Serialize>(_: std::marker::PhantomData<T>) {}
+        $(can_be::<$kind>(std::marker::PhantomData);)*
+        [$(stringify!($kind)),*]
     }};
 }
 
 /// What is no answer, or is one that goes on: handles, iterators, requests, options, errors' parts.
 const OTHERS: &str = "AsKeyRange At CommitOptions Compare CompareResult CompareTarget Comparing \
     ComparingValue DeleteRangeRequest DiffIter History HistoryCodec KeyRange Knob KnobRange \
-    LeaseGrantRequest LeaseGuard LeaseIter Log Op Options PutRequest RangeIter RangeRequest ReadMode \
+    LeaseGrantRequest LeaseGuard LeaseIter Load Loading Log Op Options RestoreOptions PutRequest RangeIter RangeRequest ReadMode \
     Result Slow SortOrder SortTarget SpaceOptions SpaceSurvey Store Ticket TxnBuilder TxnRequest View \
     Watch WatchBuilder WatchHandle Effect ErrorKind";
 
 #[test]
 fn every_answer_that_is_public_can_be_serialized() {
-    let answers = names!(Batch Change ChangeKind CheckReport Checkpoint Commit Corruption
+    let answers = names!(BackupInfo BackupReport Batch Change ChangeKind CheckReport Checkpoint Commit Corruption
         DeleteRangeResponse Deleted Diff DroppedTail Durability Error Event FileStats KeyValue KvHash
         Latency Lease LeaseRevokeResponse LeaseStatus OpResponse OpenReport Origin Outcome PrefixSpace
-        PutResponse RangeResponse Retention RetentionRule Space Stats TornTail Transaction TxnResponse
+        PutResponse RangeResponse RestoreReport Retention RetentionRule Space Stats TornTail Transaction TxnResponse
         Version);
     let known: BTreeSet<&str> = OTHERS.split_whitespace().chain(answers).collect();
     let source = include_str!("../src/lib.rs");
@@ -93,10 +94,7 @@ fn answers_look_as_their_fields_are_called() {
         data(Retention::forever().keep_revisions(7)),
         json!({ "revisions": 7, "age_micros": null })
     );
-    assert_eq!(
-        data(store.at(99).unwrap_err()),
-        "revision 99 does not exist yet: the newest is 3"
-    );
+    assert_eq!(data(store.at(99).unwrap_err()), "revision 99 does not exist yet: the newest is 3");
 }
 
 #[test]

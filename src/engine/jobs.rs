@@ -351,7 +351,7 @@ impl Core {
 
 /// Notes which files a piece of work has written.
 pub(super) fn note_size(span: &Span, files: &[FileMeta]) {
-    span.size(files.len(), files.iter().map(|file| file.bytes).sum());
+    span.size(files.len() as u64, files.iter().map(|file| file.bytes).sum());
 }
 
 /// How deep in work the worker is: longer work lets the shorter, more urgent kinds go first.

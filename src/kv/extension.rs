@@ -19,8 +19,8 @@ pub(crate) trait Extension: Any + Send + Sync + Debug {
     /// What the work answers.
     fn turn(&self, store: &Store) -> Result<bool>;
 
-    /// The store is about to be closed, and has no background threads: the room does what its thread would do
-    /// when it is dismissed.
+    /// The store is about to be closed, or has been: a room that has no thread does what that would do when
+    /// it is dismissed.
     fn leave(&self) {}
 
     /// Adds the room's figures.
@@ -47,7 +47,7 @@ impl ExtensionCell {
         kept.downcast_ref().ok_or_else(|| Error::invalid("an extension in another's place"))
     }
 
-    /// The end of the session, in a store without background threads.
+    /// The end of the session.
     pub(super) fn leave(&self) {
         if let Some(extension) = self.0.get() {
             extension.leave();

@@ -110,6 +110,8 @@ impl Store {
         let records = self.lease_records();
         let Some(leases) = leases(self) else { return records.grant(id, request) };
         leases.attend(self)?;
+        // One that is not loaded yet may be over, too.
+        leases.find(id)?;
         let claim = leases.table.claim(id);
         if claim.is_due() {
             // Its time is over. Who tries again and again to have the id keeps nobody from ending it.

@@ -6,6 +6,7 @@ use annals_format::lease::Value;
 
 use crate::error::{ErrorKind, Result};
 use crate::observe;
+use crate::options::Durability;
 use crate::sync::plain::{Ordering, lock};
 
 use super::Leases;
@@ -139,14 +140,15 @@ impl Leases {
     ///
     /// # Errors
     /// What writing answers. Then the notes are written later.
-    pub(super) fn write_down(&self, notes: &[Note]) -> Result<()> {
+    pub(super) fn write_down(&self, notes: &[Note], durability: Option<Durability>) -> Result<()> {
         if notes.is_empty() {
             return Ok(());
         }
-        let written = self.records.note(&|| {
+        let current = || {
             let current = notes.iter().filter(|note| self.table.is_current(note));
             current.map(|note| (note.id, note.value)).collect()
-        });
+        };
+        let written = self.records.note(&current, durability);
         if written.is_err() {
             lock(&self.found).notes.splice(..0, notes.iter().copied());
         }
@@ -158,14 +160,15 @@ impl Leases {
     pub(super) fn write_down_all(&self) {
         let open = self.table.now().saturating_sub(self.opened);
         // Of those that are not loaded yet the same is lost as of the store's time.
-        if self.table.interval == 0 || open >= LOST_ON_CLOSE && self.load().is_err() {
+        if self.table.interval == 0 || open >= LOST_ON_CLOSE && self.load(|| false).is_err() {
             return;
         }
         // Those that were taken before and wait come first: the table takes them as written.
         let waiting = std::mem::take(&mut lock(&self.found).notes);
         for notes in iter::once(waiting).chain(self.table.notes(LOST_ON_CLOSE)) {
             for some in notes.chunks(NOTES_AT_ONCE) {
-                if self.write_down(some).is_err() {
+                // Closing makes them durable, all at once.
+                if self.write_down(some, Some(Durability::Buffered)).is_err() {
                     return;
                 }
             }

@@ -10,20 +10,23 @@ use super::table::Table;
 impl Leases {
     /// Sees to it that every lease is in the table. One that a record shows may be revoked, or granted, while
     /// this runs: so what was not there before is added only if nothing was taken out meanwhile, and is
-    /// else looked at by itself.
+    /// else looked at by itself. Ends early, and answers false, when `enough` says so.
     ///
     /// # Errors
     /// What reading answers.
-    pub(super) fn load(&self) -> Result<()> {
+    pub(super) fn load(&self, enough: impl Fn() -> bool) -> Result<bool> {
         let mut loaded = lock(&self.loaded);
         if *loaded {
-            return Ok(());
+            return Ok(true);
         }
         let removals = self.table.removals();
         // After all others: to look at one waits for who claims it.
         let mut again = Vec::new();
         for record in self.records.all()? {
             let (id, value) = record?;
+            if enough() {
+                return Ok(false);
+            }
             let removals = removals[Table::part(id)];
             if !self.table.adopt(id, Entry::new(value, self.opened), removals) {
                 again.push(id);
@@ -33,7 +36,7 @@ impl Leases {
             self.find(id)?;
         }
         *loaded = true;
-        Ok(())
+        Ok(true)
     }
 
     /// Adds one lease to the table, if there is such a lease. Answers whether there is.

@@ -75,7 +75,9 @@ impl Extension for Room {
     }
 
     fn leave(&self) {
-        self.0.write_down_all();
+        if self.0.table.attendant.get().is_none() {
+            self.0.write_down_all();
+        }
     }
 
     fn count(&self, stats: &mut Stats) {
@@ -137,7 +139,12 @@ impl Leases {
             match self.turn() {
                 Ok(true) => {}
                 Ok(false) => return self.pause(),
-                Err(error) => return (!is_final(&error)).then_some(RETRY),
+                Err(error) if is_final(&error) => return None,
+                // What failed is tried again later. Nothing else waits for that.
+                Err(_) if self.has_due() => {}
+                Err(_) => {
+                    return Some(self.pause().map_or(RETRY, |pause| pause.clamp(POLL, RETRY)));
+                }
             }
         }
         // The store is closed as soon as this is done.
@@ -151,12 +158,25 @@ impl Leases {
         Some(if self.table.clock.is_system() { until } else { POLL })
     }
 
+    /// Whether there are leases to end at once. Each turn makes them fewer, also one that fails, once all
+    /// are loaded.
+    fn has_due(&self) -> bool {
+        *lock(&self.loaded) && !lock(&self.found).due.is_empty()
+    }
+
+    /// Whether the store is about to be closed.
+    fn is_dismissed(&self) -> bool {
+        self.table.attendant.get().is_some_and(Attendant::is_dismissed)
+    }
+
     /// Does one unit of work. Answers whether there was any.
     ///
     /// # Errors
     /// What reading and writing the records answers. What was to be done is done later.
     fn turn(&self) -> Result<bool> {
-        self.load()?;
+        if !self.load(|| self.is_dismissed())? {
+            return Ok(false);
+        }
         let mut found = lock(&self.found);
         loop {
             let due = found.take_due();
@@ -167,11 +187,12 @@ impl Leases {
             let notes = found.take_notes();
             drop(found);
             let span = (!due.is_empty()).then(|| Span::of(Task::LeaseExpiry));
-            let within = span.as_ref().map(Span::enter);
-            let expired = self.expire(&due);
-            drop(within);
+            let expired = {
+                let _within = span.as_ref().map(Span::enter);
+                self.expire(&due)
+            };
             return expired
-                .and(self.write_down(&notes))
+                .and(self.write_down(&notes, None))
                 .map(|()| !due.is_empty() || !notes.is_empty());
         }
     }

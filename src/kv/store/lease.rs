@@ -101,15 +101,21 @@ impl LeaseRecords {
     }
 
     /// Writes down how much time leases have left. `notes` is asked each time that this is evaluated; a lease
-    /// that is gone is left out. Durable when it returns.
+    /// that is gone is left out. `None` for the store's durability; what a crash takes back makes leases
+    /// live longer.
     ///
     /// # Errors
     /// As every write.
-    pub(crate) fn note(&self, notes: &dyn Fn() -> Vec<(i64, Value)>) -> Result<()> {
+    pub(crate) fn note(
+        &self,
+        notes: &dyn Fn() -> Vec<(i64, Value)>,
+        durability: Option<Durability>,
+    ) -> Result<()> {
+        let options = CommitOptions { durability, ..CommitOptions::default() };
         let note = |evaluation: &mut Evaluation<'_, '_>| {
             notes().into_iter().try_for_each(|(id, value)| evaluation.note_lease(id, value))
         };
-        self.write(note)?.1.wait()
+        write_through(&self.door, (self.limits, true), &options, note)?.1.wait()
     }
 
     /// Fails where nothing can be written any more.

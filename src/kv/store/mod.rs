@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | this one | open, close, flush, compact, where the store is |
 //! | `read` | get, range, views, history, diff, log |
-//! | `checkpoint` | a copy that shares the files |
+//! | `checkpoint` | a copy that shares the files, or is a stream |
 //! | `past` | which revision a point in history is, when it was, and the hash as of it |
 //! | `write` | put, delete, transactions, tickets |
 //! | `swap` | compare-and-put |
@@ -71,8 +71,9 @@ pub use usage::{SpaceOptions, SpaceSurvey};
 /// ```
 #[derive(Clone)]
 pub struct Store {
-    engine: Engine,
+    /// Before the engine, which closes the store when it is dropped.
     shared: Arc<Shared>,
+    engine: Engine,
 }
 
 /// What all handles of a store share besides the engine.
@@ -88,6 +89,22 @@ struct Shared {
     /// What the rooms above keep with the store.
     watch_room: ExtensionCell,
     lease_room: ExtensionCell,
+}
+
+impl Shared {
+    fn rooms(&self) -> [&ExtensionCell; 2] {
+        [&self.watch_room, &self.lease_room]
+    }
+
+    fn leave(&self) {
+        self.rooms().into_iter().for_each(ExtensionCell::leave);
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.leave();
+    }
 }
 
 impl Options {
@@ -149,7 +166,7 @@ impl Store {
         Self::over(engine, report)
     }
 
-    fn over(engine: Engine, report: OpenReport) -> Result<Self> {
+    pub(in crate::kv) fn over(engine: Engine, report: OpenReport) -> Result<Self> {
         let leases = lease_table::any(&Newest::of(&engine)?)?;
         let options = engine.options();
         let shared = Shared {
@@ -235,7 +252,7 @@ impl Store {
     /// [`Poisoned`](crate::ErrorKind::Poisoned).
     pub fn run_background(&self) -> Result<bool> {
         let mut any = false;
-        for room in [&self.shared.watch_room, &self.shared.lease_room] {
+        for room in self.shared.rooms() {
             any |= room.turn(self)?;
         }
         Ok(self.engine.run_background()? || any)
@@ -284,7 +301,7 @@ impl Store {
     /// every second.
     pub fn stats(&self) -> Stats {
         let mut stats = self.engine.stats();
-        for room in [&self.shared.watch_room, &self.shared.lease_room] {
+        for room in self.shared.rooms() {
             room.count(&mut stats);
         }
         if observe::HAS_GAUGES {
@@ -307,11 +324,7 @@ impl Store {
     ///
     /// As [`Store::flush`].
     pub fn close(self) -> Result<()> {
-        if !self.engine.options().background {
-            for room in [&self.shared.watch_room, &self.shared.lease_room] {
-                room.leave();
-            }
-        }
+        self.shared.leave();
         self.engine.close()
     }
 

@@ -11,7 +11,7 @@ use crate::kv::eval::check::Limits;
 use crate::kv::eval::{Evaluation, Patch, check};
 use crate::kv::request::{CommitOptions, DeleteRangeRequest, PutRequest, TxnRequest};
 use crate::kv::response::{DeleteRangeResponse, PutResponse, TxnResponse};
-use crate::kv::seam::{self, Door};
+use crate::kv::seam::{self, Door, Snapshot};
 use crate::kv::ticket::{Outcome, Ticket};
 use crate::kv::types::{Commit, Deleted};
 
@@ -253,9 +253,8 @@ pub(crate) fn write_through<'e, 'r, T>(
     let span = (durability == Durability::Sync).then(|| Span::of(Task::Commit));
     loop {
         let rules = RulesBefore::of(engine);
-        let within = span.as_ref().map(Span::enter);
         let mut decided = None;
-        let outcome = engine.transact(options.durability, &mut |snapshot, plan| {
+        let mut round = |snapshot: &Snapshot<'_>, plan: &mut seam::Plan<'r>| {
             (plan.time, plan.metadata) = (options.time, &options.metadata);
             let mut evaluation = Evaluation::new(snapshot, plan, limits, leases);
             let answer = evaluate(&mut evaluation);
@@ -263,8 +262,11 @@ pub(crate) fn write_through<'e, 'r, T>(
             let writes = matches!(answer, Ok((_, true)));
             decided = Some((answer, snapshot.position().revision, snapshot.compacted()));
             Ok(writes)
-        })?;
-        drop(within);
+        };
+        let outcome = {
+            let _within = span.as_ref().map(Span::enter);
+            engine.transact(options.durability, &mut round)?
+        };
         match decided {
             Some((Ok((answer, _)), base, _)) => {
                 if let Some(span) = &span {

@@ -5,10 +5,13 @@ use std::sync::Arc;
 use annals_format::lease::Value;
 
 use crate::clock::ManualClock;
+use crate::engine::Attendant;
 use crate::error::ErrorKind;
 use crate::kv::Store;
 use crate::lease::entry::Entry;
 use crate::lease::table::{Found, Table};
+use crate::lease::{RETRY, leases};
+use crate::options::ReadMode;
 use crate::vfs::{Fault, FaultVfs, MemoryVfs, Operation};
 
 use super::{SECOND, granted, lives, not_found, options, settle};
@@ -101,4 +104,45 @@ fn a_guard_dropped_late_leaves_its_lease_its_time() {
     settle(&store);
     assert!(!lives(&store, id));
     not_found(store.lease_keep_alive(id), id);
+}
+
+#[test]
+fn a_lease_that_cannot_be_ended_keeps_no_other_waiting() {
+    let (options, clock) = options();
+    let faulty = FaultVfs::new(Arc::new(MemoryVfs::new()));
+    let options = options.vfs(Arc::new(faulty.clone())).read_mode(ReadMode::Pread).cache_bytes(0);
+    let store = options.open("store").unwrap();
+    let many = 1..=200;
+    many.clone().for_each(|id| drop(granted(&store, id, 2)));
+    store.reorganise().unwrap();
+    clock.advance(2 * SECOND);
+    let room = leases(&store).unwrap();
+    let of_the_first = faulty.op_count_of(Operation::Read);
+    faulty.fail(Some(Operation::Read), of_the_first, Fault::Io, false);
+    // One call of the thread's duty: it sleeps only when all that can be ended has ended.
+    let again = room.work(&Attendant::default());
+    assert_eq!(many.clone().filter(|id| lives(&store, *id)).count(), 1);
+    assert!(again.is_some_and(|pause| pause <= RETRY), "{again:?}");
+    clock.advance(2 * SECOND);
+    assert_eq!(room.work(&Attendant::default()), None);
+    assert_eq!(many.filter(|id| lives(&store, *id)).count(), 0);
+}
+
+#[test]
+fn an_id_is_free_when_its_lease_is_over_that_was_not_loaded_yet() {
+    let (options, clock) = options();
+    let store = options.open("store").unwrap();
+    granted(&store, 7, 2);
+    store.close().unwrap();
+    let store = options.open("store").unwrap();
+    clock.advance(2 * SECOND);
+    // Nothing was loaded: nobody ran what runs in the background.
+    store.lease_grant(7, 60).unwrap();
+    assert_eq!(store.get("/of/7").unwrap(), None);
+    assert_eq!(store.lease_keep_alive(7).unwrap(), 60);
+    // One that is not over is left as it is.
+    store.close().unwrap();
+    let store = options.open("store").unwrap();
+    let kind = store.lease_grant(7, 60).unwrap_err().into_kind();
+    assert!(matches!(kind, ErrorKind::LeaseExists { lease: 7 }), "{kind:?}");
 }

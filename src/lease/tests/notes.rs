@@ -41,7 +41,7 @@ fn of_two_notes_of_a_lease_the_newer_one_is_written() {
         while room.table.look(&mut found) {}
         assert_eq!(found.notes.len(), count);
     }
-    room.write_down(&found.notes).unwrap();
+    room.write_down(&found.notes, None).unwrap();
     let image = disk.crash(1, CrashMode::LoseAll);
     let store = options.vfs(Arc::new(image)).open("store").unwrap();
     assert_eq!(left(&store, 7), 3600 - 180);
@@ -82,7 +82,7 @@ fn a_note_that_is_under_way_does_not_land_behind_a_renewal() {
         }
         notes
     };
-    room.records.note(&evaluated).unwrap();
+    room.records.note(&evaluated, None).unwrap();
     settle(&store);
     let image = disk.crash(1, CrashMode::LoseAll);
     let store = options.vfs(Arc::new(image)).open("store").unwrap();
@@ -118,4 +118,35 @@ fn notes_keep_the_limits_of_the_format_only() {
     store.close().unwrap();
     let store = options.open("store").unwrap();
     assert!((1..=500).all(|id| left(&store, id) == 3540));
+}
+
+#[test]
+fn what_is_left_is_written_down_when_the_last_handle_is_dropped() {
+    let (options, clock) = options();
+    let options = options.lease_checkpoint_interval_seconds(60);
+    let store = options.open("store").unwrap();
+    granted(&store, 7, 100);
+    let other = store.clone();
+    clock.advance(30 * SECOND);
+    drop(store);
+    clock.advance(10 * SECOND);
+    drop(other);
+    assert_eq!(left(&options.open("store").unwrap(), 7), 60);
+}
+
+#[test]
+fn a_store_that_closes_does_not_wait_until_all_leases_are_loaded() {
+    let (options, clock) = options();
+    let store = options.open("store").unwrap();
+    (1..=3).for_each(|id| drop(granted(&store, id, 100)));
+    store.close().unwrap();
+    let store = options.open("store").unwrap();
+    let room = leases(&store).unwrap();
+    let seen = Cell::new(0);
+    let enough = || seen.replace(seen.get() + 1) == 2;
+    assert!(!room.load(enough).unwrap());
+    assert_eq!((seen.get(), store.stats().leases), (3, 2));
+    clock.advance(SECOND);
+    assert!(room.load(|| false).unwrap());
+    assert_eq!(store.stats().leases, 3);
 }

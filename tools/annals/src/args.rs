@@ -12,6 +12,14 @@ use crate::commands::Command;
 use crate::exit::{CODES, Failure, Outcome};
 use crate::output::Format;
 
+/// What one begins with.
+const EXAMPLES: &str = "\
+Examples:
+  $ annals -C new put greeting hello       # makes a store in the directory `new`
+  $ annals -C new get greeting
+  $ annals -C new history greeting         # every version of it
+  $ annals help range                      # what a command takes, with examples";
+
 /// Read, write, inspect, verify and import annals stores.
 ///
 /// A store keeps every version of every key. Every committed transaction has a revision, counted
@@ -21,8 +29,8 @@ use crate::output::Format;
 #[command(
     name = "annals",
     version,
-    after_help = CODES,
-    after_long_help = format!("{CODES}\n\n{}", engine_options_help()),
+    after_help = format!("{EXAMPLES}\n\n{CODES}"),
+    after_long_help = format!("{EXAMPLES}\n\n{CODES}\n\n{}", engine_options_help()),
     propagate_version = true
 )]
 pub(crate) struct Cli {
@@ -36,13 +44,16 @@ pub(crate) struct Cli {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Options of every command")]
 pub(crate) struct Global {
-    /// The directory of the store. Every command needs it but `tour`. put, txn, lease grant and import
+    /// The directory of the store. Every command needs it but `tour`, `completions` and `man`. put, txn, lease grant and import
     /// make a store where there is none.
     #[arg(short = 'C', long = "data", value_name = "DIR", global = true)]
     pub(crate) data: Option<PathBuf>,
     /// How data is written to standard output.
     #[arg(short, long, value_name = "FORMAT", global = true, value_enum, default_value_t)]
     pub(crate) output: Format,
+    /// The same as `-o json`.
+    #[arg(long, global = true, conflicts_with = "output")]
+    pub(crate) json: bool,
     /// An engine option, such as `memtable_bytes=64M`; `annals --help` lists them. Can be repeated.
     #[arg(short = 'O', value_name = "NAME=VALUE", global = true)]
     pub(crate) options: Vec<String>,
@@ -65,9 +76,14 @@ fn name_store(command: &mut clap::Command) {
 }
 
 /// Commands that do without `-C`.
-const NEED_NO_STORE: [&str; 2] = ["tour", "help"];
+const NEED_NO_STORE: [&str; 4] = ["tour", "completions", "man", "help"];
 
 impl Global {
+    /// How data is written.
+    pub(crate) fn format(&self) -> Format {
+        if self.json { Format::Json } else { self.output }
+    }
+
     /// The directory of the store.
     pub(crate) fn data(&self) -> Outcome<&PathBuf> {
         let data = self.data.as_ref();
@@ -115,7 +131,8 @@ impl Global {
 fn engine_options_help() -> String {
     let mut text = "Engine options (-O NAME=VALUE; K, M and G are powers of 1024):".to_owned();
     for Knob { name, what, range, .. } in KNOBS {
-        let _ = write!(text, "\n  {name:<26}  {what}");
+        // What is too long for a line goes on below where it began.
+        let _ = write!(text, "\n  {name}\n      {what}");
         if let Some(KnobRange { min, max, default, .. }) = range {
             let spell = |n: &u64| if name.contains("bytes") { short(*n) } else { n.to_string() };
             let (min, max, default) = (spell(min), spell(max), spell(default));
@@ -178,7 +195,12 @@ mod tests {
             usages.extend(subs.map(|sub| sub.render_usage().to_string()));
         }
         let without = usages.iter().filter(|usage| !usage.contains("-C <DIR> [OPTIONS]"));
-        assert_eq!(without.collect::<Vec<_>>(), ["Usage: annals tour [OPTIONS] [PATH]"]);
+        let none = [
+            "Usage: annals tour [OPTIONS] [PATH]",
+            "Usage: annals completions [OPTIONS] <SHELL>",
+            "Usage: annals man [OPTIONS]",
+        ];
+        assert_eq!(without.collect::<Vec<_>>(), none);
         assert!(usages.contains(&"Usage: annals get -C <DIR> [OPTIONS] <KEY>".to_owned()));
         assert!(usages.contains(&"Usage: annals lease list -C <DIR> [OPTIONS]".to_owned()));
     }
@@ -196,7 +218,8 @@ mod tests {
     fn the_help_lists_every_engine_option() {
         let help = engine_options_help();
         for knob in KNOBS {
-            let line = help.lines().find(|line| line.trim_start().starts_with(knob.name)).unwrap();
+            let mut lines = help.lines().skip_while(|line| line.trim_start() != knob.name);
+            let line = lines.nth(1).unwrap();
             let Some(range) = knob.range else { continue };
             // What it says can be given.
             let (_, numbers) = line.rsplit_once("; ").unwrap();

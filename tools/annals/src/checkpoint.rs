@@ -19,8 +19,9 @@ copy has what was durable when this command began.
 
 If the command is interrupted, TO is no store, and the next command on it says so: remove it.
 
-Example:
-  annals -C store checkpoint backups/monday"
+Examples:
+  $ annals -C store checkpoint backups/monday
+  $ annals -C backups/monday verify"
 )]
 pub(crate) struct CheckpointArgs {
     /// The directory of the copy: absent, or empty.

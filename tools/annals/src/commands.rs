@@ -6,8 +6,8 @@ use crate::args::Cli;
 use crate::exit::Outcome;
 use crate::output::Output;
 use crate::{
-    checkpoint, compact, export, files, hash, import, leases, reads, retention, stats, tour, txn,
-    verify, watch, writes,
+    checkpoint, compact, export, files, generate, hash, import, leases, reads, retention, stats,
+    tour, txn, verify, watch, writes,
 };
 
 /// The commands.
@@ -34,10 +34,22 @@ pub(crate) enum Command {
     /// Hash all keys and values as etcd does, to compare stores with.
     Hash(hash::HashArgs),
     /// Grant, list and revoke leases.
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Examples:
+  $ annals -C store lease grant 60 --id 9
+  $ annals -C store put /session/me here --lease 9     # the key goes with the lease
+  $ annals -C store lease revoke 9"
+    )]
     Lease(leases::LeaseCommand),
     /// Say how long the keys with a prefix are kept, list such rules, and apply them.
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Examples:
+  $ annals -C store retention set /events/ --for 1h
+  $ annals -C store retention list
+  $ annals -C store retention apply"
+    )]
     Retention(retention::RetentionCommand),
     /// Forget what only reads below a revision can see, and give its space back.
     Compact(compact::CompactArgs),
@@ -54,10 +66,19 @@ pub(crate) enum Command {
     /// Write the whole history as lines of JSON that `import history` reads.
     Export(export::ExportArgs),
     /// Read a history into the store.
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Examples:
+  $ annals -C other import history history.jsonl
+  $ annals -C another import git repo"
+    )]
     Import(import::ImportCommand),
     /// Show what a store can do, on the git history of a repository.
     Tour(tour::TourArgs),
+    /// Write a script that completes commands and options in a shell.
+    Completions(generate::CompletionsArgs),
+    /// Write the pages of the manual.
+    Man(generate::ManArgs),
 }
 
 /// Runs the command.
@@ -85,5 +106,7 @@ pub(crate) fn dispatch(cli: &Cli, out: &mut Output) -> Outcome {
         Command::Export(args) => export::export(global, args, out),
         Command::Import(command) => import::import(global, command, out),
         Command::Tour(args) => tour::tour(global, args, out),
+        Command::Completions(args) => generate::completions(args, out),
+        Command::Man(args) => generate::man(args, out),
     }
 }

@@ -16,7 +16,12 @@ use crate::output::Output;
     after_help = "Without --confirm the plan is printed and the command exits 7: the revisions that
 can no longer be read, the files that go at once, and those of which a part may go. What is still
 in the log alone (after flushed_revision) is in neither list. Reads at REV itself stay possible.
-Keys that have a rule of their own (`annals retention`) are left to that."
+Keys that have a rule of their own (`annals retention`) are left to that.
+
+Examples:
+  $ annals -C store compact --rev 4                    # exits 7: says what it would do
+  $ annals -C store compact --rev 4 --confirm
+  $ annals -C store get /flags/dark --at 3             # exits 6"
 )]
 pub(crate) struct CompactArgs {
     /// The oldest revision that shall stay readable.

@@ -16,8 +16,8 @@ revision, and of what is alive of older ones. Stores with the same transactions 
 compacted to the same revision have the same.
 
 Examples:
-  annals -C store hash                        of the newest revision
-  annals -C store hash --rev 2 -o json        {\"revision\": 2, \"hash\": 2150085451, \"compacted\": 0}"
+  $ annals -C store hash
+  $ annals -C store hash --rev 3 -o json"
 )]
 pub(crate) struct HashArgs {
     /// Hash the store as of `latest`, a revision, or an RFC 3339 time.

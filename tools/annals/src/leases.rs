@@ -33,9 +33,9 @@ pub(crate) enum LeaseCommand {
 /// Arguments of `lease grant`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  annals -C store lease grant 60              {\"lease\": 4611..., \"ttl\": 60, \"revision\": 1}
-  annals -C store lease grant 60 --id 7       an id of one's own
-  annals -C store put session me --lease 7    the key goes with the lease")]
+  $ annals -C store lease grant 60                     # the store picks an id
+  $ annals -C store lease grant 60 --id 9
+  $ annals -C store put /session/me here --lease 9     # the key goes with the lease")]
 pub(crate) struct GrantArgs {
     /// Its time to live in seconds.
     #[arg(value_name = "TTL", value_parser = clap::value_parser!(i64).range(1..=annals::LEASE_TTL_MAX), allow_negative_numbers = true)]
@@ -52,7 +52,7 @@ pub(crate) struct GrantArgs {
 this command is refused, as every one that writes.
 
 Examples:
-  annals -C store lease keep-alive 7          {\"lease\": 7, \"ttl\": 60}"
+  $ annals -C store lease keep-alive 7"
 )]
 pub(crate) struct KeepAliveArgs {
     /// Its id: decimal, or hexadecimal with 0x.
@@ -67,8 +67,8 @@ pub(crate) struct KeepAliveArgs {
 minute (`-O lease_checkpoint_interval_seconds`), or when the store was closed.
 
 Examples:
-  annals -C store lease ttl 7                 {\"lease\": 7, \"ttl\": 60, \"remaining_millis\": 48120}
-  annals -C store lease ttl 7 --keys          with the keys attached to it"
+  $ annals -C store lease ttl 7
+  $ annals -C store lease ttl 7 --keys                 # with the keys attached to it"
 )]
 pub(crate) struct TtlArgs {
     /// Its id: decimal, or hexadecimal with 0x.
@@ -82,8 +82,8 @@ pub(crate) struct TtlArgs {
 /// Arguments of `lease list`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  annals -C store lease list                  each lease, by id, with what is left of its time
-  annals -C store lease list --keys -o ndjson a line for each, with its keys")]
+  $ annals -C store lease list
+  $ annals -C store lease list --keys -o ndjson        # a line for each, with its keys")]
 pub(crate) struct ListArgs {
     /// Show the keys attached to each.
     #[arg(long)]
@@ -93,7 +93,8 @@ pub(crate) struct ListArgs {
 /// Arguments of `lease revoke`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  annals -C store lease revoke 7              {\"revision\": 3, \"deleted\": 1}")]
+  $ annals -C store lease revoke 7
+  $ annals -C store lease revoke 7                     # exits 5")]
 pub(crate) struct RevokeArgs {
     /// Its id: decimal, or hexadecimal with 0x.
     #[arg(value_name = "ID", value_parser = parse_lease, allow_negative_numbers = true)]

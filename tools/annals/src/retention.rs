@@ -19,12 +19,19 @@ use crate::output::{Output, Row};
 #[derive(Debug, Subcommand)]
 pub(crate) enum RetentionCommand {
     /// List the rules, with the oldest revision at which the keys of each can be read.
+    #[command(after_help = "Examples:
+  $ annals -C store retention set /audit/ --forever
+  $ annals -C store retention list")]
     List,
     /// Set the rule of a prefix. The longest prefix of a key decides.
     Set(SetArgs),
     /// Take the rule of a prefix back. What it has forgotten stays forgotten.
     Unset(UnsetArgs),
     /// Forget what the rules no longer keep, and give its space back.
+    #[command(after_help = "Examples:
+  $ annals -C store retention set '' --revisions 2
+  $ annals -C store retention apply
+  $ annals -C store get /flags/dark --at 2             # exits 6")]
     Apply,
 }
 
@@ -36,10 +43,10 @@ pub(crate) enum RetentionCommand {
 for one that nobody has open. With --revisions and --for a version is kept as long as either says.
 `annals compact` forgets nothing of keys that have a rule of their own; '' is the rule of all others.
 
-Example:
-  annals -C data retention set /audit/ --forever
-  annals -C data retention set /events/ --for 1h --revisions 1000
-  annals -C data retention apply"
+Examples:
+  $ annals -C store retention set /audit/ --forever
+  $ annals -C store retention set /events/ --for 1h --revisions 1000
+  $ annals -C store retention apply"
 )]
 pub(crate) struct SetArgs {
     /// What the keys begin with; '' is all keys that no other rule is for.
@@ -58,6 +65,9 @@ pub(crate) struct SetArgs {
 
 /// Arguments of `retention unset`.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  $ annals -C store retention set /events/ --for 1h
+  $ annals -C store retention unset /events/")]
 pub(crate) struct UnsetArgs {
     /// What the keys begin with.
     #[arg(value_name = "PREFIX")]

@@ -30,10 +30,12 @@ delays, waits, background work) only that program can say: the library's `Store:
 
 --by prefix tells which keys take how much room, the largest first, from the indexes of the files:
 fast, and beside a program that writes. keys and versions are rough. What has none of the longer
-prefixes listed, or less than a block, counts to the prefix above it. For example, the ten largest
-prefixes, two parts deep:
+prefixes listed, or less than a block, counts to the prefix above it.
 
-  annals -C DIR stats --by prefix --depth 2 --top 10")]
+Examples:
+  $ annals -C store stats
+  $ annals -C store stats --short -o json
+  $ annals -C store stats --by prefix --depth 2 --top 10")]
 pub(crate) struct StatsArgs {
     /// Only revisions, keys and files.
     #[arg(long)]

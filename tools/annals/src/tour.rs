@@ -20,7 +20,11 @@ use crate::output::{Format, Output};
 /// Arguments of `tour`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The store is made in -C DIR and kept, or without it in a temporary directory."
+    after_help = "The store is made in -C DIR and kept, or without it in a temporary directory.
+
+Examples:
+  $ annals tour                                        # of the git repository around
+  $ annals -C toured tour repo                         # keeps the store"
 )]
 pub(crate) struct TourArgs {
     /// A path in the repository.

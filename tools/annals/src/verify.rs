@@ -21,7 +21,11 @@ use crate::progress::Progress;
     after_help = "Damage is listed on standard output: file, offset, structure, what was expected
 and what was found. Exits 3 for damage, 1 where something could not be checked, 0 when all is well.
 A batch at the end of the log that was being written when the machine stopped is no damage: nobody
-was told that it was durable. It is mentioned on standard error."
+was told that it was durable. It is mentioned on standard error.
+
+Examples:
+  $ annals -C store verify
+  $ annals -C nowhere verify                           # exits 1: there is no store"
 )]
 pub(crate) struct VerifyArgs {}
 

@@ -32,9 +32,9 @@ each is a line of JSON. It goes on until it is interrupted; what was told is dur
 comes next was compacted before it could be told.
 
 Examples:
-  annals -C store watch /pods/a                              from now on
-  annals -C store watch --prefix /pods/ --from 2 --once      what is there, and no more
-  annals -C store watch --from 2026-11-20T12:00:00Z -o ndjson --prev-kv"
+  $ annals -C store watch --prefix /pods/ --once       # without --once it goes on as they come
+  $ annals -C store watch --prefix /pods/ --from 2 --once
+  $ annals -C store watch /flags/dark --from 2 --limit 2 -o ndjson --prev-kv"
 )]
 pub(crate) struct WatchArgs {
     /// The key; without one and without --prefix all keys.

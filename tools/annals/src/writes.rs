@@ -37,6 +37,13 @@ impl CommitArgs {
 
 /// Arguments of `put`.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  $ annals -C store put /pods/c running
+  $ annals -C store put /pods/c failed --metadata 'by ada' --prev-kv
+  $ echo '{\"replicas\": 3}' | annals -C store put /config/web -
+  $ annals -C store put /config/web @config.json
+  $ annals -C store put /leader me --if create=0       # only if there is none
+  $ annals -C store put /leader you --if create=0      # exits 5")]
 pub(crate) struct PutArgs {
     /// The key.
     key: OsString,
@@ -60,6 +67,11 @@ pub(crate) struct PutArgs {
 
 /// Arguments of `del`.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  $ annals -C store del /pods/a
+  $ annals -C store del /pods/b --if version=1 --prev-kv
+  $ annals -C store del --prefix /config/ --metadata 'by ada'
+  $ annals -C store del /flags/a /flags/f              # from the one up to, without, the other")]
 pub(crate) struct DelArgs {
     /// The key; or the first key of a range.
     #[arg(required_unless_present = "prefix")]

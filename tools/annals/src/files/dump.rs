@@ -16,6 +16,10 @@ use crate::output::Output;
 #[derive(Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "they are flags")]
 #[command(group = ArgGroup::new("what").required(true).args(["file", "wal", "manifest", "keys"]))]
+#[command(after_help = "Examples:
+  $ annals -C store dump --wal                         # the frames of the log
+  $ annals -C store dump --manifest
+  $ annals -C store dump --keys --values -o ndjson")]
 pub(crate) struct DumpArgs {
     /// One file: its path in the store, or its name.
     file: Option<OsString>,

@@ -16,6 +16,10 @@ use crate::output::Output;
 
 /// Arguments of `inspect`.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  $ annals -C store inspect
+  $ annals -C store inspect CURRENT
+  $ annals -C store inspect $(ls store/wal | tail -1)   # the newest file of the log")]
 pub(crate) struct InspectArgs {
     /// Look into this file: its path in the store, or its name. Without it: all files in a row.
     file: Option<OsString>,

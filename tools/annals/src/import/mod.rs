@@ -78,7 +78,11 @@ but time does not go back: one that is earlier than that of the line before beco
 Record n becomes revision n + 1 of a fresh store, so what was exported from a compacted one has other
 revisions and versions there than before. A malformed line, or one without effect, is
 refused with its number; the lines before it are kept. An import that was interrupted goes on
-where it stopped when it is started again; where others have written since, --append agrees to that.")]
+where it stopped when it is started again; where others have written since, --append agrees to that.
+
+Examples:
+  $ annals -C other import history history.jsonl
+  $ annals -C other import history history.jsonl       # again: nothing is imported twice")]
 pub(crate) struct HistoryArgs {
     /// The file; - for standard input.
     file: PathBuf,
@@ -93,7 +97,11 @@ pub(crate) struct HistoryArgs {
 submodules are left out, commits that change no file's content are skipped. Files and commits
 beyond the engine's limits are refused: raise them with -O value_bytes_max=... and
 -O transaction_bytes_max=... . Started again, it imports what was committed since; where others
-have written to the store meanwhile, --append agrees to that."
+have written to the store meanwhile, --append agrees to that.
+
+Examples:
+  $ annals -C other import git repo
+  $ annals -C other history README"
 )]
 pub(crate) struct GitArgs {
     /// A path in the repository.

@@ -18,6 +18,10 @@ use crate::output::{Output, Row};
 
 /// Arguments of `diff`.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  $ annals -C store diff 3                             # what has changed since
+  $ annals -C store diff 3 5 --prefix /flags/
+  $ annals -C store diff 3 latest --values -o ndjson")]
 pub(crate) struct DiffArgs {
     /// The earlier state: a revision, an RFC 3339 time, or latest.
     from: At,

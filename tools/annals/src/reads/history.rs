@@ -20,8 +20,10 @@ use crate::output::{Output, Row};
 #[derive(Debug, Args)]
 #[command(after_help = "--since and --at bound it: what the key had from one point to the other.
 
-Example, what became of a key on one day:
-  annals -C store history /flags/dark --since 2026-11-21T00:00:00Z --at 2026-11-22T00:00:00Z")]
+Examples:
+  $ annals -C store history /flags/dark
+  $ annals -C store history /flags/dark --limit 1 --at 4
+  $ annals -C store history /flags/dark --since 3 -o ndjson")]
 pub(crate) struct HistoryArgs {
     /// The key.
     key: OsString,

@@ -21,6 +21,10 @@ const KEYS_SHOWN: usize = 3;
 
 /// Arguments of `log`.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  $ annals -C store log
+  $ annals -C store log --from 3 --limit 2
+  $ annals -C store log --prefix /flags/ --values -o ndjson")]
 pub(crate) struct LogArgs {
     /// The first revision; without it the oldest that is kept.
     #[arg(long, value_name = "REV", value_parser = parse_revision, allow_negative_numbers = true)]

@@ -25,7 +25,12 @@ pub(crate) use rows::kv_json;
 /// Arguments of `get`.
 #[derive(Debug, Args)]
 #[command(after_help = "With -o raw exactly the value's bytes are written, nothing added.\n\
-    In a table the value is cut and escaped.")]
+    In a table the value is cut and escaped.
+
+Examples:
+  $ annals -C store get /pods/a
+  $ annals -C store get /pods/a --at 3 -o raw          # its bytes at revision 3, nothing added
+  $ annals -C store get /pods/z                        # exits 5")]
 pub(crate) struct GetArgs {
     /// The key.
     key: OsString,

@@ -36,6 +36,12 @@ enum Sort {
 /// Arguments of `range`.
 #[derive(Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "they are flags")]
+#[command(after_help = "Examples:
+  $ annals -C store range                              # all keys
+  $ annals -C store range --prefix /pods/ --limit 10
+  $ annals -C store range /flags/ /pods/ --keys-only   # from the one up to, without, the other
+  $ annals -C store range --sort mod --reverse --limit 3
+  $ annals -C store range --prefix /pods/ --count-only --at 3")]
 pub(crate) struct RangeArgs {
     /// The first key. Alone: only this key. Without it: every key.
     from: Option<OsString>,

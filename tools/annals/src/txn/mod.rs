@@ -32,7 +32,13 @@ lease or value by =, !=, < or >; what to do if all hold; what to do else (put, g
 
   put k v
 
-  get k"
+  get k
+
+Examples:
+  $ annals -C store txn move.txn                       # if /leader is not there, then ..
+  $ annals -C store txn move.txn --fail-on-else        # exits 5
+  $ echo '{\"success\": [{\"put\": {\"key\": \"k\", \"value\": \"v\"}}]}' | annals -C store txn
+  $ annals -C store txn move.txn --dry-run"
 )]
 pub(crate) struct TxnArgs {
     /// The file that holds the transaction; - or nothing for standard input.

@@ -1,0 +1,145 @@
+//! Every command's `--help` has examples, and they do what they say. They are run as they stand, in the order
+//! in which they stand, by a shell in a directory that has what they name: a fresh one for each command.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use common::Tool;
+
+/// An example that does not say otherwise ends with this.
+const DONE: i32 = 0;
+
+/// A line of an `Examples:` section.
+#[derive(Debug)]
+struct Example {
+    command: String,
+    line: String,
+}
+
+impl Example {
+    /// The exit code that its comment tells.
+    fn code(&self) -> i32 {
+        let Some((_, said)) = self.line.rsplit_once("# exits ") else { return DONE };
+        let digits = said.split(|c: char| !c.is_ascii_digit()).next().unwrap();
+        digits.parse().unwrap()
+    }
+}
+
+/// Runs a line in a directory, as a user would type it.
+fn shell(directory: &Path, line: &str) -> Output {
+    let binary = Path::new(env!("CARGO_BIN_EXE_annals")).parent().unwrap();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let paths = std::iter::once(binary.to_path_buf()).chain(std::env::split_paths(&path));
+    let mut command = Command::new("sh");
+    command.arg("-c").arg(line).current_dir(directory).stdin(Stdio::null());
+    command.env("PATH", std::env::join_paths(paths).unwrap()).env_remove("COLUMNS");
+    command.output().unwrap()
+}
+
+/// All commands with their `--help`, groups among them: clap's tree, as the tool shows it.
+fn commands() -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let mut paths = vec!["annals".to_owned()];
+    while let Some(path) = paths.pop() {
+        let help = shell(Path::new("."), &format!("{path} --help"));
+        assert!(help.status.success(), "{path} --help");
+        let help = String::from_utf8(help.stdout).unwrap();
+        let list = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+        for line in list.take_while(|line| !line.is_empty()) {
+            let name = line.strip_prefix("  ").filter(|name| !name.starts_with(' '));
+            let name = name.and_then(|name| name.split_whitespace().next());
+            if let Some(name) = name.filter(|name| *name != "help") {
+                paths.push(format!("{path} {name}"));
+            }
+        }
+        found.push((path, help));
+    }
+    found.sort();
+    found
+}
+
+/// The examples of a command.
+fn examples(command: &str, help: &str) -> Vec<Example> {
+    let section = help.lines().skip_while(|line| *line != "Examples:").skip(1);
+    let lines = section.take_while(|line| !line.is_empty());
+    lines
+        .map(|line| {
+            let example = line.strip_prefix("  $ ");
+            let line =
+                example.unwrap_or_else(|| panic!("{command}: no example, or wrapped: {line}"));
+            Example { command: command.to_owned(), line: line.to_owned() }
+        })
+        .collect()
+}
+
+/// A directory with what the examples name.
+fn prepare(tool: &Tool) {
+    let put = |key: &str, value: &str| drop(tool.ok(&["put", key, value, "--metadata", "by ada"]));
+    put("/flags/dark", "off");
+    put("/pods/a", "pending");
+    put("/flags/dark", "on");
+    put("/pods/a", "running");
+    put("/pods/b", "pending");
+    put("/config/app", r#"{"image": "app:1", "replicas": 2}"#);
+    put("/config/app", r#"{"image": "app:2", "replicas": 2}"#);
+    tool.ok(&["lease", "grant", "60", "--id", "7"]);
+    tool.ok(&["put", "/session/ada", "here", "--lease", "7"]);
+    tool.file("config.json", r#"{"replicas": 1}"#);
+    tool.file("move.txn", "create(\"/leader\") = \"0\"\n\nput /leader ada\n\nget /leader\n\n");
+    tool.file("history.jsonl", common::history(20, 4, 10));
+    std::fs::create_dir(tool.path("backups")).unwrap();
+    let repository = "git init -q repo && cd repo && echo one > README && git add README && \
+        git -c user.name=ada -c user.email=ada@example.com commit -qm first";
+    assert!(shell(tool.path("").as_path(), repository).status.success(), "git is needed");
+}
+
+/// Copies a directory.
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let to: PathBuf = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &to);
+        } else {
+            std::fs::copy(entry.path(), to).unwrap();
+        }
+    }
+}
+
+/// The examples of one command run, one after the other; what is wrong with them.
+fn play(prepared: &Path, examples: &[Example]) -> Vec<String> {
+    let place = tempfile::tempdir().unwrap();
+    copy(prepared, place.path());
+    let mut wrong = Vec::new();
+    for example in examples {
+        let output = shell(place.path(), &example.line);
+        let said = String::from_utf8_lossy(&output.stderr);
+        if output.status.code() != Some(example.code()) || said.contains("panicked") {
+            let Example { command, line } = example;
+            wrong.push(format!("{command}: {line}\n    {:?} {said}", output.status.code()));
+        }
+    }
+    wrong
+}
+
+#[test]
+fn every_command_has_examples_and_they_do_what_they_say() {
+    let tool = Tool::new();
+    prepare(&tool);
+    let commands = commands();
+    assert!(commands.len() > 30, "{commands:?}");
+    let mut wrong = Vec::new();
+    for (command, help) in &commands {
+        let examples = examples(command, help);
+        if examples.is_empty() {
+            wrong.push(format!("{command}: no examples"));
+        }
+        let own = |example: &Example| example.line.contains("annals ");
+        assert!(examples.iter().any(own), "{command}: {examples:?}");
+        wrong.extend(play(&tool.path(""), &examples));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
