@@ -44,13 +44,16 @@ pub(crate) struct Cli {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Options of every command")]
 pub(crate) struct Global {
-    /// The directory of the store. Every command needs it but `tour`. put, txn, lease grant and import
+    /// The directory of the store. Every command needs it but `tour`, `completions` and `man`. put, txn, lease grant and import
     /// make a store where there is none.
     #[arg(short = 'C', long = "data", value_name = "DIR", global = true)]
     pub(crate) data: Option<PathBuf>,
     /// How data is written to standard output.
     #[arg(short, long, value_name = "FORMAT", global = true, value_enum, default_value_t)]
     pub(crate) output: Format,
+    /// The same as `-o json`.
+    #[arg(long, global = true, conflicts_with = "output")]
+    pub(crate) json: bool,
     /// An engine option, such as `memtable_bytes=64M`; `annals --help` lists them. Can be repeated.
     #[arg(short = 'O', value_name = "NAME=VALUE", global = true)]
     pub(crate) options: Vec<String>,
@@ -73,9 +76,14 @@ fn name_store(command: &mut clap::Command) {
 }
 
 /// Commands that do without `-C`.
-const NEED_NO_STORE: [&str; 2] = ["tour", "help"];
+const NEED_NO_STORE: [&str; 4] = ["tour", "completions", "man", "help"];
 
 impl Global {
+    /// How data is written.
+    pub(crate) fn format(&self) -> Format {
+        if self.json { Format::Json } else { self.output }
+    }
+
     /// The directory of the store.
     pub(crate) fn data(&self) -> Outcome<&PathBuf> {
         let data = self.data.as_ref();
@@ -187,7 +195,12 @@ mod tests {
             usages.extend(subs.map(|sub| sub.render_usage().to_string()));
         }
         let without = usages.iter().filter(|usage| !usage.contains("-C <DIR> [OPTIONS]"));
-        assert_eq!(without.collect::<Vec<_>>(), ["Usage: annals tour [OPTIONS] [PATH]"]);
+        let none = [
+            "Usage: annals tour [OPTIONS] [PATH]",
+            "Usage: annals completions [OPTIONS] <SHELL>",
+            "Usage: annals man [OPTIONS]",
+        ];
+        assert_eq!(without.collect::<Vec<_>>(), none);
         assert!(usages.contains(&"Usage: annals get -C <DIR> [OPTIONS] <KEY>".to_owned()));
         assert!(usages.contains(&"Usage: annals lease list -C <DIR> [OPTIONS]".to_owned()));
     }

@@ -6,8 +6,8 @@ use crate::args::Cli;
 use crate::exit::Outcome;
 use crate::output::Output;
 use crate::{
-    checkpoint, compact, export, files, hash, import, leases, reads, retention, stats, tour, txn,
-    verify, watch, writes,
+    checkpoint, compact, export, files, generate, hash, import, leases, reads, retention, stats,
+    tour, txn, verify, watch, writes,
 };
 
 /// The commands.
@@ -75,6 +75,10 @@ pub(crate) enum Command {
     Import(import::ImportCommand),
     /// Show what a store can do, on the git history of a repository.
     Tour(tour::TourArgs),
+    /// Write a script that completes commands and options in a shell.
+    Completions(generate::CompletionsArgs),
+    /// Write the pages of the manual.
+    Man(generate::ManArgs),
 }
 
 /// Runs the command.
@@ -102,5 +106,7 @@ pub(crate) fn dispatch(cli: &Cli, out: &mut Output) -> Outcome {
         Command::Export(args) => export::export(global, args, out),
         Command::Import(command) => import::import(global, command, out),
         Command::Tour(args) => tour::tour(global, args, out),
+        Command::Completions(args) => generate::completions(args, out),
+        Command::Man(args) => generate::man(args, out),
     }
 }

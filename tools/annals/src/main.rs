@@ -12,6 +12,7 @@ mod compact;
 mod exit;
 mod export;
 mod files;
+mod generate;
 mod hash;
 mod import;
 mod leases;
@@ -44,7 +45,7 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: &Cli) -> Outcome {
-    let mut out = Output::new(cli.global.output);
+    let mut out = Output::new(cli.global.format());
     let done = commands::dispatch(cli, &mut out);
     // What was found before a failure is data too.
     let flushed = out.flush();
