@@ -65,7 +65,10 @@
 //! * [`Store::lease_grant`] grants a lease, [`Store::lease_keep_alive`] renews it; [`Store::lease`] is one that
 //!   renews itself.
 //! * [`Store::compact`] forgets the past, [`Store::set_retention`] says how long which keys are kept.
+//! * [`Load`] makes a store out of what another one had, of whatever kind, with the same revisions.
 //! * [`Store::checkpoint`] makes a copy in the time it takes to link the files, while others write.
+//! * [`Store::backup`] writes the store to a stream, compressed and with checksums, while others write;
+//!   [`restore`] makes a store of it.
 //! * [`Options`] has every knob.
 //!
 //! # Durability
@@ -163,11 +166,16 @@ pub use crate::kv::{
     AsKeyRange, At, COMMIT_TIME_MAX, COMMIT_TIME_MIN, Change, ChangeKind, Commit, CommitOptions,
     Compare, CompareResult, CompareTarget, Comparing, ComparingValue, DeleteRangeRequest,
     DeleteRangeResponse, Deleted, Diff, DiffIter, History, KeyRange, KeyValue, KvHash,
-    LEASE_TTL_MAX, LEASE_TTL_MIN, Lease, LeaseGrantRequest, LeaseRevokeResponse, Log, Op,
-    OpResponse, Origin, Outcome, PutRequest, PutResponse, RangeIter, RangeRequest, RangeResponse,
-    Retention, RetentionRule, SortOrder, SortTarget, SpaceOptions, SpaceSurvey, Store, Ticket,
-    Transaction, TxnBuilder, TxnRequest, TxnResponse, Version, View, create_revision, delete,
-    delete_prefix, get, lease, mod_revision, prefix_range_end, put, range, txn, value, version,
+    LEASE_TTL_MAX, LEASE_TTL_MIN, Lease, LeaseGrantRequest, LeaseRevokeResponse, Load, Loading,
+    Log, Op, OpResponse, Origin, Outcome, PutRequest, PutResponse, RangeIter, RangeRequest,
+    RangeResponse, Retention, RetentionRule, SortOrder, SortTarget, SpaceOptions, SpaceSurvey,
+    Store, Ticket, Transaction, TxnBuilder, TxnRequest, TxnResponse, Version, View,
+    create_revision, delete, delete_prefix, get, lease, mod_revision, prefix_range_end, put, range,
+    txn, value, version,
+};
+#[cfg(not(any(feature = "loom", feature = "shuttle")))]
+pub use crate::kv::{
+    BackupInfo, BackupReport, RestoreOptions, RestoreReport, inspect_backup, restore,
 };
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
 pub use crate::lease::{LeaseGuard, LeaseIter, LeaseStatus};

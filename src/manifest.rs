@@ -18,7 +18,9 @@ use std::sync::Arc;
 
 use annals_format::current::{BYTES as CURRENT_BYTES, Current};
 use annals_format::limits::MANIFEST_BYTES_MAX;
-use annals_format::name::{CURRENT, FileName, INCOMPLETE, LOCK, SEGMENT_DIR, UNFINISHED, WAL_DIR};
+use annals_format::name::{
+    CURRENT, FileName, INCOMPLETE, LOADING, LOCK, SEGMENT_DIR, UNFINISHED, WAL_DIR,
+};
 use annals_format::{FileKind, Manifest};
 
 use crate::error::{Error, ErrorKind, Result};
@@ -32,23 +34,32 @@ const ATTEMPTS: u32 = 16;
 pub(crate) struct ManifestStore {
     vfs: Arc<dyn Vfs>,
     dir: PathBuf,
+    /// Whether a store that is still being put together is read, too.
+    loading: bool,
 }
 
 impl ManifestStore {
     /// The manifest of the store in `dir`.
     pub(crate) fn new(vfs: Arc<dyn Vfs>, dir: impl Into<PathBuf>) -> Self {
-        Self { vfs, dir: dir.into() }
+        Self { vfs, dir: dir.into(), loading: false }
+    }
+
+    /// The same for who puts the store together: see [`LOADING`].
+    pub(crate) fn of_load(self) -> Self {
+        Self { loading: true, ..self }
     }
 
     /// Reads the manifest in force; `None` if there is no store here and one may be made: the
     /// directory is absent, empty, or holds what a crash left of an unfinished start.
     ///
     /// # Errors
-    /// - [`ErrorKind::NotAStore`]: there are other things in the directory, or it is a file;
+    /// - [`ErrorKind::NotAStore`]: there are other things in the directory, or it is a file, or a store was
+    ///   being put together here, which was not finished;
     /// - [`ErrorKind::Corrupt`]: a store without `CURRENT`, or files that do not decode or do not
     ///   belong together;
     /// - [`ErrorKind::UnsupportedVersion`].
     pub(crate) fn load(&self) -> Result<Option<Manifest>> {
+        self.check_loaded()?;
         let mut attempt = 1;
         loop {
             let current = self.read_current()?;
@@ -199,6 +210,20 @@ impl ManifestStore {
         bytes.map(Some).map_err(|error| Error::io("read", path, error))
     }
 
+    /// Refuses a store that is not whole.
+    fn check_loaded(&self) -> Result<()> {
+        let path = self.dir.join(LOADING);
+        if self.loading {
+            return Ok(());
+        }
+        let found = self.vfs.exists(&path);
+        if !found.map_err(|error| Error::of_directory(&self.dir, "look into", error))? {
+            return Ok(());
+        }
+        let detail = "a store was being put together here, and was not finished: remove it";
+        Err(ErrorKind::NotAStore { path: self.dir.clone(), detail: detail.to_owned() }.into())
+    }
+
     /// Without `CURRENT`: checks that nothing here can be a store that lost it.
     fn check_no_store(&self) -> Result<()> {
         let lost = |file: PathBuf, found: String| {
@@ -222,6 +247,7 @@ impl ManifestStore {
                     let detail = "a copy of a store that was not finished".to_owned();
                     return Err(ErrorKind::NotAStore { path: self.dir.clone(), detail }.into());
                 }
+                None if name == LOADING && self.loading => {}
                 None if name == LOCK || name.starts_with('.') || name == "lost+found" => {}
                 None if name.strip_suffix(UNFINISHED).and_then(FileName::parse).is_some() => {}
                 None => {

@@ -7,7 +7,8 @@
 //! Numbers are decimal, padded to eight digits, and simply grow longer above that, up to
 //! [`NUMBER_MAX`]: a larger one is not a name. A file that is
 //! still being made carries the suffix `.tmp`, whatever it will be. A directory with `INCOMPLETE` and
-//! without `CURRENT` is a copy of a store that was not finished.
+//! without `CURRENT` is a copy of a store that was not finished; one with `LOADING` is a store that is being put
+//! together from what another one had, and is none until that is done.
 
 use std::fmt;
 
@@ -20,6 +21,8 @@ pub const CURRENT: &str = "CURRENT";
 pub const LOCK: &str = "LOCK";
 /// Says that a directory without [`CURRENT`] is a copy of a store that is still being made.
 pub const INCOMPLETE: &str = "INCOMPLETE";
+/// Says that a directory, also one with [`CURRENT`], is no store yet: one is being put together in it.
+pub const LOADING: &str = "LOADING";
 /// The directory of the WAL files.
 pub const WAL_DIR: &str = "wal";
 /// The directory of the segment files.

@@ -26,7 +26,7 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 
 use annals_format::checksum::ContentHasher;
-use annals_format::name::{CURRENT, FileName, INCOMPLETE, LOCK, SEGMENT_DIR, WAL_DIR};
+use annals_format::name::{CURRENT, FileName, INCOMPLETE, LOADING, LOCK, SEGMENT_DIR, WAL_DIR};
 use annals_format::{FileMeta, Manifest};
 
 use crate::error::{Error, ErrorKind, Result};
@@ -49,7 +49,7 @@ nobody is at it any more, the copy was not finished: remove the directory.\n";
 const PIECE_BYTES: u64 = 1 << 20;
 
 /// Bytes of frames that make up a batch, unless one is longer.
-const BATCH_BYTES: usize = 4 << 20;
+pub(super) const BATCH_BYTES: usize = 4 << 20;
 
 /// What a checkpoint has; made by [`Store::checkpoint`](crate::Store::checkpoint).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,7 +104,7 @@ impl Core {
         let real = vfs.canonical(to).map_err(|error| Error::of_directory(to, "look for", error))?;
         let to = &*real;
         self.check_outside(to)?;
-        let _lock = begin(&**vfs, to)?;
+        let _lock = begin(&**vfs, to, (INCOMPLETE, NOTICE))?;
 
         let mut links = Links { core: self, to, linked: BTreeSet::new(), refused: false };
         let Content { mut manifest, tables, visible } = self.content(&mut links)?;
@@ -289,15 +289,20 @@ fn check_empty(to: &Path, entries: &[DirEntry]) -> Result<()> {
     let what = match entries.iter().find(|entry| entry.name != LOCK) {
         None => return Ok(()),
         Some(_) if has(INCOMPLETE) && !has(CURRENT) => {
-            "has a checkpoint that was not finished: remove it".to_owned()
+            "has a copy of a store that was not finished: remove it".to_owned()
         }
+        Some(_) if has(LOADING) => "has a store that was not finished: remove it".to_owned(),
         Some(entry) => format!("is not empty: it holds {}", entry.name),
     };
     Err(Error::invalid(format!("{} {what}", to.display())))
 }
 
-/// Locks the directory, which must be empty, and marks it.
-fn begin(vfs: &dyn Vfs, to: &Path) -> Result<LockGuard> {
+/// Locks the directory, which must be empty, and marks it with a file that says that it is no store yet.
+pub(super) fn begin(
+    vfs: &dyn Vfs,
+    to: &Path,
+    (marker, notice): (&str, &[u8]),
+) -> Result<LockGuard> {
     let list = || vfs.list(to).map_err(|error| Error::of_directory(to, "list", error));
     let entries = list()?;
     if !entries.iter().any(|entry| entry.name == LOCK) {
@@ -310,10 +315,10 @@ fn begin(vfs: &dyn Vfs, to: &Path) -> Result<LockGuard> {
         _ => Error::io("lock", path, error),
     })?;
     check_empty(to, &list()?)?;
-    let path = to.join(INCOMPLETE);
+    let path = to.join(marker);
     let created = vfs.create(&path);
     let file = created.map_err(|error| Error::io("create", &path, error))?;
-    file.write_all_at(NOTICE, 0).map_err(|error| Error::io("write", &path, error))?;
+    file.write_all_at(notice, 0).map_err(|error| Error::io("write", &path, error))?;
     file.sync_all().map_err(|error| Error::io("sync", &path, error))?;
     sync_dir(vfs, to)?;
     // The directory may have been there, and its name never synced.
@@ -335,8 +340,7 @@ fn append_frames(
     flushed_seq: u64,
     last: Position,
 ) -> Result<u64> {
-    let mut batch =
-        Batch { bytes: Vec::new(), ends: Vec::new(), next: flushed_seq + 1, written: 0 };
+    let mut batch = Batch::after(flushed_seq);
     for generation in tables.generations.iter().rev() {
         let mut frames: FrameCursor = generation.frames();
         while let Some(frame) = frames.next(last.seq) {
@@ -345,16 +349,13 @@ fn append_frames(
             if position.seq <= flushed_seq {
                 continue;
             }
-            batch.bytes.extend_from_slice(frame.bytes());
-            batch.ends.push(batch.bytes.len());
+            batch.push(frame.bytes());
             if batch.bytes.len() >= BATCH_BYTES {
                 batch.write(log, position.revision)?;
             }
         }
     }
-    if !batch.ends.is_empty() {
-        batch.write(log, last.revision)?;
-    }
+    batch.write(log, last.revision)?;
     if batch.next != last.seq + 1 {
         let what = format!("the frames end before {}, not at {}", batch.next, last.seq);
         return Err(Error::invalid(what));
@@ -363,8 +364,8 @@ fn append_frames(
 }
 
 /// Frames that are written together.
-struct Batch {
-    bytes: Vec<u8>,
+pub(super) struct Batch {
+    pub(super) bytes: Vec<u8>,
     /// Where each frame ends.
     ends: Vec<usize>,
     /// The seq of the first.
@@ -373,8 +374,22 @@ struct Batch {
 }
 
 impl Batch {
-    /// Writes it, with the revision after its last frame.
-    fn write(&mut self, log: &mut WalWriter, last_revision: u64) -> Result<()> {
+    /// An empty one, after a frame.
+    pub(super) fn after(seq: u64) -> Self {
+        Self { bytes: Vec::new(), ends: Vec::new(), next: seq + 1, written: 0 }
+    }
+
+    /// Takes a frame.
+    pub(super) fn push(&mut self, frame: &[u8]) {
+        self.bytes.extend_from_slice(frame);
+        self.ends.push(self.bytes.len());
+    }
+
+    /// Writes it, if it has any, with the revision after its last frame.
+    pub(super) fn write(&mut self, log: &mut WalWriter, last_revision: u64) -> Result<()> {
+        if self.ends.is_empty() {
+            return Ok(());
+        }
         let first_seq = self.next;
         let last_seq = first_seq + self.ends.len() as u64 - 1;
         let durable_upto = first_seq - 1;
@@ -391,6 +406,6 @@ impl Batch {
     }
 }
 
-fn sync_dir(vfs: &dyn Vfs, dir: &Path) -> Result<()> {
+pub(super) fn sync_dir(vfs: &dyn Vfs, dir: &Path) -> Result<()> {
     vfs.sync_dir(dir).map_err(|error| Error::io("sync directory", dir, error))
 }

@@ -18,6 +18,7 @@
 //!    as much as the syncs leave it ([`credit`]).
 
 mod attend;
+mod backup;
 mod bell;
 mod check;
 mod checkpoint;
@@ -33,14 +34,17 @@ pub mod inspect;
 mod jobs;
 mod latency;
 mod latest;
+mod load;
 mod log;
 mod open;
 mod pins;
 mod pressure;
 mod published;
 mod read;
+mod receive;
 mod record;
 mod report;
+mod restore;
 mod retention;
 mod scan;
 mod shared;
@@ -48,6 +52,7 @@ mod shares;
 mod source;
 mod space;
 mod stats;
+mod stream;
 mod tables;
 mod times;
 mod transact;
@@ -68,6 +73,7 @@ use crate::sync::plain::{Mutex, lock};
 use crate::sync::{Arc, AtomicBool, Ordering};
 
 use self::core::Core;
+use self::open::Opening;
 use self::worker::Worker;
 
 pub(crate) use attend::{Attendant, Duty};
@@ -76,6 +82,7 @@ pub(crate) use crate::commit::{
     INLINE_KEY_BYTES, InternalKey, Plan, Point, Ticket, Write, WriteKind,
 };
 pub(crate) use crate::index::Stub;
+pub(crate) use backup::Content;
 pub use check::{CheckReport, TornTail, check};
 pub use checkpoint::Checkpoint;
 pub(crate) use diff::Diff;
@@ -83,14 +90,18 @@ pub(crate) use door::Door;
 pub(crate) use follow::{Follow, Seen};
 pub(crate) use history::History;
 pub use latency::Latency;
+pub(crate) use load::BaseWriter;
 pub(crate) use log::{Log, Scope};
+pub(crate) use receive::{Receiver, receive};
 pub(crate) use record::{Difference, Event, HistoryRecord, Record, Transaction};
 pub use report::{DroppedTail, OpenReport};
+pub(crate) use restore::Restoring;
 pub(crate) use retention::Rules;
 pub(crate) use scan::Scan;
 pub use space::{PrefixSpace, Space};
 pub(crate) use space::{SpaceQuery, Survey};
 pub use stats::{FileStats, Stats};
+pub(crate) use stream::{StreamReader, StreamWriter};
 pub(crate) use transact::{Outcome, Snapshot};
 pub(crate) use view::View;
 
@@ -115,7 +126,11 @@ impl Engine {
     /// `NoStore`, `NotAStore`, `Locked`, `Corrupt`, `UnsupportedVersion`, or what the file system
     /// answers.
     pub(crate) fn open(path: &Path, options: &Options) -> Result<(Self, OpenReport)> {
-        let (core, report) = open::open(path, options)?;
+        Self::open_as(Opening::Store, path, options)
+    }
+
+    fn open_as(opening: Opening, path: &Path, options: &Options) -> Result<(Self, OpenReport)> {
+        let (core, report) = open::open(path, options, opening)?;
         let worker = if options.background { Worker::start(&core)? } else { Worker::default() };
         Ok((Self::over(core, worker), report))
     }

@@ -31,7 +31,7 @@ use crate::reclaim::flush::flush;
 use crate::segment::SegmentContext;
 use crate::sync::plain::{AtomicU64, Condvar, Mutex, OnceLock, lock};
 use crate::sync::{Arc, AtomicBool, Ordering};
-use crate::vfs::{Held, HeldVfs, LockGuard};
+use crate::vfs::{Held, HeldVfs, LockGuard, Vfs};
 use crate::wal::{self, BatchInfo, Location, Mode, Recovered, WalContext, WalFiles, WalWriter};
 
 use super::core::{Core, SharedLog, State};
@@ -51,9 +51,26 @@ const WAL_FILES_MAX: usize = 16;
 /// What a crash leaves is a few numbers above.
 const NUMBERS_AVOIDED: u64 = 1 << 32;
 
+/// What is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Opening {
+    /// A store.
+    Store,
+    /// One that is being put together.
+    Load,
+}
+
 /// Opens a store for writing, or makes one.
-pub(super) fn open(path: &Path, options: &Options) -> Result<(Arc<Core>, OpenReport)> {
+pub(super) fn open(
+    path: &Path,
+    options: &Options,
+    opening: Opening,
+) -> Result<(Arc<Core>, OpenReport)> {
     options.validate()?;
+    let manifests = |vfs: &Arc<dyn Vfs>, path: &Path| {
+        let store = ManifestStore::new(Arc::clone(vfs), path);
+        if opening == Opening::Load { store.of_load() } else { store }
+    };
     let vfs = &options.vfs;
     let exists = vfs.exists(path).map_err(|e| Error::of_directory(path, "look for", e))?;
     if !exists && !options.create {
@@ -63,10 +80,7 @@ pub(super) fn open(path: &Path, options: &Options) -> Result<(Arc<Core>, OpenRep
     if exists {
         let is_store = vfs.exists(&path.join(CURRENT));
         let is_store = is_store.map_err(|e| Error::of_directory(path, "look into", e))?;
-        if !is_store
-            && ManifestStore::new(Arc::clone(vfs), path).load()?.is_none()
-            && !options.create
-        {
+        if !is_store && manifests(vfs, path).load()?.is_none() && !options.create {
             return Err(ErrorKind::NoStore { path: path.to_path_buf() }.into());
         }
     }
@@ -77,7 +91,7 @@ pub(super) fn open(path: &Path, options: &Options) -> Result<(Arc<Core>, OpenRep
     // What a killed process named last may be in memory only; from here on it is relied on.
     vfs.sync_dir(path).map_err(|error| Error::io("sync directory", path, error))?;
     let options = &options.clone().vfs(Arc::new(HeldVfs::new(Arc::clone(vfs), &guard)));
-    let store = ManifestStore::new(Arc::clone(&options.vfs), path);
+    let store = manifests(&options.vfs, path);
     match store.load()? {
         Some(manifest) => {
             remove_notice(path, options)?;
@@ -119,7 +133,7 @@ pub(super) fn open_read_only(path: &Path, options: &Options) -> Result<(Arc<Core
 }
 
 /// Also answers whether every segment file is there.
-fn try_read_only(
+pub(super) fn try_read_only(
     path: &Path,
     options: &Options,
     store: &ManifestStore,
@@ -419,7 +433,7 @@ fn take_lock(options: &Options, path: &Path) -> Result<LockGuard> {
 }
 
 /// An identity that no other store has.
-fn new_store_id(options: &Options) -> StoreId {
+pub(super) fn new_store_id(options: &Options) -> StoreId {
     let mut id = [0; 16];
     for (part, bytes) in (0_u64..).zip(id.chunks_exact_mut(8)) {
         let number = match options.store_id_seed {

@@ -18,11 +18,13 @@
 )]
 
 mod at;
+mod backup;
 mod build;
 mod debug;
 mod eval;
 mod extension;
 mod hash;
+mod load;
 mod range;
 mod request;
 mod response;
@@ -35,6 +37,9 @@ mod types;
 mod view;
 
 pub use at::At;
+pub use backup::{
+    BackupInfo, BackupReport, RestoreOptions, RestoreReport, inspect_backup, restore,
+};
 pub(crate) use store::{AllLeases, LeaseRecords};
 
 pub use build::{
@@ -44,6 +49,7 @@ pub use build::{
 pub(crate) use eval::reads::key_value;
 pub(crate) use extension::Extension;
 pub use hash::KvHash;
+pub use load::{Load, Loading};
 pub use range::{AsKeyRange, KeyRange, prefix_range_end};
 pub use request::{
     COMMIT_TIME_MAX, COMMIT_TIME_MIN, CommitOptions, Compare, CompareResult, CompareTarget,

@@ -30,7 +30,7 @@ pub(crate) const PACE_BYTES: u64 = 256 << 10;
 const BYTES_PER_BOUND: u64 = 256;
 
 /// The size at which a file with these first and last keys is cut.
-pub(super) fn cut_bytes(segment_bytes: u64, first_key: usize, last_key: usize) -> u64 {
+pub(crate) fn cut_bytes(segment_bytes: u64, first_key: usize, last_key: usize) -> u64 {
     let bounds = (first_key as u64).saturating_add(last_key as u64);
     segment_bytes.max(bounds.saturating_mul(BYTES_PER_BOUND))
 }

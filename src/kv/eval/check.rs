@@ -123,7 +123,7 @@ impl Limits {
 ///
 /// No commit is dated before the one before it, so a time far in the future would be that of every
 /// commit to come.
-fn time(micros: i64) -> Result<()> {
+pub(in crate::kv) fn time(micros: i64) -> Result<()> {
     if (COMMIT_TIME_MIN..=COMMIT_TIME_MAX).contains(&micros) {
         return Ok(());
     }

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | this one | open, close, flush, compact, where the store is |
 //! | `read` | get, range, views, history, diff, log |
-//! | `checkpoint` | a copy that shares the files |
+//! | `checkpoint` | a copy that shares the files, or is a stream |
 //! | `past` | which revision a point in history is, when it was, and the hash as of it |
 //! | `write` | put, delete, transactions, tickets |
 //! | `swap` | compare-and-put |
@@ -154,7 +154,7 @@ impl Store {
         Self::over(engine, report)
     }
 
-    fn over(engine: Engine, report: OpenReport) -> Result<Self> {
+    pub(in crate::kv) fn over(engine: Engine, report: OpenReport) -> Result<Self> {
         let leases = lease_table::any(&Newest::of(&engine)?)?;
         let options = engine.options();
         let shared = Shared {
