@@ -5,6 +5,7 @@ use std::iter;
 use annals_format::lease::Value;
 
 use crate::error::{ErrorKind, Result};
+use crate::kv::CommitOptions;
 use crate::options::Durability;
 use crate::sync::plain::{Ordering, lock};
 
@@ -50,7 +51,7 @@ impl Leases {
         let mut first = Ok(());
         let mut ending = Vec::with_capacity(due.len());
         for claim in due.iter().filter_map(|id| self.table.claim_due(*id, true)) {
-            match self.records.revoke(claim.id()) {
+            match self.records.revoke(claim.id(), &CommitOptions::default()) {
                 Ok((_, done)) => ending.push((claim, done)),
                 // There was nothing left to end.
                 Err(error) if matches!(error.kind(), ErrorKind::LeaseNotFound { .. }) => {
@@ -85,7 +86,7 @@ impl Leases {
     /// # Errors
     /// What writing answers.
     pub(super) fn end_claimed(&self, claim: &Claim<'_>) -> Result<()> {
-        match self.records.revoke(claim.id()) {
+        match self.records.revoke(claim.id(), &CommitOptions::default()) {
             Ok((_, done)) => {
                 done.wait()?;
                 self.expired.fetch_add(1, Ordering::Relaxed);

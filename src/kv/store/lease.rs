@@ -69,8 +69,13 @@ impl LeaseRecords {
     ///
     /// # Errors
     /// `LeaseNotFound`.
-    pub(crate) fn revoke(&self, id: i64) -> Result<(LeaseRevokeResponse, Done<'_>)> {
-        let (deleted, done) = self.write(|evaluation| evaluation.revoke(id))?;
+    pub(crate) fn revoke(
+        &self,
+        id: i64,
+        options: &CommitOptions,
+    ) -> Result<(LeaseRevokeResponse, Done<'_>)> {
+        let revoke = |evaluation: &mut Evaluation<'_, '_>| evaluation.revoke(id);
+        let (deleted, done) = write_through(&self.door, (self.limits, true), options, revoke)?;
         Ok((LeaseRevokeResponse { revision: done.revision(), deleted }, done))
     }
 
