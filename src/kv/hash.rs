@@ -48,9 +48,9 @@ pub struct KvHash {
     pub hash: u32,
     /// The revision up to which versions are in it.
     pub revision: u64,
-    /// The revision of which and after which every version is in it that was there: the one last
-    /// compacted to, or, if rules of retention have forgotten more, the oldest at which all keys can be
-    /// read. 0 if nothing was ever forgotten.
+    /// Every version made after this revision is in the hash, and of older ones those alive at `revision`.
+    /// It is the revision last compacted to, or, where rules of retention have forgotten more, the oldest at
+    /// which all keys can be read; 0 if nothing was ever forgotten.
     pub compacted: u64,
 }
 

@@ -34,9 +34,10 @@ impl Store {
     ///
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) when the directory is not empty, or lies in that
     /// of the store; [`Locked`](crate::ErrorKind::Locked) while another checkpoint is made there, or a store is
-    /// open; [`Closed`](crate::ErrorKind::Closed); [`Io`](crate::ErrorKind::Io),
-    /// [`NoSpace`](crate::ErrorKind::NoSpace), [`Corrupt`](crate::ErrorKind::Corrupt) from the files. Then the
-    /// directory is to be removed, and this store is as it was.
+    /// open: then the directory is as it was. [`Closed`](crate::ErrorKind::Closed);
+    /// [`Io`](crate::ErrorKind::Io), [`NoSpace`](crate::ErrorKind::NoSpace),
+    /// [`Corrupt`](crate::ErrorKind::Corrupt) from the files: then what is in the directory is no store, and is
+    /// to be removed. This store is as it was.
     ///
     /// ```
     /// use annals::{At, Store};
