@@ -325,6 +325,7 @@ fn other_directories_are_refused_by_name() {
     std::fs::create_dir(path("full")).unwrap();
     std::fs::write(path("full").join("notes"), "mine").unwrap();
     assert!(refused(path("full")).contains("it holds notes"));
+    assert_eq!(std::fs::read_dir(path("full")).unwrap().count(), 1, "not even a lock is left");
     for inside in ["store", "store/copy", "store/seg/copy", "full/../store/copy"] {
         assert!(refused(path(inside)).contains("the directory of its store"), "{inside}");
     }

@@ -32,9 +32,10 @@ use annals_format::{FileMeta, Manifest};
 use crate::error::{Error, ErrorKind, Result};
 use crate::index::{FrameCursor, Place, Position};
 use crate::manifest::ManifestStore;
+use crate::observe::{Span, Task};
 use crate::sync::Arc;
 use crate::sync::plain::lock;
-use crate::vfs::{LockGuard, Vfs};
+use crate::vfs::{DirEntry, LockGuard, Vfs};
 use crate::wal::{BatchInfo, WalContext, WalFiles, WalWriter};
 
 use super::core::Core;
@@ -53,6 +54,7 @@ pub(super) const BATCH_BYTES: usize = 4 << 20;
 
 /// What a checkpoint has; made by [`Store::checkpoint`](crate::Store::checkpoint).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Checkpoint {
     /// The newest revision in it.
@@ -80,11 +82,18 @@ impl Core {
     /// Makes a copy of what is visible in a directory that is absent or empty.
     ///
     /// # Errors
-    /// `InvalidArgument` if the directory is not empty or in the store's own; `Closed`; what reading and
-    /// writing files answers. The directory is then no store, and is to be removed.
+    /// `InvalidArgument` if the directory is not empty or in the store's own, `Locked`: then it is as it was.
+    /// `Closed`, and what reading and writing files answers: then it is no store, and is to be removed.
     pub(super) fn checkpoint(&self, to: &Path) -> Result<Checkpoint> {
         self.check_open()?;
+        let span = Span::of(Task::Checkpoint);
+        let _within = span.enter();
         let made = self.make_checkpoint(to);
+        if let Ok(made) = &made {
+            let Checkpoint { linked_files, copied_files, linked_bytes, copied_bytes, .. } = made;
+            span.revision(made.revision);
+            span.size(linked_files + copied_files, linked_bytes + copied_bytes + made.log_bytes);
+        }
         match made {
             // Files are not to be had any more once the lock is given up.
             Err(_) if self.check_open().is_err() => Err(ErrorKind::Closed.into()),
@@ -283,30 +292,38 @@ fn may_be_copied(kind: io::ErrorKind) -> bool {
     )
 }
 
+/// Refuses a directory that has something besides the lock, if that.
+fn check_empty(to: &Path, entries: &[DirEntry]) -> Result<()> {
+    let has = |name: &str| entries.iter().any(|entry| entry.name == name);
+    let what = match entries.iter().find(|entry| entry.name != LOCK) {
+        None => return Ok(()),
+        Some(_) if has(INCOMPLETE) && !has(CURRENT) => {
+            "has a copy of a store that was not finished: remove it".to_owned()
+        }
+        Some(_) if has(LOADING) => "has a store that was not finished: remove it".to_owned(),
+        Some(entry) => format!("is not empty: it holds {}", entry.name),
+    };
+    Err(Error::invalid(format!("{} {what}", to.display())))
+}
+
 /// Locks the directory, which must be empty, and marks it with a file that says that it is no store yet.
 pub(super) fn begin(
     vfs: &dyn Vfs,
     to: &Path,
     (marker, notice): (&str, &[u8]),
 ) -> Result<LockGuard> {
+    let list = || vfs.list(to).map_err(|error| Error::of_directory(to, "list", error));
+    let entries = list()?;
+    if !entries.iter().any(|entry| entry.name == LOCK) {
+        // Somebody's own directory: not even a lock is left there.
+        check_empty(to, &entries)?;
+    }
     let path = to.join(LOCK);
     let lock = vfs.lock(&path).map_err(|error| match error.kind() {
         io::ErrorKind::WouldBlock => ErrorKind::Locked { path: to.to_path_buf() }.into(),
         _ => Error::io("lock", path, error),
     })?;
-    let entries = vfs.list(to).map_err(|error| Error::of_directory(to, "list", error))?;
-    let has = |name: &str| entries.iter().any(|entry| entry.name == name);
-    let what = match entries.iter().find(|entry| entry.name != LOCK) {
-        Some(_) if has(INCOMPLETE) && !has(CURRENT) => {
-            "has a copy of a store that was not finished: remove it".to_owned()
-        }
-        Some(_) if has(LOADING) => "has a store that was not finished: remove it".to_owned(),
-        Some(entry) => format!("is not empty: it holds {}", entry.name),
-        None => String::new(),
-    };
-    if !what.is_empty() {
-        return Err(Error::invalid(format!("{} {what}", to.display())));
-    }
+    check_empty(to, &list()?)?;
     let path = to.join(marker);
     let created = vfs.create(&path);
     let file = created.map_err(|error| Error::io("create", &path, error))?;

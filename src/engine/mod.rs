@@ -21,6 +21,7 @@ mod attend;
 mod backup;
 mod bell;
 mod bump;
+mod chain_log;
 mod check;
 mod checkpoint;
 mod core;

@@ -16,6 +16,7 @@ use super::view::Log;
 
 /// What was written to a backup; made by [`Store::backup`](crate::Store::backup).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct BackupReport {
     /// The revision it continues; `None` for a full one.

@@ -8,6 +8,7 @@ use annals_format::{FileMeta, Frame, Manifest};
 
 use crate::engine::{Continuing, Input, Receiver, Restoring, StreamReader, receive};
 use crate::error::{Error, Result};
+use crate::observe::{Span, Task};
 use crate::options::Options;
 
 use super::backup::state_of;
@@ -16,6 +17,7 @@ use super::seam::Engine;
 
 /// What was restored; made by [`restore`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct RestoreReport {
     /// The newest revision of the store.
@@ -35,6 +37,7 @@ pub struct RestoreReport {
 
 /// What a backup says of itself, and holds; made by [`inspect_backup`].
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct BackupInfo {
     /// The identity of the store.
@@ -140,7 +143,12 @@ pub fn restore(
     directory: impl AsRef<Path>,
     options: &RestoreOptions,
 ) -> Result<RestoreReport> {
-    restore_from(&mut from, directory.as_ref(), options)
+    let span = Span::of(Task::Restore);
+    let _within = span.enter();
+    let made = restore_from(&mut from, directory.as_ref(), options)?;
+    span.revision(made.revision);
+    span.size(made.files, made.bytes);
+    Ok(made)
 }
 
 fn restore_from(

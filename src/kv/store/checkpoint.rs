@@ -6,6 +6,7 @@ use std::path::Path;
 use crate::engine::Checkpoint;
 use crate::error::Result;
 use crate::kv::backup::{self, BackupReport};
+use crate::observe::{Span, Task};
 
 use super::Store;
 
@@ -33,9 +34,10 @@ impl Store {
     ///
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) when the directory is not empty, or lies in that
     /// of the store; [`Locked`](crate::ErrorKind::Locked) while another checkpoint is made there, or a store is
-    /// open; [`Closed`](crate::ErrorKind::Closed); [`Io`](crate::ErrorKind::Io),
-    /// [`NoSpace`](crate::ErrorKind::NoSpace), [`Corrupt`](crate::ErrorKind::Corrupt) from the files. Then the
-    /// directory is to be removed, and this store is as it was.
+    /// open: then the directory is as it was. [`Closed`](crate::ErrorKind::Closed);
+    /// [`Io`](crate::ErrorKind::Io), [`NoSpace`](crate::ErrorKind::NoSpace),
+    /// [`Corrupt`](crate::ErrorKind::Corrupt) from the files: then what is in the directory is no store, and is
+    /// to be removed. This store is as it was.
     ///
     /// ```
     /// use annals::{At, Store};
@@ -91,7 +93,12 @@ impl Store {
     /// # Ok::<(), annals::Error>(())
     /// ```
     pub fn backup(&self, mut to: impl Write) -> Result<BackupReport> {
-        backup::backup(&self.engine, &mut to)
+        let span = Span::of(Task::Backup);
+        let _within = span.enter();
+        let made = backup::backup(&self.engine, &mut to)?;
+        span.revision(made.revision);
+        span.size(made.files, made.bytes);
+        Ok(made)
     }
 
     /// Writes what came to the store after revision `since` to a stream: an increment, which
@@ -126,6 +133,11 @@ impl Store {
     /// # Ok::<(), annals::Error>(())
     /// ```
     pub fn backup_from(&self, since: u64, mut to: impl Write) -> Result<BackupReport> {
-        backup::backup_from(&self.engine, since, &mut to)
+        let span = Span::of(Task::Backup);
+        let _within = span.enter();
+        let made = backup::backup_from(&self.engine, since, &mut to)?;
+        span.revision(made.revision);
+        span.size(made.files, made.bytes);
+        Ok(made)
     }
 }

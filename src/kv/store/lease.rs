@@ -176,7 +176,6 @@ impl LeaseRecords {
 }
 
 /// The records of leases, one after the other.
-#[derive(Debug)]
 pub(crate) struct AllLeases {
     /// The revision they are of.
     pub(crate) revision: u64,
