@@ -33,7 +33,7 @@ What it tells on standard output goes to standard error where the backup itself 
 Examples:
   $ annals -C store backup monday.backup
   $ annals inspect monday.backup
-  $ annals -C store backup tuesday.backup --from 8           # the revision that the command on Monday told
+  $ annals -C store backup tuesday.backup --from 9      # the revision that Monday's has
   $ annals -C store backup - | annals -C copy restore -      # or by way of ssh, to another machine"
 )]
 pub(crate) struct BackupArgs {
@@ -58,7 +58,7 @@ Examples:
   $ annals -C store backup monday.backup
   $ annals -C copy restore monday.backup
   $ annals -C copy verify
-  $ annals -C store backup tuesday.backup --from 8
+  $ annals -C store backup tuesday.backup --from 9
   $ annals -C later restore monday.backup tuesday.backup --bump-revision 1000000"
 )]
 pub(crate) struct RestoreArgs {
