@@ -40,6 +40,7 @@ const SUMS_MAX: usize = 2 << 20;
 /// Hash of the keys and values of a store as of a revision; made by
 /// [`Store::hash_at`](crate::Store::hash_at).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct KvHash {
     /// The hash.
