@@ -67,6 +67,8 @@
 //! * [`Store::compact`] forgets the past, [`Store::set_retention`] says how long which keys are kept.
 //! * [`Load`] makes a store out of what another one had, of whatever kind, with the same revisions.
 //! * [`Store::checkpoint`] makes a copy in the time it takes to link the files, while others write.
+//! * [`Store::backup`] writes the store to a stream, compressed and with checksums, while others write;
+//!   [`restore`] makes a store of it.
 //! * [`Options`] has every knob.
 //!
 //! # Durability
@@ -170,6 +172,10 @@ pub use crate::kv::{
     Store, Ticket, Transaction, TxnBuilder, TxnRequest, TxnResponse, Version, View,
     create_revision, delete, delete_prefix, get, lease, mod_revision, prefix_range_end, put, range,
     txn, value, version,
+};
+#[cfg(not(any(feature = "loom", feature = "shuttle")))]
+pub use crate::kv::{
+    BackupInfo, BackupReport, RestoreOptions, RestoreReport, inspect_backup, restore,
 };
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
 pub use crate::lease::{LeaseGuard, LeaseIter, LeaseStatus};

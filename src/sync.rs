@@ -13,7 +13,9 @@
 /// Atomics and locks that are never replaced by a model checker's.
 pub(crate) mod plain {
     pub(crate) use std::hint::spin_loop;
-    pub(crate) use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+    pub(crate) use std::sync::atomic::{
+        AtomicBool, AtomicI64, AtomicPtr, AtomicU64, AtomicUsize, Ordering,
+    };
     pub(crate) use std::sync::{
         Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, TryLockError,
     };

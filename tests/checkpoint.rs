@@ -10,121 +10,19 @@
 
 mod support;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use annals::clock::ManualClock;
 use annals::vfs::{CrashMode, Fault, FaultVfs, MemoryVfs, Operation};
-use annals::{At, Durability, ErrorKind, KvHash, Options, ReadMode, Store};
-use support::check::{self, Depth, Found, caught, good};
-use support::drive::{Driver, Ended};
+use annals::{At, Durability, ErrorKind, Options, ReadMode, Store};
+use support::check::{self, Depth, caught, good};
+use support::copies::{changes_disk, clock, complete, hashes, images, options, scripted, sound};
 use support::gate::{GateVfs, log_syncs};
-use support::generate::{self, Taste};
-use support::model::{Model, Request};
 use support::random::Random;
-use support::{DIRECTORY, START_TIME, tiny};
+use support::{DIRECTORY, tiny};
 
 const COPY: &str = "copy";
-
-fn clock() -> Arc<ManualClock> {
-    Arc::new(ManualClock::new(START_TIME))
-}
-
-fn options(vfs: impl annals::vfs::Vfs + 'static) -> Options {
-    tiny(Arc::new(vfs), clock())
-}
-
-/// A store with files of every kind, a compaction, leases, and a part in memory alone.
-fn scripted(options: &Options, seed: u64) -> (Store, Model) {
-    let clock = clock();
-    let store = options.clone().clock(Arc::clone(&clock) as _).open(DIRECTORY).unwrap();
-    let driver = Driver::new(clock);
-    let mut random = Random::new(seed);
-    let mut taste = Taste::random(&mut random);
-    taste.value_bytes = 3_000;
-    taste.leases = true;
-    for n in 0..300 {
-        let model = driver.model().model.clone();
-        let request = match n {
-            150 => Request::Compact(model.revision() / 2),
-            _ => generate::request(&mut random, &taste, &model),
-        };
-        match driver.request(&store, &request) {
-            Ok(Ended::AsExpected) => {}
-            other => panic!("{request:?}: {other:?}"),
-        }
-        match n {
-            60 => store.reorganise().unwrap(),
-            200 => while store.run_background().unwrap() {},
-            _ if n % 20 == 0 => drop(store.run_background().unwrap()),
-            _ => {}
-        }
-    }
-    let model = driver.model().model.clone();
-    (store, model)
-}
-
-/// The hash at each revision that can be read.
-fn hashes(store: &Store) -> Vec<KvHash> {
-    let oldest = store.compacted_revision().max(1);
-    (oldest..=store.revision()).map(|revision| store.hash_at(revision).unwrap()).collect()
-}
-
-/// Checks a directory after a checkpoint has ended or been stopped. Answers whether it is a store.
-fn complete(
-    options: &Options,
-    path: &str,
-    model: &Model,
-    expected: &[KvHash],
-) -> Result<bool, String> {
-    let store = match options.clone().create(false).open(path) {
-        Err(error)
-            if matches!(error.kind(), ErrorKind::NoStore { .. } | ErrorKind::NotAStore { .. }) =>
-        {
-            return Ok(false);
-        }
-        opened => good(|| "open the copy".into(), opened)?,
-    };
-    check::same(|| "clean".into(), &store.open_report().clean, &true)?;
-    check::store(&store, model, Depth::Everything)?;
-    check::same(|| "hashes".into(), &hashes(&store), &expected.to_vec())?;
-    let put = good(|| "put".into(), store.put("its", "own"))?;
-    check::same(|| "the next revision".into(), &put.revision, &(model.revision() + 1))?;
-    good(|| "reorganise".into(), store.reorganise())?;
-    good(|| "close".into(), store.close())?;
-    sound(options, path)?;
-    Ok(true)
-}
-
-fn sound(options: &Options, path: &str) -> Found {
-    let report = annals::check(Path::new(path), options, &mut |_, _| {});
-    let report = good(|| format!("verify {path}"), report)?;
-    check::same(|| "damage".into(), &report.damage, &Vec::new())?;
-    check::same(|| "unchecked".into(), &report.unchecked.len(), &0)
-}
-
-fn changes_disk(kind: Operation) -> bool {
-    matches!(
-        kind,
-        Operation::CreateDir
-            | Operation::Create
-            | Operation::Rename
-            | Operation::Link
-            | Operation::Remove
-            | Operation::SyncDir
-            | Operation::Write
-            | Operation::Sync
-            | Operation::SetLen
-    )
-}
-
-fn images(disk: &MemoryVfs) -> Vec<MemoryVfs> {
-    disk.crash_every(8).unwrap_or_else(|| {
-        let fixed = [CrashMode::LoseAll, CrashMode::KeepAll].map(|mode| disk.crash(0, mode));
-        fixed.into_iter().chain((0..3).map(|seed| disk.crash(seed, CrashMode::Random))).collect()
-    })
-}
 
 /// Crashes a checkpoint before each of its operations; `wrap` stands between the store and the disk.
 fn crashed(wrap: fn(FaultVfs) -> Options) {
@@ -427,6 +325,7 @@ fn other_directories_are_refused_by_name() {
     std::fs::create_dir(path("full")).unwrap();
     std::fs::write(path("full").join("notes"), "mine").unwrap();
     assert!(refused(path("full")).contains("it holds notes"));
+    assert_eq!(std::fs::read_dir(path("full")).unwrap().count(), 1, "not even a lock is left");
     for inside in ["store", "store/copy", "store/seg/copy", "full/../store/copy"] {
         assert!(refused(path(inside)).contains("the directory of its store"), "{inside}");
     }

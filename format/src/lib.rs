@@ -18,8 +18,11 @@
 pub mod spec {
     #[doc = include_str!("../SPEC-segment.md")]
     pub mod segment {}
+    #[doc = include_str!("../SPEC-backup.md")]
+    pub mod backup {}
 }
 
+pub mod backup;
 pub mod batch;
 pub mod block;
 pub mod castagnoli;

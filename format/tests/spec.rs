@@ -9,8 +9,8 @@ use annals_format::block::{self, BlockHeader};
 use annals_format::layout::Layout;
 use annals_format::segment::{self, Footer, Header};
 use annals_format::{
-    batch, current, dictionary, filter, frame, group, lease, limits, manifest, page, retention,
-    seal, sector, space, wal_file,
+    backup, batch, current, dictionary, filter, frame, group, lease, limits, manifest, page,
+    retention, seal, sector, space, wal_file,
 };
 
 /// A row of a byte table: offset, size, field.
@@ -39,6 +39,8 @@ const SEGMENT_LAYOUTS: [Layout; 6] = [
     filter::FILTER_LAYOUT,
     dictionary::DICTIONARY_LAYOUT,
 ];
+
+const BACKUP_LAYOUTS: [Layout; 3] = [backup::LAYOUT, backup::BLOCK_LAYOUT, backup::END_LAYOUT];
 
 /// The byte tables of a specification, by the structure that the heading before each names:
 /// a heading of the form "### `structure`".
@@ -79,7 +81,11 @@ fn segment_specification() -> String {
 
 #[test]
 fn every_layout_is_specified_and_every_table_is_a_layout() {
-    let files = [(specification(), &LAYOUTS[..]), (segment_specification(), &SEGMENT_LAYOUTS)];
+    let files = [
+        (specification(), &LAYOUTS[..]),
+        (segment_specification(), &SEGMENT_LAYOUTS),
+        (read("SPEC-backup.md"), &BACKUP_LAYOUTS),
+    ];
     for (text, layouts) in files {
         let coded: BTreeMap<_, _> =
             layouts.iter().map(|layout| (layout.structure.to_owned(), rows(layout))).collect();
@@ -143,6 +149,31 @@ fn the_specification_states_the_limits_of_the_code() {
     ] {
         let row = format!("| {what} | {default} | {} |", unit(max)).replace("|  |", "| |");
         assert!(text.contains(&row), "{row}");
+    }
+}
+
+#[test]
+fn the_specification_of_backups_names_the_constants_of_the_code() {
+    let text = read("SPEC-backup.md");
+    let magic = String::from_utf8(backup::MAGIC.to_le_bytes().to_vec()).unwrap();
+    assert!(text.contains(&format!("| 0 | 4 | magic | `{magic}` |")));
+    assert!(text.contains(&format!("| 4 | 4 | format_version | {} |", backup::FORMAT_VERSION)));
+    let most = backup::PIECE_BYTES_MAX >> 20;
+    assert!(text.contains(&format!("length of the payload, {most} MiB at most")));
+    for (kind, name) in [(backup::Kind::Full, "full"), (backup::Kind::Increment, "increment")] {
+        assert!(text.contains(&format!("{} {name}", kind as u8)));
+    }
+    for (part, name) in [
+        (backup::Part::Manifest, "manifest"),
+        (backup::Part::Frames, "frames"),
+        (backup::Part::File, "file"),
+        (backup::Part::System, "system"),
+        (backup::Part::End, "end"),
+    ] {
+        assert!(text.contains(&format!("{} {name}", part as u8)));
+    }
+    for (codec, name) in [(backup::Codec::Raw, "raw"), (backup::Codec::Zstd, "zstd")] {
+        assert!(text.contains(&format!("{} {name}", codec as u8)));
     }
 }
 

@@ -34,7 +34,7 @@ use crate::index::{FrameCursor, Place, Position};
 use crate::manifest::ManifestStore;
 use crate::sync::Arc;
 use crate::sync::plain::lock;
-use crate::vfs::{LockGuard, Vfs};
+use crate::vfs::{DirEntry, LockGuard, Vfs};
 use crate::wal::{BatchInfo, WalContext, WalFiles, WalWriter};
 
 use super::core::Core;
@@ -49,7 +49,7 @@ nobody is at it any more, the copy was not finished: remove the directory.\n";
 const PIECE_BYTES: u64 = 1 << 20;
 
 /// Bytes of frames that make up a batch, unless one is longer.
-const BATCH_BYTES: usize = 4 << 20;
+pub(super) const BATCH_BYTES: usize = 4 << 20;
 
 /// What a checkpoint has; made by [`Store::checkpoint`](crate::Store::checkpoint).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,8 +80,8 @@ impl Core {
     /// Makes a copy of what is visible in a directory that is absent or empty.
     ///
     /// # Errors
-    /// `InvalidArgument` if the directory is not empty or in the store's own; `Closed`; what reading and
-    /// writing files answers. The directory is then no store, and is to be removed.
+    /// `InvalidArgument` if the directory is not empty or in the store's own, `Locked`: then it is as it was.
+    /// `Closed`, and what reading and writing files answers: then it is no store, and is to be removed.
     pub(super) fn checkpoint(&self, to: &Path) -> Result<Checkpoint> {
         self.check_open()?;
         let made = self.make_checkpoint(to);
@@ -283,30 +283,38 @@ fn may_be_copied(kind: io::ErrorKind) -> bool {
     )
 }
 
+/// Refuses a directory that has something besides the lock, if that.
+fn check_empty(to: &Path, entries: &[DirEntry]) -> Result<()> {
+    let has = |name: &str| entries.iter().any(|entry| entry.name == name);
+    let what = match entries.iter().find(|entry| entry.name != LOCK) {
+        None => return Ok(()),
+        Some(_) if has(INCOMPLETE) && !has(CURRENT) => {
+            "has a copy of a store that was not finished: remove it".to_owned()
+        }
+        Some(_) if has(LOADING) => "has a store that was not finished: remove it".to_owned(),
+        Some(entry) => format!("is not empty: it holds {}", entry.name),
+    };
+    Err(Error::invalid(format!("{} {what}", to.display())))
+}
+
 /// Locks the directory, which must be empty, and marks it with a file that says that it is no store yet.
 pub(super) fn begin(
     vfs: &dyn Vfs,
     to: &Path,
     (marker, notice): (&str, &[u8]),
 ) -> Result<LockGuard> {
+    let list = || vfs.list(to).map_err(|error| Error::of_directory(to, "list", error));
+    let entries = list()?;
+    if !entries.iter().any(|entry| entry.name == LOCK) {
+        // Somebody's own directory: not even a lock is left there.
+        check_empty(to, &entries)?;
+    }
     let path = to.join(LOCK);
     let lock = vfs.lock(&path).map_err(|error| match error.kind() {
         io::ErrorKind::WouldBlock => ErrorKind::Locked { path: to.to_path_buf() }.into(),
         _ => Error::io("lock", path, error),
     })?;
-    let entries = vfs.list(to).map_err(|error| Error::of_directory(to, "list", error))?;
-    let has = |name: &str| entries.iter().any(|entry| entry.name == name);
-    let what = match entries.iter().find(|entry| entry.name != LOCK) {
-        Some(_) if has(INCOMPLETE) && !has(CURRENT) => {
-            "has a checkpoint that was not finished: remove it".to_owned()
-        }
-        Some(_) if has(LOADING) => "has a store that was not finished: remove it".to_owned(),
-        Some(entry) => format!("is not empty: it holds {}", entry.name),
-        None => String::new(),
-    };
-    if !what.is_empty() {
-        return Err(Error::invalid(format!("{} {what}", to.display())));
-    }
+    check_empty(to, &list()?)?;
     let path = to.join(marker);
     let created = vfs.create(&path);
     let file = created.map_err(|error| Error::io("create", &path, error))?;
@@ -332,8 +340,7 @@ fn append_frames(
     flushed_seq: u64,
     last: Position,
 ) -> Result<u64> {
-    let mut batch =
-        Batch { bytes: Vec::new(), ends: Vec::new(), next: flushed_seq + 1, written: 0 };
+    let mut batch = Batch::after(flushed_seq);
     for generation in tables.generations.iter().rev() {
         let mut frames: FrameCursor = generation.frames();
         while let Some(frame) = frames.next(last.seq) {
@@ -342,16 +349,13 @@ fn append_frames(
             if position.seq <= flushed_seq {
                 continue;
             }
-            batch.bytes.extend_from_slice(frame.bytes());
-            batch.ends.push(batch.bytes.len());
+            batch.push(frame.bytes());
             if batch.bytes.len() >= BATCH_BYTES {
                 batch.write(log, position.revision)?;
             }
         }
     }
-    if !batch.ends.is_empty() {
-        batch.write(log, last.revision)?;
-    }
+    batch.write(log, last.revision)?;
     if batch.next != last.seq + 1 {
         let what = format!("the frames end before {}, not at {}", batch.next, last.seq);
         return Err(Error::invalid(what));
@@ -360,8 +364,8 @@ fn append_frames(
 }
 
 /// Frames that are written together.
-struct Batch {
-    bytes: Vec<u8>,
+pub(super) struct Batch {
+    pub(super) bytes: Vec<u8>,
     /// Where each frame ends.
     ends: Vec<usize>,
     /// The seq of the first.
@@ -370,8 +374,22 @@ struct Batch {
 }
 
 impl Batch {
-    /// Writes it, with the revision after its last frame.
-    fn write(&mut self, log: &mut WalWriter, last_revision: u64) -> Result<()> {
+    /// An empty one, after a frame.
+    pub(super) fn after(seq: u64) -> Self {
+        Self { bytes: Vec::new(), ends: Vec::new(), next: seq + 1, written: 0 }
+    }
+
+    /// Takes a frame.
+    pub(super) fn push(&mut self, frame: &[u8]) {
+        self.bytes.extend_from_slice(frame);
+        self.ends.push(self.bytes.len());
+    }
+
+    /// Writes it, if it has any, with the revision after its last frame.
+    pub(super) fn write(&mut self, log: &mut WalWriter, last_revision: u64) -> Result<()> {
+        if self.ends.is_empty() {
+            return Ok(());
+        }
         let first_seq = self.next;
         let last_seq = first_seq + self.ends.len() as u64 - 1;
         let durable_upto = first_seq - 1;

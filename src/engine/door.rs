@@ -13,8 +13,8 @@ use crate::sync::plain::lock;
 
 use super::core::Core;
 use super::{
-    Checkpoint, Log, Outcome, Plan, Record, Rules, Scope, Snapshot, SpaceQuery, Stats, Survey,
-    Ticket, View, times,
+    Checkpoint, Content, Log, Outcome, Plan, Record, Rules, Scope, Snapshot, SpaceQuery, Stats,
+    Survey, Ticket, View, times,
 };
 
 /// An open store of internal keys, as an [`Engine`](super::Engine) shows it. By itself it keeps nothing
@@ -227,6 +227,14 @@ impl Door {
     /// `InvalidArgument` for another directory; `Closed`; what reading and writing files answers.
     pub(crate) fn checkpoint(&self, to: &Path) -> Result<Checkpoint> {
         self.0.checkpoint(to)
+    }
+
+    /// What is visible now, to be written to a backup.
+    ///
+    /// # Errors
+    /// `Closed`; what opening a file answers.
+    pub(crate) fn content(&self) -> Result<Content> {
+        Content::of(&self.0)
     }
 
     /// Figures about the store.

@@ -18,6 +18,7 @@
 //!    as much as the syncs leave it ([`credit`]).
 
 mod attend;
+mod backup;
 mod bell;
 mod check;
 mod checkpoint;
@@ -40,8 +41,10 @@ mod pins;
 mod pressure;
 mod published;
 mod read;
+mod receive;
 mod record;
 mod report;
+mod restore;
 mod retention;
 mod scan;
 mod shared;
@@ -49,6 +52,7 @@ mod shares;
 mod source;
 mod space;
 mod stats;
+mod stream;
 mod tables;
 mod times;
 mod transact;
@@ -78,6 +82,7 @@ pub(crate) use crate::commit::{
     INLINE_KEY_BYTES, InternalKey, Plan, Point, Ticket, Write, WriteKind,
 };
 pub(crate) use crate::index::Stub;
+pub(crate) use backup::Content;
 pub use check::{CheckReport, TornTail, check};
 pub use checkpoint::Checkpoint;
 pub(crate) use diff::Diff;
@@ -87,13 +92,16 @@ pub(crate) use history::History;
 pub use latency::Latency;
 pub(crate) use load::BaseWriter;
 pub(crate) use log::{Log, Scope};
+pub(crate) use receive::{Receiver, receive};
 pub(crate) use record::{Difference, Event, HistoryRecord, Record, Transaction};
 pub use report::{DroppedTail, OpenReport};
+pub(crate) use restore::Restoring;
 pub(crate) use retention::Rules;
 pub(crate) use scan::Scan;
 pub use space::{PrefixSpace, Space};
 pub(crate) use space::{SpaceQuery, Survey};
 pub use stats::{FileStats, Stats};
+pub(crate) use stream::{StreamReader, StreamWriter};
 pub(crate) use transact::{Outcome, Snapshot};
 pub(crate) use view::View;
 

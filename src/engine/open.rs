@@ -133,7 +133,7 @@ pub(super) fn open_read_only(path: &Path, options: &Options) -> Result<(Arc<Core
 }
 
 /// Also answers whether every segment file is there.
-fn try_read_only(
+pub(super) fn try_read_only(
     path: &Path,
     options: &Options,
     store: &ManifestStore,

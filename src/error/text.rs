@@ -21,6 +21,36 @@ impl fmt::Display for ErrorKind {
     }
 }
 
+/// A time in microseconds since the Unix epoch, as RFC 3339 spells it in UTC; the number itself outside of
+/// the years 1 to 9999.
+struct Utc(i64);
+
+impl fmt::Display for Utc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (seconds, micros) = (self.0.div_euclid(1_000_000), self.0.rem_euclid(1_000_000));
+        let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+        // Days since 1 March of the year 0: a leap day is then the last of its year. 400 years have 146,097.
+        let days = days + 719_468;
+        let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+        let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+        let day = day - (365 * year + year / 4 - year / 100);
+        let month = (5 * day + 2) / 153;
+        let day = day - (153 * month + 2) / 5 + 1;
+        let (month, carry) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+        let year = era * 400 + year + carry;
+        if !(1..=9999).contains(&year) {
+            return write!(f, "{} us since the epoch", self.0);
+        }
+        let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
+        write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}")?;
+        if micros > 0 {
+            let digits = format!("{micros:06}");
+            write!(f, ".{}", digits.trim_end_matches('0'))?;
+        }
+        f.write_str("Z")
+    }
+}
+
 impl ErrorKind {
     /// The text of the errors that are in the request.
     fn describe_request(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -68,11 +98,12 @@ impl ErrorKind {
             }
             Self::NoRevisionAtTime { requested, oldest: Some(oldest) } => write!(
                 f,
-                "no retained revision is as old as {requested} us since the epoch: the oldest is \
-                 of {oldest}"
+                "no retained revision is as old as {}: the oldest is of {}",
+                Utc(*requested),
+                Utc(*oldest)
             ),
             Self::NoRevisionAtTime { requested, oldest: None } => {
-                write!(f, "no retained revision is as old as {requested} us since the epoch")
+                write!(f, "no retained revision is as old as {}", Utc(*requested))
             }
             Self::Lagged { resume, current } => write!(
                 f,
@@ -157,5 +188,27 @@ impl fmt::Display for Printable<'_> {
         }
         f.write_str("0x")?;
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_spelled_as_calendars_do() {
+        for (micros, text) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (1_500_000, "1970-01-01T00:00:01.5Z"),
+            (-1, "1969-12-31T23:59:59.999999Z"),
+            (951_782_400_000_000, "2000-02-29T00:00:00Z"),
+            (1_795_348_800_000_000, "2026-11-22T12:00:00Z"),
+            (253_402_300_799_000_000, "9999-12-31T23:59:59Z"),
+            (253_402_300_800_000_000, "253402300800000000 us since the epoch"),
+            (-62_135_596_800_000_000, "0001-01-01T00:00:00Z"),
+            (i64::MIN, "-9223372036854775808 us since the epoch"),
+        ] {
+            assert_eq!(Utc(micros).to_string(), text);
+        }
     }
 }

@@ -5,7 +5,7 @@
 
 use std::fmt::{Debug, Formatter, Result};
 
-use super::store::Store;
+use super::store::{AllLeases, Store};
 use super::view::{DiffIter, History, Log, RangeIter, View};
 
 impl Debug for Store {
@@ -35,6 +35,12 @@ impl Debug for History {
 impl Debug for DiffIter {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         f.debug_struct("DiffIter").finish_non_exhaustive()
+    }
+}
+
+impl Debug for AllLeases {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        f.debug_struct("AllLeases").field("revision", &self.revision).finish_non_exhaustive()
     }
 }
 

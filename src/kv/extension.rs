@@ -7,21 +7,15 @@ use crate::engine::Stats;
 use crate::error::{Error, Result};
 use crate::sync::plain::OnceLock;
 
-use super::Store;
-
 /// What a room above this one keeps with a store, as long as any handle of it is there, closed or not.
 ///
-/// It must not hold a [`Store`], nor an engine: the store would never be dropped, and so never closed.
+/// It must not hold a store, nor an engine: the store would never be dropped, and so never closed.
 pub(crate) trait Extension: Any + Send + Sync + Debug {
-    /// One unit of the room's background work, for [`Store::run_background`]. Answers whether there was any.
+    /// One unit of the room's background work, for `Store::run_background`. Answers whether there was any.
     ///
     /// # Errors
     /// What the work answers.
-    fn turn(&self, store: &Store) -> Result<bool>;
-
-    /// The store is about to be closed, or has been: a room that has no thread does what that would do when
-    /// it is dismissed.
-    fn leave(&self) {}
+    fn turn(&self) -> Result<bool>;
 
     /// Adds the room's figures.
     fn count(&self, _stats: &mut Stats) {}
@@ -47,13 +41,6 @@ impl ExtensionCell {
         kept.downcast_ref().ok_or_else(|| Error::invalid("an extension in another's place"))
     }
 
-    /// The end of the session.
-    pub(super) fn leave(&self) {
-        if let Some(extension) = self.0.get() {
-            extension.leave();
-        }
-    }
-
     /// The figures of the room.
     pub(super) fn count(&self, stats: &mut Stats) {
         if let Some(extension) = self.0.get() {
@@ -62,8 +49,8 @@ impl ExtensionCell {
     }
 
     /// A unit of the room's work. Answers whether there was any.
-    pub(super) fn turn(&self, store: &Store) -> Result<bool> {
-        self.0.get().map_or(Ok(false), |extension| extension.turn(store))
+    pub(super) fn turn(&self) -> Result<bool> {
+        self.0.get().map_or(Ok(false), |extension| extension.turn())
     }
 }
 
@@ -73,21 +60,21 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::options::Options;
+    use crate::kv::Store;
+    use crate::options::{Durability, Options};
     use crate::sync::plain::{AtomicU64, Ordering};
     use crate::vfs::MemoryVfs;
 
-    /// Writes a key at each turn, until it has done so three times.
+    /// Has something to do three times, and then fails once.
     #[derive(Debug, Default)]
-    struct Writer(AtomicU64);
+    struct Worker(AtomicU64);
 
-    impl Extension for Writer {
-        fn turn(&self, store: &Store) -> Result<bool> {
-            let turn = self.0.fetch_add(1, Ordering::Relaxed);
-            if turn < 3 {
-                store.put(format!("{turn}"), "")?;
+    impl Extension for Worker {
+        fn turn(&self) -> Result<bool> {
+            match self.0.fetch_add(1, Ordering::Relaxed) {
+                3 => Err(Error::invalid("the worker's")),
+                turn => Ok(turn < 3),
             }
-            Ok(turn < 3)
         }
     }
 
@@ -95,33 +82,48 @@ mod tests {
     struct Other;
 
     impl Extension for Other {
-        fn turn(&self, _: &Store) -> Result<bool> {
+        fn turn(&self) -> Result<bool> {
             Ok(false)
         }
     }
 
+    fn store() -> Store {
+        let options = Options::new().vfs(Arc::new(MemoryVfs::new())).background(false);
+        let options = options.durability(Durability::Buffered);
+        // Without the rooms above.
+        Store::open_alone(Path::new("store"), &options).unwrap()
+    }
+
     #[test]
     fn an_extension_is_made_once_and_has_its_turns() {
-        let options = Options::new().vfs(Arc::new(MemoryVfs::new())).background(false);
-        // Without the rooms above.
-        let store = Store::open_alone(Path::new("store"), &options).unwrap();
-        assert!(store.watch_room().get::<Writer>().is_none());
-        let made = store.watch_room().get_or_init(Writer::default).unwrap();
+        let store = store();
+        assert!(store.watch_room().get::<Worker>().is_none());
+        let made = store.watch_room().get_or_init(Worker::default).unwrap();
         let other = store.clone();
-        assert!(std::ptr::eq(made, other.watch_room().get_or_init(Writer::default).unwrap()));
-        assert!(store.lease_room().get::<Writer>().is_none());
+        assert!(std::ptr::eq(made, other.watch_room().get_or_init(Worker::default).unwrap()));
+        assert!(store.lease_room().get::<Worker>().is_none());
         store.lease_room().get_or_init(|| Other).unwrap();
-        while store.run_background().unwrap() {}
-        assert_eq!(store.revision(), 4);
-        assert_eq!(store.engine().revision(), 4);
+        for _ in 0..3 {
+            assert!(store.run_background().unwrap());
+        }
+    }
+
+    #[test]
+    fn what_an_extension_cannot_do_keeps_the_store_from_nothing() {
+        let store = store();
+        store.watch_room().get_or_init(|| Worker(3.into())).unwrap();
+        store.put("a", "").unwrap();
+        assert!(store.stats().durable_revision < 2);
+        assert!(store.run_background().unwrap_err().to_string().contains("the worker's"));
+        assert_eq!(store.stats().durable_revision, 2, "the log was written all the same");
     }
 
     #[test]
     fn an_extension_is_told_from_another() {
         let cell = ExtensionCell::default();
         cell.get_or_init(|| Other).unwrap();
-        assert!(cell.get::<Writer>().is_none() && cell.get::<Other>().is_some());
-        let error = cell.get_or_init(Writer::default).unwrap_err();
+        assert!(cell.get::<Worker>().is_none() && cell.get::<Other>().is_some());
+        let error = cell.get_or_init(Worker::default).unwrap_err();
         assert!(error.to_string().contains("another's place"), "{error}");
     }
 }

@@ -30,7 +30,7 @@ use crate::error::{ErrorKind, Result};
 
 use super::eval::reads::key_value;
 use super::range::KeyRange;
-use super::seam::{Engine, Record, Scope, is_compacted};
+use super::seam::{Engine, Record, Scope, View, is_compacted};
 use super::space;
 use super::types::{Change, ChangeKind, KeyValue};
 use super::view::Log;
@@ -47,58 +47,97 @@ pub struct KvHash {
     pub hash: u32,
     /// The revision up to which versions are in it.
     pub revision: u64,
-    /// The revision of which and after which every version is in it that was there: the one last
-    /// compacted to, or, if rules of retention have forgotten more, the oldest at which all keys can be
-    /// read. 0 if nothing was ever forgotten.
+    /// Every version made after this revision is in the hash, and of older ones those alive at `revision`.
+    /// It is the revision last compacted to, or, where rules of retention have forgotten more, the oldest at
+    /// which all keys can be read; 0 if nothing was ever forgotten.
     pub compacted: u64,
 }
 
 /// The hash as of the revision that `resolve` names, which may be another one each time it is asked.
 pub(super) fn hash_at(engine: &Engine, resolve: &dyn Fn() -> Result<u64>) -> Result<KvHash> {
-    loop {
-        let (start, end) = space::user_range(&KeyRange::all());
-        // First: of what is named after this, only a later compaction can refuse the newest revision.
-        let compacted = engine.oldest_of(&start..&end);
-        let revision = resolve()?;
-        match hash_between(engine, compacted, revision, SUMS_MAX) {
-            // A compaction came between two looks at the store: what is refused is not what was asked.
-            Err(error) if is_compacted(&error) && engine.oldest_of(&start..&end) != compacted => {}
-            done => return done,
-        }
-    }
+    let (hashing, ()) = Hashing::of(engine, &mut || Ok((resolve()?, ())))?;
+    hashing.finish()
 }
 
-fn hash_between(engine: &Engine, compacted: u64, revision: u64, sums_max: usize) -> Result<KvHash> {
-    let (start, end) = space::user_range(&KeyRange::all());
-    let at_end = engine.view(revision)?;
-    if revision < compacted {
-        // The refusal names the rule of retention, if it is one that refuses.
-        engine.log(revision, revision, Scope::All)?;
-        return Err(ErrorKind::Compacted { requested: revision, compacted, prefix: None }.into());
-    }
-    // Both hold on to what they show before anything is read.
-    let at_start = engine.view(compacted.max(1))?;
-    let next = compacted.saturating_add(1);
-    let log = (revision > compacted)
-        .then(|| Log::new(engine, Some(next), revision.saturating_add(1), &KeyRange::all()));
+/// A hash to be made. It holds on to all that it needs, whatever is compacted meanwhile.
+pub(super) struct Hashing {
+    compacted: u64,
+    revision: u64,
+    at_end: View,
+    at_start: View,
+    log: Option<Log>,
+}
 
-    let mut hash = Crc32c::of(b"key");
-    let upto = 0..compacted.saturating_add(1);
-    // Before revision 2 there is nothing.
-    if compacted > 1 {
-        let at_end = || at_end.scan(&start, &end, false);
-        if !add_alive(&mut hash, at_end, upto.clone(), sums_max)? {
-            let at_start = || at_start.scan(&start, &end, false);
-            add_alive(&mut hash, at_start, upto, sums_max)?;
+impl Hashing {
+    /// That of the revision which `look` answers, with what else it has found, both of one moment at which
+    /// the keys could be read as far back as the hash says. `look` may be asked several times.
+    ///
+    /// # Errors
+    /// `Compacted`, `FutureRevision`, `Closed`; what `look` answers.
+    pub(super) fn of<T>(
+        engine: &Engine,
+        look: &mut dyn FnMut() -> Result<(u64, T)>,
+    ) -> Result<(Self, T)> {
+        let (start, end) = space::user_range(&KeyRange::all());
+        loop {
+            let compacted = engine.oldest_of(&start..&end);
+            let (revision, found) = look()?;
+            let begun = Self::begin(engine, compacted, revision);
+            // A compaction may have come between two looks at the store.
+            if engine.oldest_of(&start..&end) == compacted {
+                return Ok((begun?, found));
+            }
+            match begun {
+                Err(error) if !is_compacted(&error) => return Err(error),
+                _ => {}
+            }
         }
     }
-    for transaction in log.into_iter().flat_map(Log::with_values) {
-        let transaction = transaction?;
-        for change in transaction.changes {
-            add_change(&mut hash, transaction.revision, change);
+
+    /// That of a revision, with every version after `compacted`, up to which nothing must be missing.
+    ///
+    /// # Errors
+    /// `Compacted`, `FutureRevision`, `Closed`.
+    pub(super) fn begin(engine: &Engine, compacted: u64, revision: u64) -> Result<Self> {
+        let at_end = engine.view(revision)?;
+        if revision < compacted {
+            // The refusal names the rule of retention, if it is one that refuses.
+            engine.log(revision, revision, Scope::All)?;
+            let requested = revision;
+            return Err(ErrorKind::Compacted { requested, compacted, prefix: None }.into());
         }
+        let at_start = engine.view(compacted.max(1))?;
+        let next = compacted.saturating_add(1);
+        let log = (revision > compacted)
+            .then(|| Log::new(engine, Some(next), revision.saturating_add(1), &KeyRange::all()));
+        Ok(Self { compacted, revision, at_end, at_start, log })
     }
-    Ok(KvHash { hash: hash.value(), revision, compacted })
+
+    /// Makes it.
+    ///
+    /// # Errors
+    /// `Closed`, `Corrupt`, `Io`.
+    pub(super) fn finish(self) -> Result<KvHash> {
+        let Self { compacted, revision, at_end, at_start, log } = self;
+        let (start, end) = space::user_range(&KeyRange::all());
+        let mut hash = Crc32c::of(b"key");
+        let upto = 0..compacted.saturating_add(1);
+        // Before revision 2 there is nothing.
+        if compacted > 1 {
+            let at_end = || at_end.scan(&start, &end, false);
+            if !add_alive(&mut hash, at_end, upto.clone(), SUMS_MAX)? {
+                let at_start = || at_start.scan(&start, &end, false);
+                add_alive(&mut hash, at_start, upto, SUMS_MAX)?;
+            }
+        }
+        for transaction in log.into_iter().flat_map(Log::with_values) {
+            let transaction = transaction?;
+            for change in transaction.changes {
+                add_change(&mut hash, transaction.revision, change);
+            }
+        }
+        Ok(KvHash { hash: hash.value(), revision, compacted })
+    }
 }
 
 /// The sum of one version, in the order in which it is hashed.

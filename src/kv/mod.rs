@@ -18,6 +18,7 @@
 )]
 
 mod at;
+mod backup;
 mod build;
 mod debug;
 mod eval;
@@ -36,6 +37,9 @@ mod types;
 mod view;
 
 pub use at::At;
+pub use backup::{
+    BackupInfo, BackupReport, RestoreOptions, RestoreReport, inspect_backup, restore,
+};
 pub(crate) use store::{AllLeases, LeaseRecords};
 
 pub use build::{

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::kv::{Lease, LeaseGrantRequest, LeaseRevokeResponse, Store};
+use crate::kv::{CommitOptions, Lease, LeaseGrantRequest, LeaseRevokeResponse, Store};
 
 use super::guard::LeaseGuard;
 use super::leases;
@@ -192,9 +192,37 @@ impl Store {
     /// # Ok::<(), annals::Error>(())
     /// ```
     pub fn lease_revoke(&self, id: i64) -> Result<LeaseRevokeResponse> {
+        self.lease_revoke_with(id, CommitOptions::default())
+    }
+
+    /// As [`lease_revoke`](Self::lease_revoke), with metadata, a time or a durability of its own.
+    ///
+    /// # Errors
+    ///
+    /// [`LeaseNotFound`](crate::ErrorKind::LeaseNotFound), and what is said of
+    /// [`transact_with`](Self::transact_with) about the options.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir().expect("a temporary directory");
+    /// # let store = annals::Store::open(directory.path())?;
+    /// use annals::{CommitOptions, PutRequest};
+    ///
+    /// let lease = store.lease_grant(0, 60)?;
+    /// store.put_with(PutRequest::new("/session", "me").lease(lease.id))?;
+    /// let by = CommitOptions { metadata: "by ada".into(), ..CommitOptions::default() };
+    /// let revoked = store.lease_revoke_with(lease.id, by)?;
+    /// let told = store.log(revoked.revision..).next().expect("one")?;
+    /// assert_eq!(told.metadata, "by ada");
+    /// # Ok::<(), annals::Error>(())
+    /// ```
+    pub fn lease_revoke_with(
+        &self,
+        id: i64,
+        options: CommitOptions,
+    ) -> Result<LeaseRevokeResponse> {
         let records = self.lease_records();
         let claim = leases(self).map(|leases| leases.table.claim(id));
-        let revoked = records.revoke(id).and_then(|(answer, done)| {
+        let revoked = records.revoke(id, &options).and_then(|(answer, done)| {
             done.wait()?;
             Ok(answer)
         });

@@ -44,7 +44,7 @@ pub(super) enum Look {
     /// Nothing is to be done before this tick, where it is to be put.
     Later(Tick),
     /// Its record is to be written; and as before.
-    Record(Note, Tick),
+    Record(Value, Tick),
 }
 
 /// What a record is to say, if the lease has not been renewed meanwhile.
@@ -109,11 +109,6 @@ impl Entry {
         !self.empty && !self.kept && now >= self.deadline
     }
 
-    /// Whether it is due, and out of the queue for that.
-    pub(super) fn is_taken(&self, now: i64) -> bool {
-        !self.claimed && self.queued == OUT && self.is_due(now)
-    }
-
     /// Whether it has to be put into the queue.
     pub(super) fn is_out(&self) -> bool {
         self.queued == OUT
@@ -154,18 +149,17 @@ impl Entry {
 
     /// Whether by its record it has so much more time than it really has that another one is due. Then it is
     /// taken as written.
-    pub(super) fn note(&mut self, id: i64, now: i64, lost: i64) -> Option<Note> {
+    pub(super) fn note(&mut self, now: i64, lost: i64) -> Option<Value> {
         let left = self.left(now);
         if self.empty || self.kept || after(0, self.recorded.saturating_sub(left)) < lost {
             return None;
         }
         self.recorded = left;
-        let value = Value { remaining: Some(left), ..self.whole() };
-        Some(Note { id, stamp: self.stamp, value })
+        Some(Value { remaining: Some(left), ..self.whole() })
     }
 
     /// A look at it, as it comes out of the queue.
-    pub(super) fn look(&mut self, id: i64, tick: Tick, now: i64, interval: i64) -> Look {
+    pub(super) fn look(&mut self, tick: Tick, now: i64, interval: i64) -> Look {
         if self.empty || self.queued != tick {
             return Look::Gone;
         }
@@ -181,7 +175,7 @@ impl Entry {
             self.renew(now);
         }
         let lost = interval - grain(interval);
-        let note = if interval > 0 { self.note(id, now, lost) } else { None };
+        let note = if interval > 0 { self.note(now, lost) } else { None };
         // Not in this tick again, which would never end: a note may be a rounding short of being due.
         let tick = self.next_look(now, interval).max(now.div_euclid(TICK_MICROS).saturating_add(1));
         let tick = self.queue(tick);
@@ -216,7 +210,7 @@ mod tests {
         let tick = entry.next_look(now, interval);
         entry.queue(tick);
         let then = (tick * TICK_MICROS).max(now);
-        (then, entry.look(7, tick, then, interval))
+        (then, entry.look(tick, then, interval))
     }
 
     #[test]
@@ -224,7 +218,7 @@ mod tests {
         let mut entry = granted(2, SECOND);
         assert!(!entry.is_due(3 * SECOND - 1) && entry.is_due(3 * SECOND));
         assert_eq!(next(&mut entry, SECOND, 0), (3 * SECOND, Look::Due(3 * SECOND)));
-        assert!(entry.is_taken(3 * SECOND) && entry.is_out());
+        assert!(entry.is_due(3 * SECOND) && entry.is_out());
         // Between two ticks: in the next one.
         let mut entry = granted(2, SECOND + 1);
         let due = Look::Due(3 * SECOND + 1);
@@ -237,9 +231,9 @@ mod tests {
         let tick = entry.next_look(0, 0);
         entry.queue(tick);
         entry.renew(SECOND);
-        assert_eq!(entry.look(7, tick, 2 * SECOND, 0), Look::Later(30));
-        assert_eq!(entry.look(7, tick, 2 * SECOND, 0), Look::Gone, "it lies elsewhere");
-        assert_eq!(entry.look(7, 30, 3 * SECOND, 0), Look::Due(3 * SECOND));
+        assert_eq!(entry.look(tick, 2 * SECOND, 0), Look::Later(30));
+        assert_eq!(entry.look(tick, 2 * SECOND, 0), Look::Gone, "it lies elsewhere");
+        assert_eq!(entry.look(30, 3 * SECOND, 0), Look::Due(3 * SECOND));
     }
 
     #[test]
@@ -262,7 +256,7 @@ mod tests {
             assert!(recorded - entry.left(then) <= 60_000 || !matches!(look, Look::Later(_)));
             now = then;
             match look {
-                Look::Record(Note { id: 7, value, .. }, _) => {
+                Look::Record(value, _) => {
                     let left = value.remaining.unwrap();
                     assert_eq!(left, entry.left(now));
                     let lost = recorded - left;
@@ -289,7 +283,7 @@ mod tests {
             // Every 30 s.
             let renewals = now / (30 * SECOND) + 1..=then / (30 * SECOND);
             renewals.for_each(|n| entry.renew(n * 30 * SECOND));
-            assert!(matches!(entry.look(7, tick, then, MINUTE), Look::Later(_)), "{then}");
+            assert!(matches!(entry.look(tick, then, MINUTE), Look::Later(_)), "{then}");
             (now, looks) = (then, looks + 1);
         }
         assert!(looks < 250, "{looks} looks");
@@ -321,9 +315,9 @@ mod tests {
         let mut entry = granted(1, 0);
         entry.queue(10);
         entry.claimed = true;
-        assert_eq!(entry.look(7, 10, 2 * SECOND, MINUTE), Look::Later(21));
+        assert_eq!(entry.look(10, 2 * SECOND, MINUTE), Look::Later(21));
         entry.claimed = false;
-        assert_eq!(entry.look(7, 21, 2 * SECOND + TICK_MICROS, MINUTE), Look::Due(SECOND));
-        assert_eq!(Entry::claim().look(7, Tick::MAX, i64::MAX, MINUTE), Look::Gone);
+        assert_eq!(entry.look(21, 2 * SECOND + TICK_MICROS, MINUTE), Look::Due(SECOND));
+        assert_eq!(Entry::claim().look(Tick::MAX, i64::MAX, MINUTE), Look::Gone);
     }
 }

@@ -5,6 +5,7 @@ use std::iter;
 use annals_format::lease::Value;
 
 use crate::error::{ErrorKind, Result};
+use crate::kv::CommitOptions;
 use crate::options::Durability;
 use crate::sync::plain::{Ordering, lock};
 
@@ -50,7 +51,7 @@ impl Leases {
         let mut first = Ok(());
         let mut ending = Vec::with_capacity(due.len());
         for claim in due.iter().filter_map(|id| self.table.claim_due(*id, true)) {
-            match self.records.revoke(claim.id()) {
+            match self.records.revoke(claim.id(), &CommitOptions::default()) {
                 Ok((_, done)) => ending.push((claim, done)),
                 // There was nothing left to end.
                 Err(error) if matches!(error.kind(), ErrorKind::LeaseNotFound { .. }) => {
@@ -62,7 +63,8 @@ impl Leases {
         // The last one first: what it waits for makes the others durable.
         while let Some((claim, done)) = ending.pop() {
             done.wait()?;
-            self.has_expired(claim);
+            self.expired.fetch_add(1, Ordering::Relaxed);
+            claim.remove();
         }
         first
     }
@@ -84,13 +86,15 @@ impl Leases {
     /// # Errors
     /// What writing answers.
     pub(super) fn end_claimed(&self, claim: &Claim<'_>) -> Result<()> {
-        match self.records.revoke(claim.id()) {
-            Ok((_, done)) => done.wait()?,
-            Err(error) if matches!(error.kind(), ErrorKind::LeaseNotFound { .. }) => {}
-            Err(error) => return Err(error),
+        match self.records.revoke(claim.id(), &CommitOptions::default()) {
+            Ok((_, done)) => {
+                done.wait()?;
+                self.expired.fetch_add(1, Ordering::Relaxed);
+                Ok(())
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::LeaseNotFound { .. }) => Ok(()),
+            Err(error) => Err(error),
         }
-        self.expired.fetch_add(1, Ordering::Relaxed);
-        Ok(())
     }
 
     /// Renews a lease whose record says that less than all of its time is left: if the store ended now, it
@@ -103,7 +107,7 @@ impl Leases {
         if claim.entry.empty || claim.is_due() || !claim.entry.is_noted() {
             return Ok(None);
         }
-        claim.is_renewing();
+        claim.void_notes();
         match self.records.renew_always(id) {
             Ok(ttl) => {
                 claim.renewed();
@@ -122,11 +126,6 @@ impl Leases {
     pub(super) fn left(&self, id: i64, value: Value) -> u64 {
         let entry = self.table.get(id).unwrap_or_else(|| Entry::new(value, self.opened));
         entry.left(self.table.now())
-    }
-
-    fn has_expired(&self, claim: Claim<'_>) {
-        self.expired.fetch_add(1, Ordering::Relaxed);
-        claim.remove();
     }
 
     /// Writes down what is left of leases, as far as they have not been renewed since.

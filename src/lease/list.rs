@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::kv::{AllLeases, Lease, Store};
 
 /// How a lease stands; see [`Store::lease_time_to_live`].
@@ -30,31 +30,16 @@ pub struct LeaseStatus {
 #[derive(Debug)]
 #[must_use = "iterators are lazy"]
 pub struct LeaseIter {
-    /// Keeps it open, and is asked when the first lease is.
-    store: Store,
-    state: State,
-}
-
-#[derive(Debug)]
-enum State {
-    New,
-    Begun(Box<AllLeases>),
-    Over,
+    /// Keeps it open.
+    _store: Store,
+    /// The records, or why there are none, until that is told.
+    records: Result<Box<AllLeases>, Option<Error>>,
 }
 
 impl LeaseIter {
     pub(super) fn new(store: Store) -> Self {
-        Self { store, state: State::New }
-    }
-
-    fn begun(&mut self) -> Result<&mut AllLeases> {
-        if matches!(self.state, State::New) {
-            self.state = State::Begun(Box::new(self.store.lease_records().all()?));
-        }
-        match &mut self.state {
-            State::Begun(all) => Ok(all),
-            State::New | State::Over => Err(crate::ErrorKind::Closed.into()),
-        }
+        let records = store.lease_records().all().map(Box::new).map_err(Some);
+        Self { _store: store, records }
     }
 }
 
@@ -62,17 +47,13 @@ impl Iterator for LeaseIter {
     type Item = Result<Lease>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if matches!(self.state, State::Over) {
-            return None;
+        match &mut self.records {
+            Ok(records) => {
+                let record = records.next()?;
+                Some(record.map(|(id, value)| Lease::new(id, value.ttl, records.revision)))
+            }
+            Err(error) => error.take().map(Err),
         }
-        let next = self.begun().map(|all| (all.next().transpose(), all.revision));
-        let next = next.and_then(|(next, revision)| {
-            Ok(next?.map(|(id, value)| Lease::new(id, value.ttl, revision)))
-        });
-        if !matches!(next, Ok(Some(_))) {
-            self.state = State::Over;
-        }
-        next.transpose()
     }
 }
 

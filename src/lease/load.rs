@@ -1,7 +1,7 @@
 //! From records to the table, when a store is opened, without keeping the opening waiting.
 
 use crate::error::Result;
-use crate::sync::plain::lock;
+use crate::sync::plain::{Ordering, lock};
 
 use super::Leases;
 use super::entry::Entry;
@@ -15,8 +15,8 @@ impl Leases {
     /// # Errors
     /// What reading answers.
     pub(super) fn load(&self, enough: impl Fn() -> bool) -> Result<bool> {
-        let mut loaded = lock(&self.loaded);
-        if *loaded {
+        let _loading = lock(&self.loading);
+        if self.loaded.load(Ordering::Acquire) {
             return Ok(true);
         }
         let removals = self.table.removals();
@@ -35,7 +35,7 @@ impl Leases {
         for id in again {
             self.find(id)?;
         }
-        *loaded = true;
+        self.loaded.store(true, Ordering::Release);
         Ok(true)
     }
 
@@ -44,6 +44,9 @@ impl Leases {
     /// # Errors
     /// What reading answers.
     pub(super) fn find(&self, id: i64) -> Result<bool> {
+        if self.loaded.load(Ordering::Acquire) {
+            return Ok(self.table.get(id).is_some());
+        }
         // Nobody grants or revokes it meanwhile.
         let claim = self.table.claim(id);
         if !claim.entry.empty {

@@ -36,7 +36,7 @@ use crate::engine::{Attendant, Stats};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kv::{Extension, LeaseRecords, Store};
 use crate::sync::Arc;
-use crate::sync::plain::{AtomicU64, Mutex, Ordering, lock};
+use crate::sync::plain::{AtomicBool, AtomicU64, Mutex, Ordering, lock};
 
 use self::table::{Found, Table};
 
@@ -56,34 +56,34 @@ struct Leases {
     records: LeaseRecords,
     /// When the store was opened, by its clock of elapsed time.
     opened: i64,
-    /// Whether every record is in the table.
-    loaded: Mutex<bool>,
+    /// Whether every record is in the table. Set under `loading`.
+    loaded: AtomicBool,
+    loading: Mutex<()>,
     /// What is to be done about leases that have come up.
     found: Mutex<Found>,
     expired: AtomicU64,
     starting: Mutex<()>,
 }
 
-/// What the store keeps for this room.
-#[derive(Debug)]
-struct Room(Arc<Leases>);
+/// Does what the thread does when it is dismissed, where there is none.
+struct AtTheEnd(Arc<Leases>);
 
-impl Extension for Room {
-    fn turn(&self, _: &Store) -> Result<bool> {
-        self.0.turn()
+impl Drop for AtTheEnd {
+    fn drop(&mut self) {
+        self.0.write_down_all();
     }
+}
 
-    fn leave(&self) {
-        if self.0.table.attendant.get().is_none() {
-            self.0.write_down_all();
-        }
+impl Extension for Arc<Leases> {
+    fn turn(&self) -> Result<bool> {
+        Leases::turn(self)
     }
 
     fn count(&self, stats: &mut Stats) {
-        (stats.leases, stats.lease_renewals) = self.0.table.counts();
-        stats.leases_expired = self.0.expired.load(Ordering::Relaxed);
-        stats.lease_overdue_micros = self.0.overdue();
-        stats.lease_next_micros = self.0.table.until_next();
+        (stats.leases, stats.lease_renewals) = self.table.counts();
+        stats.leases_expired = self.expired.load(Ordering::Relaxed);
+        stats.lease_overdue_micros = self.overdue();
+        stats.lease_next_micros = self.table.until_next();
     }
 }
 
@@ -102,18 +102,22 @@ pub(crate) fn open(store: &Store) -> Result<()> {
         opened: table.now(),
         table,
         records: store.lease_records(),
-        loaded: Mutex::new(!store.has_leases()),
+        loaded: AtomicBool::new(!store.has_leases()),
+        loading: Mutex::default(),
         found: Mutex::default(),
         expired: AtomicU64::new(0),
         starting: Mutex::new(()),
     };
-    let leases = &store.lease_room().get_or_init(|| Room(Arc::new(leases)))?.0;
+    let leases = store.lease_room().get_or_init(|| Arc::new(leases))?;
+    if !options.background {
+        store.engine().keep_until_closed(Box::new(AtTheEnd(Arc::clone(leases))))?;
+    }
     if store.has_leases() { leases.attend(store) } else { Ok(()) }
 }
 
 /// What keeps the time of the leases of a store, if anything does.
 fn leases(store: &Store) -> Option<&Arc<Leases>> {
-    store.lease_room().get::<Room>().map(|room| &room.0)
+    store.lease_room().get()
 }
 
 impl Leases {
@@ -134,6 +138,10 @@ impl Leases {
 
     /// What the thread does whenever it is called, and after so much time.
     fn work(&self, me: &Attendant) -> Option<Duration> {
+        if me.is_dismissed() {
+            // The store is closed as soon as this is done.
+            self.write_down_all();
+        }
         while !me.is_dismissed() {
             match self.turn() {
                 Ok(true) => {}
@@ -146,8 +154,6 @@ impl Leases {
                 }
             }
         }
-        // The store is closed as soon as this is done.
-        self.write_down_all();
         None
     }
 
@@ -160,7 +166,7 @@ impl Leases {
     /// Whether there are leases to end at once. Each turn makes them fewer, also one that fails, once all
     /// are loaded.
     fn has_due(&self) -> bool {
-        *lock(&self.loaded) && !lock(&self.found).due.is_empty()
+        self.loaded.load(Ordering::Acquire) && !lock(&self.found).due.is_empty()
     }
 
     /// Whether the store is about to be closed.
@@ -185,10 +191,8 @@ impl Leases {
             // However many leases are due, the notes of others do not wait until the last has ended.
             let notes = found.take_notes();
             drop(found);
-            let expired = self.expire(&due);
-            return expired
-                .and(self.write_down(&notes, None))
-                .map(|()| !due.is_empty() || !notes.is_empty());
+            let (expired, written) = (self.expire(&due), self.write_down(&notes, None));
+            return expired.and(written).map(|()| !due.is_empty() || !notes.is_empty());
         }
     }
 }

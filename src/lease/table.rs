@@ -118,8 +118,7 @@ impl Table {
                         return Renewal::Noted;
                     }
                     entry.renew(now);
-                    *stamps = stamps.wrapping_add(1);
-                    entry.stamp = *stamps;
+                    entry.stamp = next(stamps);
                     *renewals += 1;
                     return Renewal::Done(entry.ttl);
                 }
@@ -157,7 +156,7 @@ impl Table {
             self.push([(tick, id)]);
             return None;
         }
-        if entry.claimed || !entry.is_due(now) || taken && !entry.is_taken(now) {
+        if entry.claimed || !entry.is_due(now) || taken && !entry.is_out() {
             return None;
         }
         entry.claimed = true;
@@ -221,16 +220,16 @@ impl Table {
         let later = ids.into_iter().filter_map(|id| {
             let mut state = lock(&self.shard(id).state);
             let entry = state.entries.get_mut(&id)?;
-            match entry.look(id, tick, self.now(), self.interval) {
+            match entry.look(tick, self.now(), self.interval) {
                 Look::Gone => None,
                 Look::Due(since) => {
                     found.due.push_back((since, id));
                     None
                 }
                 Look::Later(tick) => Some((tick, id)),
-                Look::Record(note, tick) => {
+                Look::Record(value, tick) => {
                     // An older one that still waits to be written is void.
-                    found.notes.push(Note { stamp: state.stamp(id), ..note });
+                    found.notes.push(Note { id, stamp: state.stamp(id), value });
                     Some((tick, id))
                 }
             }
@@ -248,10 +247,9 @@ impl Table {
             let State { entries, stamps, .. } = &mut *state;
             let unclaimed = entries.iter_mut().filter(|(_, entry)| !entry.claimed);
             let notes = unclaimed.filter_map(|(id, entry)| {
-                let note = entry.note(*id, now, lost)?;
-                *stamps = stamps.wrapping_add(1);
-                entry.stamp = *stamps;
-                Some(Note { stamp: *stamps, ..note })
+                let value = entry.note(now, lost)?;
+                entry.stamp = next(stamps);
+                Some(Note { id: *id, stamp: entry.stamp, value })
             });
             notes.collect()
         })
@@ -272,14 +270,19 @@ impl Table {
     }
 }
 
+fn next(stamps: &mut u32) -> u32 {
+    *stamps = stamps.wrapping_add(1);
+    *stamps
+}
+
 impl State {
     /// Has notes of an entry void. Answers its stamp from now on.
     fn stamp(&mut self, id: i64) -> u32 {
-        self.stamps = self.stamps.wrapping_add(1);
+        let stamp = next(&mut self.stamps);
         if let Some(entry) = self.entries.get_mut(&id) {
-            entry.stamp = self.stamps;
+            entry.stamp = stamp;
         }
-        self.stamps
+        stamp
     }
 
     fn replace(&mut self, id: i64, entry: Option<Entry>) {
@@ -334,8 +337,8 @@ impl Claim<'_> {
         self.entry.is_due(self.table.now())
     }
 
-    /// It is about to be renewed: a note of what was before is void from now on.
-    pub(super) fn is_renewing(&self) {
+    /// A note of what was before is void from now on.
+    pub(super) fn void_notes(&self) {
         lock(&self.table.shard(self.id).state).stamp(self.id);
     }
 

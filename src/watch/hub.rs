@@ -1,7 +1,8 @@
 //! The one reader of what has become visible, which tells the slots what is due to them.
 //!
-//! Locks are taken in this order: `follow`, `registry` or `asked`, a slot's. None is held while anybody is
-//! woken, since wakers are foreign code, nor by anything on the way of a commit.
+//! Locks are taken in this order: `follow`; then one of `registry`, `asked`, `recent`; then a slot's. `timed` is
+//! taken with none of these held, and a slot's within it. None is held while anybody is woken, since wakers
+//! are foreign code, nor by anything on the way of a commit.
 
 use std::time::Duration;
 
@@ -53,10 +54,10 @@ pub(super) struct Hub {
     /// Slots that wait for a notice of progress which the hub has not come to.
     asked: Mutex<Vec<Arc<Slot>>>,
     timed: Mutex<Vec<Timed>>,
-    /// Batches told by the watches, those that have ended included.
-    told: CachePadded<AtomicU64>,
     /// When the first of these is due, or earlier. Written under `timed`.
     next_due: AtomicI64,
+    /// Batches told by the watches, those that have ended included.
+    told: CachePadded<AtomicU64>,
     /// Set once the end of the store ends the watches, in a store without threads.
     bound: OnceLock<()>,
     /// The thread, once it has begun, if the store has threads.
@@ -90,17 +91,13 @@ pub(super) enum After {
     Newest(u64),
 }
 
-/// What a store keeps for this room.
-#[derive(Debug)]
-struct Room(Arc<Hub>);
-
-impl Extension for Room {
-    fn turn(&self, _: &Store) -> Result<bool> {
-        Ok(!self.0.has_thread() && self.0.catch_up()?)
+impl Extension for Arc<Hub> {
+    fn turn(&self) -> Result<bool> {
+        Ok(!self.has_thread() && self.catch_up()?)
     }
 
     fn count(&self, stats: &mut Stats) {
-        self.0.count(stats);
+        Hub::count(self, stats);
     }
 }
 
@@ -111,7 +108,7 @@ impl Hub {
     /// None that a caller can bring about.
     pub(super) fn of(store: &Store) -> Result<Arc<Self>> {
         let make = || {
-            Room(Arc::new(Self {
+            Arc::new(Self {
                 door: store.engine().door(),
                 registry: Mutex::default(),
                 scanned: AtomicU64::new(0),
@@ -123,9 +120,9 @@ impl Hub {
                 next_due: AtomicI64::new(i64::MAX),
                 bound: OnceLock::new(),
                 attendant: OnceLock::new(),
-            }))
+            })
         };
-        Ok(Arc::clone(&store.watch_room().get_or_init(make)?.0))
+        Ok(Arc::clone(store.watch_room().get_or_init(make)?))
     }
 
     /// The revision up to which all slots have been offered everything.

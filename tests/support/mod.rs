@@ -14,6 +14,7 @@
 
 pub mod check;
 pub mod clients;
+pub mod copies;
 pub mod drive;
 pub mod gate;
 pub mod generate;

@@ -1,4 +1,5 @@
 //! One small sample of every structure, for the golden files and the damage tests.
+#![allow(dead_code, reason = "each test uses a part")]
 
 use annals_format::batch::{BatchHeader, BatchKind, FramesCrc};
 use annals_format::checksum::{ContentHash, FileSeed};

@@ -95,6 +95,11 @@ impl Retention {
         }
     }
 
+    /// Waits until readers go by every record that is visible by now.
+    pub(super) fn settle(&self) {
+        drop(lock(&self.writer));
+    }
+
     fn rules(&self) -> Arc<Rules> {
         Arc::clone(self.table.load(&epoch::pin()))
     }

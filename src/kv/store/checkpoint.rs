@@ -1,9 +1,11 @@
-//! Copies of the store that share its files.
+//! Copies of the store: those that share its files, and streams.
 
+use std::io::Write;
 use std::path::Path;
 
 use crate::engine::Checkpoint;
 use crate::error::Result;
+use crate::kv::backup::{self, BackupReport};
 
 use super::Store;
 
@@ -31,9 +33,10 @@ impl Store {
     ///
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) when the directory is not empty, or lies in that
     /// of the store; [`Locked`](crate::ErrorKind::Locked) while another checkpoint is made there, or a store is
-    /// open; [`Closed`](crate::ErrorKind::Closed); [`Io`](crate::ErrorKind::Io),
-    /// [`NoSpace`](crate::ErrorKind::NoSpace), [`Corrupt`](crate::ErrorKind::Corrupt) from the files. Then the
-    /// directory is to be removed, and this store is as it was.
+    /// open: then the directory is as it was. [`Closed`](crate::ErrorKind::Closed);
+    /// [`Io`](crate::ErrorKind::Io), [`NoSpace`](crate::ErrorKind::NoSpace),
+    /// [`Corrupt`](crate::ErrorKind::Corrupt) from the files: then what is in the directory is no store, and is
+    /// to be removed. This store is as it was.
     ///
     /// ```
     /// use annals::{At, Store};
@@ -54,5 +57,41 @@ impl Store {
     /// ```
     pub fn checkpoint(&self, directory: impl AsRef<Path>) -> Result<Checkpoint> {
         self.engine.checkpoint(directory.as_ref())
+    }
+    /// Writes a copy of the store to a stream: everything that can be read now, at every revision, also what a
+    /// [`Buffered`](crate::Durability::Buffered) store has not made durable yet. [`restore`](crate::restore) makes
+    /// a store of it.
+    ///
+    /// The stream is compressed, and checked by checksums, each block by one over its bytes and the block
+    /// before; it ends with the [hash](Store::hash_at) of the store as of its revision. Files are compared with
+    /// their checksums as they are read. Commits and compactions go on meanwhile, and the copy is of one moment all
+    /// the same. Besides the files it takes reading every change that the store retains, for the hash.
+    ///
+    /// Memory holds two blocks of a megabyte, and what the hash takes; what is in memory alone when it
+    /// begins, at most [`memtable_bytes`](crate::Options::memtable_bytes) and what waits to be flushed, is held
+    /// until it is written. Files that are removed meanwhile take their room until the backup is done.
+    ///
+    /// A store open for reading only can be backed up, too, beside a program that writes: as this handle
+    /// shows it. Whoever writes to a file syncs it after this has returned; what an error leaves of a
+    /// stream has no end, and is refused.
+    ///
+    /// # Errors
+    ///
+    /// [`Io`](crate::ErrorKind::Io), [`NoSpace`](crate::ErrorKind::NoSpace) from the stream;
+    /// [`Closed`](crate::ErrorKind::Closed); [`Io`](crate::ErrorKind::Io), [`Corrupt`](crate::ErrorKind::Corrupt)
+    /// from the files.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir().expect("a temporary directory");
+    /// # let store = annals::Store::open(directory.path().join("store"))?;
+    /// let path = directory.path().join("monday.backup");
+    /// let mut file = std::fs::File::create(&path).expect("a file");
+    /// let made = store.backup(&mut file)?;
+    /// file.sync_all().expect("it is durable");
+    /// assert_eq!(made.revision, store.revision());
+    /// # Ok::<(), annals::Error>(())
+    /// ```
+    pub fn backup(&self, mut to: impl Write) -> Result<BackupReport> {
+        backup::backup(&self.engine, &mut to)
     }
 }

@@ -69,8 +69,13 @@ impl LeaseRecords {
     ///
     /// # Errors
     /// `LeaseNotFound`.
-    pub(crate) fn revoke(&self, id: i64) -> Result<(LeaseRevokeResponse, Done<'_>)> {
-        let (deleted, done) = self.write(|evaluation| evaluation.revoke(id))?;
+    pub(crate) fn revoke(
+        &self,
+        id: i64,
+        options: &CommitOptions,
+    ) -> Result<(LeaseRevokeResponse, Done<'_>)> {
+        let revoke = |evaluation: &mut Evaluation<'_, '_>| evaluation.revoke(id);
+        let (deleted, done) = write_through(&self.door, (self.limits, true), options, revoke)?;
         Ok((LeaseRevokeResponse { revision: done.revision(), deleted }, done))
     }
 
@@ -171,7 +176,6 @@ impl LeaseRecords {
 }
 
 /// The records of leases, one after the other.
-#[derive(Debug)]
 pub(crate) struct AllLeases {
     /// The revision they are of.
     pub(crate) revision: u64,

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | this one | open, close, flush, compact, where the store is |
 //! | `read` | get, range, views, history, diff, log |
-//! | `checkpoint` | a copy that shares the files |
+//! | `checkpoint` | a copy that shares the files, or is a stream |
 //! | `past` | which revision a point in history is, when it was, and the hash as of it |
 //! | `write` | put, delete, transactions, tickets |
 //! | `swap` | compare-and-put |
@@ -70,9 +70,8 @@ pub use usage::{SpaceOptions, SpaceSurvey};
 /// ```
 #[derive(Clone)]
 pub struct Store {
-    /// Before the engine, which closes the store when it is dropped.
-    shared: Arc<Shared>,
     engine: Engine,
+    shared: Arc<Shared>,
 }
 
 /// What all handles of a store share besides the engine.
@@ -93,16 +92,6 @@ struct Shared {
 impl Shared {
     fn rooms(&self) -> [&ExtensionCell; 2] {
         [&self.watch_room, &self.lease_room]
-    }
-
-    fn leave(&self) {
-        self.rooms().into_iter().for_each(ExtensionCell::leave);
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        self.leave();
     }
 }
 
@@ -250,11 +239,10 @@ impl Store {
     /// [`Closed`](crate::ErrorKind::Closed), [`ReadOnly`](crate::ErrorKind::ReadOnly),
     /// [`Poisoned`](crate::ErrorKind::Poisoned).
     pub fn run_background(&self) -> Result<bool> {
-        let mut any = false;
-        for room in self.shared.rooms() {
-            any |= room.turn(self)?;
-        }
-        Ok(self.engine.run_background()? || any)
+        // What one of them cannot do keeps the others from nothing.
+        let rooms = self.shared.rooms().map(ExtensionCell::turn);
+        let any = self.engine.run_background()?;
+        rooms.into_iter().try_fold(any, |any, turn| Ok(turn? || any))
     }
 
     /// Moves everything in memory to files, folds and merges these, and does all other background
@@ -267,8 +255,9 @@ impl Store {
     /// As [`Store::run_background`].
     pub fn reorganise(&self) -> Result<()> {
         // Without threads a watch that nobody asks would hold on to what it has not looked at.
-        self.shared.watch_room.turn(self)?;
-        self.engine.reorganise()
+        let watches = self.shared.watch_room.turn();
+        self.engine.reorganise()?;
+        watches.map(drop)
     }
 
     /// The current revision, as [`Store::latest`] would see it; 1 for a fresh store.
@@ -320,7 +309,6 @@ impl Store {
     ///
     /// As [`Store::flush`].
     pub fn close(self) -> Result<()> {
-        self.shared.leave();
         self.engine.close()
     }
 

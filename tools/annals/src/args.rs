@@ -7,7 +7,7 @@ use annals::inspect::StoreFiles;
 use annals::{ErrorKind, KNOBS, Knob, KnobRange, Options, Store};
 use clap::{Args, CommandFactory as _, Parser};
 
-use crate::at::At;
+use crate::at::{At, SPELLING};
 use crate::commands::Command;
 use crate::exit::{CODES, Failure, Outcome};
 use crate::output::Format;
@@ -30,7 +30,7 @@ Examples:
     name = "annals",
     version,
     after_help = format!("{EXAMPLES}\n\n{CODES}"),
-    after_long_help = format!("{EXAMPLES}\n\n{CODES}\n\n{}", engine_options_help()),
+    after_long_help = format!("{EXAMPLES}\n\n{SPELLING}\n\n{CODES}\n\n{}", engine_options_help()),
     propagate_version = true
 )]
 pub(crate) struct Cli {
@@ -127,6 +127,17 @@ impl Global {
     }
 }
 
+/// The part of history that a command tells.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Span {
+    /// Begin with the first revision that is not before this point in history.
+    #[arg(long, value_name = "AT", allow_hyphen_values = true)]
+    pub(crate) since: Option<At>,
+    /// End with the last revision that is not after this one.
+    #[arg(long, value_name = "AT", allow_hyphen_values = true)]
+    pub(crate) until: Option<At>,
+}
+
 /// The engine's options, for `--help`.
 fn engine_options_help() -> String {
     let mut text = "Engine options (-O NAME=VALUE; K, M and G are powers of 1024):".to_owned();
@@ -165,12 +176,15 @@ pub(crate) fn parse_revision(text: &str) -> Result<u64, String> {
 /// Where a read looks.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct ReadAt {
-    /// Read the store as of `latest`, a revision, or an RFC 3339 time.
+    /// Read the store as of this point in history: a revision, a time, how long ago. `annals --help` has all
+    /// ways to spell one.
+    // etcdctl calls a revision --rev.
     #[arg(
         long,
-        value_name = "latest|REV|TIME",
+        alias = "rev",
+        value_name = "AT",
         default_value = "latest",
-        allow_negative_numbers = true
+        allow_hyphen_values = true
     )]
     pub(crate) at: At,
 }

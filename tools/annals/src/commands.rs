@@ -6,8 +6,8 @@ use crate::args::Cli;
 use crate::exit::Outcome;
 use crate::output::Output;
 use crate::{
-    checkpoint, compact, export, files, generate, hash, import, leases, reads, retention, stats,
-    tour, txn, verify, watch, writes,
+    backup, checkpoint, compact, export, files, generate, hash, import, leases, reads, retention,
+    stats, tour, txn, verify, watch, writes,
 };
 
 /// The commands.
@@ -46,7 +46,7 @@ pub(crate) enum Command {
     #[command(
         subcommand,
         after_help = "Examples:
-  $ annals -C store retention set /events/ --for 1h
+  $ annals -C store retention set --prefix /events/ --for 1h
   $ annals -C store retention list
   $ annals -C store retention apply"
     )]
@@ -55,6 +55,10 @@ pub(crate) enum Command {
     Compact(compact::CompactArgs),
     /// Make a copy of the store that shares its files, also while a program writes.
     Checkpoint(checkpoint::CheckpointArgs),
+    /// Write the store to a file or stream, compressed and with checksums, also while a program writes.
+    Backup(backup::BackupArgs),
+    /// Make a store of a backup.
+    Restore(backup::RestoreArgs),
     /// Show revisions, keys, files and bytes.
     Stats(stats::StatsArgs),
     /// Show what the files are made of.
@@ -99,6 +103,8 @@ pub(crate) fn dispatch(cli: &Cli, out: &mut Output) -> Outcome {
         Command::Retention(command) => retention::retention(global, command, out),
         Command::Checkpoint(args) => checkpoint::checkpoint(global, args, out),
         Command::Compact(args) => compact::compact(global, args, out),
+        Command::Backup(args) => backup::backup(global, args, out),
+        Command::Restore(args) => backup::restore(global, args, out),
         Command::Stats(args) => stats::stats(global, args, out),
         Command::Inspect(args) => files::inspect(global, args, out),
         Command::Dump(args) => files::dump(global, args, out),

@@ -1,11 +1,15 @@
 //! `compact`: first the plan, then, with `--confirm`, the deed.
 
+use std::time::Duration;
+
 use annals::{Error, ErrorKind, Store, View};
 use annals_format::FileKind;
-use clap::Args;
+use clap::{ArgGroup, Args};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::args::{Global, parse_revision};
+use crate::args::Global;
+use crate::at::{At, length};
 use crate::exit::{Failure, Outcome};
 use crate::files::disk_bytes;
 use crate::output::Output;
@@ -13,45 +17,89 @@ use crate::output::Output;
 /// Arguments of `compact`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Without --confirm the plan is printed and the command exits 7: the revisions that
+    group = ArgGroup::new("what").args(["at", "keep", "older"]).required(true),
+    after_help = "Without --confirm the plan is printed and the command exits 7, with --dry-run 0: the revisions that
 can no longer be read, the files that go at once, and those of which a part may go. What is still
-in the log alone (after flushed_revision) is in neither list. Reads at REV itself stay possible.
-Keys that have a rule of their own (`annals retention`) are left to that.
+in the log alone (after flushed_revision) is in neither list. Reads at AT itself stay possible.
+Keys that have a rule of their own (`annals retention`) are left to that. Where nothing that old is kept,
+nothing is done.
 
 Examples:
-  $ annals -C store compact --rev 4                    # exits 7: says what it would do
-  $ annals -C store compact --rev 4 --confirm
+  $ annals -C store compact --at 4 --dry-run           # says what it would do
+  $ annals -C store compact --older 30d --dry-run
+  $ annals -C store compact --keep 3                   # exits 7: without --confirm nothing is done
+  $ annals -C store compact --keep 3 --confirm
   $ annals -C store get /flags/dark --at 3             # exits 6"
 )]
 pub(crate) struct CompactArgs {
-    /// The oldest revision that shall stay readable.
-    #[arg(long, value_name = "REV", value_parser = parse_revision, allow_negative_numbers = true)]
-    rev: u64,
+    /// What shall stay readable from on: a revision, a time, how long ago.
+    // etcdctl calls a revision --rev.
+    #[arg(long, alias = "rev", value_name = "AT", allow_hyphen_values = true)]
+    at: Option<At>,
+    /// Keep the newest revision, and this many before it.
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    keep: Option<u64>,
+    /// Keep every state that was the newest within this time: 90s, 15m, 1h, 30d.
+    #[arg(long, value_name = "TIME", value_parser = length)]
+    older: Option<Duration>,
+    /// Only print the plan.
+    #[arg(long, conflicts_with = "confirm")]
+    dry_run: bool,
     /// Do it, and wait until the space has been given back.
     #[arg(long)]
     confirm: bool,
+}
+
+impl CompactArgs {
+    /// The oldest revision that shall stay readable; `None` where nothing is as old as was said.
+    fn revision(&self, store: &Store) -> Outcome<Option<u64>> {
+        if let Some(at) = self.at {
+            return Ok(Some(at.revision(store)?));
+        }
+        if let Some(keep) = self.keep {
+            return Ok(store.revision().checked_sub(keep).filter(|revision| *revision > 0));
+        }
+        let age = i64::try_from(self.older.unwrap_or_default().as_micros()).unwrap_or(i64::MAX);
+        let time = Timestamp::now().as_microsecond().saturating_sub(age);
+        match store.revision_at_time(time) {
+            Ok(revision) => Ok(Some(revision)),
+            Err(error) if matches!(error.kind(), ErrorKind::NoRevisionAtTime { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
 }
 
 /// `compact`: forget what only reads below a revision can see.
 pub(crate) fn compact(global: &Global, args: &CompactArgs, out: &mut Output) -> Outcome {
     let store = global.read()?;
     let (revision, compacted) = (store.revision(), store.compacted_revision());
-    // Says so where the revision is not there, or no longer.
-    let view = store.at(args.rev)?;
-    if args.rev < compacted {
-        // Some keys have a rule of their own, and can be read there.
-        let (requested, prefix) = (args.rev, None);
-        return Err(Error::from(ErrorKind::Compacted { requested, compacted, prefix }).into());
-    }
-    if args.rev == compacted {
+    let nothing = |out: &mut Output| {
         let bytes = disk_bytes(&crate::files::open(global)?);
         out.note(format_args!("already compacted to {compacted}; nothing to do"))?;
-        return out.object(&done(compacted, revision, bytes, bytes));
+        out.object(&done(compacted, revision, bytes, bytes))
+    };
+    let rev = match args.revision(&store)? {
+        // What was said in other words than a revision may have been done already.
+        Some(rev) if rev >= compacted || args.at.is_some() => rev,
+        _ => return nothing(out),
+    };
+    // Says so where the revision is not there, or no longer.
+    let view = store.at(rev)?;
+    if rev < compacted {
+        // Some keys have a rule of their own, and can be read there.
+        let (requested, prefix) = (rev, None);
+        return Err(Error::from(ErrorKind::Compacted { requested, compacted, prefix }).into());
+    }
+    if rev == compacted {
+        return nothing(out);
     }
     if !args.confirm {
         let plan = plan(global, &store, &view)?;
         out.object(&plan)?;
         out.flush()?;
+        if args.dry_run {
+            return Ok(());
+        }
         out.note("nothing was changed; --confirm does it")?;
         return Err(Failure::Unconfirmed);
     }
@@ -61,7 +109,7 @@ pub(crate) fn compact(global: &Global, args: &CompactArgs, out: &mut Output) -> 
     // No worker: the space is given back by this thread, so that it is known when it is done.
     let options = global.engine_options()?.create(false).background(false);
     let store = options.open(global.data()?)?;
-    let compacted = store.compact(args.rev).and_then(|commit| {
+    let compacted = store.compact(rev).and_then(|commit| {
         store.reorganise()?;
         Ok(commit)
     });
@@ -70,7 +118,7 @@ pub(crate) fn compact(global: &Global, args: &CompactArgs, out: &mut Output) -> 
     compacted?;
     closed?;
     let after = disk_bytes(&crate::files::open(global)?);
-    out.object(&done(args.rev, revision, before, after))
+    out.object(&done(rev, revision, before, after))
 }
 
 fn done(compacted: u64, revision: u64, before: u64, after: u64) -> Value {

@@ -58,9 +58,17 @@ pub(crate) fn export(global: &Global, args: &ExportArgs, out: &mut Output) -> Ou
     }
 }
 
-/// Writes a new file. It has its name only once it is whole, so that no part of a history is taken
-/// for all of it.
+/// Writes a new file.
 fn write_file(store: &Store, path: &Path) -> Outcome {
+    let name = path.display().to_string();
+    let failed = |error| Failure::io(&name, error);
+    let is_zst = path.extension().is_some_and(|extension| extension == "zst");
+    new_file(path, |file| write_to(store, file, is_zst, &failed))
+}
+
+/// Makes a new file, which `write` writes and syncs. It has its name only once it is whole, so that no part
+/// is taken for all of it.
+pub(crate) fn new_file<T>(path: &Path, write: impl FnOnce(File) -> Outcome<T>) -> Outcome<T> {
     let name = path.display().to_string();
     let failed = |error| Failure::io(&name, error);
     if path.symlink_metadata().is_ok() {
@@ -72,9 +80,8 @@ fn write_file(store: &Store, path: &Path) -> Outcome {
     // Somebody else's, or another export at work: not ours to write over or to remove.
     let file =
         File::create_new(part).map_err(|error| Failure::io(part.display().to_string(), error))?;
-    let is_zst = path.extension().is_some_and(|extension| extension == "zst");
-    let written =
-        write_to(store, file, is_zst, &failed).and_then(|()| give_name(part, path).map_err(failed));
+    let written = write(file);
+    let written = written.and_then(|done| give_name(part, path).map_err(failed).map(|()| done));
     if written.is_err() {
         let _ = fs::remove_file(part);
     }

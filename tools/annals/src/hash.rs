@@ -3,8 +3,7 @@
 use clap::Args;
 use serde_json::json;
 
-use crate::args::Global;
-use crate::at::At;
+use crate::args::{Global, ReadAt};
 use crate::exit::Outcome;
 use crate::output::Output;
 
@@ -17,24 +16,17 @@ compacted to the same revision have the same.
 
 Examples:
   $ annals -C store hash
-  $ annals -C store hash --rev 3 -o json"
+  $ annals -C store hash --at 3 -o json"
 )]
 pub(crate) struct HashArgs {
-    /// Hash the store as of `latest`, a revision, or an RFC 3339 time.
-    #[arg(
-        long,
-        alias = "at",
-        value_name = "latest|REV|TIME",
-        default_value = "latest",
-        allow_negative_numbers = true
-    )]
-    rev: At,
+    #[command(flatten)]
+    at: ReadAt,
 }
 
 /// `hash`: of the keys and values as of a revision.
 pub(crate) fn hash(global: &Global, args: &HashArgs, out: &mut Output) -> Outcome {
     let store = global.read()?;
-    let found = store.hash_at(args.rev.0)?;
+    let found = store.hash_at(args.at.at.revision(&store)?)?;
     out.object(&json!({
         "revision": found.revision,
         "hash": found.hash,

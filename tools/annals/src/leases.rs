@@ -10,10 +10,11 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::args::Global;
+use crate::at::length;
 use crate::bytes::{json as spell, show};
 use crate::exit::{Failure, Outcome};
 use crate::output::{Output, Row};
-use crate::writes::parse_lease;
+use crate::writes::{CommitArgs, parse_lease};
 
 /// What to do with leases.
 #[derive(Debug, Subcommand)]
@@ -34,11 +35,11 @@ pub(crate) enum LeaseCommand {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   $ annals -C store lease grant 60                     # the store picks an id
-  $ annals -C store lease grant 60 --id 9
+  $ annals -C store lease grant 1h30m --id 9
   $ annals -C store put /session/me here --lease 9     # the key goes with the lease")]
 pub(crate) struct GrantArgs {
-    /// Its time to live in seconds.
-    #[arg(value_name = "TTL", value_parser = clap::value_parser!(i64).range(1..=annals::LEASE_TTL_MAX), allow_negative_numbers = true)]
+    /// Its time to live: seconds, or a length of time such as 90s, 15m or 1h.
+    #[arg(value_name = "TTL", value_parser = parse_ttl, allow_hyphen_values = true)]
     ttl: i64,
     /// Its id: decimal, or hexadecimal with 0x. Without it the store picks one.
     #[arg(long, value_name = "ID", value_parser = parse_lease, default_value_t = 0, hide_default_value = true, allow_negative_numbers = true)]
@@ -93,12 +94,32 @@ pub(crate) struct ListArgs {
 /// Arguments of `lease revoke`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  $ annals -C store lease revoke 7
+  $ annals -C store lease revoke 7 --metadata 'by ada'
   $ annals -C store lease revoke 7                     # exits 5")]
 pub(crate) struct RevokeArgs {
     /// Its id: decimal, or hexadecimal with 0x.
     #[arg(value_name = "ID", value_parser = parse_lease, allow_negative_numbers = true)]
     id: i64,
+    #[command(flatten)]
+    commit: CommitArgs,
+}
+
+/// A time to live in seconds.
+fn parse_ttl(text: &str) -> Result<i64, String> {
+    let seconds = match text.parse() {
+        Ok(seconds) => seconds,
+        Err(_) => {
+            let length = length(text)?;
+            if length.subsec_nanos() > 0 {
+                return Err("a time to live is whole seconds".into());
+            }
+            i64::try_from(length.as_secs()).unwrap_or(i64::MAX)
+        }
+    };
+    match seconds {
+        1..=annals::LEASE_TTL_MAX => Ok(seconds),
+        _ => Err(format!("a time to live is 1 s to {} s", annals::LEASE_TTL_MAX)),
+    }
 }
 
 /// A lease as an object: without its keys, or with them.
@@ -137,7 +158,7 @@ impl Serialize for KeysRow {
 }
 
 impl Row for LeaseRow {
-    const COLUMNS: &'static [&'static str] = &["lease", "ttl", "left"];
+    const COLUMNS: &'static [&'static str] = &["lease", "ttl", "remaining"];
 
     fn cells(&self) -> Vec<String> {
         let LeaseStatus { id, granted_ttl, remaining, .. } = &self.0;
@@ -150,7 +171,7 @@ impl Row for LeaseRow {
 }
 
 impl Row for KeysRow {
-    const COLUMNS: &'static [&'static str] = &["lease", "ttl", "left", "keys", "which"];
+    const COLUMNS: &'static [&'static str] = &["lease", "ttl", "remaining", "keys", "which"];
 
     fn cells(&self) -> Vec<String> {
         const SHOWN: usize = 5;
@@ -220,7 +241,7 @@ fn rows<R: Row>(store: &Store, keys: bool, row: fn(LeaseStatus) -> R, out: &mut 
 
 fn revoke(global: &Global, args: &RevokeArgs, out: &mut Output) -> Outcome {
     let store = global.write_existing()?;
-    let revoked = store.lease_revoke(args.id)?;
+    let revoked = store.lease_revoke_with(args.id, args.commit.options())?;
     store.close()?;
     out.object(&json!({ "revision": revoked.revision, "deleted": revoked.deleted.len() }))
 }

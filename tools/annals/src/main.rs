@@ -5,6 +5,7 @@
 
 mod args;
 mod at;
+mod backup;
 mod bytes;
 mod checkpoint;
 mod commands;
@@ -12,6 +13,7 @@ mod compact;
 mod exit;
 mod export;
 mod files;
+mod follow;
 mod generate;
 mod hash;
 mod import;

@@ -85,6 +85,11 @@ impl Output {
         Ok(self.out.write_all(bytes)?)
     }
 
+    /// Where bytes go as they are, whatever the format.
+    pub(crate) fn stream(&mut self) -> &mut dyn Write {
+        &mut self.out
+    }
+
     /// One object. Table: names and values, lists of objects as tables below it. Raw: a line
     /// `name value` for each member.
     pub(crate) fn object(&mut self, object: &Value) -> Outcome {

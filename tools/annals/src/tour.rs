@@ -273,9 +273,9 @@ impl Guide<'_> {
         self.say(
             "What it would take away to forget all before that key's newest import: the plan,",
         )?;
-        self.run(&["compact", "--rev", &oldest], 7)?;
+        self.run(&["compact", "--at", &oldest], 7)?;
         self.say("then the deed.")?;
-        self.run(&["compact", "--rev", &oldest, "--confirm"], 0)?;
+        self.run(&["compact", "--at", &oldest, "--confirm"], 0)?;
         let early = (chosen.newest - 1).to_string();
         self.say("Older revisions now say so.")?;
         self.run(&["get", &chosen.key, "--at", &early], 6)?;

@@ -4,24 +4,18 @@
 //! time whether the log or the list of files has changed, and opens the store anew only then.
 
 use std::ffi::OsString;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::thread::sleep;
-use std::time::{Duration, SystemTime};
 
 use annals::{Batch, ChangeKind, Event, KeyRange, Store, Watch};
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::args::{Global, parse_limit};
+use crate::args::{Global, Span, parse_limit};
 use crate::at::{At, rfc3339};
 use crate::bytes::{self, json as spell, show};
 use crate::exit::Outcome;
+use crate::follow::Seen;
 use crate::output::{Format, Output};
-use crate::reads::{kv_json, metadata_json};
-
-/// How often it looks whether something has come.
-const INTERVAL: Duration = Duration::from_millis(100);
+use crate::reads::{kv_json, metadata_cell, metadata_json};
 
 /// Arguments of `watch`.
 #[derive(Debug, Args)]
@@ -33,8 +27,8 @@ comes next was compacted before it could be told.
 
 Examples:
   $ annals -C store watch --prefix /pods/ --once       # without --once it goes on as they come
-  $ annals -C store watch --prefix /pods/ --from 2 --once
-  $ annals -C store watch /flags/dark --from 2 --limit 2 -o ndjson --prev-kv"
+  $ annals -C store watch --prefix /pods/ --since 2 --once --prev-kv
+  $ annals -C store watch /flags/dark --since 24h --limit 2 -o ndjson"
 )]
 pub(crate) struct WatchArgs {
     /// The key; without one and without --prefix all keys.
@@ -43,10 +37,9 @@ pub(crate) struct WatchArgs {
     /// All keys that begin with this.
     #[arg(long, value_name = "PREFIX", conflicts_with = "key")]
     prefix: Option<OsString>,
-    /// The first revision to tell, or the time after which; without it what comes from now on.
-    #[arg(long, value_name = "REV|TIME", default_value = "latest", allow_negative_numbers = true)]
-    from: At,
-    /// Tell what each key was before, too (not in a table).
+    #[command(flatten)]
+    span: Span,
+    /// Tell what each key was before, too.
     #[arg(long)]
     prev_kv: bool,
     /// Leave the values out.
@@ -69,47 +62,65 @@ pub(crate) struct WatchArgs {
 /// `watch`: what changes, as it comes.
 pub(crate) fn watch(global: &Global, args: &WatchArgs, out: &mut Output) -> Outcome {
     let mut left = if args.limit == 0 { u64::MAX } else { args.limit };
-    let mut from = args.from.0;
+    let mut from = None;
+    let mut until = None;
     loop {
-        let seen = files(global.data()?);
+        let seen = Seen::now(global.data()?);
         let store = global.read()?;
-        let mut watch = begin(&store, args, from)?;
+        let last = match until {
+            Some(until) => until,
+            None => *until.insert(last(&store, args.span.until)?),
+        };
+        let begin_at = match (from, args.span.since) {
+            (None, Some(since)) => first(&store, since)?,
+            (from, _) => from,
+        };
+        let mut watch = begin(&store, args, begin_at)?;
         while left > 0
             && let Some(batch) = watch.next()
         {
-            tell(&batch?, args, out)?;
+            let batch = batch?;
+            if batch.revision() > last {
+                break;
+            }
+            tell(&batch, args, out)?;
             left -= 1;
         }
         out.flush()?;
-        if args.once || left == 0 {
+        if args.once || left == 0 || store.revision() >= last {
             return Ok(());
         }
-        from = watch.resume_revision().into();
+        from = Some(watch.resume_revision());
         drop((watch, store));
-        // Two writes within a tick of the system's clock leave the same time: look once more after the first.
-        let settled = seen.iter().all(|(_, _, time)| time.is_none_or(is_past));
-        loop {
-            sleep(INTERVAL);
-            if !settled || files(global.data()?) != seen {
-                break;
-            }
-        }
+        seen.wait(global.data()?);
     }
 }
 
-/// Whether a time is so far back that another write has another one.
-fn is_past(time: SystemTime) -> bool {
-    time.elapsed().is_ok_and(|passed| passed >= INTERVAL)
+/// The first revision to tell; `None` for what comes from now on.
+fn first(store: &Store, since: At) -> Outcome<Option<u64>> {
+    if since == At::Latest {
+        return Ok(None);
+    }
+    Ok(Some(since.first(store)?.unwrap_or_else(|| store.oldest_readable(..).max(2))))
 }
 
-fn begin(store: &Store, args: &WatchArgs, from: annals::At) -> Outcome<Watch> {
+/// The last revision to tell; one that is not there yet is waited for.
+fn last(store: &Store, until: Option<At>) -> Outcome<u64> {
+    match until {
+        None => Ok(u64::MAX),
+        Some(At::Revision(revision)) => Ok(revision),
+        Some(until) => until.revision(store),
+    }
+}
+
+fn begin(store: &Store, args: &WatchArgs, from: Option<u64>) -> Outcome<Watch> {
     let range = match (&args.key, &args.prefix) {
         (Some(key), _) => KeyRange::key(bytes::of_arg(key)),
         (None, Some(prefix)) => KeyRange::prefix(bytes::of_arg(prefix)),
         (None, None) => KeyRange::all(),
     };
     let mut watch = store.watch_range(range);
-    if from != annals::At::Latest {
+    if let Some(from) = from {
         watch = watch.from(from);
     }
     if args.prev_kv {
@@ -127,19 +138,6 @@ fn begin(store: &Store, args: &WatchArgs, from: annals::At) -> Outcome<Watch> {
     Ok(watch.start()?)
 }
 
-/// What shows that something has been written: the lengths and times of the list of files and of the log.
-fn files(store: &Path) -> Vec<(PathBuf, u64, Option<SystemTime>)> {
-    let directories = [store.to_path_buf(), store.join("wal")];
-    let entries = directories.iter().flat_map(fs::read_dir).flatten().flatten();
-    let of_entry = |entry: fs::DirEntry| {
-        let meta = entry.metadata().ok()?;
-        meta.is_file().then(|| (entry.path(), meta.len(), meta.modified().ok()))
-    };
-    let mut files: Vec<_> = entries.filter_map(of_entry).collect();
-    files.sort();
-    files
-}
-
 fn tell(batch: &Batch, args: &WatchArgs, out: &mut Output) -> Outcome {
     let mut text = Vec::new();
     match out.format() {
@@ -148,15 +146,26 @@ fn tell(batch: &Batch, args: &WatchArgs, out: &mut Output) -> Outcome {
             text.push(b'\n');
         }
         Format::Table => {
+            let metadata = metadata_cell(batch.metadata());
+            let by = if metadata.is_empty() { metadata } else { format!("  ({metadata})") };
             for event in batch.events() {
                 let (key, value) = (show(&event.kv.key, 120), show(&event.kv.value, 60));
                 let time = rfc3339(batch.time());
-                let line = match event.kind {
+                let what = match event.kind {
                     ChangeKind::Delete => format!("delete {key}"),
                     ChangeKind::Put if args.keys_only => format!("put {key}"),
                     ChangeKind::Put => format!("put {key} = {value}"),
                 };
-                text.extend_from_slice(format!("{} {time} {line}\n", batch.revision()).as_bytes());
+                let was = match &event.prev_kv {
+                    Some(prev) if args.keys_only => format!(", was of {}", prev.mod_revision),
+                    Some(prev) => format!(", was {}", show(&prev.value, 60)),
+                    None if args.prev_kv && event.kind == ChangeKind::Put => {
+                        ", was not there".to_owned()
+                    }
+                    None => String::new(),
+                };
+                let line = format!("{} {time} {what}{was}{by}\n", batch.revision());
+                text.extend_from_slice(line.as_bytes());
             }
         }
         Format::Raw => {

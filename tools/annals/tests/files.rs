@@ -191,26 +191,26 @@ fn compaction_is_planned_then_done() {
     let tool = with_every_kind();
     let bytes = || tool.snapshot().iter().map(|(_, content)| content.len() as u64).sum::<u64>();
     let before = bytes();
-    let plan = tool.run(&["compact", "--rev", "5000", "-o", "json"]).code(7).stdout();
+    let plan = tool.run(&["compact", "--at", "5000", "-o", "json"]).code(7).stdout();
     let plan: Value = serde_json::from_str(&plan).unwrap();
     assert_eq!(plan["revisions"], json!(4999));
     assert_eq!(bytes(), before);
     tool.ok(&["get", "/k/001", "--at", "4000"]);
     let state = tool.ok(&["range", "--prefix", "", "--at", "5000", "-o", "ndjson"]);
     let mut arguments = SMALL.to_vec();
-    arguments.extend(["compact", "--rev", "5000", "--confirm"]);
+    arguments.extend(["compact", "--at", "5000", "--confirm"]);
     tool.ok(&arguments);
     assert!(bytes() < before, "{before} bytes became {}", bytes());
     tool.run(&["get", "/k/001", "--at", "4999"]).code(6).says("compacted");
     assert_eq!(tool.ok(&["range", "--prefix", "", "--at", "5000", "-o", "ndjson"]), state);
-    for line in [&["compact", "--rev", "5000"][..], &["compact", "--rev", "5000", "--confirm"]] {
+    for line in [&["compact", "--at", "5000"][..], &["compact", "--at", "5000", "--confirm"]] {
         tool.run(line).code(0).says("already compacted to 5000; nothing to do");
         let below: Vec<&str> = line.iter().map(|w| if *w == "5000" { "4999" } else { w }).collect();
         tool.run(&below).code(6).silent().says("revision 4999 has been compacted");
         let zero: Vec<&str> = line.iter().map(|w| if *w == "5000" { "0" } else { w }).collect();
         tool.run(&zero).code(2).silent().says("there is no revision 0");
     }
-    tool.run(&["compact", "--rev", "9999", "--confirm"]).code(6);
+    tool.run(&["compact", "--at", "9999", "--confirm"]).code(6);
     tool.run(&["verify"]).code(0);
 }
 
@@ -244,7 +244,7 @@ fn stats_know_the_store() {
         assert_eq!(stats.get(of_the_process), None);
     }
     // One name, one meaning.
-    let plan = tool.run(&["compact", "--rev", "5000", "-o", "json"]).code(7).stdout();
+    let plan = tool.run(&["compact", "--at", "5000", "-o", "json"]).code(7).stdout();
     let plan: Value = serde_json::from_str(&plan).unwrap();
     assert_eq!(plan["disk_bytes"], stats["disk_bytes"]);
 }

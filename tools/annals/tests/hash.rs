@@ -17,15 +17,14 @@ fn equal_histories_have_equal_hashes_and_others_do_not() {
     let [newest, differs] = [&one, &other].map(|tool| tool.json(&["hash"]));
     assert_eq!((newest["revision"].as_u64(), newest["compacted"].as_u64()), (Some(4), Some(0)));
     assert_ne!(newest["hash"], differs["hash"]);
-    assert_eq!(other.json(&["hash", "--rev", "4"]), newest);
     assert_eq!(other.json(&["hash", "--at", "4"]), newest);
     // CRC-32C of "key" and of one line of etcd's table, worked out by hand.
-    let object = one.ok(&["hash", "--rev", "2", "-o", "raw"]);
+    let object = one.ok(&["hash", "--at", "2", "-o", "raw"]);
     assert_eq!(object, "revision 2\nhash 2150085451\ncompacted 0\n");
 
-    one.run(&["hash", "--rev", "9"]).code(6);
-    one.ok(&["compact", "--rev", "3", "--confirm"]);
-    one.run(&["hash", "--rev", "2"]).code(6);
+    one.run(&["hash", "--at", "9"]).code(6);
+    one.ok(&["compact", "--at", "3", "--confirm"]);
+    one.run(&["hash", "--at", "2"]).code(6);
     let compacted = one.json(&["hash"]);
     assert_eq!(compacted["compacted"].as_u64().unwrap(), 3);
 }

@@ -241,7 +241,7 @@ fn a_compacted_store_begins_with_its_state() {
     let tool = Tool::new();
     let file = tool.file("h.jsonl", history(200, 20, 10));
     tool.ok(&["import", "history", &file]);
-    tool.ok(&["compact", "--rev", "150", "--confirm"]);
+    tool.ok(&["compact", "--at", "150", "--confirm"]);
     let lines = tool.ok(&["export"]);
     assert_eq!(lines.lines().count(), 1 + 51);
     let other = Tool::new();
@@ -306,6 +306,6 @@ fn reads_write_nothing() {
         let code = tool.run(line).0.status.code();
         assert!(matches!(code, Some(0 | 5)), "{line:?}: {code:?}");
     }
-    tool.run(&["compact", "--rev", "500"]).code(7);
+    tool.run(&["compact", "--at", "500"]).code(7);
     assert!(before == tool.snapshot(), "a read has written");
 }

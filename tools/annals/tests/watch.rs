@@ -22,27 +22,27 @@ fn what_is_there_is_told_once_and_in_order() {
         let text = tool.ok(&[&["watch", "--once", "-o", "ndjson"], arguments].concat());
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     };
-    let all = lines(&["--from", "2"]);
+    let all = lines(&["--since", "2"]);
     let revisions: Vec<&Value> = all.iter().map(|line| &line["revision"]).collect();
     assert_eq!(revisions, [2, 3, 4, 5]);
-    let of_a = lines(&["--prefix", "/a/", "--from", "3", "--prev-kv"]);
+    let of_a = lines(&["--prefix", "/a/", "--since", "3", "--prev-kv"]);
     assert_eq!(of_a.len(), 2);
     assert_eq!(of_a[0]["events"][0]["value"], "three");
     let gone = &of_a[1]["events"][0];
     assert_eq!((&gone["op"], &gone["key"]), (&json!("delete"), &json!("/a/1")));
     assert_eq!(gone["prev_kv"]["value"], "one");
-    assert_eq!(lines(&["/b", "--from", "2"]).len(), 1);
-    assert_eq!(lines(&["--from", "2", "--no-puts"]).len(), 1);
-    assert_eq!(lines(&["--from", "2", "--no-deletes", "--limit", "2"]).len(), 2);
+    assert_eq!(lines(&["/b", "--since", "2"]).len(), 1);
+    assert_eq!(lines(&["--since", "2", "--no-puts"]).len(), 1);
+    assert_eq!(lines(&["--since", "2", "--no-deletes", "--limit", "2"]).len(), 2);
     assert_eq!(lines(&[]).len(), 0, "from now on");
-    let told = tool.ok(&["watch", "--once", "--from", "4"]);
+    let told = tool.ok(&["watch", "--once", "--since", "4"]);
     assert!(told.starts_with("4 ") && told.contains("put /a/2 = three\n5 "), "{told}");
     assert_eq!(
-        tool.ok(&["watch", "--once", "--from", "4", "-o", "raw"]),
+        tool.ok(&["watch", "--once", "--since", "4", "-o", "raw"]),
         "4 put /a/2\nthree\n5 delete /a/1\n"
     );
-    tool.ok(&["compact", "--rev", "4", "--confirm"]);
-    tool.run(&["watch", "--once", "--from", "3"]).code(6).says("has been compacted");
+    tool.ok(&["compact", "--at", "4", "--confirm"]);
+    tool.run(&["watch", "--once", "--since", "3"]).code(6).says("has been compacted");
     tool.run(&["watch", "/a", "--prefix", "/a"]).code(2);
 }
 
@@ -51,7 +51,7 @@ fn what_a_program_commits_is_told_as_it_comes() {
     let tool = Tool::new();
     let store = Store::open(tool.store()).unwrap();
     store.put("/pods/a", "1").unwrap();
-    let watch = ["watch", "--prefix", "/pods/", "--from", "2", "--limit", "40", "-o", "ndjson"];
+    let watch = ["watch", "--prefix", "/pods/", "--since", "2", "--limit", "40", "-o", "ndjson"];
     let mut child = tool.command(&watch).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let mut next = || serde_json::from_str::<Value>(&lines.next().unwrap().unwrap()).unwrap();

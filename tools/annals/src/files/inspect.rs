@@ -1,6 +1,7 @@
 //! `inspect`: what the store is made of, and what one file is made of.
 
 use std::ffi::OsString;
+use std::path::Path;
 
 use annals::inspect::{StoreFiles, WalPart};
 use annals_format::name::FileName;
@@ -11,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::{find, key_json, manifest, meta, open, walk};
 use crate::args::Global;
+use crate::backup;
 use crate::exit::{Failure, Outcome};
 use crate::output::Output;
 
@@ -19,14 +21,20 @@ use crate::output::Output;
 #[command(after_help = "Examples:
   $ annals -C store inspect
   $ annals -C store inspect CURRENT
+  $ annals -C store backup monday.backup && annals inspect monday.backup
   $ annals -C store inspect $(ls store/wal | tail -1)   # the newest file of the log")]
 pub(crate) struct InspectArgs {
-    /// Look into this file: its path in the store, or its name. Without it: all files in a row.
+    /// Look into this file: its path in the store, or its name; or a backup, which needs no store.
+    /// Without it: all files in a row.
     file: Option<OsString>,
 }
 
 /// `inspect`: structures, with names and offsets.
 pub(crate) fn inspect(global: &Global, args: &InspectArgs, out: &mut Output) -> Outcome {
+    // No file of a store begins as a backup does.
+    if let Some(path) = args.file.as_deref().map(Path::new).filter(|path| backup::is_backup(path)) {
+        return backup::inspect(path, out);
+    }
     let files = open(global)?;
     let Some(named) = &args.file else {
         let mut object = manifest::facts(files.manifest());

@@ -1,32 +1,36 @@
 //! `diff`: the state at one revision against the state at another.
 
 use std::ffi::OsString;
+use std::fmt::Write as _;
 use std::io::{self, Write};
 
-use annals::{Diff, KeyRange, KeyValue};
+use annals::{Diff, KeyRange, KeyValue, Store};
 use clap::Args;
 use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
 use serde_json::json;
 
+use super::delta::Delta;
 use super::rows::KvRow;
 use crate::args::{Global, parse_limit};
 use crate::at::At;
 use crate::bytes::{self, Spelled, show};
 use crate::exit::{Failure, Outcome};
-use crate::output::{Output, Row};
+use crate::output::{Format, Output, Row};
 
 /// Arguments of `diff`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   $ annals -C store diff 3                             # what has changed since
   $ annals -C store diff 3 5 --prefix /flags/
-  $ annals -C store diff 3 latest --values -o ndjson")]
+  $ annals -C store diff -2 --values
+  $ annals -C store diff 3 now --values -o ndjson")]
 pub(crate) struct DiffArgs {
-    /// The earlier state: a revision, an RFC 3339 time, or latest.
+    /// The earlier state: a point in history, such as 7, -1, yesterday or 24h.
+    #[arg(value_name = "AT", allow_hyphen_values = true)]
     from: At,
     /// The later state.
-    #[arg(default_value = "latest")]
+    #[arg(value_name = "AT", default_value = "latest", allow_hyphen_values = true)]
     to: At,
     /// Only keys that begin with this.
     #[arg(long, value_name = "PREFIX", default_value = "")]
@@ -34,7 +38,7 @@ pub(crate) struct DiffArgs {
     /// At most this many; 0 for all.
     #[arg(long, default_value_t = 0, value_name = "N", value_parser = parse_limit, allow_negative_numbers = true)]
     limit: u64,
-    /// Write the values of both sides, too (not in a table).
+    /// Show what became of the values, too: members of JSON documents, lines of texts.
     #[arg(long)]
     values: bool,
 }
@@ -65,6 +69,9 @@ impl Serialize for DiffRow {
             if let Some(kv) = side {
                 map.serialize_entry(name, &KvRow { kv, with_value: self.values })?;
             }
+        }
+        if let (true, Some(old), Some(new)) = (self.values, old, new) {
+            map.serialize_entry("diff", &Delta::of(&old.value, &new.value).form())?;
         }
         map.end()
     }
@@ -111,6 +118,9 @@ pub(crate) fn diff(global: &Global, args: &DiffArgs, out: &mut Output) -> Outcom
         )));
     }
     let range = KeyRange::prefix(bytes::of_arg(&args.prefix));
+    if args.values && out.format() == Format::Table {
+        return in_lines(&store, (from, to), range, args.limit, out);
+    }
     let mut rows = out.rows("diff");
     let limit = if args.limit == 0 { u64::MAX } else { args.limit };
     let mut count = 0;
@@ -125,4 +135,42 @@ pub(crate) fn diff(global: &Global, args: &DiffArgs, out: &mut Output) -> Outcom
     }
     rows.finish(&[("from", json!(from)), ("to", json!(to))])?;
     Ok(())
+}
+
+/// For people: each key in a line, and what became of its value below.
+fn in_lines(
+    store: &Store,
+    (from, to): (u64, u64),
+    range: KeyRange,
+    limit: u64,
+    out: &mut Output,
+) -> Outcome {
+    let mut differences = store.diff(from, to, range)?;
+    let mut left = if limit == 0 { u64::MAX } else { limit };
+    while left > 0
+        && let Some(diff) = differences.next()
+    {
+        let row = DiffRow { diff: diff?, values: true };
+        let (change, old, new) = row.parts();
+        let of = |kv: Option<&KeyValue>| {
+            kv.map_or_else(|| "-".to_owned(), |kv| kv.mod_revision.to_string())
+        };
+        let mut text =
+            format!("{change} {}  {} -> {}\n", show(row.diff.key(), 120), of(old), of(new));
+        let lines = match (old, new) {
+            (Some(old), Some(new)) => Delta::of(&old.value, &new.value).lines(),
+            (None, Some(only)) => vec![format!("+ {}", show(&only.value, 120))],
+            (Some(only), None) => vec![format!("- {}", show(&only.value, 120))],
+            (None, None) => Vec::new(),
+        };
+        for line in lines {
+            let _ = writeln!(text, "    {line}");
+        }
+        out.bytes(text.as_bytes())?;
+        left -= 1;
+    }
+    match differences.count() {
+        0 => Ok(()),
+        more => out.bytes(format!("... {more} more\n").as_bytes()),
+    }
 }

@@ -1,29 +1,38 @@
 //! `history`: every retained version of a key, newest first, with when and by whom.
 
 use std::ffi::OsString;
+use std::fmt::Write as _;
 use std::io::{self, Write};
 
-use annals::Version;
+use annals::{KeyRange, Version};
 use clap::Args;
 use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::args::{Global, ReadAt, parse_limit};
+use super::delta::Delta;
+use super::metadata::{metadata_cell, metadata_json};
+use crate::args::{Global, Span, parse_limit};
 use crate::at::{self, At};
-use crate::bytes::{self, Given, Spelled, show};
+use crate::bytes::{self, Spelled, show};
 use crate::exit::{Failure, Outcome};
-use crate::import::Metadata;
-use crate::output::{Output, Row};
+use crate::follow::Seen;
+use crate::output::{Format, Output, Row};
 
 /// Arguments of `history`.
 #[derive(Debug, Args)]
-#[command(after_help = "--since and --at bound it: what the key had from one point to the other.
+#[command(
+    after_help = "Who did it is in the metadata that the writer gave: `annals put --metadata`, and every transaction of a
+program can have some. --diff says what each version changed: members of JSON documents, lines of texts.
+--follow tells the oldest first, and then what comes, until it is interrupted; what was told is durable.
 
 Examples:
   $ annals -C store history /flags/dark
-  $ annals -C store history /flags/dark --limit 1 --at 4
-  $ annals -C store history /flags/dark --since 3 -o ndjson")]
+  $ annals -C store history /config/app --diff
+  $ annals -C store history /flags/dark --since 24h --until now
+  $ annals -C store history /flags/dark --since 3 -o ndjson
+  $ annals -C store history /flags/dark --follow --limit 2"
+)]
 pub(crate) struct HistoryArgs {
     /// The key.
     key: OsString,
@@ -33,53 +42,22 @@ pub(crate) struct HistoryArgs {
     /// Leave the values out.
     #[arg(long)]
     keys_only: bool,
+    /// Show what each version changed of the one before.
+    #[arg(long, conflicts_with = "keys_only")]
+    diff: bool,
+    /// Tell what comes, too, as it comes.
+    #[arg(long, conflicts_with = "until")]
+    follow: bool,
     #[command(flatten)]
-    at: ReadAt,
-    /// Go back to `latest`, a revision or an RFC 3339 time: to what the key had then.
-    #[arg(long, value_name = "latest|REV|TIME", allow_negative_numbers = true)]
-    since: Option<At>,
-}
-
-/// Metadata as it is stored: an importer's as the object it is, anything else as bytes.
-pub(crate) fn stored_metadata(metadata: &[u8]) -> Value {
-    match Metadata::parse(metadata) {
-        Some(ours) => serde_json::to_value(ours).unwrap_or_default(),
-        None if metadata.is_empty() => Value::Null,
-        None => bytes::json(metadata),
-    }
-}
-
-/// Metadata as it was given: what came through an export and an import looks as before.
-pub(crate) fn metadata_json(metadata: &[u8]) -> Value {
-    match Metadata::parse(metadata).as_ref().and_then(Metadata::carried) {
-        Some(carried) => carried.clone(),
-        None => stored_metadata(metadata),
-    }
-}
-
-/// Metadata in a cell: commit and subject where there are such, else what there is.
-pub(super) fn metadata_cell(metadata: &[u8]) -> String {
-    const WIDTH: usize = 40;
-    let Some(ours) = Metadata::parse(metadata) else { return show(metadata, WIDTH) };
-    match ours.carried() {
-        Some(Value::String(text)) => show(text.as_bytes(), WIDTH),
-        Some(other) => match serde_json::from_value::<Given>(other.clone()) {
-            Ok(bytes) => show(&bytes.0, WIDTH),
-            Err(_) => show(other.to_string().as_bytes(), WIDTH),
-        },
-        None => {
-            let commit = ours.commit.unwrap_or_default();
-            let subject = ours.subject.unwrap_or_default();
-            let short = commit.get(..12).unwrap_or(&commit);
-            show(format!("{short} {subject}").trim().as_bytes(), WIDTH)
-        }
-    }
+    span: Span,
 }
 
 #[derive(Debug)]
 struct VersionRow<'a> {
     version: &'a Version,
     with_value: bool,
+    /// What it changed, where that is asked for and known.
+    delta: Option<Delta>,
 }
 
 impl Serialize for VersionRow<'_> {
@@ -102,6 +80,9 @@ impl Serialize for VersionRow<'_> {
             if !origin.metadata.is_empty() {
                 map.serialize_entry("metadata", &metadata_json(&origin.metadata))?;
             }
+        }
+        if let Some(delta) = &self.delta {
+            map.serialize_entry("diff", &delta.form())?;
         }
         map.end()
     }
@@ -144,38 +125,181 @@ impl Row for VersionRow<'_> {
     }
 }
 
+impl VersionRow<'_> {
+    /// For people, in lines of their own: what it is, and what it changed.
+    fn lines(&self) -> String {
+        let version = self.version;
+        let mut text = format!("{} ", version.mod_revision);
+        if let Some(origin) = &version.origin {
+            let _ = write!(text, "{} ", at::rfc3339(origin.time));
+        }
+        text.push_str(if version.tombstone { "delete" } else { "put" });
+        if let Some(origin) = version.origin.as_ref().filter(|origin| !origin.metadata.is_empty()) {
+            let _ = write!(text, "  ({})", metadata_cell(&origin.metadata));
+        }
+        text.push('\n');
+        let value = || vec![show(&version.value, 120)];
+        let lines = match &self.delta {
+            _ if version.tombstone || !self.with_value => Vec::new(),
+            Some(delta) => delta.lines(),
+            None => value(),
+        };
+        for line in lines {
+            let _ = writeln!(text, "    {line}");
+        }
+        text
+    }
+}
+
+/// The versions of a key from some point on, the newest first, and after them the one before, where it is
+/// kept.
+struct Versions {
+    iter: annals::History,
+    first: u64,
+    next: Option<Version>,
+}
+
+impl Versions {
+    fn new(mut iter: annals::History, first: u64) -> Outcome<Self> {
+        let next = iter.next().transpose()?;
+        Ok(Self { iter, first, next })
+    }
+
+    /// A version, and the one before it.
+    fn step(&mut self) -> Outcome<Option<(Version, Option<Version>)>> {
+        let Some(version) = self.next.take().filter(|next| next.mod_revision >= self.first) else {
+            return Ok(None);
+        };
+        self.next = self.iter.next().transpose()?;
+        Ok(Some((version, self.next.clone())))
+    }
+}
+
+impl HistoryArgs {
+    /// A version as it is shown, with what it changed of the one before.
+    fn row<'a>(&self, version: &'a Version, before: Option<&Version>) -> VersionRow<'a> {
+        let before = before.filter(|before| self.diff && !before.tombstone && !version.tombstone);
+        let delta = before.map(|before| Delta::of(&before.value, &version.value));
+        VersionRow { version, with_value: !self.keys_only, delta }
+    }
+
+    fn limit(&self) -> u64 {
+        if self.limit == 0 { u64::MAX } else { self.limit }
+    }
+}
+
 /// `history`: the versions of a key.
 pub(crate) fn history(global: &Global, args: &HistoryArgs, out: &mut Output) -> Outcome {
+    if args.follow {
+        return follow(global, args, out);
+    }
     let store = global.read()?;
     let key = bytes::of_arg(&args.key);
-    let view = args.at.at.view(&store)?;
-    let limit = if args.limit == 0 { u64::MAX } else { args.limit };
-    let mut rows = out.rows("versions");
-    let mut count = 0;
-    let mut versions = view.history(&key).with_origin();
-    if let Some(since) = args.since {
-        versions = versions.since(since.0);
-    }
-    while let Some(version) = versions.next() {
-        let version = version?;
-        let with_value = !args.keys_only;
-        rows.push(&VersionRow { version: &version, with_value })?;
-        count += 1;
-        if count == limit {
-            rows.cut(versions);
-            break;
+    let view = args.span.until.unwrap_or(At::Latest).view(&store)?;
+    let first = args.span.since.map(|since| since.first(&store)).transpose()?;
+    let mut iter = view.history(&key).with_origin();
+    let mut nothing = "no version of it is kept";
+    match first {
+        Some(Some(first)) if first > view.revision() && args.span.until.is_some() => {
+            let (since, until) = (first, view.revision());
+            return Err(Failure::Usage(format!("a history from {since} on cannot end at {until}")));
         }
+        Some(Some(first))
+            if first > view.revision() && !matches!(args.span.since, Some(At::Time(_))) =>
+        {
+            store.at(first)?;
+        }
+        // Says so where that is no longer kept.
+        Some(Some(first)) => iter = iter.since(first.min(view.revision())),
+        Some(None) => {
+            let oldest = store.oldest_readable(KeyRange::key(&key));
+            if oldest > 2 {
+                out.note(format_args!("what was before revision {oldest} has been compacted"))?;
+            }
+        }
+        None => {}
     }
-    let tail =
-        [("revision", json!(view.revision())), ("compacted", json!(store.compacted_revision()))];
-    if rows.finish(&tail)? == 0 {
-        let key = show(&key, 200);
-        let what = if args.since.is_some() {
-            "it had no version then"
-        } else {
-            "no version of it is kept"
+    if first.is_some() {
+        nothing = "it had no new version then";
+    }
+    let mut versions = Versions::new(iter, first.flatten().unwrap_or(0))?;
+    let as_lines = args.diff && out.format() == Format::Table;
+    let mut left = args.limit();
+    let mut told = false;
+    if as_lines {
+        while left > 0
+            && let Some((version, before)) = versions.step()?
+        {
+            out.bytes(args.row(&version, before.as_ref()).lines().as_bytes())?;
+            (told, left) = (true, left - 1);
+        }
+    } else {
+        let mut rows = out.rows("versions");
+        while left > 0
+            && let Some((version, before)) = versions.step()?
+        {
+            rows.push(&args.row(&version, before.as_ref()))?;
+            (told, left) = (true, left - 1);
+        }
+        if left == 0 {
+            rows.cut(std::iter::from_fn(|| versions.step().ok().flatten()));
+        }
+        let compacted = json!(store.compacted_revision());
+        rows.finish(&[("revision", json!(view.revision())), ("compacted", compacted)])?;
+    }
+    if told { Ok(()) } else { Err(Failure::NotFound(format!("{}: {nothing}", show(&key, 200)))) }
+}
+
+/// `history --follow`: what is there, the oldest first, and what comes.
+fn follow(global: &Global, args: &HistoryArgs, out: &mut Output) -> Outcome {
+    let key = bytes::of_arg(&args.key);
+    let mut left = args.limit();
+    let mut last: Option<Version> = None;
+    // The revision up to which all has been told.
+    let mut upto = None;
+    loop {
+        let seen = Seen::now(global.data()?);
+        let store = global.read()?;
+        let view = store.latest()?;
+        let mut iter = view.history(&key).with_origin();
+        let first = match (upto, args.span.since) {
+            (Some(upto), _) => Some(upto + 1),
+            (None, Some(since)) => since.first(&store)?,
+            (None, None) => None,
         };
-        return Err(Failure::NotFound(format!("{key}: {what}")));
+        if let Some(first) = first {
+            // Says so where what is next has been compacted before it could be told.
+            iter = iter.since(first.min(view.revision()));
+        }
+        let mut versions = Versions::new(iter, first.unwrap_or(0))?;
+        let mut found = Vec::new();
+        while let Some(step) = versions.step()? {
+            found.push(step);
+        }
+        for (version, before) in found.into_iter().rev() {
+            let row = args.row(&version, before.as_ref().or(last.as_ref()));
+            match out.format() {
+                Format::Table => out.bytes(row.lines().as_bytes())?,
+                Format::Json | Format::Ndjson => {
+                    let mut line = serde_json::to_vec(&row)?;
+                    line.push(b'\n');
+                    out.bytes(&line)?;
+                }
+                Format::Raw => {
+                    let mut raw = Vec::new();
+                    row.raw(&mut raw)?;
+                    out.bytes(&raw)?;
+                }
+            }
+            last = Some(version);
+            left -= 1;
+            if left == 0 {
+                return Ok(());
+            }
+        }
+        out.flush()?;
+        upto = Some(view.revision());
+        drop((view, store));
+        seen.wait(global.data()?);
     }
-    Ok(())
 }

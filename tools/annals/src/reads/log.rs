@@ -1,20 +1,20 @@
-//! `log`: the transactions, oldest first: when, what changed, with which metadata.
+//! `log`: the transactions, oldest first or newest first: when, what changed, with which metadata.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
 
-use annals::{Change, ChangeKind, KeyRange, Transaction};
+use annals::{Change, ChangeKind, KeyRange, Log, Transaction};
 use clap::Args;
 use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
 use serde_json::json;
 
-use super::history::{metadata_cell, metadata_json};
-use crate::args::{Global, parse_limit, parse_revision};
-use crate::at;
+use super::metadata::{metadata_cell, metadata_json};
+use crate::args::{Global, Span, parse_limit};
+use crate::at::{self, At};
 use crate::bytes::{Spelled, show};
 use crate::exit::Outcome;
-use crate::output::{Output, Row};
+use crate::output::{Format, Output, Row};
 
 /// Keys that a cell shows.
 const KEYS_SHOWN: usize = 3;
@@ -23,12 +23,16 @@ const KEYS_SHOWN: usize = 3;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   $ annals -C store log
-  $ annals -C store log --from 3 --limit 2
+  $ annals -C store log --since 3 --limit 2
+  $ annals -C store log --since yesterday --until now
+  $ annals -C store log --reverse --limit 3            # the newest three, the newest first
   $ annals -C store log --prefix /flags/ --values -o ndjson")]
 pub(crate) struct LogArgs {
-    /// The first revision; without it the oldest that is kept.
-    #[arg(long, value_name = "REV", value_parser = parse_revision, allow_negative_numbers = true)]
-    from: Option<u64>,
+    #[command(flatten)]
+    span: Span,
+    /// The newest first; then --limit counts from the newest on.
+    #[arg(long)]
+    reverse: bool,
     /// Only what was done to keys that begin with this. It goes back as far as these are kept.
     #[arg(long, value_name = "PREFIX")]
     prefix: Option<OsString>,
@@ -118,25 +122,68 @@ impl Row for LogRow {
     }
 }
 
+/// Transactions that are read at once, to be told in the other order.
+const CHUNK: u64 = 256;
+
+/// Transactions, the newest first.
+struct Backward<'a> {
+    first: u64,
+    /// All after it have been read.
+    end: u64,
+    read: &'a dyn Fn(u64, u64) -> Log,
+    /// What has been read and not been told, the newest last.
+    chunk: Vec<annals::Result<Transaction>>,
+}
+
+impl Iterator for Backward<'_> {
+    type Item = annals::Result<Transaction>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while self.chunk.is_empty() && self.end >= self.first {
+            let begin = self.first.max(self.end.saturating_sub(CHUNK - 1));
+            self.chunk = (self.read)(begin, self.end).collect();
+            self.end = begin - 1;
+        }
+        self.chunk.pop()
+    }
+}
+
 /// `log`: the transactions in order.
 pub(crate) fn log(global: &Global, args: &LogArgs, out: &mut Output) -> Outcome {
     let store = global.read()?;
-    let view = store.latest()?;
-    // Says so where the revision is not there, or no longer.
     let range = args
         .prefix
         .as_ref()
         .map_or_else(KeyRange::all, |prefix| KeyRange::prefix(crate::bytes::of_arg(prefix)));
-    let first = match args.from {
-        Some(from) => store.at(from)?.revision(),
-        None => store.oldest_readable(&range),
+    let last = args.span.until.unwrap_or(At::Latest).revision(&store)?;
+    let first = match args.span.since.map(|since| since.first(&store)).transpose()? {
+        // Says so where the revision is not there, or no longer. After the newest there is nothing yet.
+        Some(Some(first)) if first <= store.revision() => store.at(first)?.revision(),
+        Some(Some(first)) if matches!(args.span.since, Some(At::Time(_))) => first,
+        Some(Some(first)) => store.at(first)?.revision(),
+        None | Some(None) => {
+            let oldest = store.oldest_readable(&range);
+            if args.span.since.is_some() && oldest > 2 {
+                out.note(format_args!("what was before revision {oldest} has been compacted"))?;
+            }
+            oldest
+        }
     };
-    let mut transactions = store.log_of(first.max(2)..=view.revision(), range);
-    if args.values && out.format() != crate::output::Format::Table {
-        transactions = transactions.with_values();
-    }
+    let with_values = args.values && out.format() != Format::Table;
+    let read = |first: u64, last: u64| {
+        let transactions = store.log_of(first..=last, &range);
+        if with_values { transactions.with_values() } else { transactions }
+    };
+    let (first, limit) = (first.max(2), if args.limit == 0 { u64::MAX } else { args.limit });
+    let mut transactions: Box<dyn Iterator<Item = annals::Result<Transaction>>> = if first > last {
+        Box::new(std::iter::empty())
+    } else if args.reverse {
+        Box::new(Backward { first, end: last, read: &read, chunk: Vec::new() })
+    } else {
+        Box::new(read(first, last))
+    };
     let mut rows = out.rows("transactions");
-    let mut left = if args.limit == 0 { u64::MAX } else { args.limit };
+    let mut left = limit;
     while let Some(transaction) = transactions.next() {
         rows.push(&LogRow(transaction?))?;
         left -= 1;
@@ -146,7 +193,7 @@ pub(crate) fn log(global: &Global, args: &LogArgs, out: &mut Output) -> Outcome 
         }
     }
     let tail =
-        [("revision", json!(view.revision())), ("compacted", json!(store.compacted_revision()))];
+        [("revision", json!(store.revision())), ("compacted", json!(store.compacted_revision()))];
     rows.finish(&tail)?;
     Ok(())
 }

@@ -1,8 +1,10 @@
 //! The commands that read keys: get, range, history, diff, log.
 
+mod delta;
 mod diff;
 mod history;
 mod log;
+mod metadata;
 mod range;
 mod rows;
 
@@ -17,8 +19,9 @@ use crate::exit::{Failure, Outcome};
 use crate::output::{Format, Output};
 
 pub(crate) use diff::{DiffArgs, diff};
-pub(crate) use history::{HistoryArgs, history, metadata_json, stored_metadata};
+pub(crate) use history::{HistoryArgs, history};
 pub(crate) use log::{LogArgs, log};
+pub(crate) use metadata::{metadata_cell, metadata_json, stored_metadata};
 pub(crate) use range::{RangeArgs, range};
 pub(crate) use rows::kv_json;
 

@@ -1,0 +1,246 @@
+//! Reading a backup: its sections put together again, checked, and handed over.
+//!
+//! What is held is a piece of a file, or a frame, or a record, or the manifest; each is bounded by what the
+//! format lets it be, and takes no more memory than the stream has given bytes for it.
+
+use std::collections::BTreeSet;
+
+use annals_format::backup::{Part, State};
+use annals_format::checksum::ContentHasher;
+use annals_format::frame::Binding;
+use annals_format::limits::MANIFEST_BYTES_MAX;
+use annals_format::name::FileName;
+use annals_format::{FileMeta, Frame, Manifest};
+
+use crate::error::Result;
+
+use super::stream::{StreamReader, damaged, undecodable};
+
+/// Who gets what is in a backup; as it is, nobody.
+pub(crate) trait Receiver {
+    /// The manifest: before everything else.
+    fn manifest(&mut self, manifest: &Manifest) -> Result<()> {
+        let _ = manifest;
+        Ok(())
+    }
+
+    /// The next frame, with its bytes.
+    fn frame(&mut self, frame: &Frame<'_>, bytes: &[u8]) -> Result<()> {
+        let _ = (frame, bytes);
+        Ok(())
+    }
+
+    /// A file begins.
+    fn file(&mut self, meta: &FileMeta) -> Result<()> {
+        let _ = meta;
+        Ok(())
+    }
+
+    /// The next bytes of the file.
+    fn piece(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let _ = (offset, bytes);
+        Ok(())
+    }
+
+    /// The file is whole, and what it has to be.
+    fn file_end(&mut self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Reads a backup to its end. Answers the state that it leads to, and how many bytes it has.
+///
+/// # Errors
+/// `Corrupt` with the offset in the stream; what the stream or the receiver answers.
+pub(crate) fn receive(mut stream: StreamReader<'_>, to: &mut dyn Receiver) -> Result<(State, u64)> {
+    let header = *stream.header();
+    let mut sections = Sections {
+        to,
+        binding: Binding::new(&header.store),
+        section: Section::None,
+        manifest: None,
+        missing: BTreeSet::new(),
+        seq: 0,
+        revision: header.from.map_or(0, |from| from.revision),
+    };
+    let mut at = stream.bytes();
+    while let Some(piece) = stream.next()? {
+        at = piece.at;
+        if piece.begins {
+            sections.end(at)?;
+            sections.begin(piece.block.part, piece.block.number, at)?;
+        }
+        sections.piece(at, piece.block.offset, piece.bytes)?;
+    }
+    sections.end(at)?;
+    let Sections { manifest, missing, revision, .. } = sections;
+    if let Some(number) = missing.first() {
+        let name = |manifest: &Manifest| {
+            let meta = manifest.files.iter().find(|meta| meta.number == *number);
+            meta.map(|meta| FileName::new(meta.kind, *number).to_string())
+        };
+        let name = manifest.as_ref().and_then(name).unwrap_or_default();
+        return Err(damaged(at, "backup", format!("the file {name}, too"), "the end"));
+    }
+    if manifest.is_none() || revision != header.upto {
+        let (expected, found) = (header.upto.to_string(), revision.to_string());
+        return Err(damaged(at, "backup: last revision", expected, found));
+    }
+    if let Some(found) = manifest.filter(|manifest| {
+        (manifest.store, manifest.compacted, manifest.revision_floor, manifest.incarnation)
+            != (header.store, header.compacted, header.upto, header.incarnation)
+            || !manifest.wal.is_empty()
+            || !manifest.closed
+    }) {
+        let found = format!("manifest {} of {}", found.number, found.store);
+        return Err(damaged(at, "backup: manifest", "what the header says", found));
+    }
+    let bytes = stream.bytes();
+    Ok((stream.finish()?, bytes))
+}
+
+/// The sections of one backup.
+struct Sections<'a> {
+    to: &'a mut dyn Receiver,
+    binding: Binding,
+    section: Section,
+    manifest: Option<Manifest>,
+    /// Files of the manifest that have not come yet.
+    missing: BTreeSet<u64>,
+    /// That of the last frame.
+    seq: u64,
+    /// The revision after what has come so far.
+    revision: u64,
+}
+
+/// What has come of a section.
+enum Section {
+    None,
+    Manifest(Vec<u8>),
+    Frames {
+        /// The beginning of a frame.
+        bytes: Vec<u8>,
+        /// As many are needed to learn more of it.
+        needed: usize,
+    },
+    File {
+        meta: FileMeta,
+        hasher: ContentHasher,
+        bytes: u64,
+    },
+}
+
+/// Bytes of a frame that tell how long its header is.
+const FRAME_HEAD: usize = 8;
+
+impl Sections<'_> {
+    fn begin(&mut self, part: Part, number: u64, at: u64) -> Result<()> {
+        self.section = match part {
+            Part::Manifest => Section::Manifest(Vec::new()),
+            Part::Frames => Section::Frames { bytes: Vec::new(), needed: FRAME_HEAD },
+            Part::File => {
+                let files = self.manifest.iter().flat_map(|manifest| &manifest.files);
+                let Some(meta) = files.clone().find(|meta| meta.number == number).cloned() else {
+                    let found = format!("file {number}");
+                    return Err(damaged(at, "backup block", "a file of the manifest", found));
+                };
+                self.missing.remove(&number);
+                self.to.file(&meta)?;
+                Section::File { meta, hasher: ContentHasher::new(), bytes: 0 }
+            }
+            Part::System | Part::End => Section::None,
+        };
+        Ok(())
+    }
+
+    fn piece(&mut self, at: u64, offset: u64, piece: &[u8]) -> Result<()> {
+        match &mut self.section {
+            Section::None => Ok(()),
+            Section::Manifest(bytes) => {
+                if offset + piece.len() as u64 > MANIFEST_BYTES_MAX {
+                    let most = format!("{MANIFEST_BYTES_MAX} bytes at most");
+                    return Err(damaged(at, "backup: manifest", most, "more"));
+                }
+                bytes.extend_from_slice(piece);
+                Ok(())
+            }
+            Section::Frames { .. } => self.frames(at, piece),
+            Section::File { meta, hasher, bytes } => {
+                hasher.update(piece);
+                *bytes += piece.len() as u64;
+                if *bytes > meta.bytes {
+                    let name = FileName::new(meta.kind, meta.number);
+                    let expected = format!("{} bytes", meta.bytes);
+                    return Err(damaged(at, format!("backup: {name}"), expected, "more"));
+                }
+                self.to.piece(offset, piece)
+            }
+        }
+    }
+
+    /// Goes on with the frames.
+    fn frames(&mut self, at: u64, mut piece: &[u8]) -> Result<()> {
+        let Section::Frames { bytes, needed } = &mut self.section else { return Ok(()) };
+        while !piece.is_empty() {
+            let (taken, rest) = piece.split_at(needed.saturating_sub(bytes.len()).min(piece.len()));
+            bytes.extend_from_slice(taken);
+            piece = rest;
+            if bytes.len() < *needed {
+                break;
+            }
+            let damage = |error| undecodable(at, &error);
+            let header = Frame::header_bytes(bytes).map_err(damage)?;
+            if bytes.len() < header {
+                *needed = header;
+                continue;
+            }
+            let whole = Frame::measure(bytes, &self.binding).map_err(damage)?;
+            if bytes.len() < whole {
+                *needed = whole;
+                continue;
+            }
+            let (frame, _) = Frame::decode(bytes, &self.binding).map_err(damage)?;
+            let expected = self.seq + 1;
+            let revision = self.revision + u64::from(frame.takes_revision());
+            if (frame.seq, frame.revision) != (expected, revision) {
+                let expected = format!("seq {expected}, revision {revision}");
+                let found = format!("seq {}, revision {}", frame.seq, frame.revision);
+                return Err(damaged(at, "backup: frame", expected, found));
+            }
+            (self.seq, self.revision) = (frame.seq, frame.revision);
+            self.to.frame(&frame, bytes)?;
+            bytes.clear();
+            *needed = FRAME_HEAD;
+        }
+        Ok(())
+    }
+
+    /// Ends a section, before what stands at `at`.
+    fn end(&mut self, at: u64) -> Result<()> {
+        match std::mem::replace(&mut self.section, Section::None) {
+            Section::Manifest(bytes) => {
+                let manifest = Manifest::decode(&bytes).map_err(|error| undecodable(at, &error))?;
+                self.missing = manifest.files.iter().map(|meta| meta.number).collect();
+                (self.seq, self.revision) = (manifest.flushed_seq, manifest.flushed_revision);
+                self.to.manifest(&manifest)?;
+                self.manifest = Some(manifest);
+            }
+            Section::Frames { bytes, needed } if !bytes.is_empty() => {
+                let (expected, found) = (format!("{needed} bytes"), bytes.len().to_string());
+                return Err(damaged(at, "backup: frame", expected, found));
+            }
+            Section::Frames { .. } | Section::None => {}
+            Section::File { meta, hasher, bytes } => {
+                let found = (bytes, hasher.finish());
+                if found != (meta.bytes, meta.hash) {
+                    let name = FileName::new(meta.kind, meta.number);
+                    let words = |(bytes, hash)| format!("{bytes} bytes, hash {hash}");
+                    let expected = words((meta.bytes, meta.hash));
+                    return Err(damaged(at, format!("backup: {name}"), expected, words(found)));
+                }
+                self.to.file_end()?;
+            }
+        }
+        Ok(())
+    }
+}

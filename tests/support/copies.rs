@@ -1,0 +1,114 @@
+//! What tests of copies of a store share: a store that has everything, and whether a copy of it is complete.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use annals::clock::ManualClock;
+use annals::vfs::{CrashMode, MemoryVfs, Operation};
+use annals::{ErrorKind, KvHash, Options, Store};
+
+use super::check::{self, Depth, Found, good};
+use super::drive::{Driver, Ended};
+use super::generate::{self, Taste};
+use super::model::{Model, Request};
+use super::random::Random;
+use super::{DIRECTORY, START_TIME, tiny};
+
+pub fn clock() -> Arc<ManualClock> {
+    Arc::new(ManualClock::new(START_TIME))
+}
+
+pub fn options(vfs: impl annals::vfs::Vfs + 'static) -> Options {
+    tiny(Arc::new(vfs), clock())
+}
+
+/// A store with files of every kind, a compaction, leases, and a part in memory alone.
+pub fn scripted(options: &Options, seed: u64) -> (Store, Model) {
+    let clock = clock();
+    let store = options.clone().clock(Arc::clone(&clock) as _).open(DIRECTORY).unwrap();
+    let driver = Driver::new(clock);
+    let mut random = Random::new(seed);
+    let mut taste = Taste::random(&mut random);
+    taste.value_bytes = 3_000;
+    taste.leases = true;
+    for n in 0..300 {
+        let model = driver.model().model.clone();
+        let request = match n {
+            150 => Request::Compact(model.revision() / 2),
+            _ => generate::request(&mut random, &taste, &model),
+        };
+        match driver.request(&store, &request) {
+            Ok(Ended::AsExpected) => {}
+            other => panic!("{request:?}: {other:?}"),
+        }
+        match n {
+            60 => store.reorganise().unwrap(),
+            200 => while store.run_background().unwrap() {},
+            _ if n % 20 == 0 => drop(store.run_background().unwrap()),
+            _ => {}
+        }
+    }
+    let model = driver.model().model.clone();
+    (store, model)
+}
+
+/// The hash at each revision that can be read.
+pub fn hashes(store: &Store) -> Vec<KvHash> {
+    let oldest = store.compacted_revision().max(1);
+    (oldest..=store.revision()).map(|revision| store.hash_at(revision).unwrap()).collect()
+}
+
+/// Checks a directory after the making of a copy has ended or been stopped. Answers whether it is a store.
+pub fn complete(
+    options: &Options,
+    path: &str,
+    model: &Model,
+    expected: &[KvHash],
+) -> Result<bool, String> {
+    let store = match options.clone().create(false).open(path) {
+        Err(error)
+            if matches!(error.kind(), ErrorKind::NoStore { .. } | ErrorKind::NotAStore { .. }) =>
+        {
+            return Ok(false);
+        }
+        opened => good(|| "open the copy".into(), opened)?,
+    };
+    check::same(|| "clean".into(), &store.open_report().clean, &true)?;
+    check::store(&store, model, Depth::Everything)?;
+    check::same(|| "hashes".into(), &hashes(&store), &expected.to_vec())?;
+    let put = good(|| "put".into(), store.put("its", "own"))?;
+    check::same(|| "the next revision".into(), &put.revision, &(model.revision() + 1))?;
+    good(|| "reorganise".into(), store.reorganise())?;
+    good(|| "close".into(), store.close())?;
+    sound(options, path)?;
+    Ok(true)
+}
+
+pub fn sound(options: &Options, path: &str) -> Found {
+    let report = annals::check(Path::new(path), options, &mut |_, _| {});
+    let report = good(|| format!("verify {path}"), report)?;
+    check::same(|| "damage".into(), &report.damage, &Vec::new())?;
+    check::same(|| "unchecked".into(), &report.unchecked.len(), &0)
+}
+
+pub fn changes_disk(kind: Operation) -> bool {
+    matches!(
+        kind,
+        Operation::CreateDir
+            | Operation::Create
+            | Operation::Rename
+            | Operation::Link
+            | Operation::Remove
+            | Operation::SyncDir
+            | Operation::Write
+            | Operation::Sync
+            | Operation::SetLen
+    )
+}
+
+pub fn images(disk: &MemoryVfs) -> Vec<MemoryVfs> {
+    disk.crash_every(8).unwrap_or_else(|| {
+        let fixed = [CrashMode::LoseAll, CrashMode::KeepAll].map(|mode| disk.crash(0, mode));
+        fixed.into_iter().chain((0..3).map(|seed| disk.crash(seed, CrashMode::Random))).collect()
+    })
+}

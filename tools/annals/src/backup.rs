@@ -1,0 +1,235 @@
+//! `backup` and `restore`: a store as one file or stream, and a store made of one.
+
+use std::borrow::Cow;
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, IsTerminal as _, Read, Write};
+use std::path::{Path, PathBuf};
+
+use annals::{BackupReport, Error, ErrorKind, RestoreOptions, Store};
+use clap::Args;
+use serde_json::{Value, json};
+
+use crate::args::Global;
+use crate::exit::{Failure, Outcome};
+use crate::export::new_file;
+use crate::output::Output;
+use crate::progress::Progress;
+
+/// Bytes that are read from and written to a file at once.
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// How standard input and output are named.
+const STANDARD: &str = "-";
+
+/// Arguments of `backup`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A backup is one stream with everything that can be read of the store, at every revision, compressed and
+checked by checksums; leases and rules of retention go with it. A program may write to the store
+meanwhile: the backup has what was durable when this command began.
+
+What it tells on standard output goes to standard error where the backup itself goes there.
+
+Examples:
+  $ annals -C store backup monday.backup
+  $ annals inspect monday.backup
+  $ annals -C store backup - | annals -C copy restore -      # or by way of ssh, to another machine"
+)]
+pub(crate) struct BackupArgs {
+    /// The new file, or - for standard output. Until it is whole the file is named FILE.part.
+    #[arg(value_name = "FILE|-")]
+    file: PathBuf,
+}
+
+/// Arguments of `restore`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The directory that -C names must be absent or empty. The store has the revisions and the identity of the one
+that was backed up. Every byte of the backup is checked, and at the end the store has to have the hash
+(`annals hash`) that the other one had. If the command is interrupted, the directory is no store,
+and the next command on it says so: remove it.
+
+Examples:
+  $ annals -C store backup monday.backup
+  $ annals -C copy restore monday.backup
+  $ annals -C copy verify"
+)]
+pub(crate) struct RestoreArgs {
+    /// The backup, or - for standard input.
+    #[arg(value_name = "FILE|-")]
+    file: PathBuf,
+}
+
+/// `backup`: the store into a stream.
+pub(crate) fn backup(global: &Global, args: &BackupArgs, out: &mut Output) -> Outcome {
+    let store = global.read()?;
+    if args.file != Path::new(STANDARD) {
+        let name = args.file.display().to_string();
+        let made = new_file(&args.file, |file| {
+            let mut to = BufWriter::with_capacity(BUFFER_BYTES, file);
+            let made = write(&store, &mut to, &name)?;
+            let file = to.into_inner().map_err(|error| Failure::io(&name, error.into_error()))?;
+            file.sync_all().map_err(|error| Failure::io(&name, error))?;
+            Ok(made)
+        })?;
+        return out.object(&report(&made));
+    }
+    if io::stdout().is_terminal() {
+        let what = "a backup is no text for a terminal: name a file, or lead it elsewhere";
+        return Err(Failure::Usage(what.into()));
+    }
+    let made = write(&store, out.stream(), "standard output")?;
+    let BackupReport { revision, bytes, hash, .. } = made;
+    out.note(format_args!("revision {revision}, {bytes} bytes, hash {}", hash.hash))
+}
+
+fn write(store: &Store, to: &mut dyn Write, name: &str) -> Outcome<BackupReport> {
+    let mut to = Told { of: to, done: 0, progress: Progress::new(None, "bytes"), failure: None };
+    let made = store.backup(&mut to);
+    made.map_err(|error| match to.failure.take() {
+        Some(error) if error.kind() == io::ErrorKind::BrokenPipe => error.into(),
+        Some(error) => Failure::io(name, error),
+        None => error.into(),
+    })
+}
+
+fn report(made: &BackupReport) -> Value {
+    json!({
+        "revision": made.revision,
+        "files": made.files,
+        "file_bytes": made.file_bytes,
+        "bytes": made.bytes,
+        "hash": made.hash.hash,
+        "compacted": made.hash.compacted,
+    })
+}
+
+/// `restore`: a store of a backup.
+pub(crate) fn restore(global: &Global, args: &RestoreArgs, out: &mut Output) -> Outcome {
+    let (directory, options) = (global.data()?, global.engine_options()?);
+    let options = RestoreOptions::new().options(options);
+    let (mut from, total, name) = open(&args.file)?;
+    let progress = Progress::new(total, "bytes");
+    let mut from = Told { of: &mut *from, done: 0, progress, failure: None };
+    let made = annals::restore(&mut from, directory, &options).map_err(|error| {
+        match from.failure.take() {
+            Some(error) => Failure::io(&name, error),
+            None => in_backup(error, &name),
+        }
+    })?;
+    out.object(&json!({
+        "revision": made.revision,
+        "files": made.files,
+        "file_bytes": made.file_bytes,
+        "bytes": made.bytes,
+        "hash": made.hash.hash,
+        "compacted": made.hash.compacted,
+    }))
+}
+
+/// A stream to read, its length if that is known, and its name.
+type Source = (Box<dyn Read>, Option<u64>, String);
+
+fn open(path: &Path) -> Outcome<Source> {
+    if path == Path::new(STANDARD) {
+        return Ok((Box::new(io::stdin().lock()), None, "standard input".to_owned()));
+    }
+    let name = path.display().to_string();
+    let failed = |error: io::Error| match error.kind() {
+        io::ErrorKind::NotFound => Failure::NotFound(format!("{name}: no such file")),
+        _ => Failure::io(&name, error),
+    };
+    let file = File::open(path).map_err(failed)?;
+    let total = file.metadata().map_err(failed)?.len();
+    Ok((Box::new(BufReader::with_capacity(BUFFER_BYTES, file)), Some(total), name))
+}
+
+/// Names the backup in an error that is about it.
+fn in_backup(error: Error, name: &str) -> Failure {
+    match error.into_kind() {
+        ErrorKind::Corrupt(damage) if damage.file == Path::new("backup") => {
+            Error::from(damage.in_file(Path::new(name))).into()
+        }
+        ErrorKind::UnsupportedVersion { file, found, supported } if file == Path::new("backup") => {
+            Error::from(ErrorKind::UnsupportedVersion { file: name.into(), found, supported })
+                .into()
+        }
+        other => Error::from(other).into(),
+    }
+}
+
+/// Is this file a backup?
+pub(crate) fn is_backup(path: &Path) -> bool {
+    let mut magic = [0; 4];
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut magic));
+    read.is_ok() && u32::from_le_bytes(magic) == annals_format::backup::MAGIC
+}
+
+/// `inspect` of a backup.
+pub(crate) fn inspect(path: &Path, out: &mut Output) -> Outcome {
+    let (mut from, total, name) = open(path)?;
+    let progress = Progress::new(total, "bytes");
+    let mut from = Told { of: &mut *from, done: 0, progress, failure: None };
+    let found = annals::inspect_backup(&mut from).map_err(|error| match from.failure.take() {
+        Some(error) => Failure::io(&name, error),
+        None => in_backup(error, &name),
+    })?;
+    out.object(&json!({
+        "backup": name,
+        "store": found.store,
+        "revision": found.revision,
+        "compacted": found.compacted,
+        "incarnation": found.incarnation,
+        "files": found.files,
+        "file_bytes": found.file_bytes,
+        "transactions": found.transactions,
+        "bytes": found.bytes,
+        "hash": found.hash.hash,
+    }))
+}
+
+/// A stream whose bytes are counted and shown, and whose failure is kept as it was.
+struct Told<'a, S: ?Sized> {
+    of: &'a mut S,
+    done: u64,
+    progress: Progress,
+    failure: Option<io::Error>,
+}
+
+impl<S: ?Sized> Told<'_, S> {
+    fn note(&mut self, moved: io::Result<usize>) -> io::Result<usize> {
+        match moved {
+            Ok(count) => {
+                self.done += count as u64;
+                self.progress.set(self.done, || Cow::Borrowed(""));
+                Ok(count)
+            }
+            Err(error) => {
+                let kind = error.kind();
+                if kind != io::ErrorKind::Interrupted {
+                    self.failure = Some(error);
+                }
+                Err(kind.into())
+            }
+        }
+    }
+}
+
+impl<S: Write + ?Sized> Write for Told<'_, S> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.of.write(bytes);
+        self.note(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let flushed = self.of.flush().map(|()| 0);
+        self.note(flushed).map(|_| ())
+    }
+}
+
+impl<S: Read + ?Sized> Read for Told<'_, S> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.of.read(buffer);
+        self.note(read)
+    }
+}
