@@ -126,7 +126,7 @@ pub(super) fn import(global: &Global, args: &EtcdArgs, out: &mut Output) -> Outc
     let io = |error| Failure::io(&*name, error);
     let file = File::open(&args.file).map_err(io)?;
     let time = match args.time {
-        Some(At(annals::At::Time(time))) => time,
+        Some(At::Time(time)) => time,
         Some(_) => return Err(Failure::Usage("--time takes a time".into())),
         None => {
             let changed = file.metadata().and_then(|metadata| metadata.modified()).map_err(io)?;
