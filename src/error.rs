@@ -10,6 +10,8 @@
 //! 2. Corruption always names the file, the offset, what was expected and what was found.
 //! 3. Errors are cheap to clone, since one failed sync answers every waiting commit.
 
+#[cfg(feature = "serde")]
+mod serial;
 mod text;
 
 use std::fmt;
@@ -242,6 +244,7 @@ pub enum ErrorKind {
 
 /// Where a file is damaged, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Corruption {
     /// The file, as opened.
     pub file: PathBuf,

@@ -107,6 +107,60 @@
 //! | nesting of transactions | 128 | [`InvalidArgument`](ErrorKind::InvalidArgument) |
 //! | rules of retention, and length of a prefix | 64, 1 KiB; fixed | [`TooManyRules`](ErrorKind::TooManyRules), [`KeyTooLong`](ErrorKind::KeyTooLong) |
 //!
+//! # What it tells about itself
+//!
+//! [`Store::stats`] answers with figures. With the feature `tracing` the library also makes spans and events of the
+//! crate `tracing`, and with `metrics` it keeps the metrics below by the crate `metrics`, for whatever collects them
+//! in the program. With `serde` all answers can be serialized; keys, values and metadata are byte strings, which JSON
+//! writes as arrays of numbers, and times are microseconds since the Unix epoch. None of the three is on
+//! by default.
+//!
+//! Spans have the fields `revision`, `files`, `bytes` and `micros`, as far as they apply.
+//!
+//! | span or event | level | what |
+//! | --- | --- | --- |
+//! | `annals.open` | info | opening a store for writing |
+//! | `annals.recover` | info | reading the log back while opening |
+//! | `annals.commit` | trace | a transaction that waits for its sync: being ordered, and waiting |
+//! | `annals.sync` | trace | one write of the log with its sync |
+//! | `annals.flush` | debug | writing a memtable generation to files |
+//! | `annals.fold` | debug | a step of a fold of L0 files into HEAD and HISTORY |
+//! | `annals.merge` | debug | merging files, or writing one again without what is dead in it |
+//! | `annals.checkpoint` | info | [`Store::checkpoint`] |
+//! | `annals.backup` | info | [`Store::backup`] |
+//! | `annals.restore` | info | [`restore`] |
+//! | `annals.lease_expiry` | debug | ending up to 64 leases whose time is over |
+//! | `annals.poisoned` | error | event: the store accepts no more writes, and why |
+//! | `annals.torn_tail` | warn | event: a batch at the end of the log was dropped; it was never acknowledged |
+//!
+//! Counters and histograms are those of all stores of the process. Gauges have the label `store`, the directory, and
+//! are brought up to date by [`Store::stats`]: call it before they are collected.
+//!
+//! | metric | kind | what |
+//! | --- | --- | --- |
+//! | `annals_commits_total` | counter | transactions made durable |
+//! | `annals_conflicts_total` | counter | transactions evaluated again inside their call |
+//! | `annals_flush_total` | counter | memtable generations written to files |
+//! | `annals_fold_total` | counter | folds of L0 files into HEAD and HISTORY |
+//! | `annals_merge_total` | counter | merges of files, and files written again for what is dead in them |
+//! | `annals_background_bytes_total` | counter | bytes written by background work |
+//! | `annals_lease_expired_total` | counter | leases that ended because their time was over |
+//! | `annals_commit_seconds` | histogram | commits from call to answer; of those that wait for no sync one in 64 |
+//! | `annals_sync_seconds` | histogram | writes of the log, each with its sync |
+//! | `annals_batch_commits` | histogram | transactions that share a sync |
+//! | `annals_revision` | gauge | newest visible revision |
+//! | `annals_durable_revision` | gauge | newest durable revision |
+//! | `annals_memtable_bytes` | gauge | memory of the memtable generations |
+//! | `annals_l0_bytes` | gauge | files of flushed generations |
+//! | `annals_head_bytes` | gauge | files of newest versions |
+//! | `annals_history_bytes` | gauge | files of superseded versions |
+//! | `annals_events_bytes` | gauge | files of what changed |
+//! | `annals_wal_bytes` | gauge | files of the log |
+//! | `annals_watches` | gauge | watches that have not ended |
+//! | `annals_watch_lag_revisions` | gauge | revisions the watch that is furthest behind has yet to look at |
+//! | `annals_leases` | gauge | leases with a time |
+//! | `annals_pinned_oldest` | gauge | oldest revision that a view or iterator holds; 0 if none does |
+//!
 //! # What is not as in etcd
 //!
 //! * Revision 0 is an error: "the newest" is [`Store::latest`] or a `revision` of `None`.
@@ -134,6 +188,7 @@ pub mod kv;
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
 mod lease;
 mod manifest;
+mod observe;
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
 mod open;
 mod options;

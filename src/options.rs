@@ -27,6 +27,7 @@ const GIB: u64 = 1 << 30;
 
 /// When a commit is acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
 #[expect(clippy::exhaustive_enums, reason = "there are these two levels and no others")]
 pub enum Durability {
     /// Acknowledged once it has been synced to the device: it survives a power cut.

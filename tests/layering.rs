@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 /// Every room of `src/` with its rank. A room may import rooms of strictly lower rank and itself.
 const RANKS: &[(&str, u32)] = &[
     ("error", 1),
+    ("observe", 2),
     ("options", 3),
     ("sync", 0),
     ("clock", 1),

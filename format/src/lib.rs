@@ -25,7 +25,6 @@ pub mod spec {
 pub mod backup;
 pub mod batch;
 pub mod block;
-pub mod castagnoli;
 pub mod checksum;
 pub mod current;
 pub mod cursor;

@@ -24,6 +24,7 @@ use super::retention::Records;
 
 /// What a check came to.
 #[derive(Debug, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct CheckReport {
     /// The damage, by file and offset as far as each is known.
@@ -45,6 +46,7 @@ pub struct CheckReport {
 
 /// The torn end of a log, as a check found it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct TornTail {
     /// The WAL file.

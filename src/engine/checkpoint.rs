@@ -32,6 +32,7 @@ use annals_format::{FileMeta, Manifest};
 use crate::error::{Error, ErrorKind, Result};
 use crate::index::{FrameCursor, Place, Position};
 use crate::manifest::ManifestStore;
+use crate::observe::{Span, Task};
 use crate::sync::Arc;
 use crate::sync::plain::lock;
 use crate::vfs::{DirEntry, LockGuard, Vfs};
@@ -53,6 +54,7 @@ pub(super) const BATCH_BYTES: usize = 4 << 20;
 
 /// What a checkpoint has; made by [`Store::checkpoint`](crate::Store::checkpoint).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Checkpoint {
     /// The newest revision in it.
@@ -84,7 +86,14 @@ impl Core {
     /// `Closed`, and what reading and writing files answers: then it is no store, and is to be removed.
     pub(super) fn checkpoint(&self, to: &Path) -> Result<Checkpoint> {
         self.check_open()?;
+        let span = Span::of(Task::Checkpoint);
+        let _within = span.enter();
         let made = self.make_checkpoint(to);
+        if let Ok(made) = &made {
+            let Checkpoint { linked_files, copied_files, linked_bytes, copied_bytes, .. } = made;
+            span.revision(made.revision);
+            span.size(linked_files + copied_files, linked_bytes + copied_bytes + made.log_bytes);
+        }
         match made {
             // Files are not to be had any more once the lock is given up.
             Err(_) if self.check_open().is_err() => Err(ErrorKind::Closed.into()),

@@ -6,6 +6,7 @@ use crate::commit::{Chain, World};
 use crate::error::{Error, ErrorKind, Result};
 use crate::index::{Place, Position};
 use crate::manifest::ManifestStore;
+use crate::observe;
 use crate::options::{Durability, Options};
 use crate::segment::SegmentContext;
 use crate::sync::epoch::{self, Guard};
@@ -139,7 +140,9 @@ impl Core {
             ErrorKind::Poisoned { cause } => Arc::clone(cause),
             _ => Arc::new(error.clone()),
         };
-        let _ = self.failed.set(cause);
+        if self.failed.set(Arc::clone(&cause)).is_ok() {
+            observe::poisoned(&self.path, &cause);
+        }
         self.wake_flushed();
         // Whoever follows is to say so once everything ordered has been told.
         self.shared.visible_moved();

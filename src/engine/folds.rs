@@ -1,6 +1,7 @@
 //! What becomes of L0 files: a fold into HEAD, one step at a time, or fewer files.
 
 use crate::error::Result;
+use crate::observe::{self, Span, Task};
 use crate::reclaim::floors::Floors;
 use crate::reclaim::levels::{fold, merge_l0};
 use crate::reclaim::plan::{L0Work, l0_work};
@@ -9,7 +10,7 @@ use crate::sync::plain::lock;
 use crate::sync::{Arc, Ordering};
 
 use super::core::Core;
-use super::jobs::{Busy, Depth, open_all};
+use super::jobs::{Busy, Depth, note_size, open_all};
 use super::tables::{FileSet, SealedFile};
 
 impl Core {
@@ -52,6 +53,8 @@ impl Core {
     /// Does the next step of the fold that has begun, or the first one of a fold of all L0 files. The
     /// HISTORY window of what is superseded spans those of the flushes, which stay as they are.
     pub(super) fn fold_some(&self) -> Result<()> {
+        let span = Span::of(Task::Fold);
+        let _within = span.enter();
         // Together: what the files hold ends at this revision.
         let (files, flushed) = {
             let state = lock(&self.state);
@@ -67,7 +70,10 @@ impl Core {
         let replacement = fold(&self.work(&host, &keep), &l0, &from, &head, window)?;
         if replacement.moved.is_empty() {
             self.counters.folds.fetch_add(1, Ordering::Relaxed);
+            observe::count(observe::FOLDS, 1);
         }
+        span.revision(flushed);
+        note_size(&span, &replacement.added);
         self.replace(replacement)?;
         // Other HEAD files, and perhaps for an older watermark.
         self.swept.store(0, Ordering::Relaxed);
@@ -76,14 +82,15 @@ impl Core {
 
     /// Makes one L0 file of neighbours.
     pub(super) fn merge_some_l0(&self, files: &[Arc<SealedFile>]) -> Result<()> {
+        let span = Span::of(Task::Merge);
+        let _within = span.enter();
         let flushed = lock(&self.state).manifest.flushed_revision;
         let l0 = open_all(files)?;
         let (keep, window) = self.window_of(&l0, flushed);
         // No fold comes in between: it would fold these files.
         let host = Busy { core: self, depth: Depth::Folding };
         let replacement = merge_l0(&self.work(&host, &keep), &l0, window)?;
-        self.counters.merges.fetch_add(1, Ordering::Relaxed);
-        self.replace(replacement)
+        self.merged(&span, replacement)
     }
 
     /// What may not be dropped, and the span of the deaths of what versions in these files supersede.

@@ -18,6 +18,7 @@ use annals_format::{FileKind, FileMeta};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::index::{Generation, Position};
+use crate::observe::{self, Span, Task};
 use crate::reclaim::floors::Floors;
 use crate::reclaim::flush::flush;
 use crate::reclaim::merge::{Replacement, Work, join_events, merge_windows, sweep_head};
@@ -150,9 +151,14 @@ impl Core {
         let last = frozen_end(generation)?;
         // In the log first: files must not know what a crash could take back.
         self.chain.wait_durable(last)?;
+        let span = Span::of(Task::Flush);
+        let _within = span.enter();
         let host = Busy { core: self, depth: Depth::Flushing };
         let files = flush(&self.context, &host, generation, &self.keep_floors(), &self.options)?;
         self.counters.flushes.fetch_add(1, Ordering::Relaxed);
+        observe::count(observe::FLUSHES, 1);
+        span.revision(last.revision);
+        note_size(&span, &files);
         if !files.is_empty() {
             self.context.sync_dir()?;
         }
@@ -208,13 +214,14 @@ impl Core {
 
     /// Writes files of windows again as one window, or one for each class, without what is dead in them.
     fn write_windows(&self, group: &Window, keep: &Floors) -> Result<()> {
+        let span = Span::of(Task::Merge);
+        let _within = span.enter();
         let segments = group.files.iter().map(|file| file.open().cloned());
         let segments = segments.collect::<Result<Vec<_>>>()?;
         let host = Busy { core: self, depth: Depth::Merging };
-        let span = (group.after, group.upto);
-        let replacement = merge_windows(&self.work(&host, keep), &segments, span)?;
-        self.counters.merges.fetch_add(1, Ordering::Relaxed);
-        self.replace(replacement)
+        let between = (group.after, group.upto);
+        let replacement = merge_windows(&self.work(&host, keep), &segments, between)?;
+        self.merged(&span, replacement)
     }
 
     /// Writes a HEAD file again that is for a good part tombstones which nobody can ask for: a fold
@@ -235,10 +242,11 @@ impl Core {
             return Ok(false);
         };
         // No fold comes in between: it would write the same file again.
+        let span = Span::of(Task::Merge);
+        let _within = span.enter();
         let host = Busy { core: self, depth: Depth::Folding };
         let replacement = sweep_head(&self.work(&host, keep), file.open()?)?;
-        self.counters.merges.fetch_add(1, Ordering::Relaxed);
-        self.replace(replacement)?;
+        self.merged(&span, replacement)?;
         Ok(true)
     }
 
@@ -255,12 +263,21 @@ impl Core {
         let raw = |meta: &FileMeta| meta.bytes.max(meta.value_bytes + meta.entries * 32);
         let bytes: Vec<u64> = files.events.iter().map(|file| raw(file.meta())).collect();
         let Some(run) = events_to_join(&bytes, &self.limits()) else { return Ok(false) };
+        let span = Span::of(Task::Merge);
+        let _within = span.enter();
         let segments = open_all(files.events.get(run).unwrap_or_default())?;
         let host = Busy { core: self, depth: Depth::Merging };
         let replacement = join_events(&self.work(&host, keep), &segments)?;
-        self.counters.merges.fetch_add(1, Ordering::Relaxed);
-        self.replace(replacement)?;
+        self.merged(&span, replacement)?;
         Ok(true)
+    }
+
+    /// Counts a merge, and puts its files in the place of the old ones.
+    pub(super) fn merged(&self, span: &Span, replacement: Replacement) -> Result<()> {
+        self.counters.merges.fetch_add(1, Ordering::Relaxed);
+        observe::count(observe::MERGES, 1);
+        note_size(span, &replacement.added);
+        self.replace(replacement)
     }
 
     /// Puts new files in the place of old ones: steps 1 (its end) to 4 of the module.
@@ -332,6 +349,11 @@ impl Core {
     }
 }
 
+/// Notes which files a piece of work has written.
+pub(super) fn note_size(span: &Span, files: &[FileMeta]) {
+    span.size(files.len() as u64, files.iter().map(|file| file.bytes).sum());
+}
+
 /// How deep in work the worker is: longer work lets the shorter, more urgent kinds go first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Depth {
@@ -376,6 +398,7 @@ impl Host for Busy<'_> {
     fn pace(&self, bytes: u64) -> Result<()> {
         let core = self.core;
         core.counters.background_bytes.fetch_add(bytes, Ordering::Relaxed);
+        observe::count(observe::BACKGROUND_BYTES, bytes);
         self.let_go_first()?;
         if self.depth == Depth::Flushing {
             return Ok(());

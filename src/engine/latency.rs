@@ -82,6 +82,7 @@ fn upto(index: usize) -> u64 {
 
 /// How long something took, as often as it was measured.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Latency {
     /// How often it was measured.

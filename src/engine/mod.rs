@@ -20,6 +20,7 @@
 mod attend;
 mod backup;
 mod bell;
+mod chain_log;
 mod check;
 mod checkpoint;
 mod core;

@@ -15,16 +15,16 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use annals_format::name::{CURRENT, FileName, INCOMPLETE, LOCK, SEGMENT_DIR, WAL_DIR};
 use annals_format::{FileKind, FileMeta, Frame, Manifest, StoreId};
 
-use crate::clock::Stopwatch;
-use crate::commit::{Chain, Log};
+use crate::commit::Chain;
 use crate::error::{Error, ErrorKind, Result};
 use crate::index::{Generation, Position, Spare};
 use crate::manifest::ManifestStore;
+use crate::observe::{self, Span, Task};
 use crate::options::Options;
 use crate::reclaim::floors::Floors;
 use crate::reclaim::flush::flush;
@@ -32,15 +32,15 @@ use crate::segment::SegmentContext;
 use crate::sync::plain::{AtomicU64, Condvar, Mutex, OnceLock, lock};
 use crate::sync::{Arc, AtomicBool, Ordering};
 use crate::vfs::{Held, HeldVfs, LockGuard, Vfs};
-use crate::wal::{self, BatchInfo, Location, Mode, Recovered, WalContext, WalFiles, WalWriter};
+use crate::wal::{self, Location, Mode, Recovered, WalContext, WalFiles, WalWriter};
 
+use super::chain_log::ChainLog;
 use super::core::{Core, SharedLog, State};
 use super::jobs::{Busy, Depth, frozen_end};
 use super::pins::Pins;
 use super::report::{DroppedTail, OpenReport};
 use super::retention::Retention;
 use super::shared::{Shared, generation_size};
-use super::stats::Counters;
 use super::tables::{FileSet, SealedFile, Tables};
 
 /// Files of the log that are replayed on an open before it flushes them all: sessions that write
@@ -200,10 +200,18 @@ fn open_existing(
     let (core, wal) = build(path, options, store, manifest.clone(), Some(guard), false);
     let orphans = core.orphans(&manifest)?;
     let mut spilled = Spilled::default();
-    let recovered = wal::recover(&wal, &manifest, Mode::Writer, &mut |frame, at| {
-        core.replay(frame, at)?;
-        spilled.spill(&core)
-    })?;
+    let recovered = {
+        let span = Span::of(Task::Recover);
+        let _within = span.enter();
+        let recovered = wal::recover(&wal, &manifest, Mode::Writer, &mut |frame, at| {
+            core.replay(frame, at)?;
+            spilled.spill(&core)
+        })?;
+        span.revision(recovered.last_revision);
+        let ends = recovered.files.iter().map(|log| log.file.end.unwrap_or(log.file.file_bytes));
+        span.size(recovered.files.len() as u64, ends.sum());
+        recovered
+    };
     check_floor(&core, &manifest, &recovered)?;
     if recovered.files.len() > WAL_FILES_MAX {
         core.chain.freeze();
@@ -230,6 +238,9 @@ fn open_existing(
     let orphans_removed = orphans.len();
     let report =
         OpenReport { incarnation, orphans_removed, ..report(&core, &manifest, &recovered) };
+    if let Some(DroppedTail { file, offset, bytes, .. }) = &report.dropped {
+        observe::torn_tail(file, *offset, *bytes);
+    }
     Ok((core, report))
 }
 
@@ -348,8 +359,8 @@ impl Core {
         let Some(held) = lock(&self.lock).as_ref().map(Held::new) else {
             return Err(ErrorKind::ReadOnly.into());
         };
-        let path = self.path.join(LOCK);
-        self.chain.open_log(Box::new(ChainLog { log, held, path, counters, shared }));
+        let store = self.path.clone();
+        self.chain.open_log(Box::new(ChainLog { log, held, store, counters, shared }));
         Ok(())
     }
 
@@ -450,50 +461,4 @@ pub(super) fn new_store_id(options: &Options) -> StoreId {
         bytes.copy_from_slice(&number.to_le_bytes());
     }
     StoreId(id)
-}
-
-/// The log as the chain knows it.
-#[derive(Debug)]
-struct ChainLog {
-    log: SharedLog,
-    /// Nothing is written, and nothing acknowledged, for a store that is not locked any more.
-    held: Held,
-    path: PathBuf,
-    counters: Arc<Counters>,
-    shared: Arc<Shared>,
-}
-
-impl Log for ChainLog {
-    fn append(&mut self, frames: &mut dyn Iterator<Item = &[u8]>, batch: BatchInfo) -> Result<()> {
-        let mut bytes = 0;
-        let mut frames = frames.inspect(|frame| bytes += frame.len() as u64);
-        match lock(&self.log).as_mut() {
-            Some(writer) => {
-                let check = || {
-                    let held = self.held.check();
-                    held.map_err(|error| Error::io("lock", &self.path, error))
-                };
-                check()?;
-                self.shared.credit.sync_begins();
-                let begun = Stopwatch::start();
-                let written = writer.append(&mut frames, batch);
-                self.counters.sync_durations.add(begun.nanos());
-                self.shared.credit.sync_ends();
-                self.shared.log_written();
-                written?;
-                // Another writer may have come since, and have read the log without this.
-                check()?;
-                if writer.files().spare_is_wanted() {
-                    // The next file is made ahead of need.
-                    self.shared.worker.ring();
-                }
-            }
-            None => return Err(ErrorKind::Closed.into()),
-        }
-        let Counters { batches, batch_frames, batch_bytes, .. } = &*self.counters;
-        batches.fetch_add(1, Ordering::Relaxed);
-        batch_frames.fetch_add(batch.last_seq + 1 - batch.first_seq, Ordering::Relaxed);
-        batch_bytes.fetch_add(bytes, Ordering::Relaxed);
-        Ok(())
-    }
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 /// What opening a store found and did.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct OpenReport {
     /// Whether the store was made.
@@ -27,6 +28,7 @@ pub struct OpenReport {
 
 /// The torn end of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct DroppedTail {
     /// The file of the log.

@@ -58,6 +58,7 @@ pub(crate) struct SpaceQuery {
 
 /// The room that the keys with one prefix take in the files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct PrefixSpace {
     /// What the keys begin with. Keys that go on with a longer prefix that is named as well are not
@@ -78,6 +79,7 @@ pub struct PrefixSpace {
 
 /// Answer of [`Store::space`](crate::Store::space): the room that keys take, by prefix.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Space {
     /// The prefixes that take most, the largest first; of equals the first by name.

@@ -1,7 +1,10 @@
 //! Figures about an open store, gathered when they are asked for.
 
+use std::path::Path;
+
 use annals_format::FileKind;
 
+use crate::observe;
 use crate::sync::plain::{AtomicU64, lock};
 use crate::sync::{Arc, Ordering};
 
@@ -35,6 +38,7 @@ pub(super) struct Counters {
 
 /// Figures about an open store. What counts events counts them since the store was opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Stats {
     /// The newest visible revision.
@@ -161,6 +165,7 @@ pub struct Stats {
 
 /// Sealed files of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct FileStats {
     /// How many.
@@ -200,6 +205,30 @@ impl Stats {
     #[expect(clippy::cast_precision_loss, reason = "a figure to look at")]
     pub fn transactions_per_sync(&self) -> f64 {
         self.batch_transactions as f64 / self.batches.max(1) as f64
+    }
+}
+
+impl Stats {
+    /// Brings the gauges of the store in this directory up to date.
+    pub(crate) fn show(&self, store: &Path) {
+        let first_due = self.watch_oldest_revision;
+        let lag = if first_due == 0 { 0 } else { (self.revision + 1).saturating_sub(first_due) };
+        for (gauge, value) in [
+            (observe::REVISION, self.revision),
+            (observe::DURABLE_REVISION, self.durable_revision),
+            (observe::MEMTABLE_BYTES, self.memtable_bytes),
+            (observe::L0_BYTES, self.l0.bytes),
+            (observe::HEAD_BYTES, self.head.bytes),
+            (observe::HISTORY_BYTES, self.history.bytes),
+            (observe::EVENTS_BYTES, self.events.bytes),
+            (observe::WAL_BYTES, self.wal_bytes),
+            (observe::WATCHES, self.watches),
+            (observe::WATCH_LAG, lag),
+            (observe::LEASES, self.leases),
+            (observe::PINNED_OLDEST, self.oldest_pinned.unwrap_or(0)),
+        ] {
+            observe::gauge(store, gauge, value);
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use crate::clock::Stopwatch;
 use crate::commit::{Below, OrderError, Ordered, Plan, Ticket};
 use crate::error::{Error, ErrorKind, Result};
 use crate::index::{Place, Position, Stub};
+use crate::observe;
 use crate::options::Durability;
 use crate::sync::epoch;
 use crate::sync::{Arc, Ordering, fence};
@@ -160,6 +161,7 @@ impl Core {
                 }
                 Err(OrderError::Conflict) => {
                     self.counters.conflicts.fetch_add(1, Ordering::Relaxed);
+                    observe::count(observe::CONFLICTS, 1);
                     quiet.conflict();
                 }
                 Err(OrderError::NoRoom { doubled: asked }) => {
@@ -207,7 +209,9 @@ impl Core {
         if let Some(begun) = outcome.begun
             && outcome.changed
         {
-            self.counters.commit_durations.add(begun.nanos());
+            let nanos = begun.nanos();
+            self.counters.commit_durations.add(nanos);
+            observe::duration(observe::COMMIT_SECONDS, nanos);
         }
     }
 

@@ -8,6 +8,7 @@ use annals_format::{FileMeta, Frame, Manifest};
 
 use crate::engine::{Content, Receiver, Restoring, StreamReader, StreamWriter, receive};
 use crate::error::{Error, Result};
+use crate::observe::{Span, Task};
 use crate::options::Options;
 
 use super::hash::{Hashing, KvHash};
@@ -15,6 +16,7 @@ use super::seam::Engine;
 
 /// What was written to a backup; made by [`Store::backup`](crate::Store::backup).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct BackupReport {
     /// The newest revision in it.
@@ -31,6 +33,7 @@ pub struct BackupReport {
 
 /// What was restored; made by [`restore`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct RestoreReport {
     /// The newest revision of the store.
@@ -47,6 +50,7 @@ pub struct RestoreReport {
 
 /// What a backup says of itself, and holds; made by [`inspect_backup`].
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct BackupInfo {
     /// The identity of the store.
@@ -145,7 +149,12 @@ pub fn restore(
     directory: impl AsRef<Path>,
     options: &RestoreOptions,
 ) -> Result<RestoreReport> {
-    restore_from(&mut from, directory.as_ref(), options)
+    let span = Span::of(Task::Restore);
+    let _within = span.enter();
+    let restored = restore_from(&mut from, directory.as_ref(), options)?;
+    span.revision(restored.revision);
+    span.size(restored.files, restored.bytes);
+    Ok(restored)
 }
 
 fn restore_from(

@@ -17,13 +17,12 @@
 //! (The second rule is etcd's as it is: one would expect what is alive at `C`.)
 //!
 //! The first are the log, in its order. The others come in the order of keys, so each is summed up by itself,
-//! and the sums are sorted and joined ([`Crc32c::followed_by`]): 24 bytes for each. When these are too many for
+//! and the sums are sorted and joined ([`Crc::followed_by`]): 24 bytes for each. When these are too many for
 //! memory, the least of them are taken, and the keys walked over again for the next.
 
 use std::collections::BinaryHeap;
 use std::ops::Range;
 
-use annals_format::castagnoli::Crc32c;
 use bytes::Bytes;
 
 use crate::error::{ErrorKind, Result};
@@ -41,6 +40,7 @@ const SUMS_MAX: usize = 2 << 20;
 /// Hash of the keys and values of a store as of a revision; made by
 /// [`Store::hash_at`](crate::Store::hash_at).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct KvHash {
     /// The hash.
@@ -120,7 +120,7 @@ impl Hashing {
     pub(super) fn finish(self) -> Result<KvHash> {
         let Self { compacted, revision, at_end, at_start, log } = self;
         let (start, end) = space::user_range(&KeyRange::all());
-        let mut hash = Crc32c::of(b"key");
+        let mut hash = Crc::of(b"key");
         let upto = 0..compacted.saturating_add(1);
         // Before revision 2 there is nothing.
         if compacted > 1 {
@@ -136,7 +136,34 @@ impl Hashing {
                 add_change(&mut hash, transaction.revision, change);
             }
         }
-        Ok(KvHash { hash: hash.value(), revision, compacted })
+        Ok(KvHash { hash: hash.value, revision, compacted })
+    }
+}
+
+/// The CRC-32C of bytes taken in so far, and how many these are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Crc {
+    value: u32,
+    length: usize,
+}
+
+impl Crc {
+    fn of(bytes: &[u8]) -> Self {
+        let mut hash = Self::default();
+        hash.update(bytes);
+        hash
+    }
+
+    /// Takes in the next bytes.
+    fn update(&mut self, bytes: &[u8]) {
+        self.value = crc32c::crc32c_append(self.value, bytes);
+        self.length += bytes.len();
+    }
+
+    /// Of these bytes, then those of `next`, which are not needed for it.
+    fn followed_by(self, next: Self) -> Self {
+        let value = crc32c::crc32c_combine(self.value, next.value, next.length);
+        Self { value, length: self.length + next.length }
     }
 }
 
@@ -160,7 +187,7 @@ impl Sum {
 /// Hashes the versions that were made in `among`, of the keys of a walk. Answers whether there is any
 /// key.
 fn add_alive<W>(
-    hash: &mut Crc32c,
+    hash: &mut Crc,
     walk: impl Fn() -> W,
     among: Range<u64>,
     sums_max: usize,
@@ -192,7 +219,7 @@ where
         }
         for sum in least.into_sorted_vec() {
             after = sum.place();
-            *hash = hash.followed_by(Crc32c::from_parts(sum.crc, sum.length.into()));
+            *hash = hash.followed_by(Crc { value: sum.crc, length: sum.length as usize });
         }
         if !more {
             return Ok(any);
@@ -202,14 +229,14 @@ where
 
 fn sum_of(record: Record) -> Sum {
     let (main, sub) = (record.mod_revision, record.sub);
-    let mut crc = Crc32c::new();
+    let mut crc = Crc::default();
     add_put(&mut crc, sub, &key_value(record));
     // No version is as long as that: a frame is not.
-    let length = u32::try_from(crc.length()).unwrap_or(u32::MAX);
-    Sum { main, sub, crc: crc.value(), length }
+    let length = u32::try_from(crc.length).unwrap_or(u32::MAX);
+    Sum { main, sub, crc: crc.value, length }
 }
 
-fn add_change(hash: &mut Crc32c, revision: u64, change: Change) {
+fn add_change(hash: &mut Crc, revision: u64, change: Change) {
     let Change { kind, key, sub, create_revision, version, lease, value } = change;
     match kind {
         ChangeKind::Delete => {
@@ -228,7 +255,7 @@ fn add_change(hash: &mut Crc32c, revision: u64, change: Change) {
     }
 }
 
-fn add_put(hash: &mut Crc32c, sub: u32, kv: &KeyValue) {
+fn add_put(hash: &mut Crc, sub: u32, kv: &KeyValue) {
     let KeyValue { key, value, create_revision, mod_revision, version, lease } = kv;
     hash.update(&revision_bytes(*mod_revision, sub));
     let mut proto = Proto::default();
@@ -272,7 +299,7 @@ impl Proto {
         }
     }
 
-    fn bytes(&mut self, field: u64, bytes: &Bytes, hash: &mut Crc32c) {
+    fn bytes(&mut self, field: u64, bytes: &Bytes, hash: &mut Crc) {
         if !bytes.is_empty() {
             self.varint(field << 3 | 2);
             self.varint(bytes.len() as u64);
@@ -282,7 +309,7 @@ impl Proto {
         }
     }
 
-    fn finish(self, hash: &mut Crc32c) {
+    fn finish(self, hash: &mut Crc) {
         hash.update(&self.pending);
     }
 }
@@ -312,19 +339,19 @@ mod tests {
             records.iter().filter(|record| record.mod_revision <= 30).collect();
         sorted.sort_by_key(|record| (record.mod_revision, record.sub));
         assert!(sorted.len() > 50 && sorted.len() < 100);
-        let mut expected = Crc32c::of(b"key");
+        let mut expected = Crc::of(b"key");
         for record in sorted {
             add_put(&mut expected, record.sub, &key_value(record.clone()));
         }
         for sums_max in [1, 2, 7, 85, 86, 87, 1000] {
-            let mut hash = Crc32c::of(b"key");
+            let mut hash = Crc::of(b"key");
             let walk = || records.iter().cloned().map(Ok);
             assert!(add_alive(&mut hash, walk, 0..31, sums_max).unwrap());
             assert_eq!(hash, expected, "{sums_max}");
         }
-        let mut hash = Crc32c::of(b"key");
+        let mut hash = Crc::of(b"key");
         assert!(!add_alive(&mut hash, || [].into_iter(), 0..31, 10).unwrap());
-        assert_eq!(hash, Crc32c::of(b"key"));
+        assert_eq!(hash, Crc::of(b"key"));
     }
 
     #[test]
@@ -337,15 +364,15 @@ mod tests {
             version: 1,
             lease: -1,
         };
-        let mut hash = Crc32c::new();
+        let mut hash = Crc::default();
         add_put(&mut hash, 1, &kv);
         let written = [
             &b"\0\0\0\0\0\0\x01\x2c_\0\0\0\0\0\0\0\x01"[..],
             b"\x0a\x01k\x10\x02\x18\xac\x02\x20\x01",
             b"\x30\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
         ];
-        assert_eq!(hash, Crc32c::of(&written.concat()));
-        let mut hash = Crc32c::new();
+        assert_eq!(hash, Crc::of(&written.concat()));
+        let mut hash = Crc::default();
         let delete = Change {
             kind: ChangeKind::Delete,
             key: "k".into(),
@@ -356,6 +383,6 @@ mod tests {
             value: None,
         };
         add_change(&mut hash, 2, delete);
-        assert_eq!(hash, Crc32c::of(b"\0\0\0\0\0\0\0\x02_\0\0\0\0\0\0\0\0t\x0a\x01k"));
+        assert_eq!(hash, Crc::of(b"\0\0\0\0\0\0\0\x02_\0\0\0\0\0\0\0\0t\x0a\x01k"));
     }
 }

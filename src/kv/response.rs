@@ -10,6 +10,7 @@ use super::types::KeyValue;
 
 /// The answer to a [`RangeRequest`](super::RangeRequest).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct RangeResponse {
     /// The store's current revision, also when an older one was read.
     pub revision: u64,
@@ -23,6 +24,7 @@ pub struct RangeResponse {
 
 /// The answer to a [`PutRequest`](super::PutRequest).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct PutResponse {
     /// The revision of the write.
     pub revision: u64,
@@ -32,6 +34,7 @@ pub struct PutResponse {
 
 /// The answer to a [`DeleteRangeRequest`](super::DeleteRangeRequest).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct DeleteRangeResponse {
     /// The revision of the delete, or the current one when nothing was deleted.
     pub revision: u64,
@@ -43,6 +46,7 @@ pub struct DeleteRangeResponse {
 
 /// The answer to a [`TxnRequest`](super::TxnRequest).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct TxnResponse {
     /// The transaction's revision, or the current one when it changed nothing; 0 when nested.
     pub revision: u64,
@@ -54,6 +58,7 @@ pub struct TxnResponse {
 
 /// The answer to one operation of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
 pub enum OpResponse {
     /// To a read.
     Range(RangeResponse),
@@ -77,6 +82,7 @@ impl OpResponse {
 
 /// The answer to [`Store::lease_revoke`](crate::Store::lease_revoke).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct LeaseRevokeResponse {
     /// The revision that deleted the attached keys, or the current one when there were none.
     pub revision: u64,

@@ -20,9 +20,11 @@ use bytes::Bytes;
 /// assert_eq!(at_least_a_hundred.revisions(), Some(100));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Retention {
     revisions: Option<u64>,
     /// In microseconds.
+    #[cfg_attr(feature = "serde", serde(rename = "age_micros"))]
     age: Option<u64>,
 }
 
@@ -67,6 +69,7 @@ impl Retention {
 
 /// The retention of the keys with a prefix, as [`Store::retention`](crate::Store::retention) tells it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct RetentionRule {
     /// The prefix; the empty one is that of all keys that no other is for.

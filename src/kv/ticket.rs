@@ -12,6 +12,7 @@ use super::seam;
 
 /// What a transaction came to when it was ordered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum Outcome {
     /// It changed something, at this revision.

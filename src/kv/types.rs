@@ -6,6 +6,7 @@ use crate::options::Durability;
 
 /// A key with its value and the numbers etcd keeps for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct KeyValue {
     /// The key; never empty.
     pub key: Bytes,
@@ -23,6 +24,7 @@ pub struct KeyValue {
 
 /// One version in the [history](crate::Store::history) of a key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Version {
     /// The key.
     pub key: Bytes,
@@ -46,6 +48,7 @@ pub struct Version {
 
 /// When a transaction was ordered, and what its writer attached.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Origin {
     /// In microseconds since the Unix epoch.
     pub time: i64,
@@ -69,6 +72,7 @@ impl Version {
 
 /// One difference between the states at two revisions; see [`Store::diff`](crate::Store::diff).
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
 pub enum Diff {
     /// The key is alive at the later revision only.
     Added(KeyValue),
@@ -94,6 +98,7 @@ impl Diff {
 
 /// What a change did to its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
 pub enum ChangeKind {
     /// The key was written.
     Put,
@@ -103,6 +108,7 @@ pub enum ChangeKind {
 
 /// One change of one key by one transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Change {
     /// Put or delete.
     pub kind: ChangeKind,
@@ -123,6 +129,7 @@ pub struct Change {
 
 /// One committed transaction, as [`Store::log`](crate::Store::log) returns it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Transaction {
     /// Its revision.
     pub revision: u64,
@@ -136,6 +143,7 @@ pub struct Transaction {
 
 /// The acknowledgement of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Commit {
     /// The transaction's revision; the store's current one when nothing was changed.
@@ -148,6 +156,7 @@ pub struct Commit {
 
 /// The acknowledgement of a [`Store::delete`](crate::Store::delete).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Deleted {
     /// The delete's revision; the store's current one when nothing was deleted.
@@ -161,6 +170,7 @@ pub struct Deleted {
 /// How much of its time is left is told by
 /// [`Store::lease_time_to_live`](crate::Store::lease_time_to_live).
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Lease {
     /// The id, never 0.

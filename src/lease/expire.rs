@@ -6,6 +6,7 @@ use annals_format::lease::Value;
 
 use crate::error::{ErrorKind, Result};
 use crate::kv::CommitOptions;
+use crate::observe;
 use crate::options::Durability;
 use crate::sync::plain::{Ordering, lock};
 
@@ -64,6 +65,7 @@ impl Leases {
         while let Some((claim, done)) = ending.pop() {
             done.wait()?;
             self.expired.fetch_add(1, Ordering::Relaxed);
+            observe::count(observe::LEASES_EXPIRED, 1);
             claim.remove();
         }
         first
@@ -90,6 +92,7 @@ impl Leases {
             Ok((_, done)) => {
                 done.wait()?;
                 self.expired.fetch_add(1, Ordering::Relaxed);
+                observe::count(observe::LEASES_EXPIRED, 1);
                 Ok(())
             }
             Err(error) if matches!(error.kind(), ErrorKind::LeaseNotFound { .. }) => Ok(()),

@@ -10,6 +10,7 @@ use crate::kv::{AllLeases, Lease, Store};
 
 /// How a lease stands; see [`Store::lease_time_to_live`].
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct LeaseStatus {
     /// The id.

@@ -35,6 +35,7 @@ use std::time::Duration;
 use crate::engine::{Attendant, Stats};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kv::{Extension, LeaseRecords, Store};
+use crate::observe::{Span, Task};
 use crate::sync::Arc;
 use crate::sync::plain::{AtomicBool, AtomicU64, Mutex, Ordering, lock};
 
@@ -191,7 +192,12 @@ impl Leases {
             // However many leases are due, the notes of others do not wait until the last has ended.
             let notes = found.take_notes();
             drop(found);
-            let (expired, written) = (self.expire(&due), self.write_down(&notes, None));
+            let span = (!due.is_empty()).then(|| Span::of(Task::LeaseExpiry));
+            let expired = {
+                let _within = span.as_ref().map(Span::enter);
+                self.expire(&due)
+            };
+            let written = self.write_down(&notes, None);
             return expired.and(written).map(|()| !due.is_empty() || !notes.is_empty());
         }
     }

@@ -9,6 +9,7 @@ use crate::sync::Arc;
 
 /// One change that a [`Watch`](crate::Watch) tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Event {
     /// Put or delete.

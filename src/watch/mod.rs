@@ -75,6 +75,8 @@ mod consumer;
 mod hub;
 mod interest;
 mod recent;
+#[cfg(feature = "serde")]
+mod serial;
 mod slot;
 mod stream;
 mod tell;

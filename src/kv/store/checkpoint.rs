@@ -6,6 +6,7 @@ use std::path::Path;
 use crate::engine::Checkpoint;
 use crate::error::Result;
 use crate::kv::backup::{self, BackupReport};
+use crate::observe::{Span, Task};
 
 use super::Store;
 
@@ -92,6 +93,11 @@ impl Store {
     /// # Ok::<(), annals::Error>(())
     /// ```
     pub fn backup(&self, mut to: impl Write) -> Result<BackupReport> {
-        backup::backup(&self.engine, &mut to)
+        let span = Span::of(Task::Backup);
+        let _within = span.enter();
+        let made = backup::backup(&self.engine, &mut to)?;
+        span.revision(made.revision);
+        span.size(made.files, made.bytes);
+        Ok(made)
     }
 }

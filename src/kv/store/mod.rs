@@ -31,6 +31,7 @@ use std::sync::Arc;
 
 use crate::engine::{OpenReport, Stats};
 use crate::error::Result;
+use crate::observe;
 use crate::options::Options;
 use crate::sync::plain::{AtomicI64, AtomicU64};
 
@@ -291,6 +292,9 @@ impl Store {
         let mut stats = self.engine.stats();
         for room in self.shared.rooms() {
             room.count(&mut stats);
+        }
+        if observe::HAS_GAUGES {
+            stats.show(self.path());
         }
         stats
     }

@@ -1,6 +1,7 @@
 //! Writing: puts, deletes, transactions, and the tickets for them.
 
 use crate::error::Result;
+use crate::observe::{Span, Task};
 use crate::options::Durability;
 
 use super::Store;
@@ -10,7 +11,7 @@ use crate::kv::eval::check::Limits;
 use crate::kv::eval::{Evaluation, Patch, check};
 use crate::kv::request::{CommitOptions, DeleteRangeRequest, PutRequest, TxnRequest};
 use crate::kv::response::{DeleteRangeResponse, PutResponse, TxnResponse};
-use crate::kv::seam::{self, Door};
+use crate::kv::seam::{self, Door, Snapshot};
 use crate::kv::ticket::{Outcome, Ticket};
 use crate::kv::types::{Commit, Deleted};
 
@@ -20,6 +21,8 @@ pub(crate) struct Done<'s> {
     /// The revision the last evaluation started from.
     base: u64,
     outcome: seam::Outcome,
+    /// Of a commit that waits for a sync.
+    span: Option<Span>,
 }
 
 impl Done<'_> {
@@ -60,6 +63,7 @@ impl Done<'_> {
 
     /// Waits until the answer may leave.
     pub(crate) fn wait(self) -> Result<()> {
+        let _within = self.span.as_ref().map(Span::enter);
         self.engine.wait(&self.outcome)
     }
 }
@@ -245,10 +249,12 @@ pub(crate) fn write_through<'e, 'r, T>(
     options: &'r CommitOptions,
     mut evaluate: impl FnMut(&mut Evaluation<'_, 'r>) -> Result<T>,
 ) -> Result<(T, Done<'e>)> {
+    let durability = options.durability.unwrap_or(engine.options().durability);
+    let span = (durability == Durability::Sync).then(|| Span::of(Task::Commit));
     loop {
         let rules = RulesBefore::of(engine);
         let mut decided = None;
-        let outcome = engine.transact(options.durability, &mut |snapshot, plan| {
+        let mut round = |snapshot: &Snapshot<'_>, plan: &mut seam::Plan<'r>| {
             (plan.time, plan.metadata) = (options.time, &options.metadata);
             let mut evaluation = Evaluation::new(snapshot, plan, limits, leases);
             let answer = evaluate(&mut evaluation);
@@ -256,10 +262,17 @@ pub(crate) fn write_through<'e, 'r, T>(
             let writes = matches!(answer, Ok((_, true)));
             decided = Some((answer, snapshot.position().revision, snapshot.compacted()));
             Ok(writes)
-        })?;
+        };
+        let outcome = {
+            let _within = span.as_ref().map(Span::enter);
+            engine.transact(options.durability, &mut round)?
+        };
         match decided {
             Some((Ok((answer, _)), base, _)) => {
-                return Ok((answer, Done { engine, base, outcome }));
+                if let Some(span) = &span {
+                    span.revision(outcome.position.revision);
+                }
+                return Ok((answer, Done { engine, base, outcome, span }));
             }
             Some((Err(error), _, compacted)) if rules.overtook(engine, &error, compacted) => {}
             Some((Err(error), ..)) => {

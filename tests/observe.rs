@@ -1,0 +1,192 @@
+//! The tables of spans, events and metrics in the documentation are what a program gets to see, with the
+//! features `tracing` and `metrics`. One test, as what collects them is there once for the whole process.
+
+#![cfg(all(feature = "tracing", feature = "metrics"))]
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use annals::clock::ManualClock;
+use annals::vfs::{Fault, FaultVfs, MemoryVfs, Operation};
+use annals::{Durability, ErrorKind, Options, RestoreOptions, Store, put, version};
+use metrics_util::MetricKind;
+use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
+use tracing_subscriber::registry::LookupSpan;
+
+/// Names and levels of spans and events, and which fields were recorded.
+#[derive(Clone, Default)]
+struct Seen(Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>);
+
+struct Fields<'a>(&'a mut BTreeSet<String>);
+
+impl Visit for Fields<'_> {
+    fn record_debug(&mut self, field: &Field, _: &dyn std::fmt::Debug) {
+        self.0.insert(field.name().to_owned());
+    }
+}
+
+/// A row of the table.
+fn row(name: &str, level: Level) -> String {
+    format!("{name} {}", level.as_str().to_lowercase())
+}
+
+impl<S: Subscriber + for<'s> LookupSpan<'s>> Layer<S> for Seen {
+    fn on_new_span(&self, span: &Attributes<'_>, _: &Id, _: Context<'_, S>) {
+        let name = row(span.metadata().name(), *span.metadata().level());
+        self.0.lock().unwrap().entry(name).or_default();
+    }
+
+    fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
+        let meta = context.span(id).unwrap().metadata();
+        let mut seen = self.0.lock().unwrap();
+        values.record(&mut Fields(seen.get_mut(&row(meta.name(), *meta.level())).unwrap()));
+    }
+
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let meta = event.metadata();
+        let mut seen = self.0.lock().unwrap();
+        event.record(&mut Fields(seen.entry(row(meta.name(), *meta.level())).or_default()));
+    }
+}
+
+/// The first cells of the rows of the tables whose first cell begins so.
+fn table(begins: &str) -> BTreeSet<String> {
+    let rows = include_str!("../src/lib.rs").lines().filter_map(|line| line.strip_prefix("//! | "));
+    let rows = rows.filter(|row| row.starts_with(begins));
+    let cells = rows.map(|row| {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        format!("{} {}", cells[0].trim_matches('`'), cells[1])
+    });
+    cells.collect()
+}
+
+/// Every metric there is, with its kind, and whether anything was ever added to it.
+fn metrics(snapshotter: &Snapshotter) -> BTreeMap<String, bool> {
+    let all = snapshotter.snapshot().into_vec();
+    let metrics = all.into_iter().map(|(key, _, _, value)| {
+        let kind = match key.kind() {
+            MetricKind::Counter => "counter",
+            MetricKind::Gauge => "gauge",
+            MetricKind::Histogram => "histogram",
+        };
+        let labels: Vec<&str> = key.key().labels().map(metrics::Label::key).collect();
+        assert_eq!(labels.is_empty(), kind != "gauge", "{key:?}");
+        let moved = match value {
+            DebugValue::Counter(value) => value > 0,
+            DebugValue::Gauge(value) => value.0 > 0.0,
+            DebugValue::Histogram(values) => values.iter().all(|value| value.0 > 0.0),
+        };
+        (format!("{} {kind}", key.key().name()), moved)
+    });
+    metrics.collect()
+}
+
+/// Threads write one key on a condition until two have met.
+fn conflict(store: &Store) {
+    let write = || {
+        let met = (0..1_000_000).any(|_| {
+            let txn = store.txn().when([version("shared").ne(u64::MAX)]).then([put("shared", "")]);
+            txn.durability(Durability::Buffered).commit().unwrap();
+            store.stats().conflicts > 0
+        });
+        assert!(met, "four threads have never met");
+    };
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(write);
+        }
+    });
+}
+
+/// Does everything that the tables tell of.
+fn exercise() {
+    let (disk, clock) = (FaultVfs::new(Arc::new(MemoryVfs::new())), Arc::new(ManualClock::new(1)));
+    let options = Options::new().vfs(Arc::new(disk.clone())).clock(clock.clone());
+    let options =
+        options.background(false).memtable_bytes(64 << 10).l0_files_max(4).history_windows_max(2);
+    let store = options.open("store").unwrap();
+    let watch = store.watch("a").start().unwrap();
+    let lease = store.lease_grant(0, 5).unwrap();
+    let long = store.lease_grant(0, 50_000).unwrap();
+    assert_ne!(lease.id, long.id);
+    for round in 0..6 {
+        for n in 0..20 {
+            store.put(if n == 0 { "a".to_owned() } else { n.to_string() }, [round; 100]).unwrap();
+        }
+        store.reorganise().unwrap();
+    }
+    conflict(&store);
+    clock.advance(6_000_000);
+    while store.run_background().unwrap() {}
+    assert_eq!(store.stats().leases_expired, 1);
+    let view = store.latest().unwrap();
+    while store.stats().flush_backlog_bytes == 0 {
+        store.put("a", [7; 5_000]).unwrap();
+    }
+    while store.stats().l0.files == 0 {
+        assert!(store.run_background().unwrap());
+    }
+    store.put("b", "").unwrap();
+    store.checkpoint("copy").unwrap();
+    let mut backup = Vec::new();
+    store.backup(&mut backup).unwrap();
+    annals::restore(&backup[..], "restored", &RestoreOptions::new().options(options.clone()))
+        .unwrap();
+    store.stats();
+    drop((view, watch));
+    store.close().unwrap();
+
+    let store = options.open("store").unwrap();
+    store.put("c", [1; 5_000]).unwrap();
+    let next = disk.op_count_of(Operation::Write);
+    disk.fail(Some(Operation::Write), next, Fault::Torn, false);
+    let refused = store.put("d", vec![2; 50_000]).unwrap_err();
+    assert!(matches!(refused.kind(), ErrorKind::OutcomeUnknown { .. }));
+    drop(store);
+    let store = options.open("store").unwrap();
+    assert!(store.open_report().dropped.is_some());
+}
+
+#[test]
+fn the_tables_in_the_documentation_are_what_a_program_sees() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    recorder.install().unwrap();
+    let seen = Seen::default();
+    let subscriber = tracing_subscriber::registry().with(seen.clone());
+    tracing::subscriber::set_global_default(subscriber).unwrap();
+
+    exercise();
+
+    let spans = seen.0.lock().unwrap();
+    assert_eq!(spans.keys().cloned().collect::<BTreeSet<_>>(), table("`annals."));
+    for (name, fields) in spans.iter() {
+        let is_event = name.contains("poisoned") || name.contains("torn_tail");
+        assert!(is_event || fields.contains("micros"), "{name}: {fields:?}");
+    }
+    let fields = |name: &str| spans[name].iter().map(String::as_str).collect::<Vec<_>>();
+    for task in [
+        "backup info",
+        "restore info",
+        "flush debug",
+        "fold debug",
+        "sync trace",
+        "checkpoint info",
+        "recover info",
+    ] {
+        let told = fields(&format!("annals.{task}"));
+        assert_eq!(told, ["bytes", "files", "micros", "revision"], "{task}");
+    }
+    assert_eq!(fields("annals.torn_tail warn"), ["bytes", "file", "message", "offset"]);
+
+    let metrics = metrics(&snapshotter);
+    assert_eq!(metrics.keys().cloned().collect::<BTreeSet<_>>(), table("`annals_"));
+    let still: Vec<_> = metrics.iter().filter(|(_, moved)| !**moved).collect();
+    assert!(still.is_empty(), "{still:?}");
+}
