@@ -318,6 +318,7 @@ fn a_base_that_cannot_have_been_is_refused() {
         (kv("c", 1, 5, 0), "older than its lifetime"),
         (KeyValue { create_revision: 6, ..kv("c", 3, 5, 0) }, "older than its lifetime"),
         (KeyValue { version: 0, ..kv("c", 3, 5, 0) }, "without a number"),
+        (KeyValue { version: u64::MAX, ..kv("c", 3, 5, 0) }, "without a number"),
     ];
     for (wrong, why) in wrong {
         let error = load.base(&wrong, 0).unwrap_err();
@@ -405,6 +406,7 @@ fn a_transaction_that_does_not_follow_is_refused_and_changes_nothing() {
     loading.transaction(&long).unwrap_err();
 
     loading.transaction(&of(11, &good)).unwrap();
+    assert_eq!(loading.revision(), 11, "nobody has waited for the disk");
     loading.transaction(&of(12, &[delete("a", 0)])).unwrap();
     let store = loading.finish().unwrap();
     let log = store.log(..).with_values().collect::<Result<Vec<_>, _>>().unwrap();

@@ -9,6 +9,7 @@
 //! decoded, for else nothing a fuzzer does to the bytes would get past them.
 
 pub mod archive;
+mod bbolt;
 mod decoders;
 mod dir;
 mod fix;
@@ -41,6 +42,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("manifest", decoders::manifest),
     ("current", decoders::current),
     ("events", decoders::events),
+    ("bbolt", bbolt::database),
     ("open_dir", dir::open),
     ("ops_vs_model", ops::against_model),
 ];

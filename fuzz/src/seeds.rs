@@ -26,6 +26,10 @@ use annals_format::{
 use crate::decoders::{FILE, KINDS, OFFSET};
 use crate::{FIX, STORE, archive, dir, groups, place, wal};
 
+/// What a real etcd has written.
+const ETCD_COMPACTED: &[u8] = include_bytes!("../../tests/recorded/etcd-compacted.db");
+const ETCD_WHOLE: &[u8] = include_bytes!("../../tests/recorded/etcd-full.db");
+
 /// An input: its target, its name, its bytes.
 pub type Seed = (&'static str, String, Vec<u8>);
 
@@ -62,6 +66,9 @@ pub fn all() -> Vec<Seed> {
     add("current", "current", &[FIX], &current);
     add("current", "as_is", &[0], &current);
     add("events", "three", &[0], &events());
+    for (name, bytes) in [("compacted", ETCD_COMPACTED), ("whole", ETCD_WHOLE)] {
+        add("bbolt", name, &[FIX], bytes);
+    }
     for (name, flags, bytes) in directories() {
         add("open_dir", name, &[flags], &bytes);
     }

@@ -132,6 +132,11 @@ fn events() {
 }
 
 #[test]
+fn bbolt() {
+    replay("bbolt");
+}
+
+#[test]
 fn open_dir() {
     replay("open_dir");
 }

@@ -145,7 +145,7 @@ impl BaseWriter {
             "a version that is not of a revision up to the one compacted to"
         } else if !tombstone && !(FIRST + 1..=revision).contains(&record.create_revision) {
             "a version older than its lifetime"
-        } else if !tombstone && record.version == 0 {
+        } else if !tombstone && !(1..=NUMBER_MAX).contains(&record.version) {
             "a version without a number"
         } else {
             ""
@@ -316,6 +316,11 @@ impl Door {
     /// writing. Nothing was changed then.
     pub(crate) fn apply(&self, transaction: &Transaction) -> Result<()> {
         self.0.apply_given(transaction)
+    }
+
+    /// The newest revision, durable or not.
+    pub(crate) fn applied_revision(&self) -> u64 {
+        self.0.chain.applied().revision
     }
 
     /// Writes keys of the system's, at the time of the last transaction: with the clock's, no transaction with a

@@ -164,7 +164,7 @@ pub struct Loading {
 impl Loading {
     /// The revision that it has come to.
     pub fn revision(&self) -> u64 {
-        self.engine.revision()
+        self.engine.applied_revision()
     }
 
     /// Takes the next transaction, as [`Store::log`] tells it [with values](crate::Log::with_values). It has

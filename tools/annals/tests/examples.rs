@@ -90,6 +90,9 @@ fn prepare(tool: &Tool) {
     tool.file("config.json", r#"{"replicas": 1}"#);
     tool.file("move.txn", "create(\"/leader\") = \"0\"\n\nput /leader ada\n\nget /leader\n\n");
     tool.file("history.jsonl", common::history(20, 4, 10));
+    let snapshot = "../../tests/recorded/etcd-compacted.db";
+    let snapshot = Path::new(env!("CARGO_MANIFEST_DIR")).join(snapshot);
+    std::fs::copy(snapshot, tool.path("snapshot.db")).unwrap();
     std::fs::create_dir(tool.path("backups")).unwrap();
     let repository = "git init -q repo && cd repo && echo one > README && git add README && \
         git -c user.name=ada -c user.email=ada@example.com commit -qm first";

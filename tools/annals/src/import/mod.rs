@@ -8,6 +8,7 @@
 //! its metadata how far it got (see [`marker`] and [`resume`]), and nothing is imported twice. What
 //! was refused changed nothing; what came before it is kept.
 
+mod etcd;
 mod git;
 mod git_command;
 mod history;
@@ -21,8 +22,8 @@ use std::path::PathBuf;
 use std::thread;
 
 use annals::{
-    CommitOptions, DeleteRangeRequest, Error, ErrorKind, Op, OpResponse, Outcome as Ordered,
-    PutRequest, Store, Ticket, TxnRequest,
+    CommitOptions, DeleteRangeRequest, Error, ErrorKind, Op, OpResponse, Options,
+    Outcome as Ordered, PutRequest, Store, Ticket, TxnRequest,
 };
 use bytes::Bytes;
 use clap::{Args, Subcommand};
@@ -67,6 +68,8 @@ pub(crate) enum ImportCommand {
     History(HistoryArgs),
     /// Read the first-parent history of a git repository: every file a key, every commit a revision.
     Git(GitArgs),
+    /// Read a snapshot of an etcd: every revision, version and lease as it was there.
+    Etcd(etcd::EtcdArgs),
 }
 
 /// Arguments of `import history`.
@@ -181,16 +184,22 @@ pub(crate) fn import(global: &Global, command: &ImportCommand, out: &mut Output)
     match command {
         ImportCommand::History(args) => history::import(global, args, out),
         ImportCommand::Git(args) => git_command::import(global, args, out),
+        ImportCommand::Etcd(args) => etcd::import(global, args, out),
     }
 }
 
 /// Opens the store to import into.
 fn open(global: &Global) -> Outcome<Store> {
+    Ok(options(global)?.open(global.data()?)?)
+}
+
+/// The options that an import opens a store with.
+fn options(global: &Global) -> Outcome<Options> {
     let mut options = global.engine_options()?;
     if !global.options.iter().any(|option| option.starts_with("memtable_bytes=")) {
         options.set("memtable_bytes", MEMTABLE_BYTES)?;
     }
-    Ok(options.open(global.data()?)?)
+    Ok(options)
 }
 
 /// Submits every record in order and waits until all are durable.
