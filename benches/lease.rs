@@ -17,7 +17,8 @@
 #![expect(clippy::print_stdout, reason = "a bench prints its results")]
 #![expect(clippy::cast_precision_loss, reason = "figures are printed with a few digits")]
 
-use std::path::Path;
+mod common;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -30,10 +31,7 @@ use annals::{Durability, LeaseGrantRequest, Options, PutRequest, Store, Ticket, 
 const HOUR: i64 = 3_600_000_000;
 
 fn main() {
-    let arguments: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
-    let quick = arguments.iter().any(|a| a == "quick");
-    let all = arguments.iter().all(|a| a == "quick");
-    let wanted = |name: &str| all || arguments.iter().any(|a| a == name);
+    let (quick, wanted) = common::asked();
     if wanted("renew") {
         println!(
             "{:>10} {:>16} {:>20} {:>14}",
@@ -49,9 +47,7 @@ fn main() {
 }
 
 fn store(durability: Durability, clock: Option<Arc<ManualClock>>) -> Store {
-    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("lease-bench");
-    let _ = std::fs::remove_dir_all(&dir);
-    std::fs::create_dir_all(&dir).expect("a directory");
+    let dir = common::directory("lease-bench");
     let options = Options::new().durability(durability);
     let options = match clock {
         Some(clock) => options.clock(clock),

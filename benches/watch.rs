@@ -22,8 +22,9 @@
 #![expect(clippy::print_stdout, reason = "a bench prints its results")]
 #![expect(clippy::cast_precision_loss, reason = "figures are printed with a few digits")]
 
+mod common;
+
 use std::collections::VecDeque;
-use std::path::Path;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, mpsc};
@@ -37,10 +38,7 @@ use futures_core::Stream;
 const VALUE_BYTES: usize = 256;
 
 fn main() {
-    let arguments: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
-    let quick = arguments.iter().any(|a| a == "quick");
-    let all = arguments.iter().all(|a| a == "quick");
-    let wanted = |name: &str| all || arguments.iter().any(|a| a == name);
+    let (quick, wanted) = common::asked();
     if wanted("fanout") {
         fanout(if quick { 20 } else { 2_000 });
     }
@@ -53,9 +51,7 @@ fn main() {
 }
 
 fn store() -> Store {
-    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("watch-bench");
-    let _ = std::fs::remove_dir_all(&dir);
-    std::fs::create_dir_all(&dir).expect("a directory");
+    let dir = common::directory("watch-bench");
     Options::new().durability(Durability::Buffered).open(dir).expect("a store")
 }
 

@@ -67,8 +67,8 @@
 //! * [`Store::compact`] forgets the past, [`Store::set_retention`] says how long which keys are kept.
 //! * [`Load`] makes a store out of what another one had, of whatever kind, with the same revisions.
 //! * [`Store::checkpoint`] makes a copy in the time it takes to link the files, while others write.
-//! * [`Store::backup`] writes the store to a stream, compressed and with checksums, while others write;
-//!   [`restore`] makes a store of it.
+//! * [`Store::backup`] writes the store to a stream, compressed and with checksums, while others write,
+//!   [`Store::backup_from`] what came since; [`restore`] makes a store of both.
 //! * [`Options`] has every knob.
 //!
 //! # Durability
@@ -134,7 +134,8 @@
 //! | `annals.torn_tail` | warn | event: a batch at the end of the log was dropped; it was never acknowledged |
 //!
 //! Counters and histograms are those of all stores of the process. Gauges have the label `store`, the directory, and
-//! are brought up to date by [`Store::stats`]: call it before they are collected.
+//! are brought up to date by [`Store::stats`]: call it before they are collected. For a look from outside the process
+//! there is [`Options::live_interval_seconds`].
 //!
 //! | metric | kind | what |
 //! | --- | --- | --- |

@@ -31,6 +31,7 @@ use annals_format::FileKind;
 use annals_format::name::FileName;
 use bytes::Bytes;
 use support::check::{self, Depth, Found, caught, good};
+use support::copies::changes_disk;
 use support::drive::{Driver, Ended, Truth};
 use support::generate::{self, Taste};
 use support::model::Request;
@@ -160,22 +161,6 @@ impl Script {
 fn transaction(ops: impl IntoIterator<Item = Op>) -> Request {
     let request = TxnRequest { success: ops.into_iter().collect(), ..TxnRequest::default() };
     Request::Txn { request, time: None, metadata: Bytes::from_static(b"by the script") }
-}
-
-fn changes_disk(kind: Operation) -> bool {
-    matches!(
-        kind,
-        Operation::CreateDir
-            | Operation::Create
-            | Operation::Rename
-            | Operation::Link
-            | Operation::Remove
-            | Operation::SyncDir
-            | Operation::Lock
-            | Operation::Write
-            | Operation::Sync
-            | Operation::SetLen
-    )
 }
 
 /// The images of a disk, each with how it was made.

@@ -8,8 +8,8 @@ mod support;
 use std::future::Future as _;
 use std::path::Path;
 use std::pin::pin;
-use std::sync::{Arc, Mutex};
-use std::task::{Context, Wake, Waker};
+use std::sync::Arc;
+use std::task::Context;
 use std::thread;
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use annals::vfs::MemoryVfs;
 use annals::{Options, Store, TxnRequest, put, txn};
 use support::gate::{GateVfs, log_syncs};
 use support::watchdog::Watchdog;
-use support::{DIRECTORY, START_TIME, tiny};
+use support::{DIRECTORY, START_TIME, tiny, wakers};
 
 fn setup(case: &str) -> (GateVfs, Options, Watchdog) {
     let watchdog = Watchdog::new(Duration::from_secs(60));
@@ -34,14 +34,6 @@ fn open(options: &Options) -> Store {
 
 fn request(key: &str) -> TxnRequest {
     txn().then([put(key, "")])
-}
-
-struct Panics;
-
-impl Wake for Panics {
-    fn wake(self: Arc<Self>) {
-        panic!("a waker that panics, as this test wants it");
-    }
 }
 
 #[test]
@@ -61,7 +53,7 @@ fn a_waker_that_panics_harms_nobody_else() {
                 scope.spawn(move || ticket.wait().unwrap());
             }
             let mut bad = pin!(store.submit(request("bad")).unwrap());
-            let waker = Waker::from(Arc::new(Panics));
+            let waker = wakers::panics();
             assert!(bad.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
             gate.wait_until_held();
             gate.open();
@@ -69,15 +61,6 @@ fn a_waker_that_panics_harms_nobody_else() {
         store.put("after", "").unwrap();
     }
     store.close().unwrap();
-}
-
-/// What a task may own that nobody but its waker keeps.
-struct Keeps {
-    _store: Mutex<Option<Store>>,
-}
-
-impl Wake for Keeps {
-    fn wake(self: Arc<Self>) {}
 }
 
 #[test]
@@ -89,7 +72,7 @@ fn the_last_store_may_go_with_a_waker() {
         store.put("a", "").unwrap();
         gate.shut();
         let mut ticket = Box::pin(store.submit(request("b")).unwrap());
-        let waker = Waker::from(Arc::new(Keeps { _store: Mutex::new(Some(store)) }));
+        let waker = wakers::keeps(store);
         assert!(ticket.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
         gate.wait_until_held();
         drop((ticket, waker));

@@ -1,8 +1,10 @@
 //! Everything that can be asked of an open store, whoever keeps it open.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 
+use annals_format::StoreId;
 use annals_format::retention::Rule;
 use bytes::Bytes;
 
@@ -118,6 +120,11 @@ impl Door {
         self.0.ticket(outcome)
     }
 
+    /// The identity of the store.
+    pub(crate) fn store_id(&self) -> StoreId {
+        lock(&self.0.state).manifest.store
+    }
+
     /// The newest visible revision.
     pub(crate) fn revision(&self) -> u64 {
         self.0.visible().revision
@@ -180,6 +187,11 @@ impl Door {
         self.0.rules_seen()
     }
 
+    /// Waits until readers go by every record of a rule that is visible by now.
+    pub(crate) fn settle_rules(&self) {
+        self.0.retention.settle();
+    }
+
     /// Sets the rule of retention of a prefix of users' keys, or takes it back; its floor is not the
     /// caller's to say. Durable when it returns.
     ///
@@ -240,6 +252,16 @@ impl Door {
     /// Figures about the store.
     pub(crate) fn stats(&self) -> Stats {
         self.0.stats()
+    }
+
+    /// The visible revisions that views and iterators hold on to, ascending, and how many do each.
+    pub(crate) fn pins(&self) -> BTreeMap<u64, u64> {
+        let newest = self.revision();
+        let mut pins = BTreeMap::new();
+        for revision in self.0.pins.pinned().filter(|revision| *revision <= newest) {
+            *pins.entry(revision).or_default() += 1;
+        }
+        pins
     }
 
     /// A walk over the files of now that tells how much room which keys take.

@@ -267,7 +267,7 @@ fn internal(key: &[u8]) -> Bytes {
     Bytes::copy_from_slice(&space::user(key))
 }
 
-fn event(change: &Change) -> Event {
+pub(super) fn event(change: &Change) -> Event {
     let Change { kind, key, sub, create_revision, version, lease, value } = change;
     let delete = *kind == ChangeKind::Delete;
     Event {

@@ -24,10 +24,12 @@ mod debug;
 mod eval;
 mod extension;
 mod hash;
+pub(crate) mod live;
 mod load;
 mod range;
 mod request;
 mod response;
+mod restore;
 mod retention;
 mod seam;
 pub(crate) mod space;
@@ -37,9 +39,7 @@ mod types;
 mod view;
 
 pub use at::At;
-pub use backup::{
-    BackupInfo, BackupReport, RestoreOptions, RestoreReport, inspect_backup, restore,
-};
+pub use backup::BackupReport;
 pub(crate) use store::{AllLeases, LeaseRecords};
 
 pub use build::{
@@ -47,7 +47,7 @@ pub use build::{
     mod_revision, put, range, txn, value, version,
 };
 pub(crate) use eval::reads::key_value;
-pub(crate) use extension::Extension;
+pub(crate) use extension::{Extension, Lagging};
 pub use hash::KvHash;
 pub use load::{Load, Loading};
 pub use range::{AsKeyRange, KeyRange, prefix_range_end};
@@ -59,6 +59,7 @@ pub use request::{
 pub use response::{
     DeleteRangeResponse, LeaseRevokeResponse, OpResponse, PutResponse, RangeResponse, TxnResponse,
 };
+pub use restore::{BackupInfo, RestoreOptions, RestoreReport, inspect_backup, restore};
 pub use retention::{Retention, RetentionRule};
 pub use store::{SpaceOptions, SpaceSurvey, Store};
 pub use ticket::{Outcome, Ticket};

@@ -198,31 +198,6 @@ fn a_lease_lives_one_interval_longer_after_a_crash_at_most() {
 }
 
 #[test]
-fn a_renewal_after_a_note_is_durable() {
-    let (options, clock) = options();
-    let disk = MemoryVfs::new();
-    let options = options.vfs(Arc::new(disk.clone())).lease_checkpoint_interval_seconds(10);
-    let store = options.open("store").unwrap();
-    granted(&store, 7, 100);
-    clock.advance(50 * SECOND);
-    settle(&store);
-    let syncs = |store: &Store| store.stats().batches;
-    let before = syncs(&store);
-    store.lease_keep_alive(7).unwrap();
-    assert_eq!(syncs(&store), before + 1, "its record said 50 s");
-    for _ in 0..100 {
-        clock.advance(5 * SECOND);
-        settle(&store);
-        store.lease_keep_alive(7).unwrap();
-    }
-    assert_eq!(syncs(&store), before + 1, "it is renewed often");
-    let image = disk.crash(1, crate::vfs::CrashMode::LoseAll);
-    let store = options.vfs(Arc::new(image)).open("store").unwrap();
-    let left = store.lease_time_to_live(7, false).unwrap().unwrap().remaining;
-    assert_eq!(left.as_secs(), 100);
-}
-
-#[test]
 fn a_guard_keeps_its_lease_and_its_drop_does_not_end_it() {
     let (options, clock) = options();
     let store = options.open("store").unwrap();

@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex};
 
 use annals::Store;
 use annals::clock::{Clock, ManualClock};
-use annals::vfs::{CrashMode, FaultVfs, MemoryVfs, Operation};
+use annals::vfs::{CrashMode, FaultVfs, MemoryVfs};
 
+use super::support::copies::changes_disk;
 use super::support::{DIRECTORY, START_TIME, number_from_env, tiny};
 use super::{SECOND, TICK, attach, grant, settle};
 
@@ -56,16 +57,7 @@ impl Script {
         let dirty = Mutex::new(false);
         faulty.observe(move |number, kind| {
             // The operation before this one has left something new on the disk, or has not.
-            let reads = matches!(
-                kind,
-                Operation::Open
-                    | Operation::Read
-                    | Operation::Map
-                    | Operation::Len
-                    | Operation::Exists
-                    | Operation::List
-            );
-            if !std::mem::replace(&mut *dirty.lock().unwrap(), !reads) {
+            if !std::mem::replace(&mut *dirty.lock().unwrap(), changes_disk(kind)) {
                 return;
             }
             let mut truth = known.lock().unwrap().clone();

@@ -91,6 +91,7 @@ pub fn sound(options: &Options, path: &str) -> Found {
     check::same(|| "unchecked".into(), &report.unchecked.len(), &0)
 }
 
+/// Whether the disk may be another one after this.
 pub fn changes_disk(kind: Operation) -> bool {
     matches!(
         kind,
@@ -100,6 +101,7 @@ pub fn changes_disk(kind: Operation) -> bool {
             | Operation::Link
             | Operation::Remove
             | Operation::SyncDir
+            | Operation::Lock
             | Operation::Write
             | Operation::Sync
             | Operation::SetLen

@@ -20,6 +20,7 @@ pub mod gate;
 pub mod generate;
 pub mod model;
 pub mod random;
+pub mod wakers;
 pub mod watchdog;
 
 use std::path::Path;

@@ -1,9 +1,10 @@
 //! Watches as streams of tasks: who is woken, and what wakers cannot spoil.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
@@ -11,8 +12,8 @@ use std::time::Duration;
 use annals::{Batch, ErrorKind, Store, Watch};
 use futures_core::Stream;
 
-use crate::support::DIRECTORY;
 use crate::support::watchdog::Watchdog;
+use crate::support::{DIRECTORY, wakers};
 use crate::{fresh, next, options};
 
 /// Counts, and wakes a thread.
@@ -169,20 +170,6 @@ fn catching_up_gives_other_tasks_their_turn() {
     assert_eq!(counts.woken.load(Ordering::SeqCst), 1, "it is to be polled again");
 }
 
-struct Panics;
-
-impl Wake for Panics {
-    fn wake(self: Arc<Self>) {
-        panic!("a waker that panics, as this test wants it");
-    }
-}
-
-impl Drop for Panics {
-    fn drop(&mut self) {
-        assert!(thread::panicking(), "a waker that panics when dropped, as this test wants it");
-    }
-}
-
 #[test]
 fn a_waker_that_panics_harms_nobody_else() {
     let store = fresh(true);
@@ -190,10 +177,8 @@ fn a_waker_that_panics_harms_nobody_else() {
     let mut bad = store.watch("a").start().unwrap();
     let mut last = store.watch("a").start().unwrap();
     for revision in 2..5 {
-        // Not dropped here, in this test.
-        let waker = Waker::from(Arc::new(Panics));
-        assert!(poll(&mut bad, &waker).is_pending());
-        std::mem::forget(waker);
+        // The watch has the last clone of it.
+        assert!(poll(&mut bad, &wakers::panics()).is_pending());
         store.put("a", "").unwrap();
         assert_eq!(next(&mut good).revision(), revision);
         assert_eq!(next(&mut last).revision(), revision);
@@ -202,13 +187,20 @@ fn a_waker_that_panics_harms_nobody_else() {
     store.close().unwrap();
 }
 
-/// What a task may own that nobody but its waker keeps.
-struct Keeps {
-    _store: Mutex<Option<Store>>,
-}
-
-impl Wake for Keeps {
-    fn wake(self: Arc<Self>) {}
+#[test]
+fn a_waker_that_panics_when_it_is_replaced_costs_no_event() {
+    let store = fresh(true);
+    let mut watch = store.watch("a").start().unwrap();
+    for revision in 2..5 {
+        assert!(poll(&mut watch, &wakers::panics()).is_pending());
+        let (counts, waker) = counts();
+        let replaced = catch_unwind(AssertUnwindSafe(|| poll(&mut watch, &waker)));
+        assert!(replaced.is_err(), "the one before was dropped");
+        store.put("a", "").unwrap();
+        assert_eq!(next(&mut watch).revision(), revision);
+        drop(counts);
+    }
+    store.close().unwrap();
 }
 
 #[test]
@@ -221,7 +213,7 @@ fn the_last_store_may_go_with_a_waker() {
         assert_eq!(store.incarnation(), 1, "closed cleanly every time");
         let mut watch = store.watch("a").start().unwrap();
         let ticket = store.submit(annals::txn().then([annals::put("a", "")])).unwrap();
-        let waker = Waker::from(Arc::new(Keeps { _store: Mutex::new(Some(store)) }));
+        let waker = wakers::keeps(store);
         let _ = poll(&mut watch, &waker);
         drop(waker);
         // The log thread writes it, and the waker is called, and dropped, by the watches' thread; or the

@@ -125,10 +125,9 @@ fn the_last_handle_may_be_dropped_within_it() {
     let last: Arc<Mutex<Option<Engine>>> = Arc::default();
     let (its_last, (turns, told)) = (Arc::clone(&last), mpsc::channel());
     let turns = Ended(turns);
-    let duty = move |me: &Attendant| {
+    let duty = move |_: &Attendant| {
         let _ = &turns;
         drop(its_last.lock().unwrap().take());
-        let _ = me.is_dismissed();
         None
     };
     let attendant = engine.attend("annals-test", Box::new(duty)).unwrap();
