@@ -134,7 +134,8 @@
 //! | `annals.torn_tail` | warn | event: a batch at the end of the log was dropped; it was never acknowledged |
 //!
 //! Counters and histograms are those of all stores of the process. Gauges have the label `store`, the directory, and
-//! are brought up to date by [`Store::stats`]: call it before they are collected.
+//! are brought up to date by [`Store::stats`]: call it before they are collected. For a look from outside the process
+//! there is [`Options::live_interval_seconds`].
 //!
 //! | metric | kind | what |
 //! | --- | --- | --- |

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use annals_format::current::{BYTES as CURRENT_BYTES, Current};
 use annals_format::limits::MANIFEST_BYTES_MAX;
 use annals_format::name::{
-    CURRENT, FileName, INCOMPLETE, LOADING, LOCK, SEGMENT_DIR, UNFINISHED, WAL_DIR,
+    CURRENT, FileName, INCOMPLETE, LIVE, LOADING, LOCK, SEGMENT_DIR, UNFINISHED, WAL_DIR,
 };
 use annals_format::{FileKind, Manifest};
 
@@ -248,7 +248,8 @@ impl ManifestStore {
                     return Err(ErrorKind::NotAStore { path: self.dir.clone(), detail }.into());
                 }
                 None if name == LOADING && self.loading => {}
-                None if name == LOCK || name.starts_with('.') || name == "lost+found" => {}
+                None if name == LOCK || name.strip_suffix(UNFINISHED).unwrap_or(&name) == LIVE => {}
+                None if name.starts_with('.') || name == "lost+found" => {}
                 None if name.strip_suffix(UNFINISHED).and_then(FileName::parse).is_some() => {}
                 None => {
                     let detail = format!("it holds {name}");

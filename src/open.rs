@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::error::Result;
-use crate::kv::{Loading, Store};
+use crate::kv::{Loading, Store, live};
 use crate::lease;
 use crate::observe::{self, Span, Task};
 use crate::options::Options;
@@ -20,6 +20,7 @@ impl Store {
         let _within = span.enter();
         let store = Self::open_alone(directory.as_ref(), options)?;
         lease::open(&store)?;
+        live::begin(&store)?;
         span.revision(store.revision());
         Ok(store)
     }

@@ -134,6 +134,9 @@ pub struct Options {
     pub(crate) lease_expiry: bool,
     /// How much longer a lease may live because of a crash, in seconds. 0 (any time) to a day; default 60.
     pub(crate) lease_checkpoint_interval_seconds: u64,
+    /// How often the figures of the store are written to its `live.json`, in seconds. 0 (never) to a day;
+    /// default 0.
+    pub(crate) live_interval_seconds: u64,
     /// Memory for decoded blocks. 0 to 1 TiB; default 64 MiB.
     pub(crate) cache_bytes: u64,
     /// How sealed files are read. Default: `Mmap`.
@@ -204,6 +207,7 @@ impl Options {
             retention_interval_seconds: 60,
             lease_expiry: true,
             lease_checkpoint_interval_seconds: 60,
+            live_interval_seconds: 0,
             cache_bytes: 64 * MIB,
             read_mode: ReadMode::Mmap,
             key_bytes_max: limits::KEY_BYTES_DEFAULT,
@@ -286,6 +290,14 @@ impl Options {
         /// the store is closed. After a crash it has as much as was written down last. With 0 nothing is
         /// written, and after every opening each lease has all of its time again.
         lease_checkpoint_interval_seconds: u64,
+        /// Sets how often the figures of the store are written to a file `live.json` in its directory, in
+        /// seconds. 0 (never) to a day; default 0.
+        ///
+        /// It is what `annals top` shows beside a program that has the store open: the
+        /// [`Stats`](crate::Stats), which revisions are held, which watches are furthest behind. The file
+        /// takes 64 KiB at most, is not synced, and is removed when the store is closed. A background thread of
+        /// its own writes it.
+        live_interval_seconds: u64,
         /// Sets the memory for decoded blocks. 0 to 1 TiB; default 64 MiB.
         cache_bytes: u64,
         /// Sets how sealed files are read. Default: `Mmap`.
@@ -419,7 +431,7 @@ impl Options {
     }
 
     /// Every knob that is a number.
-    fn numbers_mut(&mut self) -> [(&'static str, &mut u64); 18] {
+    fn numbers_mut(&mut self) -> [(&'static str, &mut u64); 19] {
         [
             ("memtable_bytes", &mut self.memtable_bytes),
             ("wal_bytes", &mut self.wal_bytes),
@@ -433,6 +445,7 @@ impl Options {
             ("background_bytes_per_sync", &mut self.background_bytes_per_sync),
             ("retention_interval_seconds", &mut self.retention_interval_seconds),
             ("lease_checkpoint_interval_seconds", &mut self.lease_checkpoint_interval_seconds),
+            ("live_interval_seconds", &mut self.live_interval_seconds),
             ("cache_bytes", &mut self.cache_bytes),
             ("key_bytes_max", &mut self.key_bytes_max),
             ("value_bytes_max", &mut self.value_bytes_max),

@@ -23,6 +23,8 @@ pub const LOCK: &str = "LOCK";
 pub const INCOMPLETE: &str = "INCOMPLETE";
 /// Says that a directory, also one with [`CURRENT`], is no store yet: one is being put together in it.
 pub const LOADING: &str = "LOADING";
+/// Figures of a store that is open, for people and tools; the store itself never reads it.
+pub const LIVE: &str = "live.json";
 /// The directory of the WAL files.
 pub const WAL_DIR: &str = "wal";
 /// The directory of the segment files.

@@ -1,5 +1,6 @@
 //! Everything that can be asked of an open store, whoever keeps it open.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 
@@ -251,6 +252,16 @@ impl Door {
     /// Figures about the store.
     pub(crate) fn stats(&self) -> Stats {
         self.0.stats()
+    }
+
+    /// The visible revisions that views and iterators hold on to, ascending, and how many do each.
+    pub(crate) fn pins(&self) -> BTreeMap<u64, u64> {
+        let newest = self.revision();
+        let mut pins = BTreeMap::new();
+        for revision in self.0.pins.pinned().filter(|revision| *revision <= newest) {
+            *pins.entry(revision).or_default() += 1;
+        }
+        pins
     }
 
     /// A walk over the files of now that tells how much room which keys take.

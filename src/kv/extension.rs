@@ -3,6 +3,8 @@
 use std::any::Any;
 use std::fmt::Debug;
 
+use bytes::Bytes;
+
 use crate::engine::Stats;
 use crate::error::{Error, Result};
 use crate::sync::plain::OnceLock;
@@ -19,6 +21,22 @@ pub(crate) trait Extension: Any + Send + Sync + Debug {
 
     /// Adds the room's figures.
     fn count(&self, _stats: &mut Stats) {}
+
+    /// The watches that are furthest behind, the furthest first.
+    fn lagging(&self, _most: usize) -> Vec<Lagging> {
+        Vec::new()
+    }
+}
+
+/// A watch that is behind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Lagging {
+    /// The first revision that it has not looked at.
+    pub(crate) due: u64,
+    /// Where its range begins.
+    pub(crate) start: Bytes,
+    /// Where it ends; `None` for the end of the keys.
+    pub(crate) end: Option<Bytes>,
 }
 
 /// The place of one room's extension, empty until the room first has something to keep.
@@ -46,6 +64,11 @@ impl ExtensionCell {
         if let Some(extension) = self.0.get() {
             extension.count(stats);
         }
+    }
+
+    /// The watches that are furthest behind.
+    pub(super) fn lagging(&self, most: usize) -> Vec<Lagging> {
+        self.0.get().map_or(Vec::new(), |extension| extension.lagging(most))
     }
 
     /// A unit of the room's work. Answers whether there was any.

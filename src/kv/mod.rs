@@ -24,6 +24,7 @@ mod debug;
 mod eval;
 mod extension;
 mod hash;
+pub(crate) mod live;
 mod load;
 mod range;
 mod request;
@@ -46,7 +47,7 @@ pub use build::{
     mod_revision, put, range, txn, value, version,
 };
 pub(crate) use eval::reads::key_value;
-pub(crate) use extension::Extension;
+pub(crate) use extension::{Extension, Lagging};
 pub use hash::KvHash;
 pub use load::{Load, Loading};
 pub use range::{AsKeyRange, KeyRange, prefix_range_end};

@@ -83,6 +83,13 @@ pub const KNOBS: &[Knob] = &[
         86_400,
         60,
     ),
+    number(
+        "live_interval_seconds",
+        "how often figures are written to live.json for `annals top`, 0 for never",
+        0,
+        86_400,
+        0,
+    ),
     number("cache_bytes", "memory for decoded blocks", 0, 1 << 40, 64 * MIB),
     // What is written must be readable: these end where the format does.
     number("key_bytes_max", "longest key", 1, limits::KEY_BYTES_MAX, limits::KEY_BYTES_DEFAULT),

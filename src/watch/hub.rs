@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::engine::{Attendant, Door, Follow, Seen, Stats, Transaction};
 use crate::error::{Error, ErrorKind, Result};
-use crate::kv::{Extension, KeyRange, Store};
+use crate::kv::{Extension, KeyRange, Lagging, Store};
 use crate::options::Durability;
 use crate::sync::plain::{AtomicI64, AtomicU64, Mutex, MutexGuard, OnceLock, Ordering, lock};
 use crate::sync::{Arc, CachePadded};
@@ -98,6 +98,10 @@ impl Extension for Arc<Hub> {
 
     fn count(&self, stats: &mut Stats) {
         Hub::count(self, stats);
+    }
+
+    fn lagging(&self, most: usize) -> Vec<Lagging> {
+        Hub::lagging(self, most)
     }
 }
 

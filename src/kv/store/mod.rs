@@ -37,7 +37,7 @@ use crate::sync::plain::{AtomicI64, AtomicU64};
 
 use super::eval::check::Limits;
 use super::eval::lease as lease_table;
-use super::extension::ExtensionCell;
+use super::extension::{ExtensionCell, Lagging};
 use super::request::CommitOptions;
 use super::seam::{Engine, Newest};
 use super::types::Commit;
@@ -88,6 +88,27 @@ struct Shared {
     /// What the rooms above keep with the store.
     watch_room: ExtensionCell,
     lease_room: ExtensionCell,
+}
+
+/// What the rooms above tell, without keeping the store open.
+pub(crate) trait Rooms: Send + Sync {
+    /// Adds their figures.
+    fn count(&self, stats: &mut Stats);
+
+    /// The watches that are furthest behind.
+    fn lagging(&self, most: usize) -> Vec<Lagging>;
+}
+
+impl Rooms for Shared {
+    fn count(&self, stats: &mut Stats) {
+        for room in self.rooms() {
+            room.count(stats);
+        }
+    }
+
+    fn lagging(&self, most: usize) -> Vec<Lagging> {
+        self.watch_room.lagging(most)
+    }
 }
 
 impl Shared {
@@ -290,9 +311,7 @@ impl Store {
     /// every second.
     pub fn stats(&self) -> Stats {
         let mut stats = self.engine.stats();
-        for room in self.shared.rooms() {
-            room.count(&mut stats);
-        }
+        self.shared.count(&mut stats);
         if observe::HAS_GAUGES {
             stats.show(self.path());
         }
@@ -319,6 +338,11 @@ impl Store {
     /// What keeps the store open.
     pub(crate) fn engine(&self) -> &Engine {
         &self.engine
+    }
+
+    /// What the rooms above tell.
+    pub(crate) fn rooms(&self) -> Arc<dyn Rooms> {
+        Arc::<Shared>::clone(&self.shared)
     }
 
     /// What the room `watch` keeps with the store.

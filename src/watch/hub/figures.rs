@@ -1,6 +1,7 @@
 //! Figures about the watches of a store.
 
 use crate::engine::Stats;
+use crate::kv::Lagging;
 use crate::sync::Ordering;
 use crate::sync::plain::lock;
 
@@ -23,5 +24,19 @@ impl Hub {
             *oldest = if *oldest == 0 { due } else { due.min(*oldest) };
             stats.watches_behind += 1;
         }
+    }
+
+    /// The watches that are furthest behind.
+    pub(super) fn lagging(&self, most: usize) -> Vec<Lagging> {
+        let registry = lock(&self.registry);
+        let alive = registry.interest.slots().filter(|slot| !slot.is_over());
+        let mut behind: Vec<_> =
+            alive.filter_map(|slot| Some((slot.oldest_due()?, slot))).collect();
+        behind.sort_by_key(|(due, _)| *due);
+        let told = behind.into_iter().take(most).map(|(due, slot)| {
+            let (start, end) = (slot.range.start().clone(), slot.range.end().cloned());
+            Lagging { due, start, end }
+        });
+        told.collect()
     }
 }
