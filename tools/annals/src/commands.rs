@@ -7,7 +7,7 @@ use crate::exit::Outcome;
 use crate::output::Output;
 use crate::{
     backup, checkpoint, compact, export, files, generate, hash, import, leases, reads, retention,
-    stats, tour, txn, verify, watch, writes,
+    stats, top, tour, txn, verify, watch, writes,
 };
 
 /// The commands.
@@ -61,6 +61,8 @@ pub(crate) enum Command {
     Restore(backup::RestoreArgs),
     /// Show revisions, keys, files and bytes.
     Stats(stats::StatsArgs),
+    /// Show the store at a glance, again and again: rates, latency, files, watches, leases.
+    Top(top::TopArgs),
     /// Show what the files are made of.
     Inspect(files::InspectArgs),
     /// Show what the files hold: entries, frames, the manifest.
@@ -106,6 +108,7 @@ pub(crate) fn dispatch(cli: &Cli, out: &mut Output) -> Outcome {
         Command::Backup(args) => backup::backup(global, args, out),
         Command::Restore(args) => backup::restore(global, args, out),
         Command::Stats(args) => stats::stats(global, args, out),
+        Command::Top(args) => top::top(global, args, out),
         Command::Inspect(args) => files::inspect(global, args, out),
         Command::Dump(args) => files::dump(global, args, out),
         Command::Verify(args) => verify::verify(global, args, out),

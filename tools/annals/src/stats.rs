@@ -26,7 +26,8 @@ the newest versions of keys that are alive, what only reads of the past need, wh
 wal_files, wal_bytes: the log as it was made; in on_disk as it is.
 disk_bytes: the length of all files of the store.
 This is what the files tell. What a program that has the store open does (memory, syncs, conflicts,
-delays, waits, background work) only that program can say: the library's `Store::stats`.
+delays, waits, background work) only that program can say: the library's `Store::stats`, and `annals
+top` if the program writes it down for it.
 
 --by prefix tells which keys take how much room, the largest first, from the indexes of the files:
 fast, and beside a program that writes. keys and versions are rough. What has none of the longer
