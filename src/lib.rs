@@ -67,8 +67,8 @@
 //! * [`Store::compact`] forgets the past, [`Store::set_retention`] says how long which keys are kept.
 //! * [`Load`] makes a store out of what another one had, of whatever kind, with the same revisions.
 //! * [`Store::checkpoint`] makes a copy in the time it takes to link the files, while others write.
-//! * [`Store::backup`] writes the store to a stream, compressed and with checksums, while others write;
-//!   [`restore`] makes a store of it.
+//! * [`Store::backup`] writes the store to a stream, compressed and with checksums, while others write,
+//!   [`Store::backup_from`] what came since; [`restore`] makes a store of both.
 //! * [`Options`] has every knob.
 //!
 //! # Durability

@@ -15,10 +15,10 @@
 
 mod recorded;
 
-use annals::{Durability, ErrorKind, Options, Store, View, put};
+use annals::{Durability, Options, Store, put};
+use recorded::oracle::Oracle;
 use recorded::{bytes, json_lines, path};
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 
 /// Loaded unless the whole history is asked for.
 const RECORDS: usize = 400;
@@ -53,8 +53,7 @@ fn a_real_history_in_the_smallest_files_is_answered_as_git_does() {
 fn load_and_check(options: &Options, records: usize, answers_min: u64) {
     let names = ["k8s-manifests-history.jsonl.zst", "k8s-manifests-oracle.json"];
     let [Some(history), Some(oracle)] = names.map(path) else { return };
-    let text = std::fs::read(oracle).expect("the oracle is read");
-    let oracle = Oracle { answers: serde_json::from_slice(&text).expect("JSON") };
+    let oracle = Oracle::read(oracle);
 
     let directory = tempfile::tempdir().expect("a directory");
     let store = options.open(directory.path()).expect("a fresh store");
@@ -116,102 +115,4 @@ fn the_log_is_the_file(store: &Store, history: &std::path::Path, count: u64) {
         checked += 1;
     }
     assert_eq!(checked, count);
-}
-
-struct Oracle {
-    answers: Value,
-}
-
-impl Oracle {
-    /// Checks every answer between two records, and that older ones are refused. Returns how many
-    /// there were.
-    fn check(&self, store: &Store, from: u64, to: u64) -> u64 {
-        let mut checked = 0;
-        for (kind, check) in [
-            ("states", state as fn(&View, &Value)),
-            ("probes", probe as fn(&View, &Value)),
-            ("lists", list as fn(&View, &Value)),
-        ] {
-            for answer in self.answers[kind].as_array().expect("a list of answers") {
-                let record = answer["seq"].as_u64().expect("a record number");
-                if record > to {
-                    continue;
-                }
-                match store.at(record + 1) {
-                    Ok(view) => check(&view, answer),
-                    Err(error) if record < from => {
-                        assert!(matches!(error.kind(), ErrorKind::Compacted { .. }), "{error}");
-                        continue;
-                    }
-                    Err(error) => panic!("record {record}: {error}"),
-                }
-                assert!(record >= from, "record {record} has been compacted, but was read");
-                checked += 1;
-            }
-        }
-        checked
-    }
-}
-
-/// The whole live state: number of keys, and a digest over keys and values.
-fn state(view: &View, expected: &Value) {
-    let mut digest = Sha256::new();
-    let mut keys = 0;
-    for kv in view.range(..) {
-        let kv = kv.expect("a key-value");
-        keys += 1;
-        for part in [&kv.key, &kv.value] {
-            digest.update((part.len() as u64).to_le_bytes());
-            digest.update(part);
-        }
-    }
-    assert_eq!((keys, hex(digest)), (number(expected, "keys"), text(expected, "sha256")));
-}
-
-/// One key: its value and its numbers, or that it is not alive.
-fn probe(view: &View, expected: &Value) {
-    let found = view.get(text(expected, "key")).expect("a read");
-    let Some(kv) = found else {
-        assert!(expected["value_sha256"].is_null(), "{expected}");
-        return;
-    };
-    assert_eq!(hex(Sha256::new_with_prefix(&kv.value)), text(expected, "value_sha256"));
-    let numbers = (kv.create_revision - 1, kv.mod_revision - 1, kv.version);
-    let told = ["create_seq", "mod_seq", "version"].map(|field| number(expected, field));
-    assert_eq!(numbers, told.into(), "{expected}");
-    let history = view.history(&kv.key).next().expect("it has a history").expect("a version");
-    assert_eq!(history.into_key_value(), Some(kv));
-}
-
-/// The keys under a prefix.
-fn list(view: &View, expected: &Value) {
-    let prefix = text(expected, "prefix");
-    let mut digest = Sha256::new();
-    let mut keys = 0;
-    for kv in view.prefix(&prefix).keys_only() {
-        let kv = kv.expect("a key");
-        keys += 1;
-        digest.update((kv.key.len() as u64).to_le_bytes());
-        digest.update(&kv.key);
-    }
-    assert_eq!((keys, hex(digest)), (number(expected, "count"), text(expected, "sha256")));
-    let backwards = view.prefix(&prefix).keys_only().rev().count() as u64;
-    assert_eq!(backwards, keys);
-}
-
-fn number(value: &Value, field: &str) -> u64 {
-    value[field].as_u64().unwrap_or_else(|| panic!("{field} in {value}"))
-}
-
-fn text(value: &Value, field: &str) -> String {
-    value[field].as_str().unwrap_or_else(|| panic!("{field} in {value}")).to_owned()
-}
-
-fn hex(digest: Sha256) -> String {
-    use std::fmt::Write as _;
-    let mut text = String::new();
-    for byte in digest.finalize() {
-        write!(text, "{byte:02x}").expect("a string takes it");
-    }
-    text
 }

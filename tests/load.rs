@@ -317,8 +317,12 @@ fn a_base_that_cannot_have_been_is_refused() {
         (kv("c", 1, 1, 0), "up to the one compacted to"),
         (kv("c", 1, 5, 0), "older than its lifetime"),
         (KeyValue { create_revision: 6, ..kv("c", 3, 5, 0) }, "older than its lifetime"),
-        (KeyValue { version: 0, ..kv("c", 3, 5, 0) }, "without a number"),
-        (KeyValue { version: u64::MAX, ..kv("c", 3, 5, 0) }, "without a number"),
+        (KeyValue { version: 0, ..kv("c", 3, 5, 0) }, "that it cannot have"),
+        (KeyValue { version: 1, ..kv("c", 3, 5, 0) }, "that it cannot have"),
+        (KeyValue { version: 4, ..kv("c", 3, 5, 0) }, "that it cannot have"),
+        (KeyValue { version: 2, ..kv("c", 5, 5, 0) }, "that it cannot have"),
+        (KeyValue { version: u64::MAX, ..kv("c", 3, 5, 0) }, "that it cannot have"),
+        (KeyValue { key: vec![b'c'; (1 << 20) + 1].into(), ..kv("c", 3, 5, 0) }, "no key"),
     ];
     for (wrong, why) in wrong {
         let error = load.base(&wrong, 0).unwrap_err();
@@ -420,4 +424,77 @@ fn a_transaction_that_does_not_follow_is_refused_and_changes_nothing() {
     assert_eq!(store.latest().unwrap().count(..).unwrap(), 1);
     store.close().unwrap();
     sound(&options, LOADED).unwrap();
+}
+
+#[test]
+fn whatever_number_a_base_has_the_key_can_be_written_on() {
+    let options = options(MemoryVfs::new());
+    let origin = Origin { time: START_TIME, ..Origin::default() };
+    let mut load = Load::create(LOADED, &options, 10, &origin).unwrap();
+    let versions = [("a", 10, 1), ("b", 3, 2), ("c", 3, 8), ("d", 9, 2)];
+    for (sub, (key, create_revision, version)) in (0..).zip(versions) {
+        load.base(&KeyValue { version, ..kv(key, create_revision, 10, 0) }, sub).unwrap();
+    }
+    let store = load.begin().unwrap().finish().unwrap();
+    for (key, ..) in versions {
+        store.put(key, "on").unwrap();
+    }
+    drop(store);
+    let store = options.open(LOADED).unwrap();
+    for (key, create_revision, version) in versions {
+        let kv = store.get(key).unwrap().unwrap();
+        assert_eq!((kv.create_revision, kv.version), (create_revision, version + 1));
+    }
+    sound(&options, LOADED).unwrap();
+}
+
+#[test]
+fn after_a_failure_no_key_is_left_out() {
+    let origin = Origin { time: START_TIME, ..Origin::default() };
+    let mut failed = 0;
+    for nth in 0.. {
+        let disk = MemoryVfs::new();
+        let faulty = FaultVfs::new(Arc::new(disk.clone()));
+        let small = options(faulty.clone());
+        let mut load = Load::create(LOADED, &small, 100, &origin).unwrap();
+        faulty.fail(None, faulty.op_count() + nth, Fault::NoSpace, false);
+        // Whoever has made room tries again.
+        let key =
+            |n: u64| KeyValue { value: vec![7; 500].into(), ..kv(&format!("{n:03}"), 2, 9, 0) };
+        for n in 0..60 {
+            if load.base(&key(n), 0).is_err() {
+                let _ = load.base(&key(n), 0);
+            }
+        }
+        let fired = faulty.fired();
+        let store = load.begin().and_then(Loading::finish);
+        if let Ok(store) = &store {
+            assert_eq!(store.latest().unwrap().count(..).unwrap(), 60, "operation {nth}");
+        }
+        failed += u64::from(store.is_err());
+        if fired == 0 {
+            break;
+        }
+    }
+    assert!(failed > 10, "{failed}");
+}
+
+#[test]
+fn a_store_that_was_put_in_the_place_of_another_is_left_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("loaded");
+    let origin = Origin { time: START_TIME, ..Origin::default() };
+    let begin = || {
+        let mut load = Load::create(&path, &Options::new(), 10, &origin).unwrap();
+        load.base(&kv("a", 3, 10, 0), 0).unwrap();
+        load
+    };
+    let dead = begin();
+    std::fs::remove_dir_all(&path).unwrap();
+    let store = begin().begin().unwrap().finish().unwrap();
+    store.put("b", "").unwrap();
+    store.close().unwrap();
+    assert!(dead.begin().is_err());
+    let store = Store::open(&path).unwrap();
+    assert_eq!((store.revision(), store.latest().unwrap().count(..).unwrap()), (11, 2));
 }

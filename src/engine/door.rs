@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 
+use annals_format::StoreId;
 use annals_format::retention::Rule;
 use bytes::Bytes;
 
@@ -119,6 +120,11 @@ impl Door {
         self.0.ticket(outcome)
     }
 
+    /// The identity of the store.
+    pub(crate) fn store_id(&self) -> StoreId {
+        lock(&self.0.state).manifest.store
+    }
+
     /// The newest visible revision.
     pub(crate) fn revision(&self) -> u64 {
         self.0.visible().revision
@@ -179,6 +185,11 @@ impl Door {
     /// prefix. Others, or others again, are another value.
     pub(crate) fn rules_seen(&self) -> Option<Arc<Rules>> {
         self.0.rules_seen()
+    }
+
+    /// Waits until readers go by every record of a rule that is visible by now.
+    pub(crate) fn settle_rules(&self) {
+        self.0.retention.settle();
     }
 
     /// Sets the rule of retention of a prefix of users' keys, or takes it back; its floor is not the

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 
 use annals_format::entry::EntryRef;
 use annals_format::events::{EventKind, EventRef, TransactionBuilder};
-use annals_format::limits::{METADATA_BYTES_MAX, NUMBER_MAX};
+use annals_format::limits::{METADATA_BYTES_MAX, NUMBER_MAX, VALUE_BYTES_MAX};
 use annals_format::name::{LOADING, SEGMENT_DIR};
 use annals_format::{FileKind, FileMeta, Manifest, space};
 use bytes::Bytes;
@@ -32,7 +32,7 @@ use crate::options::{Durability, Options};
 use crate::reclaim::output::cut_bytes;
 use crate::segment::{NewSegment, SegmentContext, SegmentWriter};
 use crate::sync::Arc;
-use crate::vfs::LockGuard;
+use crate::vfs::{HeldVfs, LockGuard, Vfs};
 use crate::wal::{WalContext, WalFiles, WalWriter};
 
 use super::checkpoint::{begin, sync_dir};
@@ -51,11 +51,20 @@ more, it was not finished: remove the directory.\n";
 /// A revision before the first that a transaction can have: nothing lived there.
 const FIRST: u64 = 1;
 
+/// Whether a version can have this number so many revisions after the one that began its lifetime, which had
+/// the first: each further one took a revision.
+fn is_possible(version: u64, later: u64) -> bool {
+    if later == 0 { version == 1 } else { version >= 2 && version - 1 <= later }
+}
+
 /// What a store begins with: what lived at one revision, and the transaction that made this.
 #[derive(Debug)]
 pub(crate) struct BaseWriter {
     path: PathBuf,
     options: Options,
+    /// The file system as long as the directory is ours: what is not finished may have been taken for dead, and
+    /// removed, and begun anew.
+    held: Arc<dyn Vfs>,
     context: SegmentContext,
     /// As it will be: compacted to the revision.
     manifest: Manifest,
@@ -68,6 +77,8 @@ pub(crate) struct BaseWriter {
     newest: Vec<Event>,
     /// Lengths of the values, in the same order.
     value_bytes: Vec<u64>,
+    /// Why what is written is not whole.
+    broken: Option<Error>,
     lock: LockGuard,
 }
 
@@ -107,16 +118,20 @@ impl BaseWriter {
             manifest.flushed_revision = compacted;
             manifest.flushed_time = time;
         }
+        let held: Arc<dyn Vfs> = Arc::new(HeldVfs::new(Arc::clone(vfs), &lock));
+        let held_options = options.clone().vfs(Arc::clone(&held));
         Ok(Self {
-            context: SegmentContext::new(&real, manifest.store, options),
+            context: SegmentContext::new(&real, manifest.store, &held_options),
             path: real,
             options: options.clone().create(true),
+            held,
             manifest,
             head: None,
             last_key: Vec::new(),
             metadata,
             newest: Vec::new(),
             value_bytes: Vec::new(),
+            broken: None,
             lock,
         })
     }
@@ -130,13 +145,17 @@ impl BaseWriter {
     /// one before nothing is to be read.
     ///
     /// # Errors
-    /// `InvalidArgument` for numbers that no version has, and keys out of order; what writing answers.
+    /// `InvalidArgument` for numbers that no version has, and keys out of order; what writing answers, from
+    /// then on each time.
     pub(crate) fn add(&mut self, version: &HistoryRecord) -> Result<()> {
         let HistoryRecord { record, tombstone } = version;
         let (key, revision, compacted) =
             (&record.key, record.mod_revision, self.manifest.compacted);
-        let what = if !space::is_user(key) || key.len() < 2 {
+        let later = revision.saturating_sub(record.create_revision);
+        let what = if !matches!(space::Key::decode(key), Ok(space::Key::User(_))) {
             "no key of a user"
+        } else if record.value.len() as u64 > VALUE_BYTES_MAX {
+            "a value that is too long"
         } else if *self.last_key >= **key {
             "a key that is not after the one before it"
         } else if *tombstone && revision != compacted {
@@ -145,8 +164,9 @@ impl BaseWriter {
             "a version that is not of a revision up to the one compacted to"
         } else if !tombstone && !(FIRST + 1..=revision).contains(&record.create_revision) {
             "a version older than its lifetime"
-        } else if !tombstone && !(1..=NUMBER_MAX).contains(&record.version) {
-            "a version without a number"
+        } else if !tombstone && !is_possible(record.version, later) {
+            // The next put would have a number that no frame may have.
+            "a version with a number that it cannot have"
         } else {
             ""
         };
@@ -167,7 +187,10 @@ impl BaseWriter {
             value: if *tombstone { &[] } else { &record.value },
             ..EntryRef::default()
         };
-        self.write(&entry)?;
+        if let Some(error) = &self.broken {
+            return Err(error.clone());
+        }
+        self.write(&entry).inspect_err(|error| self.broken = Some(error.clone()))?;
         if revision == compacted {
             self.newest.push(Event {
                 key: record.key.slice(1..),
@@ -195,11 +218,11 @@ impl BaseWriter {
             Some(head) => head,
             None => (self.create_file(FileKind::Head)?, entry.key.len()),
         };
-        let added = head.add(entry);
+        head.add(entry)?;
         self.head = Some((head, first_key));
         self.last_key.clear();
         self.last_key.extend_from_slice(entry.key);
-        added
+        Ok(())
     }
 
     fn create_file(&mut self, kind: FileKind) -> Result<SegmentWriter> {
@@ -220,11 +243,14 @@ impl BaseWriter {
     /// # Errors
     /// What writing and opening answer. The directory is to be removed then.
     pub(crate) fn begin(mut self) -> Result<(Engine, OpenReport)> {
+        if let Some(error) = self.broken {
+            return Err(error);
+        }
         self.cut()?;
         if self.manifest.compacted > FIRST {
             let events = self.events()?;
             self.manifest.files.push(events);
-            let vfs = Arc::clone(&self.options.vfs);
+            let vfs = Arc::clone(&self.held);
             sync_dir(&*vfs, &self.path.join(SEGMENT_DIR))?;
             let context = WalContext {
                 vfs: Arc::clone(&vfs),
@@ -286,7 +312,15 @@ impl Engine {
     /// # Errors
     /// As [`open`](Self::open).
     pub(crate) fn open_loading(path: &Path, options: &Options) -> Result<(Self, OpenReport)> {
-        Self::open_as(Opening::Load, path, options)
+        let opened = Self::open_as(Opening::Load, path, options)?;
+        // Under its lock: else somebody has put another store here.
+        let notice = path.join(LOADING);
+        let is_ours = options.vfs.exists(&notice);
+        if is_ours.map_err(|error| Error::io("look for", &notice, error))? {
+            Ok(opened)
+        } else {
+            Err(Error::invalid(format!("{} is another store by now", path.display())))
+        }
     }
 
     /// From when this returns what is open is a store, whatever happens.

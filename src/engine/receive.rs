@@ -5,11 +5,13 @@
 
 use std::collections::BTreeSet;
 
-use annals_format::backup::{Part, State};
+use annals_format::backup::{Header, Kind, Part, State};
 use annals_format::checksum::ContentHasher;
+use annals_format::cursor::Reader;
 use annals_format::frame::Binding;
-use annals_format::limits::MANIFEST_BYTES_MAX;
+use annals_format::limits::{INTERNAL_KEY_BYTES_MAX, MANIFEST_BYTES_MAX};
 use annals_format::name::FileName;
+use annals_format::space::Key;
 use annals_format::{FileMeta, Frame, Manifest};
 
 use crate::error::Result;
@@ -46,13 +48,22 @@ pub(crate) trait Receiver {
     fn file_end(&mut self) -> Result<()> {
         Ok(())
     }
+
+    /// The next record of the system's, of which an increment has all.
+    fn record(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        let _ = (key, value);
+        Ok(())
+    }
 }
 
 /// Reads a backup to its end. Answers the state that it leads to, and how many bytes it has.
 ///
 /// # Errors
 /// `Corrupt` with the offset in the stream; what the stream or the receiver answers.
-pub(crate) fn receive(mut stream: StreamReader<'_>, to: &mut dyn Receiver) -> Result<(State, u64)> {
+pub(crate) fn receive(
+    mut stream: StreamReader<'_, '_>,
+    to: &mut dyn Receiver,
+) -> Result<(State, u64)> {
     let header = *stream.header();
     let mut sections = Sections {
         to,
@@ -62,8 +73,10 @@ pub(crate) fn receive(mut stream: StreamReader<'_>, to: &mut dyn Receiver) -> Re
         missing: BTreeSet::new(),
         seq: 0,
         revision: header.from.map_or(0, |from| from.revision),
+        dense: header.kind() == Kind::Increment,
+        last_key: Vec::new(),
     };
-    let mut at = stream.bytes();
+    let mut at = stream.offset();
     while let Some(piece) = stream.next()? {
         at = piece.at;
         if piece.begins {
@@ -73,30 +86,8 @@ pub(crate) fn receive(mut stream: StreamReader<'_>, to: &mut dyn Receiver) -> Re
         sections.piece(at, piece.block.offset, piece.bytes)?;
     }
     sections.end(at)?;
-    let Sections { manifest, missing, revision, .. } = sections;
-    if let Some(number) = missing.first() {
-        let name = |manifest: &Manifest| {
-            let meta = manifest.files.iter().find(|meta| meta.number == *number);
-            meta.map(|meta| FileName::new(meta.kind, *number).to_string())
-        };
-        let name = manifest.as_ref().and_then(name).unwrap_or_default();
-        return Err(damaged(at, "backup", format!("the file {name}, too"), "the end"));
-    }
-    if manifest.is_none() || revision != header.upto {
-        let (expected, found) = (header.upto.to_string(), revision.to_string());
-        return Err(damaged(at, "backup: last revision", expected, found));
-    }
-    if let Some(found) = manifest.filter(|manifest| {
-        (manifest.store, manifest.compacted, manifest.revision_floor, manifest.incarnation)
-            != (header.store, header.compacted, header.upto, header.incarnation)
-            || !manifest.wal.is_empty()
-            || !manifest.closed
-    }) {
-        let found = format!("manifest {} of {}", found.number, found.store);
-        return Err(damaged(at, "backup: manifest", "what the header says", found));
-    }
-    let bytes = stream.bytes();
-    Ok((stream.finish()?, bytes))
+    sections.check(&header, at)?;
+    stream.finish()
 }
 
 /// The sections of one backup.
@@ -111,6 +102,10 @@ struct Sections<'a> {
     seq: u64,
     /// The revision after what has come so far.
     revision: u64,
+    /// Whether every frame takes a revision.
+    dense: bool,
+    /// Of the last record.
+    last_key: Vec<u8>,
 }
 
 /// What has come of a section.
@@ -128,7 +123,13 @@ enum Section {
         hasher: ContentHasher,
         bytes: u64,
     },
+    /// The beginning of a record.
+    System(Vec<u8>),
 }
+
+/// More than a record takes: a key, a value of 25 bytes at most, and their lengths.
+const RECORD_BYTES_MAX: usize = (1 << 20) + 80;
+const _: () = assert!(RECORD_BYTES_MAX as u64 >= INTERNAL_KEY_BYTES_MAX + 64);
 
 /// Bytes of a frame that tell how long its header is.
 const FRAME_HEAD: usize = 8;
@@ -148,7 +149,8 @@ impl Sections<'_> {
                 self.to.file(&meta)?;
                 Section::File { meta, hasher: ContentHasher::new(), bytes: 0 }
             }
-            Part::System | Part::End => Section::None,
+            Part::System => Section::System(Vec::new()),
+            Part::End => Section::None,
         };
         Ok(())
     }
@@ -175,7 +177,45 @@ impl Sections<'_> {
                 }
                 self.to.piece(offset, piece)
             }
+            Section::System(bytes) => {
+                bytes.extend_from_slice(piece);
+                self.records(at)
+            }
         }
+    }
+
+    /// Hands over the records that are whole.
+    fn records(&mut self, at: u64) -> Result<()> {
+        let Section::System(bytes) = &mut self.section else { return Ok(()) };
+        let mut reader = Reader::new("system record", bytes);
+        let mut taken = 0;
+        while !reader.is_empty() {
+            let record = reader
+                .prefixed("key", INTERNAL_KEY_BYTES_MAX)
+                .and_then(|key| Ok((key, reader.prefixed("value", RECORD_BYTES_MAX as u64)?)));
+            let (key, value) = match record {
+                Ok(record) => record,
+                Err(_) if bytes.len() - taken < RECORD_BYTES_MAX => break,
+                Err(error) => return Err(undecodable(at, &error)),
+            };
+            match Key::decode(key) {
+                Ok(Key::User(_)) | Err(_) => {
+                    let found = key.escape_ascii().to_string();
+                    return Err(damaged(at, "system record key", "one of the system's", found));
+                }
+                Ok(_) if key <= &self.last_key[..] => {
+                    let found = key.escape_ascii().to_string();
+                    return Err(damaged(at, "system record key", "ascending order", found));
+                }
+                Ok(_) => {}
+            }
+            self.last_key.clear();
+            self.last_key.extend_from_slice(key);
+            self.to.record(key, value)?;
+            taken = reader.position();
+        }
+        bytes.drain(..taken);
+        Ok(())
     }
 
     /// Goes on with the frames.
@@ -202,7 +242,9 @@ impl Sections<'_> {
             let (frame, _) = Frame::decode(bytes, &self.binding).map_err(damage)?;
             let expected = self.seq + 1;
             let revision = self.revision + u64::from(frame.takes_revision());
-            if (frame.seq, frame.revision) != (expected, revision) {
+            if (frame.seq, frame.revision) != (expected, revision)
+                || (self.dense && !frame.takes_revision())
+            {
                 let expected = format!("seq {expected}, revision {revision}");
                 let found = format!("seq {}, revision {}", frame.seq, frame.revision);
                 return Err(damaged(at, "backup: frame", expected, found));
@@ -229,7 +271,11 @@ impl Sections<'_> {
                 let (expected, found) = (format!("{needed} bytes"), bytes.len().to_string());
                 return Err(damaged(at, "backup: frame", expected, found));
             }
-            Section::Frames { .. } | Section::None => {}
+            Section::System(bytes) if !bytes.is_empty() => {
+                let found = format!("{} bytes", bytes.len());
+                return Err(damaged(at, "system record", "a whole one", found));
+            }
+            Section::Frames { .. } | Section::System(_) | Section::None => {}
             Section::File { meta, hasher, bytes } => {
                 let found = (bytes, hasher.finish());
                 if found != (meta.bytes, meta.hash) {
@@ -240,6 +286,31 @@ impl Sections<'_> {
                 }
                 self.to.file_end()?;
             }
+        }
+        Ok(())
+    }
+
+    /// Checks at the end, which stands at `at`, that nothing is missing, and that all belongs together.
+    fn check(self, header: &Header, at: u64) -> Result<()> {
+        if let Some(number) = self.missing.first() {
+            let files = self.manifest.iter().flat_map(|manifest| &manifest.files);
+            let name = files.clone().find(|meta| meta.number == *number);
+            let name = name.map(|meta| FileName::new(meta.kind, *number).to_string());
+            let expected = format!("the file {}, too", name.unwrap_or_default());
+            return Err(damaged(at, "backup", expected, "the end"));
+        }
+        if self.revision != header.upto {
+            let (expected, found) = (header.upto.to_string(), self.revision.to_string());
+            return Err(damaged(at, "backup: last revision", expected, found));
+        }
+        if let Some(found) = self.manifest.filter(|manifest| {
+            (manifest.store, manifest.compacted, manifest.revision_floor, manifest.incarnation)
+                != (header.store, header.compacted, header.upto, header.incarnation)
+                || !manifest.wal.is_empty()
+                || !manifest.closed
+        }) {
+            let found = format!("manifest {} of {}", found.number, found.store);
+            return Err(damaged(at, "backup: manifest", "what the header says", found));
         }
         Ok(())
     }

@@ -6,7 +6,9 @@
 //! 2 write the frames to a log, and every segment file; sync them
 //! 3 seal the log as a close does; sync the names
 //! 4 open what there is, without anybody else being able to, and look at it
-//! 5 store the manifest, CURRENT last; remove LOADING; let go of the lock
+//! 5 store the manifest, CURRENT last
+//! 6 open it for writing, and apply increments; raise its revision
+//! 7 remove LOADING
 //! ```
 //!
 //! A crash before LOADING is removed leaves no store, a crash after it a complete one.
@@ -24,7 +26,9 @@ use crate::vfs::{File, LockGuard};
 use crate::wal::{WalContext, WalFiles, WalWriter};
 
 use super::Engine;
+use super::bump::bump;
 use super::checkpoint::{BATCH_BYTES, Batch, begin, sync_dir};
+use super::increment::Continuing;
 use super::open::try_read_only;
 use super::receive::Receiver;
 use super::worker::Worker;
@@ -47,7 +51,8 @@ pub(crate) struct Restoring {
 struct Made {
     /// The directory, whatever becomes of the links that led to it.
     dir: PathBuf,
-    _lock: LockGuard,
+    /// Until somebody else has it.
+    lock: Option<LockGuard>,
     manifest: Manifest,
     /// Until it is sealed.
     log: Option<Tail>,
@@ -102,14 +107,58 @@ impl Restoring {
         Ok(Engine::over(core, Worker::default()))
     }
 
-    /// Makes it a store.
+    /// Puts its manifest in force. Until it is [finished](Self::finish) it is no store all the same.
+    ///
+    /// # Errors
+    /// What writing files answers.
+    pub(crate) fn publish(&mut self) -> Result<()> {
+        let vfs = Arc::clone(&self.options.vfs);
+        let made = self.made()?;
+        ManifestStore::new(vfs, &made.dir).store(&mut made.manifest)
+    }
+
+    /// Opens what has been published, to apply increments. It is closed before anything else is done.
+    ///
+    /// # Errors
+    /// As for any store.
+    pub(crate) fn go_on(&mut self) -> Result<Continuing> {
+        let options = self.options.clone();
+        let made = self.made()?;
+        // Whoever opens it takes the lock.
+        made.lock = None;
+        Continuing::open(&made.dir, &options)
+    }
+
+    /// Raises the revision of what has been published; see [`bump`](super::bump).
+    ///
+    /// # Errors
+    /// `InvalidArgument` if there are no revisions left; what reading and writing files answers.
+    pub(crate) fn bump(&mut self, by: u64) -> Result<()> {
+        let options = self.options.clone();
+        let made = self.made()?;
+        made.lock = None;
+        bump(&made.dir, &options, by)
+    }
+
+    /// What has been published, opened for reading.
+    ///
+    /// # Errors
+    /// As for any store.
+    pub(crate) fn look_again(&self) -> Result<Engine> {
+        let made = self.made.as_ref().ok_or_else(nothing)?;
+        let store = ManifestStore::new(Arc::clone(&self.options.vfs), &made.dir).of_load();
+        let manifest = store.load()?.ok_or_else(nothing)?;
+        let (core, ..) = try_read_only(&made.dir, &self.options, &store, manifest)?;
+        Ok(Engine::over(core, Worker::default()))
+    }
+
+    /// Makes a store of what has been published.
     ///
     /// # Errors
     /// What writing files answers. It may be a store, which is complete then, or none.
     pub(crate) fn finish(mut self) -> Result<()> {
         let vfs = Arc::clone(&self.options.vfs);
         let made = self.made()?;
-        ManifestStore::new(Arc::clone(&vfs), &made.dir).store(&mut made.manifest)?;
         let notice = made.dir.join(LOADING);
         let removed = vfs.remove_if_there(&notice);
         removed.map_err(|error| Error::io("remove", &notice, error))?;
@@ -151,7 +200,7 @@ impl Receiver for Restoring {
         let (seq, revision) = (manifest.flushed_seq, manifest.flushed_revision);
         let writer = WalWriter::create(Arc::clone(&files), 1, seq, revision)?;
         let log = Some(Tail { files, writer, batch: Batch::after(seq), revision });
-        self.made = Some(Made { dir, _lock: lock, manifest, log, file: None });
+        self.made = Some(Made { dir, lock: Some(lock), manifest, log, file: None });
         Ok(())
     }
 

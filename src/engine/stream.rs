@@ -142,17 +142,64 @@ impl<'a> StreamWriter<'a> {
     }
 }
 
+/// What backups are read from, one after the other.
+pub(crate) struct Input<'a> {
+    read: &'a mut dyn Read,
+    /// A byte that was read to see whether there is one.
+    ahead: Option<u8>,
+    /// Bytes taken so far.
+    offset: u64,
+}
+
+impl<'a> Input<'a> {
+    /// From the beginning of a stream.
+    pub(crate) fn new(read: &'a mut dyn Read) -> Self {
+        Self { read, ahead: None, offset: 0 }
+    }
+
+    /// Bytes taken so far.
+    pub(crate) fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Whether nothing more comes.
+    ///
+    /// # Errors
+    /// What the stream answers.
+    pub(crate) fn is_at_end(&mut self) -> Result<bool> {
+        if self.ahead.is_none() {
+            let mut byte = [0];
+            self.ahead = (fill(self.read, &mut byte)? > 0).then_some(byte[0]);
+        }
+        Ok(self.ahead.is_none())
+    }
+
+    /// Fills the buffer as far as the stream goes. Answers how far that is.
+    fn fill(&mut self, buffer: &mut [u8]) -> Result<usize> {
+        let mut filled = 0;
+        if let Some((first, _)) = buffer.split_first_mut()
+            && let Some(byte) = self.ahead.take()
+        {
+            *first = byte;
+            filled = 1;
+        }
+        filled += fill(self.read, buffer.get_mut(filled..).unwrap_or_default())?;
+        self.offset += filled as u64;
+        Ok(filled)
+    }
+}
+
 /// Reads a backup, and checks every byte of it.
-pub(crate) struct StreamReader<'a> {
-    input: &'a mut dyn Read,
+pub(crate) struct StreamReader<'i, 'a> {
+    input: &'i mut Input<'a>,
+    /// Where it begins.
+    start: u64,
     header: Header,
     decompressor: Decompressor<'static>,
     chain: Chain,
     order: Order,
     hasher: ContentHasher,
     blocks: u64,
-    /// Where the next block begins in the stream.
-    offset: u64,
     stored: Vec<u8>,
     raw: Vec<u8>,
     end: Option<End>,
@@ -170,29 +217,30 @@ pub(crate) struct Piece<'a> {
     pub(crate) bytes: &'a [u8],
 }
 
-impl<'a> StreamReader<'a> {
+impl<'i, 'a> StreamReader<'i, 'a> {
     /// Begins to read a backup.
     ///
     /// # Errors
     /// `Corrupt`: this is no backup, or a damaged one; `UnsupportedVersion`; what the stream answers.
-    pub(crate) fn begin(input: &'a mut dyn Read) -> Result<Self> {
+    pub(crate) fn begin(input: &'i mut Input<'a>) -> Result<Self> {
+        let start = input.offset();
         let mut bytes = [0; HEADER_BYTES];
-        let have = fill(input, &mut bytes)?;
+        let have = input.fill(&mut bytes)?;
         let (header, chain) = match Header::decode(bytes.get(..have).unwrap_or_default()) {
             Ok(found) => found,
-            Err(error) => return Err(undecodable(0, &error)),
+            Err(error) => return Err(undecodable(start, &error)),
         };
         let mut hasher = ContentHasher::new();
         hasher.update(&bytes);
         Ok(Self {
             input,
+            start,
             header,
             decompressor: Decompressor::new().map_err(failed("decompress"))?,
             chain,
             order: Order::new(header.kind()),
             hasher,
             blocks: 0,
-            offset: HEADER_BYTES as u64,
             stored: Vec::new(),
             raw: Vec::new(),
             end: None,
@@ -204,9 +252,9 @@ impl<'a> StreamReader<'a> {
         &self.header
     }
 
-    /// Bytes read so far.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.offset
+    /// Where it goes on in the stream.
+    pub(crate) fn offset(&self) -> u64 {
+        self.input.offset()
     }
 
     /// The next piece; `None` after the last.
@@ -214,22 +262,21 @@ impl<'a> StreamReader<'a> {
     /// # Errors
     /// `Corrupt` with the offset in the stream; what the stream answers.
     pub(crate) fn next(&mut self) -> Result<Option<Piece<'_>>> {
-        let at = self.offset;
+        let at = self.input.offset();
         let mut header = [0; BLOCK_BYTES];
-        let have = fill(self.input, &mut header)?;
+        let have = self.input.fill(&mut header)?;
         if have < BLOCK_BYTES {
             return Err(truncated(at, BLOCK_BYTES, have));
         }
         let length = payload_bytes(&header).map_err(|error| undecodable(at, &error))?;
         self.stored.resize(length, 0);
-        let have = fill(self.input, &mut self.stored)?;
+        let have = self.input.fill(&mut self.stored)?;
         if have < length {
             return Err(truncated(at, BLOCK_BYTES + length, BLOCK_BYTES + have));
         }
         let block = self.chain.decode(&header, &self.stored);
         let block = block.map_err(|error| undecodable(at, &error))?;
         let begins = self.order.next(&block).map_err(|error| undecodable(at, &error))?;
-        self.offset += (BLOCK_BYTES + length) as u64;
         if block.part == Part::End {
             self.end(at, &block)?;
             return Ok(None);
@@ -259,7 +306,7 @@ impl<'a> StreamReader<'a> {
     fn end(&mut self, at: u64, block: &Block) -> Result<()> {
         let payload_at = at + BLOCK_BYTES as u64;
         let end = End::decode(&self.stored).map_err(|error| undecodable(payload_at, &error))?;
-        let found = (self.blocks, at, self.hasher.finish());
+        let found = (self.blocks, at - self.start, self.hasher.finish());
         if (end.blocks, end.bytes, end.hash) != found || block.codec != Codec::Raw {
             let words = |(blocks, bytes, hash): (u64, u64, _)| {
                 format!("{blocks} blocks, {bytes} bytes, hash {hash}")
@@ -272,26 +319,24 @@ impl<'a> StreamReader<'a> {
         Ok(())
     }
 
-    /// The state that the backup leads to, once it has been read to its end, and that nothing follows.
+    /// The state that the backup leads to, and how many bytes it has, once it has been read to its end.
     ///
     /// # Errors
-    /// `Corrupt` if something follows; what the stream answers.
-    pub(crate) fn finish(self) -> Result<State> {
-        if fill(self.input, &mut [0])? > 0 {
-            let what = "backup end";
-            return Err(damaged(self.offset, what, "the end of the stream", "more bytes"));
-        }
+    /// `InvalidArgument` before that.
+    pub(crate) fn finish(self) -> Result<(State, u64)> {
         let Some(End { kv_compacted, kv_hash, .. }) = self.end else {
             return Err(Error::invalid("a backup that was not read to its end"));
         };
-        Ok(State { revision: self.header.upto, compacted: kv_compacted, hash: kv_hash })
+        let revision = self.header.upto;
+        let state = State { revision, compacted: kv_compacted, hash: kv_hash };
+        Ok((state, self.input.offset() - self.start))
     }
 }
 
 /// Handles are printed by those who hold them: nothing that is stored.
-impl std::fmt::Debug for StreamReader<'_> {
+impl std::fmt::Debug for StreamReader<'_, '_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("StreamReader").field("offset", &self.offset).finish_non_exhaustive()
+        f.debug_struct("StreamReader").field("start", &self.start).finish_non_exhaustive()
     }
 }
 

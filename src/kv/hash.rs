@@ -113,6 +113,11 @@ impl Hashing {
         Ok(Self { compacted, revision, at_end, at_start, log })
     }
 
+    /// The revision that it is of.
+    pub(super) fn revision(&self) -> u64 {
+        self.revision
+    }
+
     /// Makes it.
     ///
     /// # Errors

@@ -23,8 +23,9 @@ use super::space;
 use super::store::Store;
 use super::types::{Change, ChangeKind, KeyValue, Origin, Transaction};
 
-/// Records of leases that are written in one transaction.
+/// Records of leases that are written in one transaction, and bytes of their keys.
 const RECORDS_TOGETHER: usize = 4096;
+const RECORD_BYTES_TOGETHER: usize = 1 << 20;
 
 /// Makes a new store out of what another one had, at the revisions, and with the numbers of versions, that it
 /// had there: a store moved here from elsewhere, or a copy.
@@ -33,6 +34,9 @@ const RECORDS_TOGETHER: usize = 4096;
 /// *base*: what lived at the revision that the other store was compacted to. This takes the time to write
 /// the files, and no memory but for the keys changed at that revision itself. After it,
 /// [`begin`](Self::begin) answers a [`Loading`], which takes every later transaction, and the leases.
+///
+/// Rules of retention are not taken along, nor what one of them kept that is older than the base: set them when
+/// it is finished.
 ///
 /// Until [`Loading::finish`] returns, the directory is no store: opening it answers
 /// [`NotAStore`](crate::ErrorKind::NotAStore), also after a crash, and it is to be removed then.
@@ -101,8 +105,9 @@ impl Load {
     ///
     /// # Errors
     ///
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a key that is not after the last one, or for
-    /// revisions above the one compacted to; [`Io`](crate::ErrorKind::Io).
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a key that is not after the last one, and for
+    /// numbers that no version up to the revision compacted to has: nothing was added then.
+    /// [`Io`](crate::ErrorKind::Io), [`NoSpace`](crate::ErrorKind::NoSpace), from then on each time.
     pub fn base(&mut self, kv: &KeyValue, sub: u32) -> Result<()> {
         let KeyValue { value, create_revision, mod_revision, version, lease, .. } = kv;
         self.base.add(&HistoryRecord {
@@ -224,7 +229,7 @@ impl Loading {
         let Self { engine, report, leases } = self;
         engine.flush()?;
         if !leases.is_empty() {
-            let mut records = Records { engine: &engine, writes: Vec::new() };
+            let mut records = Records { engine: &engine, writes: Vec::new(), bytes: 0 };
             for (id, value) in &leases {
                 records.add(space::lease(*id), value.encode())?;
             }
@@ -247,18 +252,23 @@ impl Loading {
 struct Records<'e> {
     engine: &'e Engine,
     writes: Vec<Write<'static>>,
+    /// That the keys of these have.
+    bytes: usize,
 }
 
 impl Records<'_> {
     fn add(&mut self, key: InternalKey, value: Vec<u8>) -> Result<()> {
         let kind = WriteKind::Put { value: value.into(), lease: 0 };
+        self.bytes += key.len();
         self.writes.push(Write { key, kind });
-        if self.writes.len() == RECORDS_TOGETHER { self.write() } else { Ok(()) }
+        let is_much = self.writes.len() >= RECORDS_TOGETHER || self.bytes >= RECORD_BYTES_TOGETHER;
+        if is_much { self.write() } else { Ok(()) }
     }
 
     fn write(&mut self) -> Result<()> {
         self.engine.apply_system(&self.writes)?;
         self.writes.clear();
+        self.bytes = 0;
         Ok(())
     }
 }
@@ -267,7 +277,7 @@ fn internal(key: &[u8]) -> Bytes {
     Bytes::copy_from_slice(&space::user(key))
 }
 
-fn event(change: &Change) -> Event {
+pub(super) fn event(change: &Change) -> Event {
     let Change { kind, key, sub, create_revision, version, lease, value } = change;
     let delete = *kind == ChangeKind::Delete;
     Event {

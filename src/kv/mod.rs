@@ -29,6 +29,7 @@ mod load;
 mod range;
 mod request;
 mod response;
+mod restore;
 mod retention;
 mod seam;
 pub(crate) mod space;
@@ -38,9 +39,7 @@ mod types;
 mod view;
 
 pub use at::At;
-pub use backup::{
-    BackupInfo, BackupReport, RestoreOptions, RestoreReport, inspect_backup, restore,
-};
+pub use backup::BackupReport;
 pub(crate) use store::{AllLeases, LeaseRecords};
 
 pub use build::{
@@ -60,6 +59,7 @@ pub use request::{
 pub use response::{
     DeleteRangeResponse, LeaseRevokeResponse, OpResponse, PutResponse, RangeResponse, TxnResponse,
 };
+pub use restore::{BackupInfo, RestoreOptions, RestoreReport, inspect_backup, restore};
 pub use retention::{Retention, RetentionRule};
 pub use store::{SpaceOptions, SpaceSurvey, Store};
 pub use ticket::{Outcome, Ticket};

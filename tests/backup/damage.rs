@@ -59,7 +59,6 @@ fn damage_to_any_bit_and_any_length_is_refused_and_leaves_no_store() {
         no_store(&stream[..cut], &format_args!("cut at {cut}"));
     }
     no_store(&[&stream[..], b"x"].concat(), &"a byte more");
-    no_store(&[&stream[..], &stream].concat(), &"twice");
     no_store(
         b"something else, and long enough to be a header of eighty bytes; nearly, now it is",
         &"text",
@@ -78,7 +77,7 @@ fn damage_to_a_stream_of_all_kinds_of_files_is_found_where_it_is() {
     store.reorganise().unwrap();
     store.put("/in/memory", "x").unwrap();
     let stream = backup(&store);
-    let found = inspect_backup(&stream[..]).unwrap();
+    let found = inspect_backup(&stream[..]).unwrap().remove(0);
     assert!(found.files > 5 && found.transactions > 0, "{found:?}");
     let mut random = Random::new(1);
     for n in 0..300 {

@@ -56,7 +56,7 @@ fn frames_longer_than_a_block_are_put_together_again() {
     let stream = backup(&store);
     assert!(stream.len() > 11_000_000, "{}", stream.len());
     assert!(stream.len() < 13 << 20, "what can be compressed is: {}", stream.len());
-    let found = inspect_backup(&stream[..]).unwrap();
+    let found = inspect_backup(&stream[..]).unwrap().remove(0);
     assert_eq!((found.transactions, found.files), (25, 0));
     restored(&stream, &options, COPY).unwrap();
     assert_eq!(hashes(&options.open(COPY).unwrap()), expected);

@@ -4,6 +4,7 @@
 //! | file | job |
 //! | --- | --- |
 //! | `equal` | what is restored is what was there |
+//! | `increments` | what came later, and raised revisions |
 //! | `meanwhile` | others write, compact and reorganise |
 //! | `crash` | a power cut and a failure at every operation of a restore |
 //! | `damage` | every bit and every length of a stream |
@@ -19,6 +20,7 @@
 mod crash;
 mod damage;
 mod equal;
+mod increments;
 mod meanwhile;
 mod refused;
 #[path = "../support/mod.rs"]

@@ -1,9 +1,11 @@
 //! The recorded data the tests replay: where it is, and how it spells bytes.
 //!
-//! The folder is named by `ANNALS_TEST_DATA`, else it is `../shared/data` beside the crate. It is
+//! The folder is named by `ANNALS_TEST_DATA`, else it is `../shared/data` beside the repository. It is
 //! not part of the repository: a test that needs it says so and passes when it is absent.
 
 #![allow(dead_code, reason = "each test uses what it needs")]
+
+pub(crate) mod oracle;
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -17,7 +19,12 @@ use serde_json::{Value, json};
 /// A file of the recorded data, or `None` (with a message) when it is not there.
 pub(crate) fn path(name: &str) -> Option<PathBuf> {
     let folder = std::env::var_os("ANNALS_TEST_DATA").map_or_else(
-        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shared/data"),
+        || {
+            let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+            // That of the tool lies deeper.
+            let deeper = here.join("../../../shared/data");
+            if deeper.exists() { deeper } else { here.join("../shared/data") }
+        },
         PathBuf::from,
     );
     let path = folder.join(name);

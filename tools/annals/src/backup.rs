@@ -33,12 +33,17 @@ What it tells on standard output goes to standard error where the backup itself 
 Examples:
   $ annals -C store backup monday.backup
   $ annals inspect monday.backup
+  $ annals -C store backup tuesday.backup --from 9      # the revision that Monday's has
   $ annals -C store backup - | annals -C copy restore -      # or by way of ssh, to another machine"
 )]
 pub(crate) struct BackupArgs {
     /// The new file, or - for standard output. Until it is whole the file is named FILE.part.
     #[arg(value_name = "FILE|-")]
     file: PathBuf,
+    /// Write only what came after this revision, the one that the backup before told: `restore` applies it
+    /// to that one.
+    #[arg(long, value_name = "REV", value_parser = crate::args::parse_revision)]
+    from: Option<u64>,
 }
 
 /// Arguments of `restore`.
@@ -52,12 +57,19 @@ and the next command on it says so: remove it.
 Examples:
   $ annals -C store backup monday.backup
   $ annals -C copy restore monday.backup
-  $ annals -C copy verify"
+  $ annals -C copy verify
+  $ annals -C store backup tuesday.backup --from 9
+  $ annals -C later restore monday.backup tuesday.backup --bump-revision 1000000"
 )]
 pub(crate) struct RestoreArgs {
-    /// The backup, or - for standard input.
-    #[arg(value_name = "FILE|-")]
-    file: PathBuf,
+    /// The backup, and the increments that continue it, in their order; - for standard input.
+    #[arg(value_name = "FILE|-", required = true)]
+    files: Vec<PathBuf>,
+    /// Go on this many revisions later, compacted there: for a store that takes the place of a lost one, whose
+    /// clients may know later revisions than the backup has. With more than were ever made after it they are refused, and list
+    /// anew, rather than miss changes.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    bump_revision: Option<u64>,
 }
 
 /// `backup`: the store into a stream.
@@ -67,7 +79,7 @@ pub(crate) fn backup(global: &Global, args: &BackupArgs, out: &mut Output) -> Ou
         let name = args.file.display().to_string();
         let made = new_file(&args.file, |file| {
             let mut to = BufWriter::with_capacity(BUFFER_BYTES, file);
-            let made = write(&store, &mut to, &name)?;
+            let made = write(&store, args.from, &mut to, &name)?;
             let file = to.into_inner().map_err(|error| Failure::io(&name, error.into_error()))?;
             file.sync_all().map_err(|error| Failure::io(&name, error))?;
             Ok(made)
@@ -78,14 +90,22 @@ pub(crate) fn backup(global: &Global, args: &BackupArgs, out: &mut Output) -> Ou
         let what = "a backup is no text for a terminal: name a file, or lead it elsewhere";
         return Err(Failure::Usage(what.into()));
     }
-    let made = write(&store, out.stream(), "standard output")?;
+    let made = write(&store, args.from, out.stream(), "standard output")?;
     let BackupReport { revision, bytes, hash, .. } = made;
     out.note(format_args!("revision {revision}, {bytes} bytes, hash {}", hash.hash))
 }
 
-fn write(store: &Store, to: &mut dyn Write, name: &str) -> Outcome<BackupReport> {
+fn write(
+    store: &Store,
+    from: Option<u64>,
+    to: &mut dyn Write,
+    name: &str,
+) -> Outcome<BackupReport> {
     let mut to = Told { of: to, done: 0, progress: Progress::new(None, "bytes"), failure: None };
-    let made = store.backup(&mut to);
+    let made = match from {
+        None => store.backup(&mut to),
+        Some(revision) => store.backup_from(revision, &mut to),
+    };
     made.map_err(|error| match to.failure.take() {
         Some(error) if error.kind() == io::ErrorKind::BrokenPipe => error.into(),
         Some(error) => Failure::io(name, error),
@@ -95,6 +115,7 @@ fn write(store: &Store, to: &mut dyn Write, name: &str) -> Outcome<BackupReport>
 
 fn report(made: &BackupReport) -> Value {
     json!({
+        "from": made.from,
         "revision": made.revision,
         "files": made.files,
         "file_bytes": made.file_bytes,
@@ -104,27 +125,59 @@ fn report(made: &BackupReport) -> Value {
     })
 }
 
-/// `restore`: a store of a backup.
+/// `restore`: a store of a backup, and of what came after it.
 pub(crate) fn restore(global: &Global, args: &RestoreArgs, out: &mut Output) -> Outcome {
     let (directory, options) = (global.data()?, global.engine_options()?);
     let options = RestoreOptions::new().options(options);
-    let (mut from, total, name) = open(&args.file)?;
-    let progress = Progress::new(total, "bytes");
-    let mut from = Told { of: &mut *from, done: 0, progress, failure: None };
-    let made = annals::restore(&mut from, directory, &options).map_err(|error| {
-        match from.failure.take() {
-            Some(error) => Failure::io(&name, error),
-            None => in_backup(error, &name),
-        }
-    })?;
+    let options = options.bump_revision(args.bump_revision.unwrap_or(0));
+    let made = read(&args.files, &mut |from| annals::restore(from, directory, &options))?;
     out.object(&json!({
         "revision": made.revision,
         "files": made.files,
         "file_bytes": made.file_bytes,
+        "increments": made.increments,
         "bytes": made.bytes,
         "hash": made.hash.hash,
         "compacted": made.hash.compacted,
     }))
+}
+
+/// Reads files as one stream. Errors about it name the file, and where in it.
+fn read<T>(
+    files: &[PathBuf],
+    run: &mut dyn FnMut(&mut dyn Read) -> annals::Result<T>,
+) -> Outcome<T> {
+    let sources = files.iter().map(|file| open(file)).collect::<Outcome<Vec<_>>>()?;
+    let total = sources.iter().try_fold(0, |sum, (_, bytes, _)| Some(sum + (*bytes)?));
+    let mut parts = Vec::new();
+    let mut stream: Box<dyn Read> = Box::new(io::empty());
+    for (source, bytes, name) in sources {
+        parts.push((bytes, name));
+        stream = Box::new(stream.chain(source));
+    }
+    let progress = Progress::new(total, "bytes");
+    let mut from = Told { of: &mut *stream, done: 0, progress, failure: None };
+    run(&mut from).map_err(|error| match from.failure.take() {
+        Some(error) => {
+            let (_, name) = part_of(&parts, from.done);
+            Failure::io(name, error)
+        }
+        None => in_backup(error, &parts),
+    })
+}
+
+/// The part of a stream that has an offset, and where it begins.
+fn part_of(parts: &[(Option<u64>, String)], offset: u64) -> (u64, String) {
+    let mut start = 0;
+    let mut last = (0, String::new());
+    for (bytes, name) in parts {
+        last = (start, name.clone());
+        match bytes {
+            Some(bytes) if start + bytes <= offset => start += bytes,
+            _ => break,
+        }
+    }
+    last
 }
 
 /// A stream to read, its length if that is known, and its name.
@@ -145,14 +198,12 @@ fn open(path: &Path) -> Outcome<Source> {
 }
 
 /// Names the backup in an error that is about it.
-fn in_backup(error: Error, name: &str) -> Failure {
+fn in_backup(error: Error, parts: &[(Option<u64>, String)]) -> Failure {
     match error.into_kind() {
-        ErrorKind::Corrupt(damage) if damage.file == Path::new("backup") => {
-            Error::from(damage.in_file(Path::new(name))).into()
-        }
-        ErrorKind::UnsupportedVersion { file, found, supported } if file == Path::new("backup") => {
-            Error::from(ErrorKind::UnsupportedVersion { file: name.into(), found, supported })
-                .into()
+        ErrorKind::Corrupt(mut damage) if damage.file == Path::new("backup") => {
+            let (start, name) = part_of(parts, damage.offset);
+            damage.offset -= start;
+            Error::from(damage.in_file(Path::new(&name))).into()
         }
         other => Error::from(other).into(),
     }
@@ -167,25 +218,24 @@ pub(crate) fn is_backup(path: &Path) -> bool {
 
 /// `inspect` of a backup.
 pub(crate) fn inspect(path: &Path, out: &mut Output) -> Outcome {
-    let (mut from, total, name) = open(path)?;
-    let progress = Progress::new(total, "bytes");
-    let mut from = Told { of: &mut *from, done: 0, progress, failure: None };
-    let found = annals::inspect_backup(&mut from).map_err(|error| match from.failure.take() {
-        Some(error) => Failure::io(&name, error),
-        None => in_backup(error, &name),
-    })?;
-    out.object(&json!({
-        "backup": name,
-        "store": found.store,
-        "revision": found.revision,
-        "compacted": found.compacted,
-        "incarnation": found.incarnation,
-        "files": found.files,
-        "file_bytes": found.file_bytes,
-        "transactions": found.transactions,
-        "bytes": found.bytes,
-        "hash": found.hash.hash,
-    }))
+    let found = read(&[path.to_path_buf()], &mut |from| annals::inspect_backup(from))?;
+    for part in &found {
+        out.object(&json!({
+            "backup": path.display().to_string(),
+            "store": part.store,
+            "from": part.from,
+            "revision": part.revision,
+            "compacted": part.compacted,
+            "incarnation": part.incarnation,
+            "files": part.files,
+            "file_bytes": part.file_bytes,
+            "transactions": part.transactions,
+            "records": part.records,
+            "bytes": part.bytes,
+            "hash": part.hash.hash,
+        }))?;
+    }
+    Ok(())
 }
 
 /// A stream whose bytes are counted and shown, and whose failure is kept as it was.

@@ -78,3 +78,46 @@ fn what_cannot_be_is_refused() {
     new.run(&["restore", &text]).code(3);
     assert!(!new.store().exists());
 }
+
+#[test]
+fn increments_follow_a_backup_and_a_revision_is_raised() {
+    let tool = filled();
+    let path = |name: &str| tool.path(name).to_str().unwrap().to_owned();
+    let (full, first, second) = (path("full"), path("first"), path("second"));
+    let made = tool.json(&["backup", &full]);
+    assert!(made["from"].is_null());
+    tool.ok(&["put", "/more", "1"]);
+    let made = tool.json(&["backup", &first, "--from", &made["revision"].to_string()]);
+    assert_eq!((&made["from"], &made["revision"]), (&401.into(), &402.into()));
+    tool.ok(&["put", "/more", "2"]);
+    tool.ok(&["backup", &second, "--from", "402"]);
+    let hash = &tool.json(&["hash"])["hash"];
+    let copy = Tool::new();
+    let restored = copy.json(&["restore", &full, &first, &second]);
+    assert_eq!((&restored["increments"], &restored["hash"]), (&2.into(), hash));
+    assert_eq!(copy.json(&["hash"])["hash"], *hash);
+    assert_eq!(tool.json(&["inspect", &second])["transactions"], 1);
+
+    let raised = Tool::new();
+    let done = raised.json(&["restore", &full, &first, &second, "--bump-revision", "1000"]);
+    assert_eq!((&done["revision"], &done["compacted"]), (&1403.into(), &1403.into()));
+    assert_eq!(raised.ok(&["get", "/more", "-o", "raw"]), tool.ok(&["get", "/more", "-o", "raw"]));
+    raised.run(&["get", "/more", "--at", "402"]).code(6);
+    raised.ok(&["verify"]);
+
+    // What does not continue what is there, and where in which file the damage is.
+    let other = Tool::new();
+    let refused = other.run(&["restore", &full, &second]).code(2);
+    assert!(refused.stderr().contains("continues revision 402"), "{}", refused.stderr());
+    let other = Tool::new();
+    let cut = std::fs::read(&first).unwrap();
+    let cut = tool.file("cut", &cut[..cut.len() - 1]);
+    let said = other.run(&["restore", &full, &cut]).code(3).stderr();
+    assert!(said.contains("cut"), "{said}");
+    let refused = Tool::new();
+    refused.run(&["restore", &first]).code(2);
+    assert!(!refused.store().exists());
+    refused.run(&["restore", &full, "--bump-revision", "0"]).code(2);
+    tool.run(&["backup", &path("later"), "--from", "9999"]).code(6);
+    assert!(!tool.path("later").exists() && !tool.path("later.part").exists());
+}

@@ -1,0 +1,127 @@
+//! Raising the revision of a store that is being made of a backup.
+//!
+//! Clients of the store that was backed up may have seen revisions that the backup does not have. If the
+//! restored store gave these again, to other changes, such a client would go on from a revision that it takes
+//! for one it knows, and miss changes. So the store goes on `n` revisions later, as if nothing had been
+//! written in them, and is compacted there: whoever asks for a revision in between is refused.
+//!
+//! ```text
+//! 1 move everything to files, and close
+//! 2 write a file of EVENTS with one transaction, which changes nothing, at the new revision; a manifest
+//!   that has come to it, is compacted to it, and has no other EVENTS and an empty log
+//! 3 open it, and bring every rule of retention to it
+//! ```
+//!
+//! The log cannot leave out a revision, and EVENTS have every one from the watermark on; so the gap is below
+//! the watermark, and nothing is left that knows of it. All of it is done while a file LOADING says that this is no
+//! store, so there is no state in between.
+
+use std::path::Path;
+
+use annals_format::events::TransactionBuilder;
+use annals_format::limits::NUMBER_MAX;
+use annals_format::name::{FileName, SEGMENT_DIR};
+use annals_format::retention::Rule;
+use annals_format::space::Key;
+use annals_format::{FileKind, Manifest};
+
+use annals_format::entry::EntryRef;
+
+use crate::commit::{Write, WriteKind};
+use crate::error::{Error, Result};
+use crate::manifest::ManifestStore;
+use crate::options::Options;
+use crate::segment::{NewSegment, SegmentContext, SegmentWriter};
+use crate::sync::Arc;
+use crate::wal::{WalContext, WalFiles, WalWriter};
+
+use super::Engine;
+use super::checkpoint::sync_dir;
+use super::increment::Continuing;
+
+/// Raises the revision by `by`, which is 1 or more.
+///
+/// # Errors
+/// `InvalidArgument` if there are no revisions left; what reading and writing files answers.
+pub(super) fn bump(dir: &Path, options: &Options, by: u64) -> Result<()> {
+    let (last, rules) = {
+        let open = Continuing::open(dir, options)?;
+        let engine = open.engine();
+        engine.reorganise()?;
+        let found = (engine.latest()?.position(), engine.rules());
+        open.close()?;
+        found
+    };
+    let revision = last.revision.saturating_add(by);
+    if revision > NUMBER_MAX {
+        return Err(Error::invalid(format!("there is no revision {revision}")));
+    }
+    let vfs = &options.vfs;
+    let manifests = ManifestStore::new(Arc::clone(vfs), dir).of_load();
+    let Some(mut manifest) = manifests.load()? else {
+        return Err(Error::invalid("the store is gone that is being made here"));
+    };
+    if manifest.flushed_seq != last.seq {
+        let what = format!("files end at {}, not at {}", manifest.flushed_seq, last.seq);
+        return Err(Error::invalid(what));
+    }
+    let old: Vec<FileName> = {
+        let wal = manifest.wal.iter().map(|log| FileName::new(FileKind::Wal, log.number));
+        let events = manifest.files.iter().filter(|meta| meta.kind == FileKind::Events);
+        wal.chain(events.map(|meta| FileName::new(meta.kind, meta.number))).collect()
+    };
+    let events = {
+        let context = SegmentContext::new(dir, manifest.store, options);
+        let new = NewSegment::new(FileKind::Events, manifest.next_file);
+        manifest.next_file += 1;
+        let mut value = Vec::new();
+        TransactionBuilder::new().finish(0, manifest.flushed_time, &[], &mut value);
+        let mut events = SegmentWriter::create(&context, new)?;
+        let key = &revision.to_be_bytes();
+        events.add(&EntryRef { key, revision, value: &value, ..EntryRef::default() })?;
+        events.finish()?
+    };
+    sync_dir(&**vfs, &dir.join(SEGMENT_DIR))?;
+    manifest.files.retain(|meta| meta.kind != FileKind::Events);
+    manifest.files.push(events);
+    manifest.flushed_revision = revision;
+    manifest.revision_floor = revision;
+    manifest.compacted = revision;
+    let context = WalContext {
+        vfs: Arc::clone(vfs),
+        dir: dir.to_path_buf(),
+        store: manifest.store,
+        wal_bytes: options.wal_bytes,
+    };
+    let number = manifest.wal.last().map_or(1, |log| log.number + 1);
+    let files = WalFiles::new(context, Vec::new());
+    let log = WalWriter::create(Arc::clone(&files), number, last.seq, revision)?;
+    manifest.wal = files.listed();
+    manifest.closed = true;
+    // The seal names the manifest that will be in force.
+    let next = Manifest { number: manifest.number + 1, ..manifest.clone() };
+    log.close(next.stamp())?;
+    manifests.store(&mut manifest)?;
+    for name in old {
+        let path = dir.join(name.to_string());
+        let removed = vfs.remove_if_there(&path);
+        removed.map_err(|error| Error::io("remove", &path, error))?;
+    }
+    let open = Continuing::open(dir, options)?;
+    raise(open.engine(), &rules, revision)?;
+    open.close()
+}
+
+/// Brings the rules of prefixes to a revision.
+fn raise(engine: &Engine, rules: &[(bytes::Bytes, Rule)], revision: u64) -> Result<()> {
+    let prefixed = rules.iter().filter(|(prefix, _)| !prefix.is_empty());
+    let writes: Vec<Write<'static>> = prefixed
+        .map(|(prefix, rule)| {
+            let value = Rule { floor: revision, ..*rule }.encode();
+            let kind = WriteKind::Put { value: value.into(), lease: 0 };
+            Write { key: Key::Retention { prefix }.encode().into(), kind }
+        })
+        .collect();
+    engine.apply_system(&writes)?;
+    engine.flush()
+}
