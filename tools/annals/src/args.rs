@@ -44,8 +44,8 @@ pub(crate) struct Cli {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Options of every command")]
 pub(crate) struct Global {
-    /// The directory of the store. Every command needs it but `tour`, `bench`, `completions`, `schema` and `man`. put, txn, lease grant and import
-    /// make a store where there is none.
+    /// The directory of the store. Every command needs it but `tour`, `bench`, `completions`, `schema` and `man`, and
+    /// `inspect` of a backup. put, txn, lease grant, import and restore make a store where there is none.
     #[arg(short = 'C', long = "data", value_name = "DIR", global = true)]
     pub(crate) data: Option<PathBuf>,
     /// How data is written to standard output.
@@ -70,7 +70,13 @@ pub(crate) fn command() -> clap::Command {
 fn name_store(command: &mut clap::Command) {
     let usage = command.render_usage().to_string();
     let usage = usage.trim_start_matches("Usage: ").replacen("[OPTIONS]", "-C <DIR> [OPTIONS]", 1);
-    *command = std::mem::take(command).override_usage(usage);
+    // A backup is a file of its own.
+    let also = if command.get_name() == "inspect" {
+        "\n       annals inspect [OPTIONS] <BACKUP>"
+    } else {
+        ""
+    };
+    *command = std::mem::take(command).override_usage(usage + also);
     let needs_it = |command: &&mut clap::Command| !NEED_NO_STORE.contains(&command.get_name());
     command.get_subcommands_mut().filter(needs_it).for_each(name_store);
 }
@@ -136,6 +142,26 @@ pub(crate) struct Span {
     /// End with the last revision that is not after this one.
     #[arg(long, value_name = "AT", allow_hyphen_values = true)]
     pub(crate) until: Option<At>,
+}
+
+impl Span {
+    /// Refuses a part that ends before it begins, given the first revision and the last. Where nothing has come
+    /// since a time, the first is the one that is to come, and the part is only empty.
+    pub(crate) fn refuse_backward(&self, first: Option<u64>, last: u64) -> Outcome {
+        let (Some(since), Some(until), Some(first)) = (self.since, self.until, first) else {
+            return Ok(());
+        };
+        let backward = match (since, until) {
+            (At::Time(since), At::Time(until)) => since > until,
+            (At::Time(_), _) => first > last.saturating_add(1),
+            _ => first > last,
+        };
+        if backward {
+            let what = format!("what begins at {since} (--since) cannot end at {until} (--until)");
+            return Err(Failure::Usage(what));
+        }
+        Ok(())
+    }
 }
 
 /// The engine's options, for `--help`.
@@ -218,6 +244,8 @@ mod tests {
         ];
         assert_eq!(without.collect::<Vec<_>>(), none);
         assert!(usages.contains(&"Usage: annals get -C <DIR> [OPTIONS] <KEY>".to_owned()));
+        let inspect = "Usage: annals inspect -C <DIR> [OPTIONS] [FILE]\n       annals inspect [OPTIONS] <BACKUP>";
+        assert!(usages.contains(&inspect.to_owned()));
         assert!(usages.contains(&"Usage: annals lease list -C <DIR> [OPTIONS]".to_owned()));
     }
 

@@ -17,13 +17,19 @@ AT is a point in history:
   latest                the newest revision
   7, -1                 a revision, or how many before the newest
   24h, '3 days ago'     how long ago: the newest revision that was there then
-  2026-11-21            a day, as it begins; today, yesterday
+  2026-11-21            a day, as it begins in UTC; today, yesterday
   '2026-11-21 09:30'    a time, in UTC; 2026-11-21T09:30:00+01:00 in another zone
---since begins at the first revision that is not before AT, --until ends with the last that is not after it.";
+--since begins at the first revision that is not before AT, --until ends with the last that is not after it.
+What follows (watch, history --follow) waits for a revision or a time that is to come.";
 
 /// What is not one of these.
 const EXPECTED: &str = "expected latest, a revision such as 7, revisions back such as -1, a time such as \
     2026-11-20T12:00:00Z, a day such as 2026-11-20 or yesterday, or how long ago such as 24h or '3 days ago'";
+
+/// What is a time, but one that could be taken for another.
+const NO_DAY: &str = "a time needs its day, such as '2026-11-20 09:30' (in UTC)";
+const ZONE_NAME: &str =
+    "a zone is told by how far it is from UTC, such as 2026-11-20T12:00:00+01:00, not by its name";
 
 /// A point in history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,8 +112,12 @@ fn midnight(now: Timestamp, days_back: i64) -> Option<Timestamp> {
     day.to_zoned(TimeZone::UTC).ok().map(|midnight| midnight.timestamp())
 }
 
-/// A time with a zone, or in UTC without one; a day as it begins.
+/// A time with an offset, or in UTC without one; a day as it begins.
 fn time(text: &str) -> Option<Timestamp> {
+    // The name of a zone, which would be passed over.
+    if text.contains('[') {
+        return None;
+    }
     let zoned = text.parse::<Timestamp>().ok();
     zoned.or_else(|| {
         let civil: DateTime = text.parse().ok()?;
@@ -115,8 +125,11 @@ fn time(text: &str) -> Option<Timestamp> {
     })
 }
 
-/// How long ago.
+/// How long ago. A time of day is none: whoever writes one means that time.
 fn ago(text: &str, now: Timestamp) -> Option<Timestamp> {
+    if text.contains(':') || text.starts_with('+') {
+        return None;
+    }
     let span: Span = text.parse().ok()?;
     let then = now.to_zoned(TimeZone::UTC).checked_sub(span.abs()).ok()?;
     Some(then.timestamp())
@@ -126,7 +139,17 @@ impl FromStr for At {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        Self::parse(text, Timestamp::now()).ok_or_else(|| EXPECTED.to_owned())
+        let expected = match text {
+            _ if text.contains('[') => ZONE_NAME,
+            _ if text.starts_with(|c: char| c.is_ascii_digit())
+                && text.contains(':')
+                && !text.contains('-') =>
+            {
+                NO_DAY
+            }
+            _ => EXPECTED,
+        };
+        Self::parse(text, Timestamp::now()).ok_or_else(|| expected.to_owned())
     }
 }
 
@@ -139,6 +162,11 @@ impl fmt::Display for At {
             Self::Time(micros) => f.write_str(&rfc3339(*micros)),
         }
     }
+}
+
+/// The time now, in microseconds since the Unix epoch.
+pub(crate) fn now() -> i64 {
+    Timestamp::now().as_microsecond()
 }
 
 /// A length of time with its unit, such as `90s`, `1h30m` or `30d`; a day has 24 hours.
@@ -191,6 +219,24 @@ mod tests {
             ["", "-", "newest", "1.5", "99999999999999999999", "0x10", "tomorrow", "3 days since"]
         {
             assert_eq!(At::parse(text, now), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_time_that_could_be_taken_for_another_is_refused() {
+        for (text, why) in [
+            ("09:30:00", NO_DAY),
+            ("00:00:00", NO_DAY),
+            ("09:30", NO_DAY),
+            ("-09:30:00", EXPECTED),
+            ("1 day 02:30:00", NO_DAY),
+            ("+3h", EXPECTED),
+            ("2026-11-22T12:00:00[Asia/Tokyo]", ZONE_NAME),
+            ("2026-11-22 12:00[Europe/Berlin]", ZONE_NAME),
+            ("2026-11-22[UTC]", ZONE_NAME),
+            ("2026-11-22T12:00:00+01:00[Asia/Tokyo]", ZONE_NAME),
+        ] {
+            assert_eq!(text.parse::<At>(), Err(why.to_owned()), "{text}");
         }
     }
 

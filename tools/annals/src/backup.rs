@@ -37,7 +37,8 @@ Examples:
   $ annals -C store backup - | annals -C copy restore -      # or by way of ssh, to another machine"
 )]
 pub(crate) struct BackupArgs {
-    /// The new file, or - for standard output. Until it is whole the file is named FILE.part.
+    /// The new file, not in the store's own directory, or - for standard output. Until it is whole the file
+    /// is named FILE.part.
     #[arg(value_name = "FILE|-")]
     file: PathBuf,
     /// Write only what came after this revision, the one that the backup before told: `restore` applies it
@@ -76,6 +77,7 @@ pub(crate) struct RestoreArgs {
 pub(crate) fn backup(global: &Global, args: &BackupArgs, out: &mut Output) -> Outcome {
     let store = global.read()?;
     if args.file != Path::new(STANDARD) {
+        refuse_within(global.data()?, &args.file)?;
         let name = args.file.display().to_string();
         let made = new_file(&args.file, |file| {
             let mut to = BufWriter::with_capacity(BUFFER_BYTES, file);
@@ -93,6 +95,21 @@ pub(crate) fn backup(global: &Global, args: &BackupArgs, out: &mut Output) -> Ou
     let made = write(&store, args.from, out.stream(), "standard output")?;
     let BackupReport { revision, bytes, hash, .. } = made;
     out.note(format_args!("revision {revision}, {bytes} bytes, hash {}", hash.hash))
+}
+
+/// Refuses a file in the directory of the store, where only the store's own belong: a backup there is lost with it.
+fn refuse_within(store: &Path, file: &Path) -> Outcome {
+    let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let parent = parent.unwrap_or(Path::new(".")).canonicalize();
+    // What is not there, or cannot be looked at, is told where it is opened.
+    let (Ok(store), Ok(parent)) = (store.canonicalize(), parent) else { return Ok(()) };
+    if parent.starts_with(store) {
+        let file = file.display();
+        return Err(Failure::Usage(format!(
+            "{file}: is within the store itself: name another place"
+        )));
+    }
+    Ok(())
 }
 
 fn write(
@@ -127,6 +144,9 @@ fn report(made: &BackupReport) -> Value {
 
 /// `restore`: a store of a backup, and of what came after it.
 pub(crate) fn restore(global: &Global, args: &RestoreArgs, out: &mut Output) -> Outcome {
+    if args.files.iter().filter(|file| *file == Path::new(STANDARD)).count() > 1 {
+        return Err(Failure::Usage("standard input can be read only once: name - once".into()));
+    }
     let (directory, options) = (global.data()?, global.engine_options()?);
     let options = RestoreOptions::new().options(options);
     let options = options.bump_revision(args.bump_revision.unwrap_or(0));

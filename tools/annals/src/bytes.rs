@@ -2,8 +2,8 @@
 //!
 //! Keys and values are bytes. In JSON they are a string where they are UTF-8, else
 //! `{"b64": "..."}` (standard base64 with padding), in every command, in both directions. In
-//! tables they are escaped, so that a value can never move the cursor or fake a column, and cut
-//! to a width. Nothing here loses a byte on the way in.
+//! tables they are escaped and, where spaces would look like the end of a cell, put in quotes, so that
+//! a value can never move the cursor or fake a column, and cut to a width. Nothing here loses a byte on the way in.
 
 use std::ffi::OsStr;
 use std::fmt::{self, Write as _};
@@ -93,33 +93,69 @@ pub(crate) fn of_arg(argument: &OsStr) -> Bytes {
 }
 
 /// Bytes for a table cell: printable UTF-8 as it is, everything else escaped, at most `max`
-/// characters followed by `...` where something was cut.
+/// characters followed by `...` where something was cut. In quotes where it has spaces that look like the
+/// end of a cell.
 pub(crate) fn show(bytes: &[u8], max: usize) -> String {
+    show_beside(bytes, max, "  ")
+}
+
+/// As [`show`], where something else than two spaces also tells it from what stands beside it.
+pub(crate) fn show_beside(bytes: &[u8], max: usize, mark: &str) -> String {
+    let (out, cut) = escape(bytes, max);
+    let quoted =
+        out.starts_with(' ') || out.ends_with(' ') || out.contains("  ") || out.contains(mark);
+    let out = if quoted { format!("\"{}\"", out.replace('"', "\\\"")) } else { out };
+    out + cut
+}
+
+/// As [`show`], for what has the rest of a line to itself.
+pub(crate) fn show_line(bytes: &[u8], max: usize) -> String {
+    let (out, cut) = escape(bytes, max);
+    out + cut
+}
+
+/// The first characters with all escaped that is not printable, and what to write for the rest.
+fn escape(bytes: &[u8], max: usize) -> (String, &'static str) {
     let mut out = String::new();
     let mut count = 0;
     for chunk in bytes.utf8_chunks() {
         for c in chunk.valid().chars() {
             if count >= max {
-                out.push_str("...");
-                return out;
+                return (out, "...");
             }
             count += 1;
             match c {
                 '\\' => out.push_str("\\\\"),
-                c if c.is_control() => out.extend(c.escape_default()),
-                c => out.push(c),
+                c if is_printable(c) => out.push(c),
+                c => out.extend(c.escape_default()),
             }
         }
         for byte in chunk.invalid() {
             if count >= max {
-                out.push_str("...");
-                return out;
+                return (out, "...");
             }
             count += 1;
             let _ = write!(out, "\\x{byte:02x}");
         }
     }
-    out
+    (out, "")
+}
+
+/// Whether a character can be seen, or is the space: none that moves the cursor, turns the direction or has no
+/// width, and no other space.
+fn is_printable(c: char) -> bool {
+    match c {
+        ' '..='~' => true,
+        // Letters and symbols that are blank all the same.
+        '\u{115f}' | '\u{1160}' | '\u{2800}' | '\u{3164}' | '\u{ffa0}' => false,
+        // The standard library knows the categories, and escapes by them what is for programmers to read. What
+        // stands before it keeps an accent, which joins what it follows, from being escaped.
+        c => {
+            let mut text = [b'a'; 5];
+            let end = 1 + c.encode_utf8(&mut text[1..]).len();
+            std::str::from_utf8(&text[..end]).is_ok_and(|text| text.escape_debug().count() == 2)
+        }
+    }
 }
 
 /// A number of bytes for people: exact below 10 KiB, else three digits and a binary unit.
@@ -180,6 +216,66 @@ mod tests {
         assert_eq!(show(&[b'a', 0xff], 99), "a\\xff");
         assert_eq!(show(b"abcdef", 3), "abc...");
         assert_eq!(show(b"abc", 3), "abc");
+    }
+
+    #[test]
+    fn a_cell_turns_hides_and_moves_nothing() {
+        for c in [
+            '\u{0}',
+            '\u{7f}',
+            '\u{9b}',
+            '\u{a0}',
+            '\u{ad}',
+            '\u{61c}',
+            '\u{115f}',
+            '\u{180e}',
+            '\u{200b}',
+            '\u{200d}',
+            '\u{200f}',
+            '\u{2003}',
+            '\u{2028}',
+            '\u{2029}',
+            '\u{202e}',
+            '\u{2066}',
+            '\u{2069}',
+            '\u{2800}',
+            '\u{3000}',
+            '\u{3164}',
+            '\u{feff}',
+            '\u{fff9}',
+            '\u{e0041}',
+            '\u{10fffd}',
+        ] {
+            let escaped = format!("b\\u{{{:x}}}c", u32::from(c));
+            assert_eq!(show(format!("b{c}c").as_bytes(), 99), escaped);
+            assert_eq!(show_line(format!("b{c}c").as_bytes(), 99), escaped);
+        }
+        // With accents of their own, without words of Latin, and beyond the first plane.
+        for text in
+            ["caf\u{e9}", "cafe\u{301}", "\u{5e9}\u{5dc}", "\u{65e5}\u{672c}", "\u{1f980}", "'~\""]
+        {
+            assert_eq!(show(text.as_bytes(), 99), text);
+        }
+    }
+
+    #[test]
+    fn a_cell_does_not_look_like_two() {
+        for (bytes, shown) in [
+            ("a  9  9  fake", r#""a  9  9  fake""#),
+            (" a", r#"" a""#),
+            ("a ", r#""a ""#),
+            ("\"a\"  \\ 9", r#""\"a\"  \\ 9""#),
+            ("a b", "a b"),
+            ("\"a b\"", "\"a b\""),
+            ("", ""),
+        ] {
+            assert_eq!(show(bytes.as_bytes(), 99), shown);
+        }
+        assert_eq!(show(b"a  bc", 4), "\"a  b\"...");
+        assert_eq!(show(b"abc  d", 3), "abc...");
+        assert_eq!(show_beside(b"1, was 2", 99, ", was "), "\"1, was 2\"");
+        assert_eq!(show_beside(b"1  2", 99, ", was "), "\"1  2\"");
+        assert_eq!(show_line(b"  a  b", 99), "  a  b");
     }
 
     #[test]

@@ -10,8 +10,8 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use crate::args::{Global, Span, parse_limit};
-use crate::at::{At, rfc3339};
-use crate::bytes::{self, json as spell, show};
+use crate::at::{self, At, rfc3339};
+use crate::bytes::{self, json as spell, show, show_beside};
 use crate::exit::Outcome;
 use crate::follow::Seen;
 use crate::output::{Format, Output};
@@ -22,8 +22,8 @@ use crate::reads::{kv_json, metadata_cell, metadata_json};
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 #[command(
     after_help = "Every revision is told once, in order, with all of its changes to these keys. With -o json or ndjson
-each is a line of JSON. It goes on until it is interrupted; what was told is durable. Exits 6 when what
-comes next was compacted before it could be told.
+each is a line of JSON. It goes on until it is interrupted, or to the end of --until; what was told is durable.
+Exits 6 when what comes next was compacted before it could be told.
 
 Examples:
   $ annals -C store watch --prefix /pods/ --once       # without --once it goes on as they come
@@ -62,37 +62,53 @@ pub(crate) struct WatchArgs {
 /// `watch`: what changes, as it comes.
 pub(crate) fn watch(global: &Global, args: &WatchArgs, out: &mut Output) -> Outcome {
     let mut left = if args.limit == 0 { u64::MAX } else { args.limit };
-    let mut from = None;
-    let mut until = None;
+    let (mut from, mut until) = (None, None);
+    let mut seen = Seen::new(global.data()?);
     loop {
-        let seen = Seen::now(global.data()?);
+        let looked = at::now();
+        seen.look();
         let store = global.read()?;
         let last = match until {
             Some(until) => until,
-            None => *until.insert(last(&store, args.span.until)?),
+            None => last(&store, args.span.until, looked)?,
         };
+        if let Last::Is(_) = last {
+            until = Some(last);
+        }
         let begin_at = match (from, args.span.since) {
             (None, Some(since)) => first(&store, since)?,
             (from, _) => from,
         };
+        if from.is_none() {
+            let end = if let Last::Is(last) = last { last } else { u64::MAX };
+            args.span.refuse_backward(begin_at, end)?;
+        }
         let mut watch = begin(&store, args, begin_at)?;
         while left > 0
             && let Some(batch) = watch.next()
         {
             let batch = batch?;
-            if batch.revision() > last {
+            if batch.revision() > last.so_far() {
                 break;
+            }
+            // A time that was to come when it was looked for.
+            if matches!(args.span.since, Some(At::Time(since)) if batch.time() < since) {
+                continue;
             }
             tell(&batch, args, out)?;
             left -= 1;
         }
         out.flush()?;
-        if args.once || left == 0 || store.revision() >= last {
+        let over = matches!(last, Last::Is(last) if store.revision() >= last);
+        if args.once || left == 0 || over {
             return Ok(());
         }
         from = Some(watch.resume_revision());
         drop((watch, store));
-        seen.wait(global.data()?);
+        seen.wait(match last {
+            Last::Open { until, .. } => Some(until),
+            Last::Is(_) => None,
+        });
     }
 }
 
@@ -104,13 +120,38 @@ fn first(store: &Store, since: At) -> Outcome<Option<u64>> {
     Ok(Some(since.first(store)?.unwrap_or_else(|| store.oldest_readable(..).max(2))))
 }
 
-/// The last revision to tell; one that is not there yet is waited for.
-fn last(store: &Store, until: Option<At>) -> Outcome<u64> {
-    match until {
-        None => Ok(u64::MAX),
-        Some(At::Revision(revision)) => Ok(revision),
-        Some(until) => until.revision(store),
+/// The last revision to tell.
+#[derive(Clone, Copy, Debug)]
+enum Last {
+    /// This one, be it there or not.
+    Is(u64),
+    /// It ends at a time that is to come, and nothing that is there is later.
+    Open { so_far: u64, until: i64 },
+}
+
+impl Last {
+    /// The last one of those that are there.
+    fn so_far(self) -> u64 {
+        match self {
+            Self::Is(revision) | Self::Open { so_far: revision, .. } => revision,
+        }
     }
+}
+
+/// The last revision to tell; one that is not there yet is waited for, and so is a time after that at which the
+/// store was looked at.
+fn last(store: &Store, until: Option<At>, looked: i64) -> Outcome<Last> {
+    Ok(match until {
+        None => Last::Is(u64::MAX),
+        Some(At::Revision(revision)) => Last::Is(revision),
+        Some(At::Time(until)) if until >= looked => {
+            let newest = store.revision();
+            // Nothing is as old as the time if all is later, or if there is nothing at all.
+            let so_far = if newest < 2 { newest } else { At::Time(until).revision(store)? };
+            if so_far < newest { Last::Is(so_far) } else { Last::Open { so_far, until } }
+        }
+        Some(until) => Last::Is(until.revision(store)?),
+    })
 }
 
 fn begin(store: &Store, args: &WatchArgs, from: Option<u64>) -> Outcome<Watch> {
@@ -149,7 +190,8 @@ fn tell(batch: &Batch, args: &WatchArgs, out: &mut Output) -> Outcome {
             let metadata = metadata_cell(batch.metadata());
             let by = if metadata.is_empty() { metadata } else { format!("  ({metadata})") };
             for event in batch.events() {
-                let (key, value) = (show(&event.kv.key, 120), show(&event.kv.value, 60));
+                let key = show_beside(&event.kv.key, 120, " ");
+                let value = show_beside(&event.kv.value, 60, ", was ");
                 let time = rfc3339(batch.time());
                 let what = match event.kind {
                     ChangeKind::Delete => format!("delete {key}"),

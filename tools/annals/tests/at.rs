@@ -97,6 +97,20 @@ fn every_spelling_is_taken_wherever_a_point_in_history_is() {
         reversed.retain(|revision| *revision != 4);
         assert_eq!(of(&["history", "/x"]), reversed, "{span:?}");
     }
+    // What ends before it begins is refused; where only nothing has come there is nothing.
+    for (since, until) in [("-1", "-3"), ("4", "3"), ("4", "24h"), ("1h", "2h"), ("10m", "4")] {
+        for line in [&["log"][..], &["log", "--reverse"], &["history", "/x"], &["watch", "--once"]]
+        {
+            let line = [line, &["--since", since, "--until", until]].concat();
+            tool.run(&line).code(2).says("cannot end at").silent();
+        }
+    }
+    for (since, until) in [("10m", "now"), ("10m", "-0"), ("10m", "5"), ("110m", "100m")] {
+        let span = ["--since", since, "--until", until];
+        assert_eq!(tool.lines(&[&["log"][..], &span].concat()).len(), 0, "{span:?}");
+        assert_eq!(tool.lines(&[&["watch", "--once"][..], &span].concat()).len(), 0, "{span:?}");
+        tool.run(&[&["history", "/x"][..], &span].concat()).code(5).says("no new version then");
+    }
     assert_eq!(tool.column("revision", &["log", "--reverse", "--limit", "2"]), ["5", "4"]);
     tool.run(&["get", "/x", "--at", "60h"]).code(6).says("no retained revision is as old as 20");
     tool.run(&["log", "--until", "60h"]).code(6);

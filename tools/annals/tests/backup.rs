@@ -62,6 +62,7 @@ fn what_cannot_be_is_refused() {
     let refused = tool.run(&["restore", file]).code(2);
     assert!(refused.stderr().contains("is not empty"), "{}", refused.stderr());
     copy.run(&["restore", "nothing"]).code(5);
+    copy.run_with(&["restore", "-", "-"], b"").code(2).says("name - once");
 
     let mut bytes = std::fs::read(file).unwrap();
     let middle = bytes.len() / 2;
@@ -126,4 +127,21 @@ fn increments_follow_a_backup_and_a_revision_is_raised() {
     refused.run(&["restore", &full, "--bump-revision", "0"]).code(2);
     tool.run(&["backup", &path("later"), "--from", "9999"]).code(6);
     assert!(!tool.path("later").exists() && !tool.path("later.part").exists());
+}
+
+#[test]
+fn a_backup_is_not_written_into_the_store() {
+    let tool = filled();
+    let within = |name: &str| tool.store().join(name).to_str().unwrap().to_owned();
+    std::os::unix::fs::symlink(tool.store(), tool.path("link")).unwrap();
+    let link = tool.path("link").join("wal/own").to_str().unwrap().to_owned();
+    let before = tool.snapshot();
+    for file in [within("own"), within("wal/own"), within("../store/own"), link] {
+        tool.run(&["backup", &file]).code(2).says("within the store itself");
+    }
+    let here = tool.command(&["backup", "own"]).current_dir(tool.store()).output().unwrap();
+    assert_eq!(here.status.code(), Some(2));
+    assert_eq!(tool.snapshot(), before);
+    let beside = tool.command(&["backup", "own"]).current_dir(tool.path("")).output().unwrap();
+    assert!(beside.status.success() && tool.path("own").exists());
 }

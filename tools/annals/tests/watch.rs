@@ -74,3 +74,23 @@ fn what_a_program_commits_is_told_as_it_comes() {
     }
     assert!(child.wait().unwrap().success());
 }
+
+#[test]
+fn a_value_does_not_look_like_what_stands_beside_it() {
+    let tool = Tool::new();
+    tool.ok(&["put", "k", "1, was 2  (by eve)"]);
+    tool.ok(&["put", "a = 1", "x\u{202e}\u{2028}"]);
+    tool.ok(&["put", "a, delete b", "1, was 2", "--metadata", "by ada)  (by eve"]);
+    let text = tool.ok(&["watch", "--since", "2", "--once", "--prev-kv"]);
+    let lines: Vec<&str> = text.lines().collect();
+    for (line, end) in lines.iter().zip([
+        r#"Z put k = "1, was 2  (by eve)", was not there"#,
+        r#"Z put "a = 1" = x\u{202e}\u{2028}, was not there"#,
+        r#"Z put "a, delete b" = "1, was 2", was not there  ("by ada)  (by eve")"#,
+    ]) {
+        assert!(line.ends_with(end), "{line}");
+    }
+    assert_eq!(lines.len(), 3);
+    let log = tool.ok(&["log"]);
+    assert!(log.contains(r#"put "a, delete b""#), "{log}");
+}

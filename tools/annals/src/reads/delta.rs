@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 use similar::TextDiff;
 
-use crate::bytes::show;
+use crate::bytes::{show_beside, show_line};
 
 /// Characters of a line or of a member's value that people see.
 const WIDTH: usize = 120;
@@ -63,7 +63,9 @@ impl Delta {
         match self {
             Self::Same => vec!["(the same value)".to_owned()],
             Self::Json(members) => members.iter().map(Member::line).collect(),
-            Self::Text(text) => text.lines().map(|line| show(line.as_bytes(), WIDTH)).collect(),
+            Self::Text(text) => {
+                text.lines().map(|line| show_line(line.as_bytes(), WIDTH)).collect()
+            }
             Self::Bytes { old, new, same } => {
                 vec![format!("{old} bytes became {new}; the first {same} are the same")]
             }
@@ -89,8 +91,8 @@ impl Delta {
 impl Member {
     fn line(&self) -> String {
         let path = if self.path.is_empty() { "(all)" } else { &self.path };
-        let path = show(path.as_bytes(), WIDTH);
-        let text = |value: &Value| show(value.to_string().as_bytes(), WIDTH);
+        let path = show_beside(path.as_bytes(), WIDTH, " ");
+        let text = |value: &Value| show_line(value.to_string().as_bytes(), WIDTH);
         match (&self.old, &self.new) {
             (Some(old), Some(new)) => format!("~ {path}: {} -> {}", text(old), text(new)),
             (None, Some(new)) => format!("+ {path}: {}", text(new)),

@@ -14,7 +14,7 @@ use super::delta::Delta;
 use super::rows::KvRow;
 use crate::args::{Global, parse_limit};
 use crate::at::At;
-use crate::bytes::{self, Spelled, show};
+use crate::bytes::{self, Spelled, show, show_line};
 use crate::exit::{Failure, Outcome};
 use crate::output::{Format, Output, Row};
 
@@ -159,8 +159,8 @@ fn in_lines(
             format!("{change} {}  {} -> {}\n", show(row.diff.key(), 120), of(old), of(new));
         let lines = match (old, new) {
             (Some(old), Some(new)) => Delta::of(&old.value, &new.value).lines(),
-            (None, Some(only)) => vec![format!("+ {}", show(&only.value, 120))],
-            (Some(only), None) => vec![format!("- {}", show(&only.value, 120))],
+            (None, Some(only)) => vec![format!("+ {}", show_line(&only.value, 120))],
+            (Some(only), None) => vec![format!("- {}", show_line(&only.value, 120))],
             (None, None) => Vec::new(),
         };
         for line in lines {

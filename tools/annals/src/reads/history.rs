@@ -14,7 +14,7 @@ use super::delta::Delta;
 use super::metadata::{metadata_cell, metadata_json};
 use crate::args::{Global, Span, parse_limit};
 use crate::at::{self, At};
-use crate::bytes::{self, Spelled, show};
+use crate::bytes::{self, Spelled, show, show_line};
 use crate::exit::{Failure, Outcome};
 use crate::follow::Seen;
 use crate::output::{Format, Output, Row};
@@ -138,7 +138,7 @@ impl VersionRow<'_> {
             let _ = write!(text, "  ({})", metadata_cell(&origin.metadata));
         }
         text.push('\n');
-        let value = || vec![show(&version.value, 120)];
+        let value = || vec![show_line(&version.value, 120)];
         let lines = match &self.delta {
             _ if version.tombstone || !self.with_value => Vec::new(),
             Some(delta) => delta.lines(),
@@ -199,11 +199,8 @@ pub(crate) fn history(global: &Global, args: &HistoryArgs, out: &mut Output) -> 
     let first = args.span.since.map(|since| since.first(&store)).transpose()?;
     let mut iter = view.history(&key).with_origin();
     let mut nothing = "no version of it is kept";
+    args.span.refuse_backward(first.flatten(), view.revision())?;
     match first {
-        Some(Some(first)) if first > view.revision() && args.span.until.is_some() => {
-            let (since, until) = (first, view.revision());
-            return Err(Failure::Usage(format!("a history from {since} on cannot end at {until}")));
-        }
         Some(Some(first))
             if first > view.revision() && !matches!(args.span.since, Some(At::Time(_))) =>
         {
@@ -257,27 +254,40 @@ fn follow(global: &Global, args: &HistoryArgs, out: &mut Output) -> Outcome {
     let mut last: Option<Version> = None;
     // The revision up to which all has been told.
     let mut upto = None;
+    let mut since = args.span.since;
+    let mut seen = Seen::new(global.data()?);
     loop {
-        let seen = Seen::now(global.data()?);
+        seen.look();
         let store = global.read()?;
         let view = store.latest()?;
-        let mut iter = view.history(&key).with_origin();
-        let first = match (upto, args.span.since) {
-            (Some(upto), _) => Some(upto + 1),
-            (None, Some(since)) => since.first(&store)?,
-            (None, None) => None,
-        };
+        // What is counted from the newest revision on is meant from the one that was the newest at first.
+        if let Some(at @ (At::Latest | At::Back(_))) = since {
+            since = at.first(&store)?.map(At::Revision);
+        }
+        // A time that is to come has another first revision each time.
+        let begin = since.map(|since| since.first(&store)).transpose()?.flatten();
+        let first = begin.max(upto.map(|upto: u64| upto + 1));
+        // The newest come first, and values can be large: the revisions now, each version when it is told.
+        let mut iter = view.history(&key).keys_only();
         if let Some(first) = first {
             // Says so where what is next has been compacted before it could be told.
             iter = iter.since(first.min(view.revision()));
         }
         let mut versions = Versions::new(iter, first.unwrap_or(0))?;
         let mut found = Vec::new();
-        while let Some(step) = versions.step()? {
-            found.push(step);
+        while let Some((version, _)) = versions.step()? {
+            found.push(version.mod_revision);
         }
-        for (version, before) in found.into_iter().rev() {
-            let row = args.row(&version, before.as_ref().or(last.as_ref()));
+        // The oldest one may be from before all that can be read, where it still lived.
+        let oldest = store.oldest_readable(KeyRange::key(&key));
+        for revision in found.into_iter().rev() {
+            let mut versions = view.history(&key).with_origin().until(revision.max(oldest));
+            let Some(version) = versions.next().transpose()? else { continue };
+            let before = match (&last, args.diff) {
+                (None, true) => versions.next().transpose()?,
+                _ => None,
+            };
+            let row = args.row(&version, last.as_ref().or(before.as_ref()));
             match out.format() {
                 Format::Table => out.bytes(row.lines().as_bytes())?,
                 Format::Json | Format::Ndjson => {
@@ -300,6 +310,6 @@ fn follow(global: &Global, args: &HistoryArgs, out: &mut Output) -> Outcome {
         out.flush()?;
         upto = Some(view.revision());
         drop((view, store));
-        seen.wait(global.data()?);
+        seen.wait(None);
     }
 }

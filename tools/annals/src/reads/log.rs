@@ -12,7 +12,7 @@ use serde_json::json;
 use super::metadata::{metadata_cell, metadata_json};
 use crate::args::{Global, Span, parse_limit};
 use crate::at::{self, At};
-use crate::bytes::{Spelled, show};
+use crate::bytes::{Spelled, show_beside};
 use crate::exit::Outcome;
 use crate::output::{Format, Output, Row};
 
@@ -94,8 +94,9 @@ impl Row for LogRow {
     fn cells(&self) -> Vec<String> {
         let changes = &self.0.changes;
         let shown = changes.iter().take(KEYS_SHOWN);
-        let mut what: Vec<String> =
-            shown.map(|change| format!("{} {}", op(change), show(&change.key, 60))).collect();
+        let mut what: Vec<String> = shown
+            .map(|change| format!("{} {}", op(change), show_beside(&change.key, 60, " ")))
+            .collect();
         if changes.len() > KEYS_SHOWN {
             what.push(format!("... {} more", changes.len() - KEYS_SHOWN));
         }
@@ -156,7 +157,9 @@ pub(crate) fn log(global: &Global, args: &LogArgs, out: &mut Output) -> Outcome 
         .as_ref()
         .map_or_else(KeyRange::all, |prefix| KeyRange::prefix(crate::bytes::of_arg(prefix)));
     let last = args.span.until.unwrap_or(At::Latest).revision(&store)?;
-    let first = match args.span.since.map(|since| since.first(&store)).transpose()? {
+    let first = args.span.since.map(|since| since.first(&store)).transpose()?;
+    args.span.refuse_backward(first.flatten(), last)?;
+    let first = match first {
         // Says so where the revision is not there, or no longer. After the newest there is nothing yet.
         Some(Some(first)) if first <= store.revision() => store.at(first)?.revision(),
         Some(Some(first)) if matches!(args.span.since, Some(At::Time(_))) => first,

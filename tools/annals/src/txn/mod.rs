@@ -159,7 +159,7 @@ fn pair(kv: &KeyValue, out: &mut Output) -> Outcome {
     for part in [&kv.key, &kv.value] {
         match out.format() {
             Format::Raw => out.bytes(part)?,
-            _ => out.bytes(crate::bytes::show(part, 200).as_bytes())?,
+            _ => out.bytes(crate::bytes::show_line(part, 200).as_bytes())?,
         }
         out.bytes(b"\n")?;
     }
