@@ -28,6 +28,7 @@ mod tour;
 mod txn;
 mod verify;
 mod watch;
+mod whole;
 mod writes;
 
 use std::process::ExitCode;

@@ -37,7 +37,7 @@ use crate::progress::Progress;
 pub(crate) use git::open as find_repository;
 #[cfg(test)]
 pub(crate) use line::Line;
-pub(crate) use line::seconds;
+pub(crate) use line::{Micros, seconds};
 #[cfg(test)]
 pub(crate) use marker::Marker;
 pub(crate) use marker::Metadata;
@@ -82,6 +82,8 @@ Record n becomes revision n + 1 of a fresh store, so what was exported from a co
 revisions and versions there than before. A malformed line, or one without effect, is
 refused with its number; the lines before it are kept. An import that was interrupted goes on
 where it stopped when it is started again; where others have written since, --append agrees to that.
+
+What `annals export --base` wrote is read as well: it makes a new store, equal to the one that was exported.
 
 Examples:
   $ annals -C other import history history.jsonl
