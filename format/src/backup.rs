@@ -3,7 +3,7 @@
 //! ```text
 //! backup := header (80 bytes), block*, end
 //! block  := block header (32 bytes), payload
-//! end    := a block of kind 5 with a payload of 48 bytes; nothing follows
+//! end    := a block of kind 5 with a payload of 48 bytes
 //! ```
 //!
 //! Blocks that follow each other with the same kind and number are the pieces of one section, front to

@@ -9,6 +9,7 @@
 //! decoded, for else nothing a fuzzer does to the bytes would get past them.
 
 pub mod archive;
+mod backup;
 mod bbolt;
 mod decoders;
 mod dir;
@@ -43,6 +44,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("current", decoders::current),
     ("events", decoders::events),
     ("bbolt", bbolt::database),
+    ("backup", backup::backup),
     ("open_dir", dir::open),
     ("ops_vs_model", ops::against_model),
 ];

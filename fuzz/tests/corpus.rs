@@ -137,6 +137,11 @@ fn bbolt() {
 }
 
 #[test]
+fn backup() {
+    replay("backup");
+}
+
+#[test]
 fn open_dir() {
     replay("open_dir");
 }
