@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bytes::{Given, Spelled};
 use crate::exit::{Failure, Outcome};
-use crate::import::{Micros, seconds};
+use crate::import::{Micros, Summary, seconds};
 
 /// How the first line begins.
 pub(crate) const BEGINS: &[u8] = b"{\"annals\":";
@@ -239,8 +239,8 @@ pub(crate) struct Reader<'a> {
     stage: Stage,
     /// Lines read.
     lines: u64,
-    /// Transactions read.
-    pub(crate) transactions: u64,
+    /// Transactions read, and what they did.
+    pub(crate) summary: Summary,
 }
 
 impl<'a> Reader<'a> {
@@ -248,7 +248,7 @@ impl<'a> Reader<'a> {
     pub(crate) fn new(directory: &'a std::path::Path, options: Options) -> Self {
         // Leases do not end before the store is in use.
         let options = options.lease_expiry(false);
-        Self { directory, options, stage: Stage::Nothing, lines: 0, transactions: 0 }
+        Self { directory, options, stage: Stage::Nothing, lines: 0, summary: Summary::default() }
     }
 
     /// Reads the next line.
@@ -301,7 +301,7 @@ impl<'a> Reader<'a> {
                         let time = time.0;
                         let transaction = Transaction { revision, time, metadata, changes };
                         loading.transaction(&transaction).map_err(about)?;
-                        self.transactions += 1;
+                        self.summary.add(&transaction);
                         Stage::Loading(loading)
                     }
                     Read { end: Some(end), hash, lines, .. } => {

@@ -70,7 +70,7 @@ fn what_is_exported_whole_is_imported_as_it_was() {
     for file in [&plain, compressed] {
         let other = Tool::new();
         let summary = other.json(&["import", "history", file]);
-        assert_eq!((&summary["revision"], &summary["transactions"]), (&10.into(), &2.into()));
+        assert_eq!((&summary["revision"], &summary["records"]), (&10.into(), &2.into()));
         equal(&tool.store(), &other.store());
         other.ok(&["verify"]);
         // What is exported of it is the same, but for the time that leases have left.

@@ -102,13 +102,10 @@ fn import_whole(
         }
     }
     progress.finish();
-    let transactions = reader.transactions;
+    let summary = reader.summary;
     let store = reader.finish(&lines.name)?;
-    let summary = json!({
-        "transactions": transactions,
-        "revision": store.revision(),
-        "compacted": store.compacted_revision(),
-    });
+    let mut summary = summary.json(&store, 0);
+    summary["compacted"] = json!(store.compacted_revision());
     super::close(store)?;
     out.object(&summary)
 }

@@ -22,8 +22,8 @@ use std::path::PathBuf;
 use std::thread;
 
 use annals::{
-    CommitOptions, DeleteRangeRequest, Error, ErrorKind, Op, OpResponse, Options,
-    Outcome as Ordered, PutRequest, Store, Ticket, TxnRequest,
+    ChangeKind, CommitOptions, DeleteRangeRequest, Error, ErrorKind, Op, OpResponse, Options,
+    Outcome as Ordered, PutRequest, Store, Ticket, Transaction, TxnRequest,
 };
 use bytes::Bytes;
 use clap::{Args, Subcommand};
@@ -156,7 +156,7 @@ impl Record {
 
 /// What an import did.
 #[derive(Clone, Copy, Debug, Default)]
-struct Summary {
+pub(crate) struct Summary {
     records: u64,
     puts: u64,
     deletes: u64,
@@ -165,6 +165,18 @@ struct Summary {
 }
 
 impl Summary {
+    /// Counts a transaction.
+    pub(crate) fn add(&mut self, transaction: &Transaction) {
+        self.records += 1;
+        for change in &transaction.changes {
+            match change.kind {
+                ChangeKind::Put => self.puts += 1,
+                ChangeKind::Delete => self.deletes += 1,
+            }
+            self.value_bytes += change.value.as_ref().map_or(0, |value| value.len() as u64);
+        }
+    }
+
     fn json(&self, store: &Store, already: u64) -> Value {
         let mut summary = json!({
             "records": self.records,
