@@ -50,7 +50,7 @@ pub(super) fn bump(dir: &Path, options: &Options, by: u64) -> Result<Continuing>
     let (last, rules) = {
         let open = Continuing::open(dir, options)?;
         let engine = open.engine();
-        engine.reorganise()?;
+        flush(engine)?;
         let found = (engine.latest()?.position(), engine.rules());
         open.close()?;
         found
@@ -117,6 +117,16 @@ pub(super) fn bump(dir: &Path, options: &Options, by: u64) -> Result<Continuing>
     let open = Continuing::open(dir, options)?;
     raise(open.engine(), &rules, revision)?;
     Ok(open)
+}
+
+/// Moves everything in memory to files.
+fn flush(engine: &Engine) -> Result<()> {
+    let core = &engine.0.door.0;
+    core.chain.freeze();
+    while core.shared.tables().frozen().next().is_some() {
+        core.run_unit()?;
+    }
+    Ok(())
 }
 
 /// Brings the rules of prefixes to a revision.

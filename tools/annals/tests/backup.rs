@@ -97,6 +97,12 @@ fn increments_follow_a_backup_and_a_revision_is_raised() {
     assert_eq!((&restored["increments"], &restored["hash"]), (&2.into(), hash));
     assert_eq!(copy.json(&["hash"])["hash"], *hash);
     assert_eq!(tool.json(&["inspect", &second])["transactions"], 1);
+    let both = [std::fs::read(&full).unwrap(), std::fs::read(&first).unwrap()].concat();
+    let both = tool.json(&["inspect", &tool.file("both", both)]);
+    assert_eq!(
+        (&both["backups"][0]["revision"], &both["backups"][1]["from"]),
+        (&401.into(), &401.into())
+    );
 
     let raised = Tool::new();
     let done = raised.json(&["restore", &full, &first, &second, "--bump-revision", "1000"]);
