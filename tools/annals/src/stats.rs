@@ -18,7 +18,7 @@ use crate::space::{self, SpaceArgs};
 #[derive(Debug, Args)]
 #[command(after_help = "flushed_revision: the newest revision that is in files other than the log.
 closed: whether the last writer has closed the store; false while one has it open, and after a kill.
-incarnation: how often the store was opened, counting only opens that followed no clean close.
+incarnation: tells histories apart: one more after each opening that followed no clean close; a copy begins far above.
 l0, head, history, events: files of flushed, newest and superseded versions, and of what changed;
 value_bytes before compression.
 live_bytes, history_bytes, event_bytes, dead_bytes: the same files, divided into what holds
