@@ -3,7 +3,7 @@
 
 mod common;
 
-use annals::{Options, Store};
+use annals::Options;
 use common::{SMALL, Tool};
 use serde_json::{Value, json};
 
