@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, SystemTime};
 
+use annals_format::name::LIVE;
+
 /// How often it looks whether something has come.
 const INTERVAL: Duration = Duration::from_millis(100);
 
@@ -19,11 +21,18 @@ impl Seen {
         let entries = directories.iter().flat_map(fs::read_dir).flatten().flatten();
         let of_entry = |entry: fs::DirEntry| {
             let meta = entry.metadata().ok()?;
-            meta.is_file().then(|| (entry.path(), meta.len(), meta.modified().ok()))
+            // What changes each second, and says nothing of what is stored.
+            let is_live = entry.file_name().to_string_lossy().starts_with(LIVE);
+            (meta.is_file() && !is_live).then(|| (entry.path(), meta.len(), meta.modified().ok()))
         };
         let mut files: Vec<_> = entries.filter_map(of_entry).collect();
         files.sort();
         Self(files)
+    }
+
+    /// Whether it may look otherwise.
+    pub(crate) fn differs(&self, store: &Path) -> bool {
+        Self::now(store).0 != self.0
     }
 
     /// Waits until it may look otherwise.
