@@ -3,7 +3,7 @@
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
-use super::draw::{draw, duration, grouped};
+use super::draw::draw;
 use super::model::{Files, Model, Sample, Sort};
 use super::text;
 use crate::live::{HINT, Live};
@@ -119,13 +119,6 @@ fn it_draws_on_any_room() {
     for size in [(1, 1), (3, 40), (20, 8), (33, 12), (80, 24), (300, 100)] {
         assert_eq!(frame(&model, size).lines().count(), usize::from(size.1));
     }
-}
-
-#[test]
-fn numbers_are_spelled_for_people() {
-    assert_eq!([0, 999, 1_000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
-    let spelled = [7, 1_500, 15_000, 150_000, 2_500_000, 61_000_000_000].map(duration);
-    assert_eq!(spelled, ["7 ns", "1.50 us", "15.0 us", "150 us", "2.50 ms", "61.0 s"]);
 }
 
 #[test]
