@@ -15,7 +15,7 @@ use annals_format::{FileKind, FileMeta, Manifest};
 use crate::error::{Error, Result};
 use crate::manifest::ManifestStore;
 use crate::options::Options;
-use crate::segment::{Segment, SegmentContext};
+use crate::segment::{Leaves, Segment, SegmentContext};
 use crate::sync::Arc;
 use crate::vfs::{Access, File};
 use crate::wal::WalContext;
@@ -164,6 +164,18 @@ fn names(store: &WalContext) -> Result<BTreeMap<FileName, u64>> {
     Ok(names)
 }
 
+/// A block that cannot be read.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct LostBlock<'a> {
+    /// What its first key begins with, or is.
+    pub first: &'a [u8],
+    /// What its last key begins with, or is.
+    pub last: &'a [u8],
+    /// Why.
+    pub error: &'a Error,
+}
+
 /// A segment file.
 #[derive(Debug)]
 pub struct SegmentFile(Arc<Segment>);
@@ -207,5 +219,54 @@ impl SegmentFile {
             cursor.next()?;
         }
         Ok(())
+    }
+
+    /// Its entries from the first one of `key` on, until `each` answers false.
+    ///
+    /// # Errors
+    /// As [`SegmentFile::footer`], and what `each` answers.
+    pub fn entries_from(
+        &self,
+        key: &[u8],
+        each: &mut dyn FnMut(&EntryRef<'_>) -> Result<bool>,
+    ) -> Result<()> {
+        let mut cursor = self.0.cold_cursor();
+        cursor.seek(key, u64::MAX)?;
+        while let Some(entry) = cursor.entry() {
+            if !each(&entry)? {
+                break;
+            }
+            cursor.next()?;
+        }
+        Ok(())
+    }
+
+    /// Its entries in order, but those of damaged blocks, of which `lost` is told.
+    ///
+    /// # Errors
+    /// The footer or the index cannot be read: what has not been handed out by then is lost, too.
+    pub fn salvage(
+        &self,
+        each: &mut dyn FnMut(&EntryRef<'_>),
+        lost: &mut dyn FnMut(&LostBlock<'_>),
+    ) -> Result<()> {
+        let mut blocks = Leaves::from(&self.0, &[])?;
+        while blocks.span().is_some() {
+            if let Err(error) = blocks.read(&mut |entry, _| each(entry)) {
+                let (first, last) = (blocks.first(), blocks.last());
+                lost(&LostBlock { first, last, error: &error });
+            }
+            blocks.next()?;
+        }
+        Ok(())
+    }
+
+    /// Whether its filter lets an internal key pass. One that the file has always passes; a few that it lacks
+    /// do, too. A file without a filter lets all pass.
+    ///
+    /// # Errors
+    /// As [`SegmentFile::footer`].
+    pub fn may_contain(&self, key: &[u8]) -> Result<bool> {
+        self.0.may_contain(key)
     }
 }

@@ -2,11 +2,13 @@
 //!
 //! The files are divided into streams, of which each is in key order by itself: every L0 file, HEAD,
 //! every HISTORY window. The walk takes the stream whose next block begins first, and puts that block
-//! to the prefix its keys have. No block is read: what the keys at the ends of a block begin with is in
-//! the index, see `segment::leaves`.
+//! to the prefix its keys have. What the keys at the ends of a block begin with is in the index, see
+//! `segment::leaves`, and so is how many keys the block makes live; how many entries it has is in its header.
+//! A block between two labels, or of whose first key the index has less than a label, is read and divided as its
+//! entries are. There are few of these unless the labels are many: from [`BLOCKS_READ_MAX`] on none is read.
 //!
 //! A *label* is the part of a key up to and with its last delimiter, of those that the depth allows.
-//! A block between two labels is halved: how much is on either side is not in the index. Where all
+//! A block between two labels that is not read is halved. Where all
 //! that is known of a key is shorter than its label, the label at the other end of the block decides, if
 //! it begins with that; else the label is that of the level above.
 //!
@@ -26,19 +28,21 @@
 //!    is open; few are: those that the next block begins with, and for each stream those of one block.
 //!    So memory is bounded by the files' number and by how many labels are asked for.
 
-use std::cmp::{Ordering, Reverse};
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+mod walk;
 
-use annals_format::FileKind;
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BTreeMap, BinaryHeap};
+
 use bytes::Bytes;
 
 use crate::error::Result;
-use crate::segment::Leaves;
-use crate::sync::Arc;
 
 use super::core::Core;
-use super::shares::{Divided, share};
-use super::tables::{FileSet, SealedFile};
+use super::tables::FileSet;
+use walk::{Stream, streams};
+
+/// Blocks that are read, see the head of the file.
+const BLOCKS_READ_MAX: usize = 2048;
 
 /// How many blocks are looked at in one step.
 const STEP_BLOCKS: usize = 1024;
@@ -70,10 +74,10 @@ pub struct PrefixSpace {
     pub history_bytes: u64,
     /// Bytes that hold what can be read no more, and wait for background work.
     pub dead_bytes: u64,
-    /// About how many keys are alive. A key that was written again since the last fold counts more than
-    /// once.
+    /// How many keys are alive, but for those in blocks at the ends of the prefix, of which half are told.
     pub keys: u64,
-    /// About how many versions the files hold, tombstones among them.
+    /// How many versions the files hold, tombstones and what waits to be removed among them; exact in the same
+    /// way.
     pub versions: u64,
 }
 
@@ -101,8 +105,8 @@ impl PrefixSpace {
             (&mut self.live_bytes, more.live_bytes),
             (&mut self.history_bytes, more.history_bytes),
             (&mut self.dead_bytes, more.dead_bytes),
-            (&mut self.keys, more.keys),
             (&mut self.versions, more.versions),
+            (&mut self.keys, more.keys),
         ] {
             *sum = sum.saturating_add(figure);
         }
@@ -121,38 +125,47 @@ impl PrefixSpace {
     }
 }
 
+/// What a block takes, or several.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Amount {
+    /// All but the keys.
+    of: PrefixSpace,
+    /// Keys that are made live, less those that an L0 file ends.
+    living: i64,
+}
+
+impl Amount {
+    fn add(&mut self, more: &Self) {
+        self.of.add(&more.of);
+        self.living = self.living.saturating_add(more.living);
+    }
+
+    /// A half of it, and the other one.
+    fn halves(&self) -> (Self, Self) {
+        let half = Self { of: self.of.map(|figure| figure / 2), living: self.living / 2 };
+        let rest = self.of.map(|figure| figure - figure / 2);
+        (half, Self { of: rest, living: self.living - self.living / 2 })
+    }
+
+    fn finish(self, label: Vec<u8>) -> PrefixSpace {
+        let keys = u64::try_from(self.living).unwrap_or(0);
+        PrefixSpace { prefix: label.into(), keys, ..self.of }
+    }
+}
+
 /// The walk.
 #[derive(Debug)]
 pub(crate) struct Survey {
     query: SpaceQuery,
     streams: Vec<Stream>,
+    /// How many blocks may still be read.
+    reads_left: usize,
     /// The streams that have a block, by what it begins with.
     order: BinaryHeap<Reverse<(Vec<u8>, usize)>>,
-    open: BTreeMap<Vec<u8>, PrefixSpace>,
+    open: BTreeMap<Vec<u8>, Amount>,
     /// The smallest on top.
     top: BinaryHeap<Ranked>,
     space: Space,
-}
-
-/// Files in key order.
-#[derive(Debug)]
-struct Stream {
-    files: VecDeque<Arc<SealedFile>>,
-    keep: u64,
-    at: Option<Walk>,
-}
-
-/// A walk over a file.
-#[derive(Debug)]
-struct Walk {
-    leaves: Leaves,
-    /// Bytes of all blocks, and of those that a fold has taken over, which come first.
-    block_bytes: u64,
-    folded_blocks: u64,
-    /// Of the blocks that a fold has taken over.
-    folded: PrefixSpace,
-    /// Of the others.
-    rest: PrefixSpace,
 }
 
 /// The labels of a block; none where it is not in the range.
@@ -178,6 +191,7 @@ impl Survey {
         let mut survey = Self {
             streams: streams(files, &query.prefix, keep),
             query,
+            reads_left: BLOCKS_READ_MAX,
             order: BinaryHeap::new(),
             open: BTreeMap::new(),
             top: BinaryHeap::new(),
@@ -198,12 +212,20 @@ impl Survey {
             };
             self.close(|label| is_past(label, &first));
             if let Some(walk) = self.streams.get(number).and_then(|stream| stream.at.as_ref()) {
-                let amount = walk.amount();
-                match self.query.place(walk.leaves.first(), walk.leaves.last()) {
+                let amount = walk.amount()?;
+                let place = self.query.place(walk.leaves.first(), walk.leaves.last());
+                let is_sure =
+                    matches!(place, Place::One(_)) && !self.query.is_short(walk.leaves.first());
+                match place {
+                    _ if !is_sure && self.reads_left > 0 => {
+                        self.reads_left -= 1;
+                        walk.divide(&self.query, &amount, &mut self.open)?;
+                    }
                     Place::One(label) => add(&mut self.open, label, &amount),
                     Place::Between(before, after) => {
-                        add(&mut self.open, before, &amount.map(|figure| figure / 2));
-                        add(&mut self.open, after, &amount.map(|figure| figure - figure / 2));
+                        let (half, rest) = amount.halves();
+                        add(&mut self.open, before, &half);
+                        add(&mut self.open, after, &rest);
                     }
                 }
             }
@@ -235,10 +257,10 @@ impl Survey {
     fn close(&mut self, is_complete: impl Fn(&[u8]) -> bool) {
         while let Some(label) = self.open.keys().find(|label| is_complete(label)).cloned() {
             let Some(found) = self.open.remove(&label) else { continue };
-            if found == PrefixSpace::default() {
+            if found == Amount::default() {
                 continue;
             }
-            self.top.push(Ranked(PrefixSpace { prefix: label.into(), ..found }));
+            self.top.push(Ranked(found.finish(label)));
             if self.top.len() > self.query.top
                 && let Some(Ranked(least)) = self.top.pop()
             {
@@ -249,7 +271,7 @@ impl Survey {
     }
 }
 
-fn add(open: &mut BTreeMap<Vec<u8>, PrefixSpace>, label: Option<&[u8]>, amount: &PrefixSpace) {
+fn add(open: &mut BTreeMap<Vec<u8>, Amount>, label: Option<&[u8]>, amount: &Amount) {
     let Some(label) = label else { return };
     match open.get_mut(label) {
         Some(found) => found.add(amount),
@@ -260,77 +282,6 @@ fn add(open: &mut BTreeMap<Vec<u8>, PrefixSpace>, label: Option<&[u8]>, amount: 
 /// Whether a key that begins with `known` is after all that begin with `prefix`.
 fn is_past(prefix: &[u8], known: &[u8]) -> bool {
     known > prefix && !known.starts_with(prefix)
-}
-
-fn streams(files: &FileSet, prefix: &[u8], keep: u64) -> Vec<Stream> {
-    let l0 = files.l0.iter().map(std::slice::from_ref);
-    let windows = files.windows.iter().map(|window| &*window.files);
-    let has_some = |file: &&Arc<SealedFile>| {
-        file.meta().last_key.as_slice() >= prefix && !is_past(prefix, &file.meta().first_key)
-    };
-    l0.chain([&*files.head])
-        .chain(windows)
-        .map(|files| Stream {
-            files: files.iter().filter(has_some).cloned().collect(),
-            keep,
-            at: None,
-        })
-        .collect()
-}
-
-impl Stream {
-    /// Goes to the next block that can hold a key at or after `from`.
-    fn next(&mut self, from: &[u8]) -> Result<Option<&Walk>> {
-        if let Some(walk) = &mut self.at {
-            walk.leaves.next()?;
-        }
-        while self.at.as_ref().is_none_or(|walk| walk.leaves.span().is_none()) {
-            self.at = match self.files.pop_front() {
-                Some(file) => Some(Walk::new(&file, from, self.keep)?),
-                None => return Ok(None),
-            };
-        }
-        Ok(self.at.as_ref())
-    }
-}
-
-impl Walk {
-    fn new(file: &SealedFile, from: &[u8], keep: u64) -> Result<Self> {
-        let segment = file.open()?;
-        let footer = segment.footer()?;
-        let block_bytes = segment.block_bytes()?;
-        let Divided { folded_blocks, folded, rest } = Divided::of(file, keep);
-        let is_newest = file.meta().kind != FileKind::History;
-        let keys = if is_newest { footer.keys.saturating_sub(footer.tombstones) } else { 0 };
-        let of_folded = |figure| share(figure, folded_blocks, block_bytes);
-        let versions = of_folded(footer.entries);
-        Ok(Self {
-            leaves: Leaves::from(segment, from)?,
-            block_bytes,
-            folded_blocks,
-            folded: PrefixSpace { dead_bytes: folded, versions, ..PrefixSpace::default() },
-            rest: PrefixSpace {
-                prefix: Bytes::new(),
-                live_bytes: rest.live,
-                history_bytes: rest.history,
-                dead_bytes: rest.dead,
-                keys: keys - of_folded(keys),
-                versions: footer.entries - versions,
-            },
-        })
-    }
-
-    /// What the block takes of the file. Over all blocks it adds up to the file.
-    fn amount(&self) -> PrefixSpace {
-        let span = self.leaves.span().unwrap_or_default();
-        let (total, before, all) = if span.end <= self.folded_blocks {
-            (&self.folded, 0, self.folded_blocks)
-        } else {
-            (&self.rest, self.folded_blocks, self.block_bytes.saturating_sub(self.folded_blocks))
-        };
-        let upto = |figure, offset: u64| share(figure, offset.saturating_sub(before), all);
-        total.map(|figure| upto(figure, span.end) - upto(figure, span.start))
-    }
 }
 
 impl SpaceQuery {
@@ -347,6 +298,16 @@ impl SpaceQuery {
             }
             (a, b) => Place::Between(a, b),
         }
+    }
+
+    /// Whether the label of a key that begins with `known`, or is that, may be longer than what is known.
+    fn is_short(&self, known: &[u8]) -> bool {
+        let Some(rest) = known.strip_prefix(self.prefix.as_slice()) else {
+            return self.prefix.starts_with(known);
+        };
+        let leading = usize::from(self.depth > 0 && rest.first() == Some(&self.delimiter));
+        let parts = rest.iter().skip(leading).filter(|byte| **byte == self.delimiter).count();
+        parts < self.depth
     }
 
     /// The label of a key, as far as it is known; `None` if it is not known to be in the range.

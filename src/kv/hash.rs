@@ -81,14 +81,13 @@ impl Hashing {
         let (start, end) = space::user_range(&KeyRange::all());
         loop {
             let compacted = engine.oldest_of(&start..&end);
-            let (revision, found) = look()?;
-            let begun = Self::begin(engine, compacted, revision);
-            // A compaction may have come between two looks at the store.
-            if engine.oldest_of(&start..&end) == compacted {
-                return Ok((begun?, found));
-            }
+            let begun = look().and_then(|(revision, found)| {
+                Ok((Self::begin(engine, compacted, revision)?, found))
+            });
             match begun {
                 Err(error) if !is_compacted(&error) => return Err(error),
+                begun if engine.oldest_of(&start..&end) == compacted => return begun,
+                // A compaction came between two looks at the store: what was found is of two moments.
                 _ => {}
             }
         }

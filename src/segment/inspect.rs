@@ -118,6 +118,14 @@ impl Segment {
         Ok(())
     }
 
+    /// The key and the revision of the first entry of a block, which is read for it.
+    pub(super) fn first_entry(&self, handle: Handle) -> Result<(Vec<u8>, u64)> {
+        let file = self.opened()?;
+        let block = file.block(handle, Caching::Bypass, &mut None)?;
+        let first = block.first(file).map_err(|error| file.damaged_body(handle, &error))?;
+        Ok((first.key, first.revision))
+    }
+
     /// Hands out the pages from the root down, in the order of a walk, until `each` answers false.
     pub(crate) fn pages(&self, each: &mut dyn FnMut(PageInfo) -> Result<bool>) -> Result<()> {
         let file = self.opened()?;

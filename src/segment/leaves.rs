@@ -1,4 +1,5 @@
-//! A walk over the blocks of a segment that looks at its index alone, and reads no block.
+//! A walk over the blocks of a segment that looks at its index alone, unless it is asked how many entries a block
+//! has, or which.
 //!
 //! The separator before a block is the shortest that there is, see `annals_format::page`. So it tells
 //! of the keys at both its sides:
@@ -12,6 +13,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use annals_format::block::{BLOCK_HEADER_BYTES, BlockHeader};
+use annals_format::entry::EntryRef;
+use annals_format::living;
 use annals_format::page::Handle;
 use annals_format::segment::HEADER_BYTES;
 
@@ -31,6 +35,9 @@ pub(crate) struct Leaves {
     separator: Vec<u8>,
     first: Vec<u8>,
     last: Vec<u8>,
+    /// What the entries before the block weigh, and those before the block after it.
+    rank: i64,
+    rank_after: i64,
 }
 
 impl Leaves {
@@ -44,10 +51,12 @@ impl Leaves {
             separator: Vec::new(),
             first: Vec::new(),
             last: Vec::new(),
+            rank: 0,
+            rank_after: 0,
         };
         let file = segment.opened()?;
         walk.after = walk.path.seek(file, key, u64::MAX)?;
-        walk.path.separator(file, &mut walk.separator)?;
+        (_, walk.rank_after) = walk.path.separator(file, &mut walk.separator)?;
         walk.next()?;
         Ok(walk)
     }
@@ -69,10 +78,38 @@ impl Leaves {
         &self.last
     }
 
+    /// How many keys the block's entries make live, see [`annals_format::living`].
+    pub(crate) fn living(&self) -> i64 {
+        self.rank_after.saturating_sub(self.rank)
+    }
+
+    /// How many entries the block has. Reads its header.
+    pub(crate) fn entries(&self) -> Result<u64> {
+        let Some(block) = self.block else { return Ok(0) };
+        let file = self.segment.opened()?;
+        let header = file.read(block.offset, BLOCK_HEADER_BYTES.min(block.bytes as usize))?;
+        let count = BlockHeader::entry_count_of(&header);
+        count.map(u64::from).map_err(|error| file.damaged(block.offset, &error))
+    }
+
+    /// Calls `each` for every entry of the block, with what it weighs. Reads the block.
+    pub(crate) fn read(&self, each: &mut dyn FnMut(&EntryRef<'_>, i64)) -> Result<()> {
+        let Some(block) = self.block else { return Ok(()) };
+        let (key, revision) = self.segment.first_entry(block)?;
+        let mut cursor = self.segment.cold_cursor();
+        cursor.seek(&key, revision)?;
+        for _ in 0..self.entries()? {
+            let Some(entry) = cursor.entry() else { break };
+            each(&entry, living::weight(self.segment.meta().kind, entry.key, &entry));
+            cursor.next()?;
+        }
+        Ok(())
+    }
+
     /// Goes to the next block.
     pub(crate) fn next(&mut self) -> Result<()> {
         let file = self.segment.opened()?;
-        self.block = self.after;
+        (self.block, self.rank) = (self.after, self.rank_after);
         let Some(block) = self.block else { return Ok(()) };
         file.check_place(block)?;
         let (meta, last) = (self.segment.meta(), &mut self.last);
@@ -82,10 +119,12 @@ impl Leaves {
         }
         self.after = self.path.next(file)?;
         if self.after.is_none() {
+            self.rank_after = file.footer().living;
             last.clone_from(&meta.last_key);
             return Ok(());
         }
-        let revision = self.path.separator(file, &mut self.separator)?;
+        let (revision, rank) = self.path.separator(file, &mut self.separator)?;
+        self.rank_after = rank;
         last.clone_from(&self.separator);
         if revision == u64::MAX {
             last.pop();

@@ -116,15 +116,16 @@ impl Path {
         Ok(None)
     }
 
-    /// The revision of the separator before the block it is at; its key is put into `key`.
-    pub(super) fn separator(&self, file: &Opened, key: &mut Vec<u8>) -> Result<u64> {
+    /// The revision of the separator before the block it is at, and what the entries before that weigh; the
+    /// separator's key is put into `key`.
+    pub(super) fn separator(&self, file: &Opened, key: &mut Vec<u8>) -> Result<(u64, i64)> {
         key.clear();
-        let Some(&Step { page, slot, .. }) = self.steps.last() else { return Ok(u64::MAX) };
+        let Some(&Step { page, slot, .. }) = self.steps.last() else { return Ok((u64::MAX, 0)) };
         file.with_page(page, 0, |page| {
             let item = page.item(slot)?;
             key.extend_from_slice(page.prefix());
             key.extend_from_slice(item.key_suffix);
-            Ok(item.revision)
+            Ok((item.revision, i64::from(item.rank)))
         })
     }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use annals::vfs::{FaultVfs, MemoryVfs};
+use annals::vfs::{CrashMode, FaultVfs, MemoryVfs};
 use annals::{
     At, Durability, Error, ErrorKind, LeaseGrantRequest, Options, PutRequest, RestoreOptions,
     RestoreReport, Retention, Store, delete, inspect_backup, put, restore,
@@ -359,4 +359,32 @@ fn an_empty_store_can_be_raised() {
     assert_eq!((copy.revision(), copy.put("/a", "1").unwrap().revision), (10, 11));
     drop(copy);
     sound(&options, COPY).unwrap();
+}
+
+#[test]
+fn a_copy_is_of_a_later_incarnation_than_all_that_it_was_made_of() {
+    let disk = MemoryVfs::new();
+    let mut store = options(disk.clone()).open(DIRECTORY).unwrap();
+    store.put("/a", "1").unwrap();
+    let mut stream = backup(&store);
+    let mut disk = disk;
+    for _ in 0..3 {
+        // With the store open.
+        disk = disk.crash(0, CrashMode::LoseAll);
+        store = options(disk.clone()).open(DIRECTORY).unwrap();
+        store.put("/b", "1").unwrap();
+    }
+    let options = options(disk.crash(0, CrashMode::LoseAll));
+    store = options.open(DIRECTORY).unwrap();
+    assert_eq!((store.incarnation(), store.revision()), (5, 5));
+    stream.extend_from_slice(&increment(&store, 2));
+    restored(&stream, &options, COPY).unwrap();
+    assert_eq!(options.open(COPY).unwrap().incarnation(), 6);
+    restore(
+        &stream[..],
+        "raised",
+        &RestoreOptions::new().options(options.clone()).bump_revision(2),
+    )
+    .unwrap();
+    assert_eq!(options.open("raised").unwrap().incarnation(), 6);
 }

@@ -1,7 +1,7 @@
 //! A backup is of one moment, whatever happens while it is made.
 
 use std::io::{self, Write};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use annals::vfs::{CrashMode, MemoryVfs};
 use annals::{Durability, Options, ReadMode, RestoreOptions, Retention, Store, restore};
@@ -149,4 +149,62 @@ fn what_is_visible_in_a_buffered_store_is_in_it() {
     restored(&backup(&store), &options(disk.clone()), COPY).unwrap();
     let lost = disk.crash(0, CrashMode::LoseAll);
     assert_eq!(hashes(&options(lost).open(COPY).unwrap()), expected);
+}
+
+#[test]
+fn increments_while_others_write_compact_and_set_rules() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options::new().memtable_bytes(64 << 10).segment_bytes(32 << 10).l0_files_max(2);
+    let options = options.durability(Durability::Buffered);
+    let store = options.open(directory.path().join("store")).unwrap();
+    let stop = AtomicBool::new(false);
+    let kept = AtomicU64::new(1);
+    std::thread::scope(|scope| {
+        for writer in 0..2 {
+            let (store, stop) = (&store, &stop);
+            scope.spawn(move || {
+                let mut random = Random::new(writer);
+                while !stop.load(Ordering::Relaxed) {
+                    let key = format!("/{writer}/{}", random.below(200));
+                    match random.below(5) {
+                        0 => drop(store.delete(key).unwrap()),
+                        _ => drop(store.put(key, "value ".repeat(30)).unwrap()),
+                    }
+                }
+            });
+        }
+        scope.spawn(|| {
+            let mut n = 0;
+            while !stop.load(Ordering::Relaxed) {
+                n += 1;
+                let id = i64::try_from(n).unwrap();
+                store.lease_grant(id, 600).unwrap();
+                if n % 3 == 0 {
+                    store.lease_revoke(id - 1).unwrap();
+                }
+                let rule = Retention::forever().keep_revisions(1_000_000 + n);
+                store.set_retention("/1/", (n % 5 > 0).then_some(rule)).unwrap();
+                // What the next increment continues stays readable.
+                let revision = kept.load(Ordering::Relaxed);
+                if n % 7 == 0 && revision > store.compacted_revision() {
+                    store.compact(revision).unwrap();
+                }
+                store.reorganise().unwrap();
+            }
+        });
+        for chain in 0..3 {
+            let mut stream = Vec::new();
+            let mut made = store.backup(&mut stream).unwrap();
+            for _ in 0..4 {
+                kept.store(made.revision, Ordering::Relaxed);
+                made = store.backup_from(made.revision, &mut stream).unwrap();
+            }
+            let path = directory.path().join(format!("{chain}"));
+            let report = restore(&stream[..], &path, &RestoreOptions::new()).unwrap();
+            assert_eq!((report.hash, report.increments), (made.hash, 4));
+            let found = annals::check(&path, &Options::new(), &mut |_, _| {}).unwrap();
+            assert!(found.damage.is_empty(), "{:?}", found.damage);
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
 }

@@ -102,6 +102,20 @@ impl BlockHeader {
         out.put_bytes(stored);
     }
 
+    /// How many entries a block has, of its first bytes alone: the rest is neither needed nor checked.
+    pub fn entry_count_of(header: &[u8]) -> Result<u32> {
+        let mut reader = Reader::new(Self::LAYOUT.structure, header);
+        let found = reader.u16("magic")?;
+        if found != BLOCK_MAGIC {
+            let (expected, found) = (u32::from(BLOCK_MAGIC), u32::from(found));
+            return Err(reader.error_at("magic", 0, Problem::Magic { expected, found }));
+        }
+        reader.u16("kind")?;
+        reader.u32("raw_bytes")?;
+        reader.u32("stored_bytes")?;
+        reader.u32("entry_count")
+    }
+
     /// Reads a whole block: its header and its stored bytes, which must be all of `bytes`.
     ///
     /// The fields are bounded but the checksum is not computed; [`check_crc`](Self::check_crc) does

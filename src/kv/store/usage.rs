@@ -102,11 +102,11 @@ impl Store {
     /// Which keys take how much room: the prefixes whose keys take most, with what is alive, what is
     /// history, and what is dead. Works in a store that is open for reading only, too.
     ///
-    /// It reads the indexes of the files and none of the data: one entry of an index for each
-    /// block, so about a hundredth of the files. Shares of a prefix are exact up to a block at each of
-    /// its ends in each file; a block between two prefixes counts half to either, and a prefix that has
-    /// less than a block in a file may be counted to its neighbours or the prefix above it. Within a
-    /// file all keys are taken to have the same share of what is alive, history and dead.
+    /// It reads the indexes of the files, of the data the header of each block, and the few blocks that
+    /// lie between two prefixes, 2048 at most: so bytes are exact up to how values are compressed
+    /// within a block, `keys` and `versions` are exact. Of more prefixes a block between two counts half to
+    /// either, and one that has less than a block in a file may be counted to its neighbours or the prefix
+    /// above it. Within a file all keys are taken to have the same share of what is alive, history and dead.
     ///
     /// What is still in memory is in no file yet, and not told; so are files of events, which are
     /// in the order of revisions, and the lease table. [`Store::stats`] has these.

@@ -44,7 +44,7 @@ pub(crate) struct Cli {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Options of every command")]
 pub(crate) struct Global {
-    /// The directory of the store. Every command needs it but `tour`, `completions` and `man`. put, txn, lease grant and import
+    /// The directory of the store. Every command needs it but `tour`, `bench`, `completions`, `schema` and `man`. put, txn, lease grant and import
     /// make a store where there is none.
     #[arg(short = 'C', long = "data", value_name = "DIR", global = true)]
     pub(crate) data: Option<PathBuf>,
@@ -76,7 +76,7 @@ fn name_store(command: &mut clap::Command) {
 }
 
 /// Commands that do without `-C`.
-const NEED_NO_STORE: [&str; 4] = ["tour", "completions", "man", "help"];
+const NEED_NO_STORE: [&str; 6] = ["tour", "bench", "completions", "schema", "man", "help"];
 
 impl Global {
     /// How data is written.
@@ -211,7 +211,9 @@ mod tests {
         let without = usages.iter().filter(|usage| !usage.contains("-C <DIR> [OPTIONS]"));
         let none = [
             "Usage: annals tour [OPTIONS] [PATH]",
+            "Usage: annals bench [OPTIONS] <WHAT>",
             "Usage: annals completions [OPTIONS] <SHELL>",
+            "Usage: annals schema [OPTIONS] [COMMAND]...",
             "Usage: annals man [OPTIONS]",
         ];
         assert_eq!(without.collect::<Vec<_>>(), none);

@@ -219,9 +219,10 @@ pub(crate) fn is_backup(path: &Path) -> bool {
 /// `inspect` of a backup.
 pub(crate) fn inspect(path: &Path, out: &mut Output) -> Outcome {
     let found = read(&[path.to_path_buf()], &mut |from| annals::inspect_backup(from))?;
-    for part in &found {
-        out.object(&json!({
-            "backup": path.display().to_string(),
+    let parts: Vec<Value> = found
+        .iter()
+        .map(|part| {
+            json!({
             "store": part.store,
             "from": part.from,
             "revision": part.revision,
@@ -233,9 +234,13 @@ pub(crate) fn inspect(path: &Path, out: &mut Output) -> Outcome {
             "records": part.records,
             "bytes": part.bytes,
             "hash": part.hash.hash,
-        }))?;
+            })
+        })
+        .collect();
+    match <[Value; 1]>::try_from(parts) {
+        Ok([part]) => out.object(&part),
+        Err(parts) => out.object(&json!({ "backups": parts })),
     }
-    Ok(())
 }
 
 /// A stream whose bytes are counted and shown, and whose failure is kept as it was.

@@ -6,8 +6,9 @@ use crate::args::Cli;
 use crate::exit::Outcome;
 use crate::output::Output;
 use crate::{
-    backup, checkpoint, compact, export, files, generate, hash, import, leases, reads, report,
-    retention, stats, top, tour, txn, verify, watch, writes,
+    backup, bench, checkpoint, compact, export, files, generate, hash, import, leases, points,
+    readers, reads, repair, report, retention, schema, stats, top, tour, txn, verify, watch,
+    writes,
 };
 
 /// The commands.
@@ -69,8 +70,22 @@ pub(crate) enum Command {
     Inspect(files::InspectArgs),
     /// Show what the files hold: entries, frames, the manifest.
     Dump(files::DumpArgs),
+    /// List the files that hold versions and events, with what each spans.
+    Segments(files::SegmentsArgs),
+    /// List the files of the log, with what each has and how it ends.
+    Wal(files::WalArgs),
+    /// Show the manifest: which files make up the store.
+    Manifest(files::ManifestArgs),
+    /// Show which files have a key, and why a look-up opens or leaves each.
+    Find(files::FindArgs),
+    /// Show which revision a point in history is, and when it was committed.
+    At(points::AtArgs),
+    /// Show which processes have the store open, and what they keep on disk.
+    Readers(readers::ReadersArgs),
     /// Check every byte of every file. Writes nothing. Exits 3 when something is damaged.
     Verify(verify::VerifyArgs),
+    /// Make another store of what can be read of a damaged one. Never writes to the original.
+    Repair(repair::RepairArgs),
     /// Write the whole history as lines of JSON that `import history` reads.
     Export(export::ExportArgs),
     /// Read a history into the store.
@@ -83,8 +98,12 @@ pub(crate) enum Command {
     Import(import::ImportCommand),
     /// Show what a store can do, on the git history of a repository.
     Tour(tour::TourArgs),
+    /// Measure for a few seconds what a store does here, on this disk.
+    Bench(bench::BenchArgs),
     /// Write a script that completes commands and options in a shell.
     Completions(generate::CompletionsArgs),
+    /// Show what the JSON of a command is made of.
+    Schema(schema::SchemaArgs),
     /// Write the pages of the manual.
     Man(generate::ManArgs),
 }
@@ -114,11 +133,20 @@ pub(crate) fn dispatch(cli: &Cli, out: &mut Output) -> Outcome {
         Command::Report(args) => report::report(global, args, out),
         Command::Inspect(args) => files::inspect(global, args, out),
         Command::Dump(args) => files::dump(global, args, out),
+        Command::Segments(args) => files::segments(global, args, out),
+        Command::Wal(args) => files::wal(global, args, out),
+        Command::Manifest(args) => files::manifest_of(global, args, out),
+        Command::Find(args) => files::find_key(global, args, out),
+        Command::At(args) => points::at(global, args, out),
+        Command::Readers(args) => readers::readers(global, args, out),
         Command::Verify(args) => verify::verify(global, args, out),
+        Command::Repair(args) => repair::repair(global, args, out),
         Command::Export(args) => export::export(global, args, out),
         Command::Import(command) => import::import(global, command, out),
         Command::Tour(args) => tour::tour(global, args, out),
+        Command::Bench(args) => bench::bench(global, args, out),
         Command::Completions(args) => generate::completions(args, out),
+        Command::Schema(args) => schema::schema(args, out),
         Command::Man(args) => generate::man(args, out),
     }
 }

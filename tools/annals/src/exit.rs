@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use annals::{Error, ErrorKind};
 
 use crate::at::rfc3339;
+use crate::hint::hint;
 
 /// The exit codes, for `--help`.
 pub(crate) const CODES: &str = "\
@@ -81,6 +82,9 @@ impl Failure {
         let text = self.to_string();
         if !text.is_empty() {
             say(text);
+        }
+        if let Self::Engine { error, .. } = self {
+            say(format_args!("what to do: {}", hint(error.kind())));
         }
         ExitCode::from(self.code())
     }

@@ -6,7 +6,9 @@
 mod args;
 mod at;
 mod backup;
+mod bench;
 mod bytes;
+mod census;
 mod checkpoint;
 mod commands;
 mod compact;
@@ -16,15 +18,21 @@ mod files;
 mod follow;
 mod generate;
 mod hash;
+mod hint;
 mod import;
 mod leases;
 mod live;
 mod numbers;
 mod output;
+mod points;
 mod progress;
+mod readers;
 mod reads;
+mod repair;
 mod report;
 mod retention;
+mod schema;
+mod schemas;
 mod space;
 mod stats;
 mod top;
@@ -36,22 +44,34 @@ mod writes;
 
 use std::process::ExitCode;
 
-use clap::FromArgMatches as _;
+use clap::{ArgMatches, FromArgMatches as _};
 
 use args::Cli;
 use exit::Outcome;
 use output::Output;
 
 fn main() -> ExitCode {
-    let cli = Cli::from_arg_matches(&args::command().get_matches());
-    match run(&cli.unwrap_or_else(|error| error.exit())) {
+    let matches = args::command().get_matches();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    match run(&cli, &name(&matches)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }
 }
 
-fn run(cli: &Cli) -> Outcome {
-    let mut out = Output::new(cli.global.format());
+/// The name of a command, with those of the groups it is in: `lease.grant`.
+fn name(matches: &ArgMatches) -> String {
+    let mut names = Vec::new();
+    let mut at = matches.subcommand();
+    while let Some((name, matches)) = at {
+        names.push(name);
+        at = matches.subcommand();
+    }
+    names.join(".")
+}
+
+fn run(cli: &Cli, name: &str) -> Outcome {
+    let mut out = Output::new(cli.global.format(), name);
     let done = commands::dispatch(cli, &mut out);
     // What was found before a failure is data too.
     let flushed = out.flush();

@@ -46,19 +46,58 @@ pub(crate) trait Row: Serialize {
     fn raw(&self, out: &mut dyn Write) -> io::Result<()>;
 }
 
+/// A row whose cells are members of its object.
+macro_rules! listed {
+    ($(#[$doc:meta])* $name:ident: $($column:literal),+ $(,)?) => {
+        $(#[$doc])*
+        #[derive(Debug)]
+        pub(crate) struct $name(pub(crate) serde_json::Value);
+
+        impl serde::Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                self.0.serialize(serializer)
+            }
+        }
+
+        impl $crate::output::Row for $name {
+            const COLUMNS: &'static [&'static str] = &[$($column),+];
+
+            fn cells(&self) -> Vec<String> {
+                let cell = |name: &&str| self.0.get(*name).map($crate::output::cell);
+                Self::COLUMNS.iter().map(|name| cell(name).unwrap_or_default()).collect()
+            }
+
+            fn raw(&self, out: &mut dyn std::io::Write) -> std::io::Result<()> {
+                writeln!(out, "{}", $crate::output::Row::cells(self).join("\t"))
+            }
+        }
+    };
+}
+pub(crate) use listed;
+
 /// Standard output in a format.
 #[derive(Debug)]
 pub(crate) struct Output {
     format: Format,
+    /// What a JSON document is one of.
+    schema: String,
     notes_inline: bool,
     out: BufWriter<StdoutLock<'static>>,
 }
 
 impl Output {
-    /// Standard output, in the format asked for.
-    pub(crate) fn new(format: Format) -> Self {
-        let notes_inline = false;
-        Self { format, notes_inline, out: BufWriter::with_capacity(1 << 16, io::stdout().lock()) }
+    /// Standard output of a command (`lease.grant`), in the format asked for.
+    pub(crate) fn new(format: Format, command: &str) -> Self {
+        let out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
+        Self { format, schema: format!("annals.{command}/1"), notes_inline: false, out }
+    }
+
+    /// A document with its schema.
+    pub(crate) fn with_schema(&self, object: &Value) -> Value {
+        let mut document = Map::new();
+        document.insert("schema".into(), Value::String(self.schema.clone()));
+        document.extend(object.as_object().cloned().unwrap_or_default());
+        Value::Object(document)
     }
 
     /// The format asked for.
@@ -96,11 +135,13 @@ impl Output {
         match self.format {
             Format::Table => self.out.write_all(describe(object).as_bytes())?,
             Format::Json => {
-                serde_json::to_writer_pretty(&mut self.out, object)?;
+                let document = self.with_schema(object);
+                serde_json::to_writer_pretty(&mut self.out, &document)?;
                 self.out.write_all(b"\n")?;
             }
             Format::Ndjson => {
-                serde_json::to_writer(&mut self.out, object)?;
+                let document = self.with_schema(object);
+                serde_json::to_writer(&mut self.out, &document)?;
                 self.out.write_all(b"\n")?;
             }
             Format::Raw => {
@@ -157,7 +198,7 @@ impl Rows<'_> {
             }
             Format::Json => {
                 if self.count == 0 {
-                    write!(out, "{{\"{}\":[", self.name)?;
+                    write!(out, "{{\"schema\":\"{}\",\"{}\":[", self.output.schema, self.name)?;
                 } else {
                     out.write_all(b",")?;
                 }
@@ -192,7 +233,7 @@ impl Rows<'_> {
             Format::Json => {
                 let out = &mut self.output.out;
                 if self.count == 0 {
-                    write!(out, "{{\"{}\":[", self.name)?;
+                    write!(out, "{{\"schema\":\"{}\",\"{}\":[", self.output.schema, self.name)?;
                 } else {
                     out.write_all(b"\n")?;
                 }
@@ -298,7 +339,7 @@ fn list_table(list: &[Value]) -> String {
 }
 
 /// A JSON value in a cell.
-fn cell(value: &Value) -> String {
+pub(crate) fn cell(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::String(text) => crate::bytes::show(text.as_bytes(), 120),

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::args::Global;
 use crate::at::rfc3339;
+use crate::census;
 use crate::exit::Outcome;
 use crate::output::Output;
 use crate::space::{self, SpaceArgs};
@@ -17,26 +18,28 @@ use crate::space::{self, SpaceArgs};
 #[derive(Debug, Args)]
 #[command(after_help = "flushed_revision: the newest revision that is in files other than the log.
 closed: whether the last writer has closed the store; false while one has it open, and after a kill.
-incarnation: how often the store was opened, counting only opens that followed no clean close.
+incarnation: tells histories apart: one more after each opening that followed no clean close; a copy begins far above.
 l0, head, history, events: files of flushed, newest and superseded versions, and of what changed;
 value_bytes before compression.
 live_bytes, history_bytes, event_bytes, dead_bytes: the same files, divided into what holds
 the newest versions of keys that are alive, what only reads of the past need, what changed
 (for `log`), and what nobody can ask for any more, which background work gives back; estimates.
-wal_files, wal_bytes: the log as it was made; in on_disk as it is.
+wal_files, wal_bytes: the log as it lies on disk; a file of it is made whole, and then filled.
 disk_bytes: the length of all files of the store.
 This is what the files tell. What a program that has the store open does (memory, syncs, conflicts,
 delays, waits, background work) only that program can say: the library's `Store::stats`, and `annals
 top` if the program writes it down for it.
 
---by prefix tells which keys take how much room, the largest first, from the indexes of the files:
-fast, and beside a program that writes. keys and versions are rough. What has none of the longer
-prefixes listed, or less than a block, counts to the prefix above it.
+--by prefix tells which keys take how much room, the largest first, from the indexes of the files: fast, and
+beside a program that writes. Bytes are estimates within a block, keys and versions exact, unless there are
+thousands of prefixes. Below stand the files that are not in the order of keys: events and the log.
+--by key names the largest keys. It reads every file; then events and the log are told by key, too.
 
 Examples:
   $ annals -C store stats
   $ annals -C store stats --short -o json
-  $ annals -C store stats --by prefix --depth 2 --top 10")]
+  $ annals -C store stats --by prefix --depth 2 --top 10
+  $ annals -C store stats --by key --prefix /config/ --top 3")]
 pub(crate) struct StatsArgs {
     /// Only revisions, keys and files.
     #[arg(long)]
@@ -51,8 +54,10 @@ pub(crate) struct StatsArgs {
 /// What keys are told apart by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum By {
-    /// What they begin with.
+    /// What they begin with: fast, from the indexes of the files.
     Prefix,
+    /// Each by itself: reads all files.
+    Key,
 }
 
 /// What `--short` keeps, beside the files.
@@ -61,8 +66,10 @@ const SHORT: [&str; 4] = ["keys", "time", "revision", "compacted_revision"];
 /// `stats`: what `Store::stats` says of the store, by the same names, and what lies on disk.
 pub(crate) fn stats(global: &Global, args: &StatsArgs, out: &mut Output) -> Outcome {
     let store = global.read()?;
-    if let Some(By::Prefix) = args.by {
-        return space::by_prefix(&store, &args.space, out);
+    match args.by {
+        Some(By::Prefix) => return space::by_prefix(global, &store, &args.space, out),
+        Some(By::Key) => return census::by_key(global, &args.space, out),
+        None => {}
     }
     let view = store.latest()?;
     let newest = store.log(view.revision()..=view.revision()).next();
@@ -85,6 +92,11 @@ pub(crate) fn stats(global: &Global, args: &StatsArgs, out: &mut Output) -> Outc
     object.insert("flushed_revision".into(), json!(manifest.flushed_revision));
     object.insert("closed".into(), json!(manifest.closed));
     object.extend(figures(&store.stats()));
+    // What a writer has made since its last manifest is known by the directory alone.
+    let logs = crate::files::in_force(&files).filter(|(name, _)| name.kind == FileKind::Wal);
+    let (count, bytes) = logs.fold((0_u64, 0), |(count, all), (_, bytes)| (count + 1, all + bytes));
+    object.insert("wal_files".into(), json!(count));
+    object.insert("wal_bytes".into(), json!(bytes));
     if args.short {
         object.retain(|name, _| SHORT.contains(&name.as_str()));
     }

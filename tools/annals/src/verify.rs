@@ -4,6 +4,8 @@ use std::borrow::Cow;
 use std::io::{self, Write};
 
 use annals::{CheckReport, Corruption};
+use annals_format::FileKind;
+use annals_format::name::FileName;
 use clap::Args;
 use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
@@ -20,6 +22,8 @@ use crate::progress::Progress;
 #[command(
     after_help = "Damage is listed on standard output: file, offset, structure, what was expected
 and what was found. Exits 3 for damage, 1 where something could not be checked, 0 when all is well.
+Of the log no commit behind damage can be read any more, and files that follow it may not be found: then they
+are named as not checked.
 A batch at the end of the log that was being written when the machine stopped is no damage: nobody
 was told that it was durable. It is mentioned on standard error.
 
@@ -74,12 +78,16 @@ pub(crate) fn verify(global: &Global, _args: &VerifyArgs, out: &mut Output) -> O
     })?;
     drop(progress);
     let (files, bytes) = extent(global, &report);
+    let unchecked = log_unchecked(global, &report);
     let mut rows = out.rows("damage");
     for damage in &report.damage {
         rows.push(&DamageRow(damage))?;
     }
     rows.finish(&[
-        ("unchecked", report.unchecked.iter().map(ToString::to_string).collect()),
+        (
+            "unchecked",
+            report.unchecked.iter().map(ToString::to_string).chain(unchecked.clone()).collect(),
+        ),
         ("files", json!(files)),
         ("bytes", json!(bytes)),
         ("revision", json!(report.revision)),
@@ -96,6 +104,9 @@ pub(crate) fn verify(global: &Global, _args: &VerifyArgs, out: &mut Output) -> O
     }
     for error in &report.unchecked {
         out.note(format_args!("not checked: {error}"))?;
+    }
+    for part in &unchecked {
+        out.note(format_args!("not checked: {part}"))?;
     }
     let extent = format!("{}, {}", count(files, "file"), count(bytes, "byte"));
     match (report.damage.len() as u64, report.unchecked.len()) {
@@ -116,6 +127,24 @@ pub(crate) fn verify(global: &Global, _args: &VerifyArgs, out: &mut Output) -> O
             Err(Failure::Damaged)
         }
     }
+}
+
+/// Files of the log that were not reached: which follow the last one that the manifest lists is told by the
+/// file before each, and so not known behind damage.
+fn log_unchecked(global: &Global, report: &CheckReport) -> Vec<String> {
+    let in_log = |damage: &Corruption| {
+        let name = damage.file.file_name().map(std::ffi::OsStr::to_string_lossy);
+        name.is_some_and(|name| name.ends_with(".wal"))
+    };
+    if !report.damage.iter().any(in_log) {
+        return Vec::new();
+    }
+    let Ok(files) = crate::files::open(global) else { return Vec::new() };
+    let listed =
+        |name: &FileName| files.manifest().wal.iter().any(|file| file.number == name.number);
+    let names = crate::files::in_force(&files).map(|(name, _)| name);
+    let later = names.filter(|name| name.kind == FileKind::Wal && !listed(name));
+    later.map(|name| format!("{name}: it follows damage in the log")).collect()
 }
 
 /// The files that were checked and their bytes as they lie on disk: what `stats` counts, too.

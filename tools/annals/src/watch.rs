@@ -142,7 +142,7 @@ fn tell(batch: &Batch, args: &WatchArgs, out: &mut Output) -> Outcome {
     let mut text = Vec::new();
     match out.format() {
         Format::Json | Format::Ndjson => {
-            text = serde_json::to_vec(&form(batch, args)).unwrap_or_default();
+            text = serde_json::to_vec(&out.with_schema(&form(batch, args))).unwrap_or_default();
             text.push(b'\n');
         }
         Format::Table => {

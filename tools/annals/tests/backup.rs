@@ -32,7 +32,7 @@ fn a_restored_store_has_the_hash_of_the_one_backed_up_also_beside_a_writer() {
     assert_eq!(restored["files"], made["files"]);
     let copy = Store::open(copy.store()).unwrap();
     assert_eq!(copy.hash_at(402).unwrap(), hash);
-    assert_eq!(copy.incarnation(), 2);
+    assert!(copy.incarnation() > 2, "another history");
 
     let found = tool.json(&["inspect", file]);
     for member in ["revision", "hash", "files", "file_bytes", "bytes"] {
@@ -97,6 +97,12 @@ fn increments_follow_a_backup_and_a_revision_is_raised() {
     assert_eq!((&restored["increments"], &restored["hash"]), (&2.into(), hash));
     assert_eq!(copy.json(&["hash"])["hash"], *hash);
     assert_eq!(tool.json(&["inspect", &second])["transactions"], 1);
+    let both = [std::fs::read(&full).unwrap(), std::fs::read(&first).unwrap()].concat();
+    let both = tool.json(&["inspect", &tool.file("both", both)]);
+    assert_eq!(
+        (&both["backups"][0]["revision"], &both["backups"][1]["from"]),
+        (&401.into(), &401.into())
+    );
 
     let raised = Tool::new();
     let done = raised.json(&["restore", &full, &first, &second, "--bump-revision", "1000"]);

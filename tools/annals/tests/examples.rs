@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod common;
+#[path = "common/schema.rs"]
+mod schema;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -25,6 +27,27 @@ impl Example {
         let Some((_, said)) = self.line.rsplit_once("# exits ") else { return DONE };
         let digits = said.split(|c: char| !c.is_ascii_digit()).next().unwrap();
         digits.parse().unwrap()
+    }
+}
+
+impl Example {
+    /// The line with `--json`, where its command then writes one document, or several.
+    fn as_json(&self) -> Option<String> {
+        let line = self.line.split('#').next().unwrap().trim_end();
+        let other = [
+            "|",
+            ">",
+            "&&",
+            "$(",
+            " -o ",
+            "--json",
+            "--follow",
+            "completions",
+            "annals tour",
+            "annals schema",
+        ];
+        let is_plain = line.starts_with("annals ") && !other.iter().any(|part| line.contains(part));
+        is_plain.then(|| format!("{line} --json"))
     }
 }
 
@@ -145,4 +168,51 @@ fn every_command_has_examples_and_they_do_what_they_say() {
         wrong.extend(play(&tool.path(""), &examples));
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn what_the_examples_write_as_json_is_as_the_schemas_say() {
+    let tool = Tool::new();
+    prepare(&tool);
+    let schemas = schema::all();
+    let mut seen = std::collections::BTreeSet::new();
+    let mut wrong = Vec::new();
+    for (command, help) in &commands() {
+        let place = tempfile::tempdir().unwrap();
+        copy(&tool.path(""), place.path());
+        for example in examples(command, help) {
+            let line = example.as_json().unwrap_or_else(|| example.line.clone());
+            let output = shell(place.path(), &line);
+            if !line.ends_with(" --json") {
+                continue;
+            }
+            let documents = serde_json::Deserializer::from_slice(&output.stdout).into_iter();
+            for document in documents {
+                let document: serde_json::Value =
+                    document.unwrap_or_else(|error| panic!("{line}: {error}"));
+                let name =
+                    document["schema"].as_str().unwrap_or_else(|| panic!("{line}: no schema"));
+                let Some(found) = schemas.get(name) else {
+                    wrong.push(format!("{line}: there is no schema {name}"));
+                    continue;
+                };
+                wrong.extend(
+                    schema::check(found, &document).into_iter().map(|why| format!("{line}: {why}")),
+                );
+                seen.insert(name.to_owned());
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(seen.len() > 30, "{seen:?}");
+    // Each command that has a schema shows it.
+    let listed = tool.json(&["schema"]);
+    assert_eq!(listed["commands"].as_array().unwrap().len(), schemas.len());
+    for command in listed["commands"].as_array().unwrap() {
+        let words: Vec<&str> = command.as_str().unwrap().split(' ').collect();
+        let shown = tool.ok(&[&["schema"], &words[..]].concat());
+        let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+        assert!(schemas.contains_key(shown["$id"].as_str().unwrap()));
+    }
+    tool.run(&["schema", "nothing"]).code(5).says("`annals schema` lists them");
 }

@@ -1,4 +1,4 @@
-//! `stats --by prefix`: which keys take the room, and the example of its help.
+//! `stats --by prefix`: which keys take the room.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod common;
@@ -69,16 +69,6 @@ fn the_largest_prefix_is_named_first() {
     assert!(lines[1].contains(" KiB") && lines[2].starts_with("(1 other)"), "{table}");
     let raw = tool.ok(&["stats", "--by", "prefix", "-o", "raw"]);
     assert!(raw.lines().next().unwrap().ends_with(" /logs/"));
-}
-
-#[test]
-fn the_example_of_the_help_runs() {
-    let tool = skewed();
-    let help = tool.ok(&["stats", "--help"]);
-    let example = help.lines().find_map(|line| line.trim().strip_prefix("annals -C DIR ")).unwrap();
-    let arguments: Vec<&str> = example.split(' ').collect();
-    let table = tool.ok(&arguments);
-    assert!(table.lines().nth(1).unwrap().starts_with("/logs/app/"), "{table}");
 }
 
 #[test]

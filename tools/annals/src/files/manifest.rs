@@ -49,7 +49,7 @@ pub(super) fn segments(manifest: &Manifest) -> Value {
     manifest.files.iter().map(segment).collect()
 }
 
-fn segment(meta: &FileMeta) -> Value {
+pub(super) fn segment(meta: &FileMeta) -> Value {
     let mut object = json!({
         "file": name_of(meta).to_string(),
         "kind": meta.kind.label(),

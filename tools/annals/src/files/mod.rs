@@ -3,8 +3,10 @@
 
 mod dump;
 mod entries;
+mod find;
 mod frames;
 mod inspect;
+mod lists;
 mod manifest;
 
 use std::collections::BTreeSet;
@@ -21,7 +23,9 @@ use crate::args::Global;
 use crate::exit::{Failure, Outcome};
 
 pub(crate) use dump::{DumpArgs, dump};
+pub(crate) use find::{FindArgs, find_key};
 pub(crate) use inspect::{InspectArgs, inspect};
+pub(crate) use lists::{ManifestArgs, SegmentsArgs, WalArgs, manifest_of, segments, wal};
 
 /// Opens the files of the store.
 pub(crate) fn open(global: &Global) -> Outcome<StoreFiles> {
@@ -60,7 +64,7 @@ fn both<T, E>((one, two): (Result<T, E>, Result<T, E>)) -> Option<(T, T)> {
 }
 
 /// The WAL files that are there, and those that should be.
-fn logs(files: &StoreFiles) -> Vec<FileName> {
+pub(crate) fn logs(files: &StoreFiles) -> Vec<FileName> {
     let there = files.names().filter(|name| name.kind == FileKind::Wal);
     let listed = files.manifest().wal.iter().map(|file| FileName::new(FileKind::Wal, file.number));
     let names: BTreeSet<FileName> = there.chain(listed).collect();
@@ -80,7 +84,8 @@ pub(crate) fn in_force(files: &StoreFiles) -> impl Iterator<Item = (FileName, u6
     let listed = |name: &FileName| match name.kind {
         FileKind::Current => true,
         FileKind::Manifest => name.number == manifest.number,
-        FileKind::Wal => manifest.wal.iter().any(|file| file.number == name.number),
+        // A writer goes on in files that the manifest does not list yet.
+        FileKind::Wal => manifest.wal.iter().any(|file| file.number <= name.number),
         kind => manifest.files.iter().any(|file| file.kind == kind && file.number == name.number),
     };
     files.names().filter(listed).map(|name| (name, files.file_bytes(name).unwrap_or(0)))
@@ -101,7 +106,7 @@ fn name_of(meta: &FileMeta) -> FileName {
 }
 
 /// Runs a walk whose steps can fail in the tool's own ways.
-fn walk(
+pub(crate) fn walk(
     run: impl FnOnce(&mut dyn FnMut(Outcome) -> EngineResult<bool>) -> EngineResult<()>,
 ) -> Outcome {
     let mut failure = None;
@@ -146,7 +151,7 @@ fn system_key(key: &[u8]) -> String {
 }
 
 /// An internal key in a cell.
-fn key_cell(kind: FileKind, key: &[u8], max: usize) -> String {
+pub(crate) fn key_cell(kind: FileKind, key: &[u8], max: usize) -> String {
     if kind == FileKind::Events {
         let revision = key.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
         return format!("revision {revision}");

@@ -58,6 +58,21 @@ fn a_picture_has_the_rates_between_two_looks() {
 }
 
 #[test]
+fn the_figures_are_those_of_the_picture() {
+    let figures = model(vec![Ok(live(10, 1_000)), Ok(live(12, 5_000))]).figures();
+    assert_eq!(
+        (&figures["commits_per_second"], &figures["sync_p50_nanos"]),
+        (&2_000.0.into(), &250_000.into())
+    );
+    assert_eq!((&figures["watches_behind"], &figures["revision"]), (&2.into(), &6_000.into()));
+    let figures = model(vec![Err(HINT.into())]).figures();
+    for name in ["commits_per_second", "commit_p99_nanos", "watches"] {
+        assert!(figures[name].is_null(), "{name}");
+    }
+    assert_eq!(figures["live"], false);
+}
+
+#[test]
 fn one_look_has_no_rates_and_the_latencies_of_all_time() {
     let shown = frame(&model(vec![Ok(live(10, 1_000))]), (100, 30));
     assert!(shown.contains("commit *") && shown.contains("since it was opened"), "{shown}");

@@ -1,0 +1,102 @@
+//! What to do about an error, in one sentence for each kind.
+
+use annals::ErrorKind;
+
+/// What to do next.
+pub(crate) fn hint(kind: &ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::EmptyKey => "give a key of at least one byte",
+        ErrorKind::KeyTooLong { .. } => {
+            "shorten the key, or raise the limit: -O key_bytes_max=..., here and in every program that writes"
+        }
+        ErrorKind::ValueTooLong { .. } => {
+            "split the value, or raise the limit: -O value_bytes_max=..., here and in every program that writes"
+        }
+        ErrorKind::TransactionTooLarge { .. } => {
+            "split the transaction, or raise the limit: -O transaction_bytes_max=..."
+        }
+        ErrorKind::TooManyOperations { .. } => {
+            "split the transaction, or raise the limit: -O transaction_operations_max=..."
+        }
+        ErrorKind::MetadataTooLong { .. } => "shorten the metadata: what is long belongs in a key",
+        ErrorKind::DuplicateKey { .. } => "let each key be written once in a transaction",
+        ErrorKind::KeyNotFound { .. } => {
+            "`annals range` lists the keys, `annals history KEY` tells whether it was deleted"
+        }
+        ErrorKind::ValueProvided => "leave the value out, or do not ask to keep the present one",
+        ErrorKind::LeaseProvided => "leave the lease out, or do not ask to keep the present one",
+        ErrorKind::LeaseNotFound { .. } => {
+            "`annals lease list` lists the leases, `annals lease grant` makes one"
+        }
+        ErrorKind::LeaseExists { .. } => "give another --id, or none: then the store picks one",
+        ErrorKind::LeaseTtlTooLarge { .. } => "give a shorter time to live",
+        ErrorKind::InvalidArgument { .. } => {
+            "`annals help COMMAND` says what a command takes, with examples"
+        }
+        ErrorKind::InvalidOption { .. } => {
+            "`annals --help` lists the options of the engine with their ranges"
+        }
+        ErrorKind::Compacted { .. } => {
+            "`annals stats --short` names the compacted revision, `annals retention list` those of prefixes with a \
+             rule: read there or later"
+        }
+        ErrorKind::TooManyRules { .. } => {
+            "`annals retention list` lists the rules, `annals retention unset` takes one back"
+        }
+        ErrorKind::FutureRevision { .. } => "`annals at latest` says which revision is the newest",
+        ErrorKind::NoRevisionAtTime { .. } => {
+            "`annals log --limit 1` shows the oldest revision that is kept"
+        }
+        ErrorKind::Lagged { .. } => "watch again, with --since and the revision named",
+        ErrorKind::ReadOnly => "open the store for writing",
+        ErrorKind::Closed => "open the store again",
+        ErrorKind::NoStore { .. } => {
+            "is -C right? `annals put`, `annals import` and `annals restore` make a store where there is none"
+        }
+        ErrorKind::NotAStore { .. } => "give the directory of a store, or one that is empty",
+        ErrorKind::Locked { .. } => {
+            "`annals readers` names the program that has it open: let it close the store, or do there what is to be \
+             done; commands that only read work meanwhile"
+        }
+        ErrorKind::UnsupportedVersion { .. } => {
+            "use a build that knows the version: `annals export` there, `annals import history` here"
+        }
+        ErrorKind::NoSpace { .. } => {
+            "make room on the device: `annals stats --by prefix` says what takes it, `annals compact --dry-run` what \
+             would be given back"
+        }
+        ErrorKind::Corrupt(_) => {
+            "`annals verify` lists all damage; restore a backup, or save what can be read: `annals repair --to DIR`"
+        }
+        ErrorKind::Io { .. } => "is the path right, and may this user read and write there?",
+        ErrorKind::Poisoned { .. } => "do away with the cause, and open the store again",
+        ErrorKind::OutcomeUnknown { .. } => {
+            "do away with the cause, then read what was written: it is there, or it is not"
+        }
+        _ => "`annals --help` lists what can be done",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    /// The kinds, from the source: the type can grow, and no match of another crate on it is exhaustive.
+    #[test]
+    fn every_kind_has_a_hint_of_its_own() {
+        let source = include_str!("../../../src/error.rs");
+        let (_, kinds) = source.split_once("pub enum ErrorKind {\n").unwrap();
+        let (kinds, _) = kinds.split_once("\n}\n").unwrap();
+        let own = include_str!("hint.rs");
+        let mut count = 0;
+        for line in kinds.lines() {
+            let Some(name) =
+                line.strip_prefix("    ").filter(|name| name.starts_with(char::is_uppercase))
+            else {
+                continue;
+            };
+            let name: String = name.chars().take_while(char::is_ascii_alphanumeric).collect();
+            assert!(own.contains(&format!("ErrorKind::{name}")), "{name} has no hint");
+            count += 1;
+        }
+        assert!(count >= 30, "{count}");
+    }
+}

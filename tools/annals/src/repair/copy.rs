@@ -1,0 +1,206 @@
+//! The copy of a store of which only the log, or the past, is damaged.
+
+use std::fs::{self, File};
+use std::path::Path;
+
+use annals::inspect::{StoreFiles, WalPart};
+use annals_format::current::Current;
+use annals_format::name::{CURRENT, FileName, SEGMENT_DIR, WAL_DIR};
+use annals_format::{FileKind, Manifest, WalFile};
+
+use super::{Damaged, Repaired, write_new};
+use crate::exit::{Failure, Outcome};
+use crate::files::walk;
+
+/// What is kept of a file of the log.
+#[derive(Debug)]
+struct Kept {
+    name: FileName,
+    /// Where damage begins, or a seal that is not true of the copy.
+    cut: Option<u64>,
+    /// Where its seal begins.
+    seal: Option<u64>,
+    /// The length that it was made with.
+    made: u64,
+    newest: u64,
+}
+
+/// Makes the copy. `None` where it would have to be compacted to a revision that is not there.
+pub(super) fn copy(
+    data: &Path,
+    to: &Path,
+    files: &StoreFiles,
+    damaged: &Damaged,
+) -> Outcome<Option<Repaired>> {
+    let mut repaired = Repaired { way: "copy", files: Vec::new() };
+    let mut manifest = files.manifest().clone();
+    let log = log(files, &mut repaired)?;
+    let newest = log.iter().map(|kept| kept.newest).fold(manifest.flushed_revision, u64::max);
+    let past = manifest
+        .files
+        .iter()
+        .filter(|meta| damaged.0.contains(&FileName::new(meta.kind, meta.number)));
+    let bound = past.map(|meta| match meta.kind {
+        FileKind::History => meta.death_upto + 1,
+        _ => meta.max_revision + 1,
+    });
+    if let Some(compacted) = bound.max() {
+        if compacted > newest {
+            return Ok(None);
+        }
+        manifest.compacted = manifest.compacted.max(compacted);
+    }
+    let floor = manifest.compacted;
+    let is_needed = |kind, death_upto, max_revision| match kind {
+        FileKind::History => death_upto >= floor,
+        FileKind::Events => max_revision >= floor,
+        _ => true,
+    };
+    for directory in [SEGMENT_DIR, WAL_DIR] {
+        make(&to.join(directory))?;
+    }
+    let (kept, dropped): (Vec<_>, Vec<_>) = std::mem::take(&mut manifest.files)
+        .into_iter()
+        .partition(|meta| is_needed(meta.kind, meta.death_upto, meta.max_revision));
+    for meta in &kept {
+        let name = FileName::new(meta.kind, meta.number);
+        let (from, to) = (data.join(name.to_string()), to.join(name.to_string()));
+        let failed = |error| Failure::io(name.to_string(), error);
+        fs::copy(&from, &to).map_err(failed)?;
+        File::open(&to).and_then(|file| file.sync_all()).map_err(failed)?;
+        repaired.note(name, meta.bytes, "copied", "");
+    }
+    for meta in &dropped {
+        let name = FileName::new(meta.kind, meta.number);
+        let is_damaged = damaged.0.contains(&name);
+        let lost = match (is_damaged, meta.kind) {
+            (true, FileKind::History) => {
+                format!("versions superseded up to revision {}", meta.death_upto)
+            }
+            (true, _) => format!(
+                "who changed what at revisions {} to {}",
+                meta.min_revision, meta.max_revision
+            ),
+            (false, _) => format!("what only reads below revision {floor} need"),
+        };
+        repaired.note(
+            name,
+            meta.bytes,
+            if is_damaged { "left out: damaged" } else { "left out" },
+            lost,
+        );
+    }
+    manifest.files = kept;
+    manifest.wal = wal(&log, &manifest);
+    for kept in &log {
+        write_log(data, to, kept)?;
+    }
+    put_in_force(to, &mut manifest)?;
+    Ok(Some(repaired))
+}
+
+/// The files of the log that are kept, up to the first damage.
+fn log(files: &StoreFiles, repaired: &mut Repaired) -> Outcome<Vec<Kept>> {
+    let names = crate::files::in_force(files).filter(|(name, _)| name.kind == FileKind::Wal);
+    let mut kept: Vec<Kept> = Vec::new();
+    let mut ended = false;
+    for (name, bytes) in names {
+        let mut found = Kept { name, cut: None, seal: None, made: 0, newest: 0 };
+        let (mut behind, mut has_header) = (0_u64, false);
+        walk(|step| {
+            files.wal(name.number, &mut |offset, _, part| {
+                match part {
+                    WalPart::FileHeader(header) => {
+                        (has_header, found.made) = (true, header.file_bytes);
+                    }
+                    WalPart::Damage(_) if found.cut.is_none() => found.cut = Some(offset),
+                    WalPart::Seal(_) => found.seal = Some(offset),
+                    WalPart::Frame(frame, _) if found.cut.is_none() && !ended => {
+                        found.newest = found.newest.max(frame.revision);
+                    }
+                    WalPart::Frame(..) => behind += 1,
+                    _ => {}
+                }
+                step(Ok(())).map(|_| ())
+            })
+        })?;
+        let lost = format!(
+            "what was committed there; {behind} transactions can be read, but not what came before them"
+        );
+        match found.cut {
+            _ if ended => repaired.note(name, bytes, "left out: it follows damage", lost),
+            Some(_) if !has_header => repaired.note(name, bytes, "left out: damaged", lost),
+            Some(offset) => {
+                let what = format!("cut at offset {offset}");
+                repaired.note(name, bytes, &what, lost);
+            }
+            None => repaired.note(name, bytes, "copied", ""),
+        }
+        if ended || (found.cut.is_some() && !has_header) {
+            ended = true;
+            continue;
+        }
+        ended = found.cut.is_some();
+        kept.push(found);
+    }
+    // The last one goes on nowhere, and was closed by nobody: a seal names the manifest of the original.
+    if let Some(last) = kept.last_mut() {
+        last.cut = last.cut.or(last.seal);
+    }
+    Ok(kept)
+}
+
+/// The log as the manifest lists it. What follows the last one listed is found by itself.
+fn wal(log: &[Kept], manifest: &Manifest) -> Vec<WalFile> {
+    let mut listed: Vec<WalFile> = manifest
+        .wal
+        .iter()
+        .filter(|file| log.iter().any(|kept| kept.name.number == file.number))
+        .copied()
+        .collect();
+    for file in &mut listed {
+        let kept = log.iter().find(|kept| kept.name.number == file.number);
+        if kept.is_some_and(|kept| kept.cut.is_some()) {
+            file.end = None;
+        }
+    }
+    listed
+}
+
+fn write_log(data: &Path, to: &Path, kept: &Kept) -> Outcome {
+    let name = kept.name.to_string();
+    let mut content = fs::read(data.join(&name)).map_err(|error| Failure::io(&name, error))?;
+    if let Some(cut) = kept.cut.and_then(|cut| usize::try_from(cut).ok()) {
+        // Never written from there on, as where a machine has stopped. A file that was closed is shorter than it
+        // was made.
+        let made = usize::try_from(kept.made).unwrap_or(cut);
+        content.truncate(cut);
+        content.resize(made.max(cut), 0);
+    }
+    write_new(&to.join(&name), &content)
+}
+
+/// Writes the manifest, and the file that says that it is the one in force.
+fn put_in_force(to: &Path, manifest: &mut Manifest) -> Outcome {
+    manifest.number = manifest.next_file;
+    manifest.next_file += 1;
+    manifest.incarnation += 1;
+    manifest.closed = false;
+    manifest.revision_floor = manifest.revision_floor.min(manifest.flushed_revision);
+    let (bytes, stamp) = manifest.encode();
+    let name = FileName::new(FileKind::Manifest, manifest.number);
+    write_new(&to.join(name.to_string()), &bytes)?;
+    let current = Current { store: manifest.store, manifest: stamp };
+    write_new(&to.join(CURRENT), &current.encode())?;
+    for directory in [SEGMENT_DIR, WAL_DIR, ""] {
+        let directory = to.join(directory);
+        let synced = File::open(&directory).and_then(|directory| directory.sync_all());
+        synced.map_err(|error| Failure::io(directory.display().to_string(), error))?;
+    }
+    Ok(())
+}
+
+fn make(directory: &Path) -> Outcome {
+    fs::create_dir_all(directory)
+        .map_err(|error| Failure::io(directory.display().to_string(), error))
+}

@@ -1,0 +1,182 @@
+//! `repair`: another store, of what can still be read of a damaged one.
+//!
+//! The original is never written to. There are two ways, and the first that can be gone is:
+//!
+//! * **copy**: only the log, or only the past is damaged. The log is cut where the damage begins, as if the machine
+//!   had stopped there; what is damaged of the past is left out, by compacting the copy to behind it. Everything
+//!   else is copied as it is.
+//! * **rebuild**: newest versions are damaged. What can be read of these makes a new store that has been compacted to
+//!   the newest revision: its past is given up, since it is not known what is missing in it.
+
+mod copy;
+mod rebuild;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use annals::CheckReport;
+use annals::inspect::StoreFiles;
+use annals_format::FileKind;
+use annals_format::name::FileName;
+use clap::Args;
+use serde_json::json;
+
+use crate::args::Global;
+use crate::exit::{Failure, Outcome};
+use crate::output::{Output, listed};
+
+/// Arguments of `repair`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The original is only read. The report has a line for each file: what became of it, and what of it is lost.
+way: copy, where only the log or the past was damaged, or rebuild, where newest versions were. A log is
+cut where damage begins; what is damaged of the past is left out, and the copy compacted to behind it. A
+rebuilt store has the newest versions that can be read, at their revisions, and no past; a key whose newest
+version was in a damaged block may be missing, or as it was before. Rules of retention are to be set again then.
+The new store is verified before the command ends. A backup is better: `annals help backup`.
+
+Examples:
+  $ annals -C store repair --to saved
+  $ annals -C saved verify"
+)]
+pub(crate) struct RepairArgs {
+    /// The directory of the new store: absent, or empty.
+    #[arg(long, value_name = "DIR")]
+    to: PathBuf,
+}
+
+listed! {
+    /// What became of a file.
+    FileRow: "file", "bytes", "what", "lost"
+}
+
+/// What was done.
+#[derive(Debug)]
+struct Repaired {
+    way: &'static str,
+    files: Vec<FileRow>,
+}
+
+impl Repaired {
+    fn note(&mut self, name: FileName, bytes: u64, what: &str, lost: impl Into<String>) {
+        let lost: String = lost.into();
+        let lost = (!lost.is_empty()).then_some(lost);
+        let file = name.to_string();
+        self.files
+            .push(FileRow(json!({ "file": file, "bytes": bytes, "what": what, "lost": lost })));
+    }
+}
+
+/// What is damaged.
+#[derive(Debug)]
+struct Damaged(BTreeSet<FileName>);
+
+impl Damaged {
+    fn of(data: &Path, report: &CheckReport) -> Self {
+        let files = report.damage.iter().map(|damage| damage.file.as_path());
+        let inside = files.filter_map(|file| file.strip_prefix(data).ok()?.to_str());
+        Self(inside.filter_map(FileName::parse).collect())
+    }
+
+    fn has(&self, kinds: &[FileKind]) -> bool {
+        self.0.iter().any(|name| kinds.contains(&name.kind))
+    }
+}
+
+/// `repair`: another store of what can be read.
+pub(crate) fn repair(global: &Global, args: &RepairArgs, out: &mut Output) -> Outcome {
+    let data = global.data()?;
+    let to = args.to.as_path();
+    let about = |error| Failure::io(to.display().to_string(), error);
+    if let Ok(mut entries) = std::fs::read_dir(to)
+        && entries.next().is_some()
+    {
+        return Err(Failure::Other(format!(
+            "{}: there is something in it: give another directory",
+            to.display()
+        )));
+    }
+    let files = crate::files::open(global)?;
+    let report = annals::check(data, &global.engine_options()?, &mut |_, _| {})?;
+    let damaged = Damaged::of(data, &report);
+    if report.damage.is_empty() {
+        out.note("nothing is damaged; a copy is made all the same")?;
+    }
+    std::fs::create_dir_all(to).map_err(about)?;
+    let mut repaired = None;
+    if can_copy(global, &damaged) {
+        repaired = copy::copy(data, to, &files, &damaged)?;
+    }
+    if repaired.is_some()
+        && let Some(why) = unsound(global, to)?
+    {
+        out.note(format_args!("a copy would not be sound: {why}"))?;
+        repaired = None;
+    }
+    let repaired = match repaired {
+        Some(repaired) => repaired,
+        None => {
+            // What a copy has begun.
+            std::fs::remove_dir_all(to).map_err(about)?;
+            rebuild::rebuild(global, to, &files, &damaged)?
+        }
+    };
+    tell(global, to, &repaired, out)
+}
+
+/// Whether the newest versions are all there, and no other floors hold than that of the store.
+fn can_copy(global: &Global, damaged: &Damaged) -> bool {
+    if damaged.has(&[FileKind::L0, FileKind::Head, FileKind::Manifest, FileKind::Current]) {
+        return false;
+    }
+    if !damaged.has(&[FileKind::History, FileKind::Events]) {
+        return true;
+    }
+    // A rule that keeps more than the store would answer from what is not there.
+    global.read().is_ok_and(|store| store.retention().iter().all(|rule| rule.prefix.is_empty()))
+}
+
+/// What is not whole of a store.
+fn unsound(global: &Global, store: &Path) -> Outcome<Option<String>> {
+    let report = annals::check(store, &global.engine_options()?, &mut |_, _| {})?;
+    let damage = report.damage.first().map(ToString::to_string);
+    Ok(damage.or_else(|| report.unchecked.first().map(ToString::to_string)))
+}
+
+fn tell(global: &Global, to: &Path, repaired: &Repaired, out: &mut Output) -> Outcome {
+    let report = annals::check(to, &global.engine_options()?, &mut |_, _| {})?;
+    let mut rows = out.rows("files");
+    let mut lost = 0_u64;
+    for row in &repaired.files {
+        lost += u64::from(!row.0["lost"].is_null());
+        rows.push(row)?;
+    }
+    rows.finish(&[
+        ("way", json!(repaired.way)),
+        ("files_with_losses", json!(lost)),
+        ("revision", json!(report.revision)),
+        ("compacted", json!(report.compacted)),
+    ])?;
+    if let Some(damage) = report.damage.first() {
+        return Err(Failure::Other(format!("{}: it is not sound: {damage}", to.display())));
+    }
+    let (way, revision) = (repaired.way, report.revision);
+    let readable = match report.compacted {
+        0 => format!("every revision up to {revision} is readable"),
+        compacted => format!("revisions {compacted} to {revision} are readable"),
+    };
+    out.note(format_args!("{way}: {} is a sound store; {readable}", to.display()))
+}
+
+/// Writes a file that is not there, down to the device.
+fn write_new(path: &Path, content: &[u8]) -> Outcome {
+    use std::io::Write as _;
+    let failed = |error| Failure::io(path.display().to_string(), error);
+    let mut file = std::fs::File::create_new(path).map_err(failed)?;
+    file.write_all(content).and_then(|()| file.sync_all()).map_err(failed)
+}
+
+/// The length of a file of the store.
+fn length(files: &StoreFiles, name: FileName) -> u64 {
+    files.file_bytes(name).unwrap_or(0)
+}

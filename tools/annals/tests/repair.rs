@@ -1,0 +1,130 @@
+//! `repair`: what can be read of a damaged store is in another one, and the original is as it was.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod common;
+
+use std::path::PathBuf;
+
+use common::{SMALL, Tool};
+use serde_json::Value;
+
+/// A store with files of every kind, and with frames in its log that are in no other file.
+fn filled() -> Tool {
+    let tool = Tool::new();
+    let file = tool.file("h.jsonl", common::history(6000, 200, 40));
+    let mut arguments = SMALL.to_vec();
+    arguments.extend(["import", "history", &file]);
+    tool.ok(&arguments);
+    for n in 0..5 {
+        tool.ok(&["put", "/last", &n.to_string()]);
+    }
+    tool
+}
+
+/// Files of a kind, in order.
+fn files(tool: &Tool, directory: &str, ending: &str) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(tool.store().join(directory)).unwrap().map(Result::unwrap);
+    let mut files: Vec<_> = entries.map(|entry| entry.path()).collect();
+    files.retain(|path| path.to_str().unwrap().ends_with(ending));
+    files.sort();
+    files
+}
+
+fn flip(path: &PathBuf, offset: usize) {
+    let mut content = std::fs::read(path).unwrap();
+    content[offset] ^= 0x55;
+    std::fs::write(path, content).unwrap();
+}
+
+/// Repairs, and sees to it that the original is as it was and the other store sound.
+fn repaired(tool: &Tool) -> (Value, Tool) {
+    let before = tool.snapshot();
+    tool.run(&["verify"]).code(3);
+    let other = Tool::new();
+    let to = other.store();
+    let told = tool.json(&["repair", "--to", to.to_str().unwrap()]);
+    assert_eq!(tool.snapshot(), before, "the original");
+    other.ok(&["verify"]);
+    tool.run(&["repair", "--to", to.to_str().unwrap()]).code(1).says("there is something in it");
+    (told, other)
+}
+
+fn state(tool: &Tool, at: &str) -> Vec<Value> {
+    tool.lines(&["range", "--at", at])
+}
+
+#[test]
+fn what_is_whole_is_copied() {
+    let tool = filled();
+    let other = Tool::new();
+    let done = tool.run(&["repair", "--to", other.store().to_str().unwrap()]).code(0);
+    done.says("nothing is damaged").says("copy:").says("every revision up to 6006 is readable");
+    assert_eq!(other.json(&["hash"]), tool.json(&["hash"]));
+    assert_eq!(other.json(&["hash", "--at", "3000"]), tool.json(&["hash", "--at", "3000"]));
+    // It can be written to.
+    other.ok(&["put", "/more", "x"]);
+    other.ok(&["verify"]);
+}
+
+#[test]
+fn a_log_is_cut_where_damage_begins() {
+    let tool = filled();
+    let truth = [state(&tool, "6003"), state(&tool, "4000")];
+    let logs = tool.json(&["inspect"])["wal"].clone();
+    let frames = tool.json(&["dump", "--wal"])["frames"].clone();
+    let frame = frames.as_array().unwrap().iter().find(|frame| frame["revision"] == 6004).unwrap();
+    let path = tool.store().join(frame["file"].as_str().unwrap());
+    flip(&path, usize::try_from(frame["offset"].as_u64().unwrap()).unwrap() + 8);
+    let (told, other) = repaired(&tool);
+    assert_eq!(
+        (told["way"].as_str(), told["revision"].as_u64()),
+        (Some("copy"), Some(6003)),
+        "{told} {logs}"
+    );
+    assert_eq!([state(&other, "6003"), state(&other, "4000")], truth);
+    assert!(told["files_with_losses"].as_u64().unwrap() > 0);
+    assert_eq!(other.json(&["put", "/last", "again"])["revision"], 6004);
+    other.ok(&["verify"]);
+}
+
+#[test]
+fn damage_of_the_past_costs_the_past_up_to_there() {
+    for ending in [".hist", ".events"] {
+        let tool = filled();
+        let found = files(&tool, "seg", ending);
+        assert!(!found.is_empty(), "{ending}");
+        flip(&found[0], 100);
+        let truth = state(&tool, "latest");
+        let (told, other) = repaired(&tool);
+        assert_eq!(state(&other, "latest"), truth);
+        let compacted = told["compacted"].as_u64().unwrap();
+        if told["way"] == "copy" {
+            assert!((2..=6006).contains(&compacted), "{told}");
+            assert_eq!(
+                state(&other, &compacted.to_string()).len(),
+                state(&tool, &compacted.to_string()).len()
+            );
+        }
+    }
+}
+
+#[test]
+fn of_damaged_newest_versions_the_others_are_kept() {
+    let tool = filled();
+    let truth = state(&tool, "latest");
+    let heads = files(&tool, "seg", ".head");
+    flip(&heads[0], 200);
+    let (told, other) = repaired(&tool);
+    assert_eq!(told["way"], "rebuild");
+    let rebuilt = state(&other, "latest");
+    // What is there is as it was, and what was in the other blocks is there.
+    assert!(rebuilt.iter().all(|kv| truth.contains(kv)));
+    assert!(rebuilt.len() * 2 > truth.len(), "{} of {}", rebuilt.len(), truth.len());
+    assert!(rebuilt.len() < truth.len());
+    let rows = told["files"].as_array().unwrap();
+    let lost = rows.iter().find(|row| {
+        row["lost"].as_str().is_some_and(|lost| lost.contains("entries, of keys about"))
+    });
+    assert!(lost.is_some(), "{told}");
+    assert_eq!(other.json(&["put", "/last", "again"])["revision"], 6007);
+}
