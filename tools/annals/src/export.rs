@@ -28,13 +28,15 @@ const STATE_KEYS_MAX: usize = 100_000;
 
 /// Arguments of `export`.
 #[derive(Debug, Args)]
-#[command(after_help = "The lines are what `annals import history` reads; -o has no effect.
-A compacted store begins with its state at the oldest revision at which every key can be read: what is gone stays gone, and an
+#[command(
+    after_help = "The lines are what `annals import history` reads; -o has no effect. A compacted store begins with
+its state at the oldest revision at which every key can be read: what is gone stays gone, and an
 import of it counts revisions and versions anew, from 2 and from 1. Leases are left out.
 
 Examples:
   $ annals -C store export | annals -C other import history -
-  $ annals -C store export all.jsonl.zst")]
+  $ annals -C store export all.jsonl.zst"
+)]
 pub(crate) struct ExportArgs {
     /// Write to this new file, compressed where it is named .zst, rather than to standard output.
     /// Until it is whole it is named FILE.part.
