@@ -29,8 +29,9 @@ const STATE_KEYS_MAX: usize = 100_000;
 
 /// Arguments of `export`.
 #[derive(Debug, Args)]
-#[command(after_help = "The lines are what `annals import history` reads; -o has no effect.
-A compacted store begins with its state at the oldest revision at which every key can be read: what is gone stays gone, and an
+#[command(
+    after_help = "The lines are what `annals import history` reads; -o has no effect. A compacted store begins with
+its state at the oldest revision at which every key can be read: what is gone stays gone, and an
 import of it counts revisions and versions anew, from 2 and from 1. Leases are left out.
 
 With --base the lines say all of it, and an import makes a new store with the same revisions, versions, leases and
@@ -40,7 +41,8 @@ Examples:
   $ annals -C store export | annals -C other import history -
   $ annals -C store export all.jsonl.zst
   $ annals -C store export --base whole.jsonl.zst
-  $ annals -C copy import history whole.jsonl.zst")]
+  $ annals -C copy import history whole.jsonl.zst"
+)]
 pub(crate) struct ExportArgs {
     /// Write everything, with revisions, versions, order and leases: what `import history` makes an equal
     /// store of.

@@ -28,12 +28,13 @@ use crate::output::{Output, listed};
 /// Arguments of `repair`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The original is only read. The report has a line for each file: what became of it, and what of it is lost.
-way: copy, where only the log or the past was damaged, or rebuild, where newest versions were. A log is
-cut where damage begins; what is damaged of the past is left out, and the copy compacted to behind it. A
-rebuilt store has the newest versions that can be read, at their revisions, and no past; a key whose newest
-version was in a damaged block may be missing, or as it was before. Rules of retention are to be set again then.
-The new store is verified before the command ends. A backup is better: `annals help backup`.
+    after_help = "The original is only read. The report has a line for each file: what became of it, and what of it
+is lost. way: copy, where only the log or the past was damaged, or rebuild, where newest versions
+were. A log is cut where damage begins; what is damaged of the past is left out, and the copy
+compacted to behind it. A rebuilt store has the newest versions that can be read, at their
+revisions, and no past; a key whose newest version was in a damaged block may be missing, or as it
+was before. Rules of retention are to be set again then. The new store is verified before the
+command ends. A backup is better: `annals help backup`.
 
 Examples:
   $ annals -C store repair --to saved
