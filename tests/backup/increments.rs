@@ -379,12 +379,12 @@ fn a_copy_is_of_a_later_incarnation_than_all_that_it_was_made_of() {
     assert_eq!((store.incarnation(), store.revision()), (5, 5));
     stream.extend_from_slice(&increment(&store, 2));
     restored(&stream, &options, COPY).unwrap();
-    assert_eq!(options.open(COPY).unwrap().incarnation(), 6);
+    assert!(options.open(COPY).unwrap().incarnation() > 5);
     restore(
         &stream[..],
         "raised",
         &RestoreOptions::new().options(options.clone()).bump_revision(2),
     )
     .unwrap();
-    assert_eq!(options.open("raised").unwrap().incarnation(), 6);
+    assert!(options.open("raised").unwrap().incarnation() > 5);
 }
