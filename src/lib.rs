@@ -115,6 +115,10 @@
 //! writes as arrays of numbers, and times are microseconds since the Unix epoch. None of the three is on
 //! by default.
 //!
+//! Whoever listens is called by the thread that does the work, which may be one that makes the commits of others
+//! durable: commits wait for what it does, and it must not call the store. A panic in there is caught, and nothing
+//! is told.
+//!
 //! Spans have the fields `revision`, `files`, `bytes` and `micros`, as far as they apply.
 //!
 //! | span or event | level | what |
@@ -134,12 +138,13 @@
 //! | `annals.torn_tail` | warn | event: a batch at the end of the log was dropped; it was never acknowledged |
 //!
 //! Counters and histograms are those of all stores of the process. Gauges have the label `store`, the directory, and
-//! are brought up to date by [`Store::stats`]: call it before they are collected. For a look from outside the process
+//! are brought up to date by [`Store::stats`]: call it before they are collected, and not for a closed store, nor in the
+//! process of a writer for another handle that only reads. For a look from outside the process
 //! there is [`Options::live_interval_seconds`].
 //!
 //! | metric | kind | what |
 //! | --- | --- | --- |
-//! | `annals_commits_total` | counter | transactions made durable |
+//! | `annals_commits_total` | counter | commits made durable, grants of leases and compactions too |
 //! | `annals_conflicts_total` | counter | transactions evaluated again inside their call |
 //! | `annals_flush_total` | counter | memtable generations written to files |
 //! | `annals_fold_total` | counter | folds of L0 files into HEAD and HISTORY |
@@ -148,7 +153,7 @@
 //! | `annals_lease_expired_total` | counter | leases that ended because their time was over |
 //! | `annals_commit_seconds` | histogram | commits from call to answer; of those that wait for no sync one in 64 |
 //! | `annals_sync_seconds` | histogram | writes of the log, each with its sync |
-//! | `annals_batch_commits` | histogram | transactions that share a sync |
+//! | `annals_batch_commits` | histogram | commits that share a sync |
 //! | `annals_revision` | gauge | newest visible revision |
 //! | `annals_durable_revision` | gauge | newest durable revision |
 //! | `annals_memtable_bytes` | gauge | memory of the memtable generations |

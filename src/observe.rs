@@ -2,6 +2,9 @@
 //! every function here is empty, and nothing else asks which features there are.
 //!
 //! Names are public: they stand in the table in `lib.rs`, which tests compare with the code.
+//!
+//! Who listens is foreign code, called by the leader of a sync, too: if it panics nothing is told, and nothing
+//! else happens.
 
 use std::path::Path;
 
@@ -34,6 +37,12 @@ pub(crate) const WATCHES: &str = "annals_watches";
 pub(crate) const WATCH_LAG: &str = "annals_watch_lag_revisions";
 pub(crate) const LEASES: &str = "annals_leases";
 pub(crate) const PINNED_OLDEST: &str = "annals_pinned_oldest";
+
+/// Tells whoever listens; a panic of theirs was told by itself.
+#[cfg(any(feature = "tracing", feature = "metrics"))]
+fn guarded<T>(tell: impl FnOnce() -> T) -> Option<T> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(tell)).ok()
+}
 
 /// Whether anybody can see gauges.
 pub(crate) const HAS_GAUGES: bool = cfg!(feature = "metrics");
@@ -69,8 +78,9 @@ pub(crate) struct Span {
 #[must_use = "the span is left when this is dropped"]
 #[derive(Debug)]
 pub(crate) struct Within<'s> {
+    /// Until it is left.
     #[cfg(feature = "tracing")]
-    _entered: tracing::span::Entered<'s>,
+    entered: Option<tracing::span::Entered<'s>>,
     #[cfg(not(feature = "tracing"))]
     _span: std::marker::PhantomData<&'s Span>,
 }
@@ -94,7 +104,7 @@ impl Span {
     /// Begins a piece of work.
     #[cfg(feature = "tracing")]
     pub(crate) fn of(task: Task) -> Self {
-        let span = match task {
+        let span = guarded(|| match task {
             Task::Open => span!(INFO, "annals.open"),
             Task::Recover => span!(INFO, "annals.recover"),
             Task::Commit => span!(TRACE, "annals.commit"),
@@ -106,7 +116,8 @@ impl Span {
             Task::Backup => span!(INFO, "annals.backup"),
             Task::Restore => span!(INFO, "annals.restore"),
             Task::LeaseExpiry => span!(DEBUG, "annals.lease_expiry"),
-        };
+        });
+        let span = span.unwrap_or_else(tracing::Span::none);
         let begun = (!span.is_disabled()).then(crate::clock::Stopwatch::start);
         Self { span, begun }
     }
@@ -120,7 +131,7 @@ impl Span {
     /// Enters it.
     #[cfg(feature = "tracing")]
     pub(crate) fn enter(&self) -> Within<'_> {
-        Within { _entered: self.span.enter() }
+        Within { entered: guarded(|| self.span.enter()) }
     }
 
     /// Enters it.
@@ -143,7 +154,7 @@ impl Span {
 
     #[cfg(feature = "tracing")]
     fn note(&self, field: &'static str, value: u64) {
-        self.span.record(field, value);
+        guarded(|| self.span.record(field, value));
     }
 
     #[cfg(not(feature = "tracing"))]
@@ -157,18 +168,30 @@ impl Drop for Span {
         if let Some(begun) = self.begun {
             self.note("micros", begun.micros());
         }
+        let span = std::mem::replace(&mut self.span, tracing::Span::none());
+        guarded(|| drop(span));
+    }
+}
+
+#[cfg(feature = "tracing")]
+impl Drop for Within<'_> {
+    fn drop(&mut self) {
+        let entered = self.entered.take();
+        guarded(|| drop(entered));
     }
 }
 
 /// The store accepts no more writes.
 pub(crate) fn poisoned(store: &Path, error: &Error) {
     #[cfg(feature = "tracing")]
-    tracing::error!(
-        name: "annals.poisoned",
-        store = %store.display(),
-        %error,
-        "the store accepts no more writes until it is opened again"
-    );
+    guarded(|| {
+        tracing::error!(
+            name: "annals.poisoned",
+            store = %store.display(),
+            %error,
+            "the store accepts no more writes until it is opened again"
+        );
+    });
     #[cfg(not(feature = "tracing"))]
     let _ = (store, error);
 }
@@ -176,13 +199,15 @@ pub(crate) fn poisoned(store: &Path, error: &Error) {
 /// A batch that was never acknowledged was dropped at the end of the log.
 pub(crate) fn torn_tail(file: &Path, offset: u64, bytes: u64) {
     #[cfg(feature = "tracing")]
-    tracing::warn!(
-        name: "annals.torn_tail",
-        file = %file.display(),
-        offset,
-        bytes,
-        "the log ended in a batch that was not written to its end, and was never acknowledged"
-    );
+    guarded(|| {
+        tracing::warn!(
+            name: "annals.torn_tail",
+            file = %file.display(),
+            offset,
+            bytes,
+            "the log ended in a batch that was not written to its end, and was never acknowledged"
+        );
+    });
     #[cfg(not(feature = "tracing"))]
     let _ = (file, offset, bytes);
 }
@@ -190,7 +215,7 @@ pub(crate) fn torn_tail(file: &Path, offset: u64, bytes: u64) {
 /// So many more.
 pub(crate) fn count(metric: &'static str, more: u64) {
     #[cfg(feature = "metrics")]
-    metrics::counter!(metric).increment(more);
+    guarded(|| metrics::counter!(metric).increment(more));
     #[cfg(not(feature = "metrics"))]
     let _ = (metric, more);
 }
@@ -199,7 +224,7 @@ pub(crate) fn count(metric: &'static str, more: u64) {
 #[cfg_attr(feature = "metrics", expect(clippy::cast_precision_loss, reason = "what metrics takes"))]
 pub(crate) fn sample(metric: &'static str, value: u64) {
     #[cfg(feature = "metrics")]
-    metrics::histogram!(metric).record(value as f64);
+    guarded(|| metrics::histogram!(metric).record(value as f64));
     #[cfg(not(feature = "metrics"))]
     let _ = (metric, value);
 }
@@ -208,7 +233,7 @@ pub(crate) fn sample(metric: &'static str, value: u64) {
 #[cfg_attr(feature = "metrics", expect(clippy::cast_precision_loss, reason = "what metrics takes"))]
 pub(crate) fn duration(metric: &'static str, nanos: u64) {
     #[cfg(feature = "metrics")]
-    metrics::histogram!(metric).record(nanos as f64 / 1e9);
+    guarded(|| metrics::histogram!(metric).record(nanos as f64 / 1e9));
     #[cfg(not(feature = "metrics"))]
     let _ = (metric, nanos);
 }
@@ -217,7 +242,7 @@ pub(crate) fn duration(metric: &'static str, nanos: u64) {
 #[cfg_attr(feature = "metrics", expect(clippy::cast_precision_loss, reason = "what metrics takes"))]
 pub(crate) fn gauge(store: &Path, metric: &'static str, value: u64) {
     #[cfg(feature = "metrics")]
-    metrics::gauge!(metric, "store" => store.display().to_string()).set(value as f64);
+    guarded(|| metrics::gauge!(metric, "store" => store.display().to_string()).set(value as f64));
     #[cfg(not(feature = "metrics"))]
     let _ = (store, metric, value);
 }
@@ -226,18 +251,18 @@ pub(crate) fn gauge(store: &Path, metric: &'static str, value: u64) {
 pub(crate) fn describe() {
     #[cfg(feature = "metrics")]
     for (metric, kind, what) in METRICS {
-        match *kind {
+        guarded(|| match *kind {
             "counter" => metrics::describe_counter!(*metric, *what),
             "gauge" => metrics::describe_gauge!(*metric, *what),
             _ => metrics::describe_histogram!(*metric, *what),
-        }
+        });
     }
 }
 
 /// Every metric: its name, its kind, and what it tells, as in the table in `lib.rs`.
 #[cfg(any(test, feature = "metrics"))]
 const METRICS: &[(&str, &str, &str)] = &[
-    (COMMITS, "counter", "transactions made durable"),
+    (COMMITS, "counter", "commits made durable, grants of leases and compactions too"),
     (CONFLICTS, "counter", "transactions evaluated again inside their call"),
     (FLUSHES, "counter", "memtable generations written to files"),
     (FOLDS, "counter", "folds of L0 files into HEAD and HISTORY"),
@@ -250,7 +275,7 @@ const METRICS: &[(&str, &str, &str)] = &[
         "commits from call to answer; of those that wait for no sync one in 64",
     ),
     (SYNC_SECONDS, "histogram", "writes of the log, each with its sync"),
-    (BATCH_COMMITS, "histogram", "transactions that share a sync"),
+    (BATCH_COMMITS, "histogram", "commits that share a sync"),
     (REVISION, "gauge", "newest visible revision"),
     (DURABLE_REVISION, "gauge", "newest durable revision"),
     (MEMTABLE_BYTES, "gauge", "memory of the memtable generations"),

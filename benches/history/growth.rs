@@ -2,13 +2,14 @@
 //! of its own, which finds it as the one before left it: closed.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
 use std::hint::black_box;
+use std::io::{BufReader, BufWriter, Write as _};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use annals::{At, Durability, Store};
+use annals::{At, Durability, RestoreOptions, Store};
 
 use crate::load::{self, Dir, Rng, key, median};
 use crate::options::Options;
@@ -40,6 +41,8 @@ pub(crate) const COSTS: &[(&str, &str)] = &[
     ("time of a random revision", "us"),
     ("checkpoint, the call", "ms"),
     ("hash of everything, a version", "ns"),
+    ("backup to a file, a version", "ns"),
+    ("restore of it, a version", "ns"),
     ("compact, the call", "ms"),
 ];
 
@@ -167,6 +170,7 @@ pub(crate) fn in_child(dir: &Path, keys: u64, last: bool) {
         let begun = Instant::now();
         black_box(store.hash_at(At::Latest).expect("a hash"));
         say("hash of everything, a version", nanos(versions + TAIL, begun));
+        backup(&store, dir, versions + TAIL, &say);
         let stats = store.stats();
         for (name, bytes) in [
             ("HEAD", stats.head.bytes),
@@ -194,6 +198,27 @@ fn times(store: &Store, revision: u64, rng: &mut Rng, say: &dyn Fn(&str, f64)) {
         black_box(store.revision_at_time(time).expect("a revision"));
     }
     say("revision at a random time", micros(begun));
+}
+
+/// A copy as a stream in a file, synced, and a store made of that.
+fn backup(store: &Store, dir: &Path, versions: u64, say: &dyn Fn(&str, f64)) {
+    let (path, copy) = (dir.with_extension("backup"), dir.with_extension("restored"));
+    let each = |begun: Instant| begun.elapsed().as_secs_f64() * 1e9 / versions as f64;
+    let begun = Instant::now();
+    let file = File::create(&path).expect("a file");
+    let mut to = BufWriter::with_capacity(1 << 20, &file);
+    let made = store.backup(&mut to).expect("a backup");
+    to.flush().expect("the rest");
+    drop(to);
+    file.sync_all().expect("a sync");
+    say("backup to a file, a version", each(begun));
+    let begun = Instant::now();
+    let from = BufReader::with_capacity(1 << 20, File::open(&path).expect("the backup"));
+    let restored = annals::restore(from, &copy, &RestoreOptions::new()).expect("a store");
+    assert_eq!(restored.hash, made.hash);
+    say("restore of it, a version", each(begun));
+    fs::remove_dir_all(copy).expect("the store is there");
+    fs::remove_file(path).expect("the backup is there");
 }
 
 /// A copy by links.

@@ -6,6 +6,8 @@
 //! manifest knows yet are opened under the lock. The memory of what is in no file is written first, and let
 //! go.
 
+use std::collections::HashMap;
+
 use annals_format::backup::{Codec, Header, Part};
 use annals_format::checksum::ContentHasher;
 use annals_format::name::FileName;
@@ -47,10 +49,11 @@ impl Content {
             let manifest = state.manifest.clone();
             let visible = core.visible_place();
             let tables = core.shared.tables();
-            let shown = |number: u64| tables.files.all().find(|file| file.meta().number == number);
+            let shown: HashMap<u64, &Arc<SealedFile>> =
+                tables.files.all().map(|file| (file.meta().number, file)).collect();
             let mut files = Vec::with_capacity(manifest.files.len());
             for meta in &manifest.files {
-                files.push(match shown(meta.number) {
+                files.push(match shown.get(&meta.number).copied() {
                     Some(file) => Arc::clone(file),
                     None => {
                         let file = SealedFile::new(&core.context, meta.clone());

@@ -33,17 +33,20 @@ use crate::manifest::ManifestStore;
 use crate::options::Options;
 use crate::segment::{NewSegment, SegmentContext, SegmentWriter};
 use crate::sync::Arc;
+use crate::vfs::{HeldVfs, Vfs};
 use crate::wal::{WalContext, WalFiles, WalWriter};
 
 use super::Engine;
 use super::checkpoint::sync_dir;
 use super::increment::Continuing;
+use super::load::check_ours;
+use super::open::take_lock;
 
-/// Raises the revision by `by`, which is 1 or more.
+/// Raises the revision by `by`, which is 1 or more, of what nobody has open. Answers it open.
 ///
 /// # Errors
 /// `InvalidArgument` if there are no revisions left; what reading and writing files answers.
-pub(super) fn bump(dir: &Path, options: &Options, by: u64) -> Result<()> {
+pub(super) fn bump(dir: &Path, options: &Options, by: u64) -> Result<Continuing> {
     let (last, rules) = {
         let open = Continuing::open(dir, options)?;
         let engine = open.engine();
@@ -56,7 +59,9 @@ pub(super) fn bump(dir: &Path, options: &Options, by: u64) -> Result<()> {
     if revision > NUMBER_MAX {
         return Err(Error::invalid(format!("there is no revision {revision}")));
     }
-    let vfs = &options.vfs;
+    let taken = take_lock(options, dir)?;
+    let vfs: &Arc<dyn Vfs> = &(Arc::new(HeldVfs::new(Arc::clone(&options.vfs), &taken)) as _);
+    check_ours(dir, &**vfs)?;
     let manifests = ManifestStore::new(Arc::clone(vfs), dir).of_load();
     let Some(mut manifest) = manifests.load()? else {
         return Err(Error::invalid("the store is gone that is being made here"));
@@ -71,7 +76,8 @@ pub(super) fn bump(dir: &Path, options: &Options, by: u64) -> Result<()> {
         wal.chain(events.map(|meta| FileName::new(meta.kind, meta.number))).collect()
     };
     let events = {
-        let context = SegmentContext::new(dir, manifest.store, options);
+        let context =
+            SegmentContext::new(dir, manifest.store, &options.clone().vfs(Arc::clone(vfs)));
         let new = NewSegment::new(FileKind::Events, manifest.next_file);
         manifest.next_file += 1;
         let mut value = Vec::new();
@@ -107,9 +113,10 @@ pub(super) fn bump(dir: &Path, options: &Options, by: u64) -> Result<()> {
         let removed = vfs.remove_if_there(&path);
         removed.map_err(|error| Error::io("remove", &path, error))?;
     }
+    drop(taken);
     let open = Continuing::open(dir, options)?;
     raise(open.engine(), &rules, revision)?;
-    open.close()
+    Ok(open)
 }
 
 /// Moves everything in memory to files.
@@ -133,5 +140,6 @@ fn raise(engine: &Engine, rules: &[(bytes::Bytes, Rule)], revision: u64) -> Resu
         })
         .collect();
     engine.apply_system(&writes)?;
-    engine.flush()
+    engine.flush()?;
+    engine.0.door.0.load_rules()
 }

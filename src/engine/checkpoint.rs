@@ -35,10 +35,11 @@ use crate::manifest::ManifestStore;
 use crate::observe::{Span, Task};
 use crate::sync::Arc;
 use crate::sync::plain::lock;
-use crate::vfs::{DirEntry, LockGuard, Vfs};
+use crate::vfs::{DirEntry, HeldVfs, LockGuard, Vfs};
 use crate::wal::{BatchInfo, WalContext, WalFiles, WalWriter};
 
 use super::core::Core;
+use super::open::another_history;
 use super::tables::{FileSet, SealedFile, Tables};
 
 /// What stands in the file that says that a directory is no store yet.
@@ -113,9 +114,12 @@ impl Core {
         let real = vfs.canonical(to).map_err(|error| Error::of_directory(to, "look for", error))?;
         let to = &*real;
         self.check_outside(to)?;
-        let _lock = begin(&**vfs, to, (INCOMPLETE, NOTICE))?;
+        let lock = begin(&**vfs, to, (INCOMPLETE, NOTICE))?;
+        // Only as long as the directory is ours: what is not finished may be taken for dead, and removed.
+        let vfs: &Arc<dyn Vfs> = &(Arc::new(HeldVfs::new(Arc::clone(vfs), &lock)) as _);
 
-        let mut links = Links { core: self, to, linked: BTreeSet::new(), refused: false };
+        let linked = BTreeSet::new();
+        let mut links = Links { core: self, vfs: &**vfs, to, linked, refused: false };
         let Content { mut manifest, tables, visible } = self.content(&mut links)?;
         let mut done = Checkpoint {
             revision: visible.position.revision,
@@ -144,7 +148,7 @@ impl Core {
                 done.linked_files += 1;
                 done.linked_bytes += meta.bytes;
             } else {
-                self.copy(&files, meta, &links.path(meta))?;
+                self.copy(&files, meta, &**vfs, &links.path(meta))?;
                 done.copied_files += 1;
                 done.copied_bytes += meta.bytes;
             }
@@ -156,6 +160,7 @@ impl Core {
         manifest.compacted = manifest.compacted.max(visible.compacted);
         manifest.revision_floor = visible.position.revision;
         manifest.closed = true;
+        manifest.incarnation = another_history(manifest.incarnation, &self.options);
         // The seal names the manifest that will be in force.
         let next = Manifest { number: manifest.number + 1, ..manifest.clone() };
         log.close(next.stamp())?;
@@ -207,11 +212,11 @@ impl Core {
     }
 
     /// Copies a file, which may have lost its name since.
-    fn copy(&self, files: &FileSet, meta: &FileMeta, path: &Path) -> Result<()> {
+    fn copy(&self, files: &FileSet, meta: &FileMeta, vfs: &dyn Vfs, path: &Path) -> Result<()> {
         let here = files.all().find(|file| file.meta().number == meta.number).cloned();
         let source = here.unwrap_or_else(|| SealedFile::new(&self.context, meta.clone()));
         let source = source.open()?;
-        let created = self.options.vfs.create(path);
+        let created = vfs.create(path);
         let file = created.map_err(|error| Error::io("create", path, error))?;
         let mut hasher = ContentHasher::new();
         let mut offset = 0;
@@ -234,6 +239,7 @@ impl Core {
 /// The segment files of a checkpoint.
 struct Links<'a> {
     core: &'a Core,
+    vfs: &'a dyn Vfs,
     to: &'a Path,
     /// Numbers of the files that are linked.
     linked: BTreeSet<u64>,
@@ -253,7 +259,7 @@ impl Links<'_> {
                 continue;
             }
             let (from, to) = (self.core.context.path(meta.kind, meta.number), self.path(meta));
-            match self.core.options.vfs.hard_link(&from, &to) {
+            match self.vfs.hard_link(&from, &to) {
                 Ok(()) => {
                     self.linked.insert(meta.number);
                 }
@@ -271,7 +277,7 @@ impl Links<'_> {
     fn unlink(&mut self, meta: &FileMeta) -> Result<()> {
         if self.linked.remove(&meta.number) {
             let path = self.path(meta);
-            let removed = self.core.options.vfs.remove(&path);
+            let removed = self.vfs.remove(&path);
             removed.map_err(|error| Error::io("remove", &path, error))?;
         }
         Ok(())

@@ -18,8 +18,10 @@ use bytes::Bytes;
 use crate::commit::{InternalKey, Write, WriteKind};
 use crate::error::{Error, Result};
 use crate::options::{Durability, Options};
-use crate::sync::plain::lock;
+use crate::vfs::HeldVfs;
 
+use super::load::{check_ours, remove_notice};
+use super::open::take_lock;
 use super::receive::Receiver;
 use super::record::{Event, Record, Transaction};
 use super::scan::Scan;
@@ -104,6 +106,7 @@ pub(crate) fn write_records(out: &mut StreamWriter<'_>, view: &View) -> Result<(
 #[derive(Debug)]
 pub(crate) struct Continuing {
     engine: Engine,
+    options: Options,
     /// Bytes that are not durable yet.
     unsynced: usize,
     /// The records that were there, from the first that has not been compared.
@@ -120,7 +123,7 @@ impl Continuing {
         // Nothing is written but what is applied: rules of retention would write at the time of the clock.
         let options = options.clone().create(false).retention_interval_seconds(0);
         let (engine, _) = Engine::open_loading(dir, &options)?;
-        Ok(Self { engine, unsynced: 0, old: None, writes: Vec::new() })
+        Ok(Self { engine, options, unsynced: 0, old: None, writes: Vec::new() })
     }
 
     /// What there is so far.
@@ -144,19 +147,29 @@ impl Continuing {
             })?;
         }
         self.flush()?;
-        let mut state = lock(&self.engine.0.door.0.state);
-        // From here on it is another history than that of the store it was made of.
-        let incarnation = &mut state.manifest.incarnation;
-        *incarnation = header.incarnation.saturating_add(1).max(*incarnation);
-        Ok(())
+        // Readers go by the rules that have come, and by what these have forgotten.
+        self.engine.0.door.0.load_rules()
     }
 
-    /// Ends all of it.
+    /// Ends this, and leaves what is no store yet.
     ///
     /// # Errors
     /// What closing answers.
     pub(crate) fn close(self) -> Result<()> {
         self.engine.close()
+    }
+
+    /// Ends all of it: from when this returns it is a store.
+    ///
+    /// # Errors
+    /// What writing files answers. It may be a store then, which is complete, or none.
+    pub(crate) fn finish(self) -> Result<()> {
+        let (dir, options) = (self.engine.path().to_path_buf(), self.options);
+        self.engine.close()?;
+        let lock = take_lock(&options, &dir)?;
+        let vfs = HeldVfs::new(options.vfs, &lock);
+        check_ours(&dir, &vfs)?;
+        remove_notice(&dir, &vfs)
     }
 
     fn flush(&mut self) -> Result<()> {

@@ -306,6 +306,24 @@ impl BaseWriter {
     }
 }
 
+/// Sees, under the lock of a directory, that it is no store yet: else somebody has put another one there.
+pub(super) fn check_ours(path: &Path, vfs: &dyn Vfs) -> Result<()> {
+    let notice = path.join(LOADING);
+    let is_ours = vfs.exists(&notice);
+    if is_ours.map_err(|error| Error::io("look for", &notice, error))? {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("{} is another store by now", path.display())))
+}
+
+/// From when this returns there is a store.
+pub(super) fn remove_notice(dir: &Path, vfs: &dyn Vfs) -> Result<()> {
+    let notice = dir.join(LOADING);
+    let removed = vfs.remove_if_there(&notice);
+    removed.map_err(|error| Error::io("remove", &notice, error))?;
+    sync_dir(vfs, dir)
+}
+
 impl Engine {
     /// Opens what is no store yet, to go on with it.
     ///
@@ -313,14 +331,8 @@ impl Engine {
     /// As [`open`](Self::open).
     pub(crate) fn open_loading(path: &Path, options: &Options) -> Result<(Self, OpenReport)> {
         let opened = Self::open_as(Opening::Load, path, options)?;
-        // Under its lock: else somebody has put another store here.
-        let notice = path.join(LOADING);
-        let is_ours = options.vfs.exists(&notice);
-        if is_ours.map_err(|error| Error::io("look for", &notice, error))? {
-            Ok(opened)
-        } else {
-            Err(Error::invalid(format!("{} is another store by now", path.display())))
-        }
+        check_ours(path, &*options.vfs)?;
+        Ok(opened)
     }
 
     /// From when this returns what is open is a store, whatever happens.
@@ -329,11 +341,7 @@ impl Engine {
     /// What making everything durable answers, and removing the file that says that it is none.
     pub(crate) fn loaded(&self) -> Result<()> {
         self.flush()?;
-        let (vfs, dir) = (&self.options().vfs, self.path());
-        let notice = dir.join(LOADING);
-        let removed = vfs.remove_if_there(&notice);
-        removed.map_err(|error| Error::io("remove", &notice, error))?;
-        sync_dir(&**vfs, dir)
+        remove_notice(self.path(), &*self.options().vfs)
     }
 }
 

@@ -435,12 +435,19 @@ fn make_dir(options: &Options, path: &Path) -> Result<()> {
     made.map_err(|error| Error::io("create directory", path, error))
 }
 
-fn take_lock(options: &Options, path: &Path) -> Result<LockGuard> {
+pub(super) fn take_lock(options: &Options, path: &Path) -> Result<LockGuard> {
     let file = path.join(LOCK);
     options.vfs.lock(&file).map_err(|error| match error.kind() {
         io::ErrorKind::WouldBlock => ErrorKind::Locked { path: path.to_path_buf() }.into(),
         _ => Error::io("lock", file, error),
     })
+}
+
+/// The incarnation of a copy of a store that had this one: what is written to the copy is another history, also
+/// than that of any other copy, and of the store when it is opened after a crash. So it is by chance, far above.
+pub(super) fn another_history(incarnation: u64, options: &Options) -> u64 {
+    let StoreId([a, b, c, d, ..]) = new_store_id(options);
+    incarnation.saturating_add(1 + u64::from(u32::from_le_bytes([a, b, c, d])))
 }
 
 /// An identity that no other store has.

@@ -1,9 +1,9 @@
 //! Reading a backup: its sections put together again, checked, and handed over.
 //!
 //! What is held is a piece of a file, or a frame, or a record, or the manifest; each is bounded by what the
-//! format lets it be, and takes no more memory than the stream has given bytes for it.
+//! format lets it be: 1 MiB, 1.1 GiB, 1 MiB and 256 MiB. No more is taken for it than has come of it.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use annals_format::backup::{Header, Kind, Part, State};
 use annals_format::checksum::ContentHasher;
@@ -69,8 +69,8 @@ pub(crate) fn receive(
         to,
         binding: Binding::new(&header.store),
         section: Section::None,
-        manifest: None,
-        missing: BTreeSet::new(),
+        header,
+        missing: BTreeMap::new(),
         seq: 0,
         revision: header.from.map_or(0, |from| from.revision),
         dense: header.kind() == Kind::Increment,
@@ -86,7 +86,7 @@ pub(crate) fn receive(
         sections.piece(at, piece.block.offset, piece.bytes)?;
     }
     sections.end(at)?;
-    sections.check(&header, at)?;
+    sections.check(at)?;
     stream.finish()
 }
 
@@ -95,9 +95,9 @@ struct Sections<'a> {
     to: &'a mut dyn Receiver,
     binding: Binding,
     section: Section,
-    manifest: Option<Manifest>,
-    /// Files of the manifest that have not come yet.
-    missing: BTreeSet<u64>,
+    header: Header,
+    /// Files of the manifest that have not come yet, by number.
+    missing: BTreeMap<u64, FileMeta>,
     /// That of the last frame.
     seq: u64,
     /// The revision after what has come so far.
@@ -140,12 +140,10 @@ impl Sections<'_> {
             Part::Manifest => Section::Manifest(Vec::new()),
             Part::Frames => Section::Frames { bytes: Vec::new(), needed: FRAME_HEAD },
             Part::File => {
-                let files = self.manifest.iter().flat_map(|manifest| &manifest.files);
-                let Some(meta) = files.clone().find(|meta| meta.number == number).cloned() else {
+                let Some(meta) = self.missing.remove(&number) else {
                     let found = format!("file {number}");
                     return Err(damaged(at, "backup block", "a file of the manifest", found));
                 };
-                self.missing.remove(&number);
                 self.to.file(&meta)?;
                 Section::File { meta, hasher: ContentHasher::new(), bytes: 0 }
             }
@@ -262,10 +260,11 @@ impl Sections<'_> {
         match std::mem::replace(&mut self.section, Section::None) {
             Section::Manifest(bytes) => {
                 let manifest = Manifest::decode(&bytes).map_err(|error| undecodable(at, &error))?;
-                self.missing = manifest.files.iter().map(|meta| meta.number).collect();
-                (self.seq, self.revision) = (manifest.flushed_seq, manifest.flushed_revision);
+                self.belongs(&manifest, at)?;
                 self.to.manifest(&manifest)?;
-                self.manifest = Some(manifest);
+                (self.seq, self.revision) = (manifest.flushed_seq, manifest.flushed_revision);
+                let files = manifest.files.into_iter();
+                self.missing = files.map(|meta| (meta.number, meta)).collect();
             }
             Section::Frames { bytes, needed } if !bytes.is_empty() => {
                 let (expected, found) = (format!("{needed} bytes"), bytes.len().to_string());
@@ -290,27 +289,27 @@ impl Sections<'_> {
         Ok(())
     }
 
-    /// Checks at the end, which stands at `at`, that nothing is missing, and that all belongs together.
-    fn check(self, header: &Header, at: u64) -> Result<()> {
-        if let Some(number) = self.missing.first() {
-            let files = self.manifest.iter().flat_map(|manifest| &manifest.files);
-            let name = files.clone().find(|meta| meta.number == *number);
-            let name = name.map(|meta| FileName::new(meta.kind, *number).to_string());
-            let expected = format!("the file {}, too", name.unwrap_or_default());
+    /// Checks that a manifest, before what stands at `at`, is that of the backup.
+    fn belongs(&self, manifest: &Manifest, at: u64) -> Result<()> {
+        let Manifest { store, compacted, revision_floor, incarnation, .. } = *manifest;
+        let Header { store: its, compacted: to, upto, incarnation: opened, .. } = self.header;
+        let is_its = (store, compacted, revision_floor, incarnation) == (its, to, upto, opened);
+        if is_its && manifest.wal.is_empty() && manifest.closed {
+            return Ok(());
+        }
+        let found = format!("manifest {} of {store}", manifest.number);
+        Err(damaged(at, "backup: manifest", "what the header says", found))
+    }
+
+    /// Checks at the end, which stands at `at`, that nothing is missing.
+    fn check(self, at: u64) -> Result<()> {
+        if let Some((number, meta)) = self.missing.first_key_value() {
+            let expected = format!("the file {}, too", FileName::new(meta.kind, *number));
             return Err(damaged(at, "backup", expected, "the end"));
         }
-        if self.revision != header.upto {
-            let (expected, found) = (header.upto.to_string(), self.revision.to_string());
+        if self.revision != self.header.upto {
+            let (expected, found) = (self.header.upto.to_string(), self.revision.to_string());
             return Err(damaged(at, "backup: last revision", expected, found));
-        }
-        if let Some(found) = self.manifest.filter(|manifest| {
-            (manifest.store, manifest.compacted, manifest.revision_floor, manifest.incarnation)
-                != (header.store, header.compacted, header.upto, header.incarnation)
-                || !manifest.wal.is_empty()
-                || !manifest.closed
-        }) {
-            let found = format!("manifest {} of {}", found.number, found.store);
-            return Err(damaged(at, "backup: manifest", "what the header says", found));
         }
         Ok(())
     }

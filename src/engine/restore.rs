@@ -5,10 +5,9 @@
 //!   no store yet, whatever else is there
 //! 2 write the frames to a log, and every segment file; sync them
 //! 3 seal the log as a close does; sync the names
-//! 4 open what there is, without anybody else being able to, and look at it
-//! 5 store the manifest, CURRENT last
-//! 6 open it for writing, and apply increments; raise its revision
-//! 7 remove LOADING
+//! 4 store the manifest, CURRENT last
+//! 5 open it for writing, and look at it; apply increments; raise its revision
+//! 6 remove LOADING
 //! ```
 //!
 //! A crash before LOADING is removed leaves no store, a crash after it a complete one.
@@ -22,16 +21,14 @@ use crate::error::{Error, Result};
 use crate::manifest::ManifestStore;
 use crate::options::Options;
 use crate::sync::Arc;
-use crate::vfs::{File, LockGuard};
+use crate::vfs::{File, HeldVfs, LockGuard, Vfs};
 use crate::wal::{WalContext, WalFiles, WalWriter};
 
-use super::Engine;
 use super::bump::bump;
 use super::checkpoint::{BATCH_BYTES, Batch, begin, sync_dir};
 use super::increment::Continuing;
-use super::open::try_read_only;
+use super::open::another_history;
 use super::receive::Receiver;
-use super::worker::Worker;
 
 /// What stands in the file that says that a directory is no store yet.
 const NOTICE: &[u8] =
@@ -53,6 +50,9 @@ struct Made {
     dir: PathBuf,
     /// Until somebody else has it.
     lock: Option<LockGuard>,
+    /// The file system as long as the directory is ours: what is not finished may have been taken for dead, and
+    /// removed, and begun anew.
+    held: Arc<dyn Vfs>,
     manifest: Manifest,
     /// Until it is sealed.
     log: Option<Tail>,
@@ -84,9 +84,8 @@ impl Restoring {
     /// # Errors
     /// What writing files answers.
     pub(crate) fn seal(&mut self) -> Result<()> {
-        let vfs = Arc::clone(&self.options.vfs);
         let made = self.made()?;
-        sync_dir(&*vfs, &made.dir.join(SEGMENT_DIR))?;
+        sync_dir(&*made.held, &made.dir.join(SEGMENT_DIR))?;
         if let Some(Tail { files, mut writer, mut batch, revision }) = made.log.take() {
             batch.write(&mut writer, revision)?;
             made.manifest.wal = files.listed();
@@ -96,73 +95,28 @@ impl Restoring {
         Ok(())
     }
 
-    /// What has been sealed, opened for reading.
+    /// Puts its manifest in force, and opens it for writing. Until it is [finished](Continuing::finish) it is no
+    /// store all the same.
     ///
     /// # Errors
-    /// As for any store.
-    pub(crate) fn look(&self) -> Result<Engine> {
-        let made = self.made.as_ref().ok_or_else(nothing)?;
-        let store = ManifestStore::new(Arc::clone(&self.options.vfs), &made.dir);
-        let (core, ..) = try_read_only(&made.dir, &self.options, &store, made.next())?;
-        Ok(Engine::over(core, Worker::default()))
-    }
-
-    /// Puts its manifest in force. Until it is [finished](Self::finish) it is no store all the same.
-    ///
-    /// # Errors
-    /// What writing files answers.
-    pub(crate) fn publish(&mut self) -> Result<()> {
-        let vfs = Arc::clone(&self.options.vfs);
-        let made = self.made()?;
-        ManifestStore::new(vfs, &made.dir).store(&mut made.manifest)
-    }
-
-    /// Opens what has been published, to apply increments. It is closed before anything else is done.
-    ///
-    /// # Errors
-    /// As for any store.
-    pub(crate) fn go_on(&mut self) -> Result<Continuing> {
+    /// What writing files answers; as for any store.
+    pub(crate) fn publish(&mut self) -> Result<Continuing> {
         let options = self.options.clone();
         let made = self.made()?;
+        ManifestStore::new(Arc::clone(&made.held), &made.dir).store(&mut made.manifest)?;
         // Whoever opens it takes the lock.
         made.lock = None;
         Continuing::open(&made.dir, &options)
     }
 
-    /// Raises the revision of what has been published; see [`bump`](super::bump).
+    /// Raises the revision of what has been published and closed, and opens it again; see
+    /// [`bump`](super::bump).
     ///
     /// # Errors
     /// `InvalidArgument` if there are no revisions left; what reading and writing files answers.
-    pub(crate) fn bump(&mut self, by: u64) -> Result<()> {
+    pub(crate) fn bump(&mut self, by: u64) -> Result<Continuing> {
         let options = self.options.clone();
-        let made = self.made()?;
-        made.lock = None;
-        bump(&made.dir, &options, by)
-    }
-
-    /// What has been published, opened for reading.
-    ///
-    /// # Errors
-    /// As for any store.
-    pub(crate) fn look_again(&self) -> Result<Engine> {
-        let made = self.made.as_ref().ok_or_else(nothing)?;
-        let store = ManifestStore::new(Arc::clone(&self.options.vfs), &made.dir).of_load();
-        let manifest = store.load()?.ok_or_else(nothing)?;
-        let (core, ..) = try_read_only(&made.dir, &self.options, &store, manifest)?;
-        Ok(Engine::over(core, Worker::default()))
-    }
-
-    /// Makes a store of what has been published.
-    ///
-    /// # Errors
-    /// What writing files answers. It may be a store, which is complete then, or none.
-    pub(crate) fn finish(mut self) -> Result<()> {
-        let vfs = Arc::clone(&self.options.vfs);
-        let made = self.made()?;
-        let notice = made.dir.join(LOADING);
-        let removed = vfs.remove_if_there(&notice);
-        removed.map_err(|error| Error::io("remove", &notice, error))?;
-        sync_dir(&*vfs, &made.dir)
+        bump(&self.made()?.dir, &options, by)
     }
 
     fn made(&mut self) -> Result<&mut Made> {
@@ -187,11 +141,11 @@ impl Receiver for Restoring {
         }
         let dir = vfs.canonical(to).map_err(|error| Error::of_directory(to, "look for", error))?;
         let lock = begin(&**vfs, &dir, (LOADING, NOTICE))?;
+        let held: Arc<dyn Vfs> = Arc::new(HeldVfs::new(Arc::clone(vfs), &lock));
         let mut manifest = manifest.clone();
-        // From here on it is another history than that of the store it was made of.
-        manifest.incarnation += 1;
+        manifest.incarnation = another_history(manifest.incarnation, &self.options);
         let context = WalContext {
-            vfs: Arc::clone(vfs),
+            vfs: Arc::clone(&held),
             dir: dir.clone(),
             store: manifest.store,
             wal_bytes: self.options.wal_bytes,
@@ -200,7 +154,7 @@ impl Receiver for Restoring {
         let (seq, revision) = (manifest.flushed_seq, manifest.flushed_revision);
         let writer = WalWriter::create(Arc::clone(&files), 1, seq, revision)?;
         let log = Some(Tail { files, writer, batch: Batch::after(seq), revision });
-        self.made = Some(Made { dir, lock: Some(lock), manifest, log, file: None });
+        self.made = Some(Made { dir, lock: Some(lock), held, manifest, log, file: None });
         Ok(())
     }
 
@@ -215,10 +169,9 @@ impl Receiver for Restoring {
     }
 
     fn file(&mut self, meta: &FileMeta) -> Result<()> {
-        let vfs = Arc::clone(&self.options.vfs);
         let made = self.made()?;
         let path = made.dir.join(FileName::new(meta.kind, meta.number).to_string());
-        let file = vfs.create(&path).map_err(|error| Error::io("create", &path, error))?;
+        let file = made.held.create(&path).map_err(|error| Error::io("create", &path, error))?;
         made.file = Some((file, path));
         Ok(())
     }

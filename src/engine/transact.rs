@@ -124,7 +124,7 @@ impl Core {
         let durability = durability.unwrap_or(self.options.durability);
         let begun = measure(durability);
         let mut quiet = self.chain.quiet();
-        let mut doubled = 0;
+        let (mut doubled, mut conflicts) = (0, 0);
         loop {
             self.wait_for_room()?;
             let guard = epoch::pin();
@@ -155,13 +155,16 @@ impl Core {
                         self.shared.logger.ring();
                     }
                     drop((guard, quiet));
+                    if conflicts > 0 {
+                        observe::count(observe::CONFLICTS, conflicts);
+                    }
                     self.slow_down();
                     self.check_kept(&outcome)?;
                     return Ok(outcome);
                 }
                 Err(OrderError::Conflict) => {
                     self.counters.conflicts.fetch_add(1, Ordering::Relaxed);
-                    observe::count(observe::CONFLICTS, 1);
+                    conflicts += 1;
                     quiet.conflict();
                 }
                 Err(OrderError::NoRoom { doubled: asked }) => {

@@ -39,14 +39,23 @@ pub(super) fn backup(engine: &Engine, to: &mut dyn Write) -> Result<BackupReport
         let content: Content = engine.content()?;
         Ok((content.revision(), content))
     })?;
+    // First: it holds on to every revision, however slow the one who takes the stream is.
+    let hash = hashing.finish()?;
     let mut out = StreamWriter::begin(to, &content.header())?;
     content.write_state(&mut out)?;
-    // What it holds on to can go before the files are written, which may take long.
-    let hash = hashing.finish()?;
     content.write_files(&mut out)?;
+    check_kept(engine, hash.revision)?;
     let bytes = out.finish(&state_of(&hash))?;
     let (files, file_bytes) = content.files();
     Ok(BackupReport { from: None, revision: hash.revision, files, file_bytes, bytes, hash })
+}
+
+/// Refuses what the store has lost meanwhile: what was not durable when the log failed.
+fn check_kept(engine: &Engine, revision: u64) -> Result<()> {
+    match engine.failure() {
+        Some(error) if engine.revision() < revision => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// Writes what came after `since` to a stream.

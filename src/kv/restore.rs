@@ -99,20 +99,26 @@ impl RestoreOptions {
 
 /// Makes a store of a backup, in a directory that is absent or empty. Every byte of the backup is checked,
 /// every file compared with its checksum, and at last the [hash](crate::Store::hash_at) of the store with
-/// that which the store had when the backup was made; memory holds no more than a block and what the
-/// [options](RestoreOptions::options) let a store take.
+/// that which the store had when the backup was made. Memory holds what the [options](RestoreOptions::options)
+/// let a store take, and a piece of the stream: a block, the list of the files, or one transaction. All this
+/// finds what accidents do to a backup; who makes one can put into it what he likes, and as much.
 ///
 /// Increments can follow a full backup in the stream, in their order, each of which continues the one before: the
 /// state that it continues is compared by its hash before it is applied. Several files are one stream by
 /// [`Read::chain`].
 ///
-/// The store has the revisions and the identity of the one that was backed up, and the next
-/// [incarnation](crate::Store::incarnation): what is written to it from now on is another history.
+/// The stream has to end: whoever sends it through a socket shuts that down for writing.
+///
+/// The store has the revisions and the identity of the one that was backed up, and an
+/// [incarnation](crate::Store::incarnation) of its own: what is written to it from now on is another history.
+/// Its [rules of retention](crate::Store::set_retention) by age go by the time of now, and forget what has become
+/// too old as soon as it is open; who wants to see it first opens it for reading only.
 /// What was left of the time of leases is left, as it was last
 /// [written down](crate::Options::lease_checkpoint_interval_seconds).
 ///
-/// After a crash or an error in between the directory is no store, and opening it answers
-/// [`NotAStore`](crate::ErrorKind::NotAStore): remove it. When this has returned the store is durable.
+/// When this has returned the store is durable. After a crash or an error before that nothing was made, or the
+/// directory is no store, and opening it answers [`NotAStore`](crate::ErrorKind::NotAStore): remove it. It may be
+/// one, and complete, if all that failed is the very end.
 ///
 /// # Errors
 ///
@@ -171,33 +177,28 @@ fn restore_from(
     let (state, _) = receive(stream, &mut made)?;
     let Counting { of: mut made, seen } = made;
     made.seal()?;
-    let mut hash = newest(&made.look()?)?;
-    compare(&hash, &state, input.offset())?;
-    made.publish()?;
+    let mut to = made.publish()?;
+    let mut last = (header, state);
     let mut increments = 0;
-    if !input.is_at_end()? {
-        let mut to = made.go_on()?;
-        let mut last = (header, state);
-        while !input.is_at_end()? {
-            last = apply(&mut input, &mut to, &last)?;
-            increments += 1;
+    loop {
+        compare(&newest(to.engine())?, &last.1, input.offset())?;
+        if input.is_at_end()? {
+            break;
         }
-        to.close()?;
-        hash = newest(&made.look_again()?)?;
-        compare(&hash, &last.1, input.offset())?;
+        last = apply(&mut input, &mut to, &last)?;
+        increments += 1;
     }
     if options.bump > 0 {
-        let before = made.look_again()?;
-        let revision = before.revision();
-        let alive = Hashing::begin(&before, revision, revision)?.finish()?;
-        drop(before);
-        made.bump(options.bump)?;
-        hash = newest(&made.look_again()?)?;
+        let revision = to.engine().revision();
+        let alive = Hashing::begin(to.engine(), revision, revision)?.finish()?;
+        to.close()?;
+        to = made.bump(options.bump)?;
         let raised = revision.saturating_add(options.bump);
         let expected = State { hash: alive.hash, revision: raised, compacted: raised };
-        compare(&hash, &expected, input.offset())?;
+        compare(&newest(to.engine())?, &expected, input.offset())?;
     }
-    made.finish()?;
+    let hash = newest(to.engine())?;
+    to.finish()?;
     let Seen { files, file_bytes, .. } = seen;
     let (revision, bytes) = (hash.revision, input.offset());
     Ok(RestoreReport { revision, files, file_bytes, increments, bytes, hash })
@@ -238,9 +239,6 @@ fn apply(
     }
     let (state, _) = receive(stream, to)?;
     to.end(&header)?;
-    let State { compacted, revision, .. } = state;
-    let found = Hashing::begin(to.engine(), compacted, revision)?.finish()?;
-    compare(&found, &state, input.offset())?;
     Ok((header, state))
 }
 

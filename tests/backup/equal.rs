@@ -28,7 +28,7 @@ fn what_is_restored_equals_the_store_at_every_revision() {
         assert_eq!(report.bytes, stream.len() as u64);
         {
             let copy = Store::open_read_only_with(COPY, &options).unwrap();
-            assert_eq!(copy.incarnation(), store.incarnation() + 1);
+            assert!(copy.incarnation() > store.incarnation() + 1);
             assert_eq!(copy.lease_list().unwrap(), leases);
         }
         assert_eq!(complete(&options, COPY, &model, &expected), Ok(true), "{seed}");

@@ -4,6 +4,7 @@
 //! | file | job |
 //! | --- | --- |
 //! | `equal` | what is restored is what was there |
+//! | `forged` | streams whose checksums hold, and which lie |
 //! | `increments` | what came later, and raised revisions |
 //! | `meanwhile` | others write, compact and reorganise |
 //! | `crash` | a power cut and a failure at every operation of a restore |
@@ -20,6 +21,7 @@
 mod crash;
 mod damage;
 mod equal;
+mod forged;
 mod increments;
 mod meanwhile;
 mod refused;

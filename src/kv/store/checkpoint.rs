@@ -27,7 +27,7 @@ impl Store {
     ///
     /// After a crash in between the directory is no store, and opening it answers
     /// [`NotAStore`](crate::ErrorKind::NotAStore): remove it. When this has returned the copy is durable. It
-    /// has the same identity as the store; a file that a failing disk damages is damaged in both, so it takes
+    /// has the same identity as the store, and an [incarnation](Self::incarnation) of its own; a file that a failing disk damages is damaged in both, so it takes
     /// more than links to keep a store safe from the disk.
     ///
     /// # Errors
@@ -68,9 +68,11 @@ impl Store {
     /// their checksums as they are read. Commits and compactions go on meanwhile, and the copy is of one moment all
     /// the same. Besides the files it takes reading every change that the store retains, for the hash.
     ///
-    /// Memory holds two blocks of a megabyte, and what the hash takes; what is in memory alone when it
-    /// begins, at most [`memtable_bytes`](crate::Options::memtable_bytes) and what waits to be flushed, is held
-    /// until it is written. Files that are removed meanwhile take their room until the backup is done.
+    /// The hash is made before the first byte is written. Memory holds two blocks of a megabyte, and what the
+    /// hash takes; what is in memory alone when it begins, at most
+    /// [`memtable_bytes`](crate::Options::memtable_bytes) and what waits to be flushed, is held until it is written.
+    /// Files that are removed meanwhile take their room, and where files are not mapped a descriptor each, until
+    /// the backup is done. Whoever takes the stream slowly keeps nothing else from being forgotten.
     ///
     /// A store open for reading only can be backed up, too, beside a program that writes: as this handle
     /// shows it. Whoever writes to a file syncs it after this has returned; what an error leaves of a
@@ -80,7 +82,8 @@ impl Store {
     ///
     /// [`Io`](crate::ErrorKind::Io), [`NoSpace`](crate::ErrorKind::NoSpace) from the stream;
     /// [`Closed`](crate::ErrorKind::Closed); [`Io`](crate::ErrorKind::Io), [`Corrupt`](crate::ErrorKind::Corrupt)
-    /// from the files.
+    /// from the files; [`Poisoned`](crate::ErrorKind::Poisoned) when the log has failed, and lost what is in the
+    /// backup.
     ///
     /// ```
     /// # let directory = tempfile::tempdir().expect("a temporary directory");

@@ -298,11 +298,13 @@ impl Store {
         self.engine.durable_revision()
     }
 
-    /// Counts the opens that followed no clean close, from 1.
-    ///
-    /// Where commits were acknowledged [`Buffered`](crate::Durability::Buffered), a crash takes back
+    /// Tells the histories of a store apart: 1 in a new store, and one more after each opening that followed no
+    /// clean close. Where commits were acknowledged [`Buffered`](crate::Durability::Buffered), a crash takes back
     /// the last of them, and their revisions are given again: the same revision of two incarnations
     /// may be two different commits.
+    ///
+    /// What is written to a copy, a [checkpoint](Self::checkpoint) or a [restored](crate::restore) backup, is
+    /// another history, too: a copy begins with a number far above, taken by chance.
     pub fn incarnation(&self) -> u64 {
         self.engine.incarnation()
     }

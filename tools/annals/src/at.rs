@@ -19,8 +19,8 @@ AT is a point in history:
   24h, '3 days ago'     how long ago: the newest revision that was there then
   2026-11-21            a day, as it begins in UTC; today, yesterday
   '2026-11-21 09:30'    a time, in UTC; 2026-11-21T09:30:00+01:00 in another zone
---since begins at the first revision that is not before AT, --until ends with the last that is not after it.
-What follows (watch, history --follow) waits for a revision or a time that is to come.";
+--since begins at the first revision that is not before AT, --until ends with the last that is not
+after it. What follows (watch, history --follow) waits for a revision or a time that is to come.";
 
 /// What is not one of these.
 const EXPECTED: &str = "expected latest, a revision such as 7, revisions back such as -1, a time such as \

@@ -21,11 +21,12 @@ use crate::output::Output;
 /// Arguments of `bench`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The store is a new one, in -C DIR, which must be absent or empty, and is kept; without -C in the current directory,
-and removed at the end. put and cas write keys picked at random; cas expects the revision it wrote last. get and
-range read keys that are in memory and in files; range takes 100. watch: one thread puts, and all others watch;
-its times are from the call of put until the change is told. lease renews one of 1000 leases. sync_micros: what
-writing a page and syncing it takes on this disk, without a store: a durable commit of one thread cannot be faster.
+    after_help = "The store is a new one, in -C DIR, which must be absent or empty, and is kept; without -C in the
+current directory, and removed at the end. put and cas write keys picked at random; cas expects
+the revision it wrote last. get and range read keys that are in memory and in files; range takes
+100. watch: one thread puts, and all others watch; its times are from the call of put until the
+change is told. lease renews one of 1000 leases. sync_micros: what writing a page and syncing it
+takes on this disk, without a store: a durable commit of one thread cannot be faster.
 
 Examples:
   $ annals bench put --seconds 0.1

@@ -18,11 +18,11 @@ use crate::output::Output;
 #[derive(Debug, Args)]
 #[command(
     group = ArgGroup::new("what").args(["at", "keep", "older"]).required(true),
-    after_help = "Without --confirm the plan is printed and the command exits 7, with --dry-run 0: the revisions that
-can no longer be read, the files that go at once, and those of which a part may go. What is still
-in the log alone (after flushed_revision) is in neither list. Reads at AT itself stay possible.
-Keys that have a rule of their own (`annals retention`) are left to that. Where nothing that old is kept,
-nothing is done.
+    after_help = "Without --confirm the plan is printed and the command exits 7, with --dry-run 0: the revisions
+that can no longer be read, the files that go at once, and those of which a part may go. What is
+still in the log alone (after flushed_revision) is in neither list. Reads at AT itself stay
+possible. Keys that have a rule of their own (`annals retention`) are left to that. Where nothing
+that old is kept, nothing is done.
 
 Examples:
   $ annals -C store compact --at 4 --dry-run           # says what it would do

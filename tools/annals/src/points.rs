@@ -11,8 +11,9 @@ use crate::output::Output;
 /// Arguments of `at`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "revision is the last one that is not after AT, time when it was committed; next_revision and next_time
-are those of the one after it, where there is one. Exits 6 where nothing that old is kept.
+    after_help = "revision is the last one that is not after AT, time when it was committed; next_revision and
+next_time are those of the one after it, where there is one. Exits 6 where nothing that old is
+kept.
 
 Examples:
   $ annals -C store at latest

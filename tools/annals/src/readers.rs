@@ -13,15 +13,17 @@ use serde_json::json;
 
 use crate::args::Global;
 use crate::exit::Outcome;
+use crate::live::Live;
 use crate::output::{Output, listed};
 
 /// Arguments of `readers`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "writer: holds the lock of the store. removed_files: files that are no longer part of the store, which the
-process still reads; held_bytes is their room on disk, given back when they are closed. Only processes that
-this user may look into are seen (as root: all). Which revisions the views of a program pin only the program
-knows: `Store::stats` has pinned and oldest_pinned. Linux only: elsewhere the list is empty.
+    after_help = "writer: holds the lock of the store. removed_files: files that are no longer part of the store,
+which the process still reads; held_bytes is their room on disk, given back when they are closed.
+Only processes that this user may look into are seen (as root: all). pins: the revisions that
+views of the writer hold, as it tells them in live.json (`annals help top`). Linux only: elsewhere
+the list is empty.
 
 Examples:
   $ annals -C store readers
@@ -83,8 +85,18 @@ pub(crate) fn readers(global: &Global, _args: &ReadersArgs, out: &mut Output) ->
             "held_bytes": bytes,
         })))?;
     }
-    let readers =
-        rows.finish(&[("held_bytes", json!(held)), ("unseen_processes", json!(unseen))])?;
+    // What the writer's own views hold it tells by itself, if it does.
+    let pins = Live::read(data).map(|live| live.pins()).unwrap_or_default();
+    let told = |(revision, count): &(u64, u64)| json!({ "revision": revision, "count": count });
+    let readers = rows.finish(&[
+        ("held_bytes", json!(held)),
+        ("unseen_processes", json!(unseen)),
+        ("pins", pins.iter().map(told).collect()),
+    ])?;
+    if let Some((oldest, _)) = pins.first() {
+        let count: u64 = pins.iter().map(|(_, count)| count).sum();
+        out.note(format_args!("its writer has {count} views; the oldest holds revision {oldest}"))?;
+    }
     if readers == 0 {
         out.note("no process has the store open")?;
     }

@@ -40,9 +40,10 @@ pub(crate) enum RetentionCommand {
 #[derive(Debug, Args)]
 #[command(
     group = ArgGroup::new("keep").args(["revisions", "age", "forever"]).required(true).multiple(true),
-    after_help = "A program that has the store open applies rules every minute; `annals retention apply` does it
-for one that nobody has open. With --revisions and --for a version is kept as long as either says.
-`annals compact` forgets nothing of keys that have a rule of their own; '' is the rule of all others.
+    after_help = "A program that has the store open applies rules every minute; `annals retention apply` does it for
+one that nobody has open. With --revisions and --for a version is kept as long as either says.
+`annals compact` forgets nothing of keys that have a rule of their own; '' is the rule of all
+others.
 
 Examples:
   $ annals -C store retention set --prefix /audit/ --forever

@@ -13,9 +13,10 @@ use crate::schemas::SCHEMAS;
 /// Arguments of `schema`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The schema is written as JSON Schema (draft 2020-12). With -o json a command writes one document, which names
-its schema: \"schema\": \"annals.COMMAND/1\". With -o ndjson a list is written as its elements, a line each.
-The number goes up when a member goes away or means something else; new members come without that.
+    after_help = "The schema is written as JSON Schema (draft 2020-12). With -o json a command writes one document,
+which names its schema: \"schema\": \"annals.COMMAND/1\". With -o ndjson a list is written as its
+elements, a line each. The number goes up when a member goes away or means something else; new
+members come without that.
 
 Examples:
   $ annals schema                                      # the commands that have one

@@ -18,7 +18,8 @@ use crate::space::{self, SpaceArgs};
 #[derive(Debug, Args)]
 #[command(after_help = "flushed_revision: the newest revision that is in files other than the log.
 closed: whether the last writer has closed the store; false while one has it open, and after a kill.
-incarnation: how often the store was opened, counting only opens that followed no clean close.
+incarnation: tells histories apart: one more after each opening that followed no clean close; a copy
+begins far above.
 l0, head, history, events: files of flushed, newest and superseded versions, and of what changed;
 value_bytes before compression.
 live_bytes, history_bytes, event_bytes, dead_bytes: the same files, divided into what holds
@@ -27,11 +28,13 @@ the newest versions of keys that are alive, what only reads of the past need, wh
 wal_files, wal_bytes: the log as it lies on disk; a file of it is made whole, and then filled.
 disk_bytes: the length of all files of the store.
 This is what the files tell. What a program that has the store open does (memory, syncs, conflicts,
-delays, waits, background work) only that program can say: the library's `Store::stats`.
+delays, waits, background work) only that program can say: the library's `Store::stats`, and `annals
+top` if the program writes it down for it.
 
---by prefix tells which keys take how much room, the largest first, from the indexes of the files: fast, and
-beside a program that writes. Bytes are estimates within a block, keys and versions exact, unless there are
-thousands of prefixes. Below stand the files that are not in the order of keys: events and the log.
+--by prefix tells which keys take how much room, the largest first, from the indexes of the files:
+fast, and beside a program that writes. Bytes are estimates within a block, keys and versions
+exact, unless there are thousands of prefixes. Below stand the files that are not in the order of
+keys: events and the log.
 --by key names the largest keys. It reads every file; then events and the log are told by key, too.
 
 Examples:

@@ -20,12 +20,11 @@ use crate::progress::Progress;
 /// Arguments of `verify`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Damage is listed on standard output: file, offset, structure, what was expected
-and what was found. Exits 3 for damage, 1 where something could not be checked, 0 when all is well.
-Of the log no commit behind damage can be read any more, and files that follow it may not be found: then they
-are named as not checked.
-A batch at the end of the log that was being written when the machine stopped is no damage: nobody
-was told that it was durable. It is mentioned on standard error.
+    after_help = "Damage is listed on standard output: file, offset, structure, what was expected and what was
+found. Exits 3 for damage, 1 where something could not be checked, 0 when all is well. Of the log
+no commit behind damage can be read any more, and files that follow it may not be found: then they
+are named as not checked. A batch at the end of the log that was being written when the machine
+stopped is no damage: nobody was told that it was durable. It is mentioned on standard error.
 
 Examples:
   $ annals -C store verify

@@ -21,9 +21,9 @@ use crate::reads::{kv_json, metadata_cell, metadata_json};
 #[derive(Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 #[command(
-    after_help = "Every revision is told once, in order, with all of its changes to these keys. With -o json or ndjson
-each is a line of JSON. It goes on until it is interrupted, or to the end of --until; what was told is durable.
-Exits 6 when what comes next was compacted before it could be told.
+    after_help = "Every revision is told once, in order, with all of its changes to these keys. With -o json or
+ndjson each is a line of JSON. It goes on until it is interrupted, or to the end of --until; what
+was told is durable. Exits 6 when what comes next was compacted before it could be told.
 
 Examples:
   $ annals -C store watch --prefix /pods/ --once       # without --once it goes on as they come

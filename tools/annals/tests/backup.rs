@@ -32,7 +32,7 @@ fn a_restored_store_has_the_hash_of_the_one_backed_up_also_beside_a_writer() {
     assert_eq!(restored["files"], made["files"]);
     let copy = Store::open(copy.store()).unwrap();
     assert_eq!(copy.hash_at(402).unwrap(), hash);
-    assert_eq!(copy.incarnation(), 2);
+    assert!(copy.incarnation() > 2, "another history");
 
     let found = tool.json(&["inspect", file]);
     for member in ["revision", "hash", "files", "file_bytes", "bytes"] {

@@ -43,6 +43,7 @@ impl Example {
             "--json",
             "--follow",
             "completions",
+            " top ",
             "annals tour",
             "annals schema",
         ];

@@ -7,32 +7,43 @@
 //! branch  := page, then count x {pos:u32 key_bytes:u32 pgid:u64}
 //! leaf    := page, then count x {flags:u32 pos:u32 key_bytes:u32 value_bytes:u32}
 //! bucket  := root:u64 sequence:u64, and where root is 0 a leaf page, with its header
+//! free    := page, then count x id:u64; a count of 0xffff is in the first of these
 //! ```
 //!
 //! Numbers are little-endian. `pos` counts from the element itself; a value follows its key. A bucket is the
 //! value of a leaf element with flag 1.
 //!
-//! Bounds: a page is read once in a walk, as the pages of the file that it spans are counted; and a walk goes
-//! 64 pages deep. Keys ascend over a whole bucket, and no two elements share bytes: so what is handed out is
-//! no longer than the file.
+//! Bounds: the pages of the file that those in a walk span are counted; and a walk goes 64 pages deep. Keys ascend
+//! over a whole bucket, and no two elements share bytes: so what is handed out is no longer than the file. What
+//! of a page is in memory says [`crate::page`].
+//!
+//! Pages have no checksums. So that damage to a tree does not pass for a smaller one, a page below a branch has
+//! to begin with the key that the branch has for it, must not be empty, and not be in the list of free pages. That
+//! of etcd 3.4 has no such list: an old copy of a page in place of the new one then goes unnoticed.
 
+use crate::bytes::{u16_at, u32_at, u64_at};
+use crate::page::{Area, ELEMENT_BYTES, FLAG_BRANCH, FLAG_LEAF, HEADER_BYTES, Page};
 use crate::{Error, Result, Source};
+
+pub use crate::page::{Item, Place};
 
 const MAGIC: u32 = 0xED0C_DAED;
 const VERSION: u32 = 2;
-const HEADER_BYTES: usize = 16;
-const ELEMENT_BYTES: usize = 16;
 /// Bytes of a bucket before the page within.
 const BUCKET_BYTES: usize = 16;
 /// Bytes of a meta page that are its own: up to the checksum, and with it.
 const META_SUMMED_BYTES: usize = 56;
 const META_BYTES: usize = META_SUMMED_BYTES + 8;
+/// Where the content of a page begins.
+const META_AT: usize = 16;
 const PAGE_BYTES_MIN: u64 = 1 << 10;
 const PAGE_BYTES_MAX: u64 = 1 << 24;
-const FLAG_BRANCH: u16 = 1;
-const FLAG_LEAF: u16 = 2;
 const FLAG_META: u16 = 4;
-const FLAG_BUCKET: u32 = 1;
+const FLAG_FREE: u16 = 16;
+/// The page of the list of free pages where there is none.
+const NO_FREELIST: u64 = u64::MAX;
+/// bbolt takes no longer key.
+const KEY_BYTES_MAX: usize = 1 << 15;
 const DEPTH_MAX: u32 = 64;
 /// What a page spans at most: a value is shorter than 2 GiB.
 const SPAN_BYTES_MAX: u64 = 2 << 30;
@@ -45,6 +56,8 @@ pub struct Bolt<S> {
     /// Pages from this one on are not used.
     high_water: u64,
     root: u64,
+    /// Pages that are not in use, ascending.
+    free: Vec<u64>,
 }
 
 /// A bucket: a tree of its own, or a page within that of the bucket it is in.
@@ -57,39 +70,7 @@ enum Root {
     Inline { page: u64, offset: u64, bytes: Vec<u8> },
 }
 
-/// Where an element lies in its bucket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// The leaf page; 0 in a bucket that lies within a page.
-    page: u64,
-    index: u16,
-}
-
-/// An element of a bucket.
-#[derive(Clone, Copy, Debug)]
-pub struct Item<'a> {
-    /// Where it lies.
-    pub place: Place,
-    /// The page, for a refusal.
-    pub page: u64,
-    /// Where the element begins in the file, for a refusal.
-    pub offset: u64,
-    /// Whether the value is a bucket.
-    pub is_bucket: bool,
-    /// Its key.
-    pub key: &'a [u8],
-    /// Its value.
-    pub value: &'a [u8],
-    /// Where the key begins in its page.
-    start: usize,
-}
-
 impl Item<'_> {
-    /// A refusal of this element.
-    pub fn refused(&self, what: impl Into<String>) -> Error {
-        Error::refused(self.page, self.offset, what)
-    }
-
     /// The bucket that it is.
     ///
     /// # Errors
@@ -110,28 +91,6 @@ impl Item<'_> {
     }
 }
 
-/// The bytes of a page, and where they are.
-struct Page<'a> {
-    /// The page in the file, and the offset, for a refusal.
-    number: u64,
-    offset: u64,
-    /// The page in its bucket.
-    id: u64,
-    bytes: &'a [u8],
-}
-
-fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    bytes.get(at..)?.first_chunk().map(|bytes| u16::from_le_bytes(*bytes))
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    bytes.get(at..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes))
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    bytes.get(at..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
-}
-
 /// The checksum of a meta page, as bbolt makes it.
 pub fn meta_checksum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
@@ -144,6 +103,7 @@ pub fn meta_checksum(bytes: &[u8]) -> u64 {
 struct Meta {
     page_bytes: u64,
     root: u64,
+    freelist: u64,
     high_water: u64,
     transaction: u64,
 }
@@ -152,7 +112,7 @@ impl Meta {
     /// Reads one, with its page header; `None` if it is none.
     fn decode(bytes: &[u8]) -> Option<Self> {
         let flags = u16_at(bytes, 8)?;
-        let meta = bytes.get(HEADER_BYTES..HEADER_BYTES + META_BYTES)?;
+        let meta = bytes.get(META_AT..META_AT + META_BYTES)?;
         let (summed, _) = meta.split_at_checked(META_SUMMED_BYTES)?;
         let sound = flags == FLAG_META
             && u32_at(meta, 0)? == MAGIC
@@ -164,6 +124,7 @@ impl Meta {
         (sound && sized).then_some(Self {
             page_bytes,
             root: u64_at(meta, 16)?,
+            freelist: u64_at(meta, 32)?,
             high_water: u64_at(meta, 40)?,
             transaction: u64_at(meta, 48)?,
         })
@@ -177,7 +138,7 @@ impl<S: Source> Bolt<S> {
     /// It is no such file, or cut.
     pub fn open(source: S, bytes: u64) -> Result<Self> {
         let meta_at = |offset: u64| {
-            let mut buffer = [0; HEADER_BYTES + META_BYTES];
+            let mut buffer = [0; META_AT + META_BYTES];
             let end = offset.saturating_add(buffer.len() as u64);
             if end > bytes {
                 return Ok(None);
@@ -203,7 +164,7 @@ impl<S: Source> Bolt<S> {
             }
             page_bytes *= 2;
         }
-        let Some(Meta { page_bytes, root, high_water, .. }) = newest else {
+        let Some(Meta { page_bytes, root, freelist, high_water, .. }) = newest else {
             return Err(Error::refused(
                 0,
                 0,
@@ -215,7 +176,28 @@ impl<S: Source> Bolt<S> {
                 format!("the file has {} pages, and should have {high_water}", bytes / page_bytes);
             return Err(Error::refused(0, bytes, what));
         }
-        Ok(Self { source, page_bytes, high_water, root })
+        let mut bolt = Self { source, page_bytes, high_water, root, free: Vec::new() };
+        if freelist != NO_FREELIST {
+            bolt.free = bolt.freelist(freelist)?;
+        }
+        Ok(bolt)
+    }
+
+    fn freelist(&self, id: u64) -> Result<Vec<u64>> {
+        let mut page = self.page(id)?;
+        let area = page.area;
+        if page.flags != FLAG_FREE {
+            return Err(area.refused(8, format!("flags {:#x}, no list of pages", page.flags)));
+        }
+        let mut free = Vec::new();
+        page.numbers(|at, id| {
+            if id < 2 || id >= self.high_water || free.last().is_some_and(|last| *last >= id) {
+                return Err(area.refused(at, format!("page {id} cannot be in this list")));
+            }
+            free.push(id);
+            Ok(())
+        })?;
+        Ok(free)
     }
 
     /// What it is read from.
@@ -243,10 +225,18 @@ impl<S: Source> Bolt<S> {
         bucket: &Bucket,
         mut see: impl FnMut(&Item<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut walk = Walk { spanned: 0, last_key: None, see: &mut see };
+        let mut walk = Walk { spanned: 0, begins: None, last_key: None, see: &mut see };
         match &bucket.0 {
             Root::Page(root) => self.tree(*root, 0, &mut walk),
-            Root::Inline { .. } => walk.leaf(&bucket.inline()?),
+            Root::Inline { page, offset, bytes } => {
+                let bytes = bytes.as_slice();
+                let mut page = Page::read(inline(&bytes, *page, *offset))?;
+                if page.flags != FLAG_LEAF {
+                    let what = "a bucket within a page that is no leaf";
+                    return Err(page.area.refused(0, what).into());
+                }
+                walk.leaf(&mut page)
+            }
         }
     }
 
@@ -262,52 +252,82 @@ impl<S: Source> Bolt<S> {
     ) -> Result<T> {
         match &bucket.0 {
             Root::Page(_) => {
-                let bytes = self.read(place.page)?;
-                see(&self.page(place.page, &bytes).item(place.index)?)
+                let offset = place.page.saturating_mul(self.page_bytes);
+                let area = Area {
+                    source: &self.source,
+                    start: offset,
+                    bytes: place.end(),
+                    id: place.page,
+                    number: place.page,
+                    offset,
+                };
+                area.again(place, see)
             }
-            Root::Inline { .. } => see(&bucket.inline()?.item(place.index)?),
+            Root::Inline { page, offset, bytes } => {
+                let bytes = bytes.as_slice();
+                inline(&bytes, *page, *offset).again(place, see)
+            }
         }
     }
 
     fn tree<E: From<Error>>(&self, id: u64, depth: u32, walk: &mut Walk<'_, E>) -> Result<(), E> {
-        let bytes = self.read(id)?;
-        let page = self.page(id, &bytes);
-        walk.spanned += bytes.len() as u64 / self.page_bytes;
+        let mut page = self.page(id)?;
+        let area = page.area;
+        let span = area.bytes / self.page_bytes;
+        walk.spanned += span;
         if walk.spanned > self.high_water {
-            return Err(page.refused(0, "a page is in the tree twice").into());
+            return Err(area.refused(0, "a page is in the tree twice").into());
         }
         if depth >= DEPTH_MAX {
-            return Err(page.refused(0, "the tree is too deep").into());
+            return Err(area.refused(0, "the tree is too deep").into());
         }
-        match page.flags() {
-            FLAG_LEAF => walk.leaf(&page),
+        let next_free = self.free.get(self.free.partition_point(|free| *free < id));
+        if next_free.is_some_and(|free| *free - id < span) {
+            return Err(area.refused(0, "a page of the tree is in the list of free pages").into());
+        }
+        match page.flags {
+            // Only a bucket that is empty has such a page.
+            FLAG_LEAF | FLAG_BRANCH
+                if page.count == 0 && (depth > 0 || page.flags == FLAG_BRANCH) =>
+            {
+                Err(area.refused(10, "a page of the tree that is empty").into())
+            }
+            FLAG_LEAF => walk.leaf(&mut page),
             FLAG_BRANCH => {
-                for index in 0..page.count() {
-                    self.tree(page.child(index)?, depth + 1, walk)?;
+                // bbolt takes as many pages as it needs; some versions one more.
+                if area.bytes > (page.branch_bytes()? / self.page_bytes + 2) * self.page_bytes {
+                    return Err(area
+                        .refused(12, format!("a branch that spans {span} pages"))
+                        .into());
+                }
+                for index in 0..page.count {
+                    let (child, key) = page.child(index)?;
+                    if key.len() > KEY_BYTES_MAX {
+                        let at = HEADER_BYTES + ELEMENT_BYTES * u64::from(index);
+                        return Err(area.refused(at, "a key that is too long").into());
+                    }
+                    walk.begins_with(&area, key)?;
+                    walk.begins = Some(key.to_vec());
+                    self.tree(child, depth + 1, walk)?;
                 }
                 Ok(())
             }
             flags => {
-                Err(page.refused(8, format!("flags {flags:#x}, neither branch nor leaf")).into())
+                Err(area.refused(8, format!("flags {flags:#x}, neither branch nor leaf")).into())
             }
         }
     }
 
-    fn page<'a>(&self, id: u64, bytes: &'a [u8]) -> Page<'a> {
-        Page { number: id, offset: id.saturating_mul(self.page_bytes), id, bytes }
-    }
-
-    /// The bytes of a page, with those that it spans beyond its own.
-    fn read(&self, id: u64) -> Result<Vec<u8>> {
-        let refused =
-            |what: String| Err(Error::refused(id, id.saturating_mul(self.page_bytes), what));
+    /// A page, with those that it spans beyond its own.
+    fn page(&self, id: u64) -> Result<Page<'_>> {
+        let start = id.saturating_mul(self.page_bytes);
+        let refused = |what: String| Err(Error::refused(id, start, what));
         if id >= self.high_water || id < 2 {
             return refused(format!("no page for data: those are 2 to {}", self.high_water));
         }
-        let offset = id * self.page_bytes;
-        let io = |error| Error::Io { offset, error };
-        let mut header = [0; HEADER_BYTES];
-        self.source.read(&mut header, offset).map_err(io)?;
+        let mut header = [0; META_AT];
+        let read = self.source.read(&mut header, start);
+        read.map_err(|error| Error::Io { offset: start, error })?;
         let own = u64_at(&header, 0).unwrap_or_default();
         if own != id {
             return refused(format!("the page says that it is page {own}"));
@@ -317,106 +337,49 @@ impl<S: Source> Bolt<S> {
         if span > self.high_water - id || bytes > SPAN_BYTES_MAX {
             return refused(format!("it spans {span} pages"));
         }
-        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        let mut buffer = Vec::new();
-        if buffer.try_reserve_exact(bytes).is_err() {
-            return refused(format!("no memory for {bytes} bytes"));
-        }
-        buffer.resize(bytes, 0);
-        self.source.read(&mut buffer, offset).map_err(io)?;
-        Ok(buffer)
+        Page::read(Area { source: &self.source, start, bytes, id, number: id, offset: start })
     }
 }
 
-impl Bucket {
-    /// The page of a bucket that lies within another.
-    fn inline(&self) -> Result<Page<'_>> {
-        let Root::Inline { page, offset, bytes } = &self.0 else {
-            return Err(Error::refused(0, 0, "a bucket of its own"));
-        };
-        let page = Page { number: *page, offset: *offset, id: 0, bytes };
-        if page.flags() != FLAG_LEAF {
-            return Err(page.refused(0, "a bucket within a page that is no leaf"));
-        }
-        Ok(page)
-    }
-}
-
-impl<'a> Page<'a> {
-    fn refused(&self, at: usize, what: impl Into<String>) -> Error {
-        Error::refused(self.number, self.offset.saturating_add(at as u64), what)
-    }
-
-    fn flags(&self) -> u16 {
-        u16_at(self.bytes, 8).unwrap_or_default()
-    }
-
-    fn count(&self) -> u16 {
-        u16_at(self.bytes, 10).unwrap_or_default()
-    }
-
-    fn element(&self, index: u16) -> Result<(usize, &'a [u8])> {
-        let at = HEADER_BYTES + ELEMENT_BYTES * usize::from(index);
-        let element = self.bytes.get(at..at + ELEMENT_BYTES);
-        let element = element.filter(|_| index < self.count());
-        Ok((at, element.ok_or_else(|| self.refused(at, "an element behind the end of the page"))?))
-    }
-
-    /// The page below an element of a branch.
-    fn child(&self, index: u16) -> Result<u64> {
-        let (at, element) = self.element(index)?;
-        u64_at(element, 8).ok_or_else(|| self.refused(at, "an element that is cut"))
-    }
-
-    /// An element of a leaf.
-    fn item(&self, index: u16) -> Result<Item<'a>> {
-        let (at, element) = self.element(index)?;
-        let part = |place| u32_at(element, place).unwrap_or_default();
-        let [flags, pos, key_bytes, value_bytes] = [part(0), part(4), part(8), part(12)];
-        let rest = self.bytes.get(at..).unwrap_or_default();
-        // On 32 bits, too, what does not fit is not there.
-        let [pos, key_bytes, value_bytes] =
-            [pos, key_bytes, value_bytes].map(|n| usize::try_from(n).unwrap_or(usize::MAX));
-        let of_elements = HEADER_BYTES + ELEMENT_BYTES * usize::from(self.count()) - at;
-        let found = rest.get(pos..).filter(|_| pos >= of_elements).and_then(|rest| {
-            let (key, rest) = rest.split_at_checked(key_bytes)?;
-            Some((key, rest.get(..value_bytes)?))
-        });
-        let Some((key, value)) = found else {
-            return Err(self.refused(at, "an element whose key and value are not in the page"));
-        };
-        Ok(Item {
-            place: Place { page: self.id, index },
-            page: self.number,
-            offset: self.offset.saturating_add(at as u64),
-            is_bucket: flags & FLAG_BUCKET != 0,
-            key,
-            value,
-            start: at + pos,
-        })
-    }
+/// The page of a bucket that lies within another.
+fn inline<'a>(bytes: &'a &'a [u8], number: u64, offset: u64) -> Area<'a> {
+    Area { source: bytes, start: 0, bytes: bytes.len() as u64, id: 0, number, offset }
 }
 
 /// A walk over a bucket.
 struct Walk<'w, E> {
     /// Pages of the file that those read so far span.
     spanned: u64,
+    /// The key that the branch above has for the page that comes.
+    begins: Option<Vec<u8>>,
     last_key: Option<Vec<u8>>,
     see: &'w mut dyn FnMut(&Item<'_>) -> Result<(), E>,
 }
 
 impl<E: From<Error>> Walk<'_, E> {
-    fn leaf(&mut self, page: &Page<'_>) -> Result<(), E> {
-        let mut end = 0;
-        for index in 0..page.count() {
+    /// A page begins with this key.
+    fn begins_with(&mut self, area: &Area<'_>, key: &[u8]) -> Result<()> {
+        match self.begins.take() {
+            Some(begins) if begins != key => {
+                let what = "the page begins with another key than the branch above it says";
+                Err(area.refused(HEADER_BYTES, what))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn leaf(&mut self, page: &mut Page<'_>) -> Result<(), E> {
+        let (area, mut end) = (page.area, 0);
+        for index in 0..page.count {
             let item = page.item(index)?;
+            self.begins_with(&area, item.key)?;
             // Else a short file could stand for any amount of data.
-            if item.start < end {
+            if u64::from(item.place.pos) < end {
                 return Err(item
                     .refused("an element that shares bytes with the one before it")
                     .into());
             }
-            end = item.start + item.key.len() + item.value.len();
+            end = item.place.end();
             if self.last_key.as_deref().is_some_and(|last| last >= item.key) {
                 return Err(item.refused("a key that is not after the one before it").into());
             }

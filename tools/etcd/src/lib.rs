@@ -3,10 +3,13 @@
 //! Both are files of bbolt, pages that make up B+ trees ([`bolt`]). etcd has every version of every key in one
 //! of these trees, by revision, as a message of protocol buffers ([`proto`]); what is what says [`snapshot`].
 //!
-//! A file may be damaged or hostile: nothing here panics, loops for ever, or takes more memory than the file
-//! is long. Whatever cannot be is refused with the page and the offset in the file.
+//! A file may be damaged or hostile: nothing here panics, loops for ever, or takes more memory than the longest
+//! value, the list of free pages, and some 1 MiB for each level of a tree. Whatever cannot be is refused with the
+//! page and the offset in the file.
 
 pub mod bolt;
+mod bytes;
+mod page;
 pub mod proto;
 pub mod snapshot;
 

@@ -6,7 +6,10 @@ mod made;
 
 use annals_etcd::bolt::{Bolt, Bucket};
 use annals_etcd::{Error, Lease, Snapshot, Version};
-use made::{LEAF, PAGE, branch, buckets, compacted, delete, file, header, leaf, lease, meta, put};
+use made::{
+    BRANCH, LEAF, PAGE, branch, buckets, compacted, delete, file, header, leaf, lease, meta, put,
+    revision,
+};
 
 const FULL: &[u8] = include_bytes!("../../../tests/recorded/etcd-full.db");
 const COMPACTED: &[u8] = include_bytes!("../../../tests/recorded/etcd-compacted.db");
@@ -110,7 +113,7 @@ fn what_an_etcd_writes_is_read_in_its_order() {
         put((2, 0), "a", "one", (2, 1), 0),
         put((2, 1), "b", "", (2, 1), -5),
         delete((3, 0), "a"),
-        (made::revision(9, 0, ""), Vec::new()),
+        (revision(9, 0, ""), Vec::new()),
     ];
     let leases = vec![lease(7, 60, 0), lease(i64::MIN, 2, 1)];
     let mut elements = vec![("key", entries), ("lease", leases), ("meta", compacted(3, 2))];
@@ -145,12 +148,12 @@ fn what_an_etcd_writes_is_read_in_its_order() {
         (put((2, 2), "c", "", (0, 1), 0), "created at 0"),
         (put((2, 2), "c", "", (2, 0), 0), "version 0"),
         (
-            (made::revision(2, 2, ""), made::message(&[(1, b"c")], &[(2, 2), (3, 4), (4, 1)])),
+            (revision(2, 2, ""), made::message(&[(1, b"c")], &[(2, 2), (3, 4), (4, 1)])),
             "revision 4",
         ),
-        ((made::revision(2, 2, "x"), b"".to_vec()), "no revision"),
-        ((made::revision(2, u64::MAX, ""), b"".to_vec()), "no revision"),
-        ((made::revision(2, 2, ""), b"\x0a\x05c".to_vec()), "no key-value"),
+        ((revision(2, 2, "x"), b"".to_vec()), "no revision"),
+        ((revision(2, u64::MAX, ""), b"".to_vec()), "no revision"),
+        ((revision(2, 2, ""), b"\x0a\x05c".to_vec()), "no key-value"),
     ] {
         elements[0].1.insert(2, wrong);
         refused(&buckets(&elements), element(2), why);
@@ -180,29 +183,38 @@ fn with_keys(pages: &[Vec<u8>]) -> Vec<u8> {
 fn trees_that_cannot_be_are_refused_and_end() {
     let at = |page: u64, within: u64| (page, page * PAGE as u64 + within);
     let one = |id, main| leaf(id, 0, &[put((main, 0), "a", "", (main, 1), 0)]);
-    assert_eq!(read(&with_keys(&[branch(4, &[5, 6]), one(5, 2), one(6, 3)])).unwrap().0, 2);
-    refused(&with_keys(&[branch(4, &[5, 6]), one(5, 3), one(6, 2)]), at(6, 16), "not after");
-    // A page that is its own child; and one of which each has two, 63 pages deep.
-    refused(&with_keys(&[branch(4, &[4])]), at(4, 0), "twice");
-    let doubled: Vec<_> = (4..60).map(|id| branch(id, &[id + 1, id + 1])).collect();
-    let doubled = [doubled, vec![leaf(60, 0, &[])]].concat();
-    assert!(
-        matches!(read(&with_keys(&doubled)).unwrap_err(), Error::Refused { what, .. } if what.contains("twice"))
-    );
-    let deep: Vec<_> = (4..80).map(|id| branch(id, &[id + 1])).collect();
+    // A branch to pages that begin with these revisions.
+    let branch = |id, children: &[(u64, u64)]| {
+        let children = children.iter().map(|(main, child)| (revision(*main, 0, ""), *child));
+        branch(id, &children.collect::<Vec<_>>())
+    };
+    let sound = [branch(4, &[(2, 5), (3, 6)]), one(5, 2), one(6, 3)];
+    assert_eq!(read(&with_keys(&sound)).unwrap().0, 2);
+    let turned = [branch(4, &[(3, 5), (2, 6)]), one(5, 3), one(6, 2)];
+    refused(&with_keys(&turned), at(6, 16), "not after");
+    // A page that is its own child; and one of which each has two, 56 pages deep.
+    refused(&with_keys(&[branch(4, &[(2, 4)])]), at(4, 0), "twice");
+    let doubled: Vec<_> = (4..60).map(|id| branch(id, &[(2, id + 1), (2, id + 1)])).collect();
+    let doubled = [doubled, vec![one(60, 2)]].concat();
+    refused(&with_keys(&doubled), at(60, 16), "not after");
+    let deep: Vec<_> = (4..80).map(|id| branch(id, &[(2, id + 1)])).collect();
     let deep = [deep, vec![one(80, 2)]].concat();
     refused(&with_keys(&deep), at(4 + 64, 0), "too deep");
     for child in [0, 1, 7, u64::MAX] {
         let (page, offset) = (child, child.saturating_mul(PAGE as u64));
-        refused(&with_keys(&[branch(4, &[child])]), (page, offset), "no page for data");
+        refused(&with_keys(&[branch(4, &[(2, child)])]), (page, offset), "no page for data");
     }
-    refused(&with_keys(&[branch(4, &[5]), one(6, 2)]), at(5, 0), "says that it is page 6");
+    refused(&with_keys(&[branch(4, &[(2, 5)]), one(6, 2)]), at(5, 0), "says that it is page 6");
     refused(&with_keys(&[header_page(4, 3, 0, 0)]), at(4, 8), "neither branch nor leaf");
     refused(&with_keys(&[header_page(4, LEAF, 0, 1)]), at(4, 0), "it spans 2 pages");
     let spans = u32::MAX as usize;
     refused(&with_keys(&[header_page(4, LEAF, 0, spans)]), at(4, 0), "it spans 4294967296 pages");
-    refused(&with_keys(&[header_page(4, LEAF, 300, 0)]), at(4, 16), "not in the page");
-    refused(&with_keys(&[header_page(4, 1, 300, 0)]), (0, 0), "no page for data");
+    refused(&with_keys(&[header_page(4, LEAF, 255, 0)]), at(4, 16), "not in the page");
+    for kind in [LEAF, BRANCH] {
+        let outside = header_page(4, kind, 256, 0);
+        refused(&with_keys(&[outside]), at(4, PAGE as u64), "behind the end of the page");
+    }
+    refused(&with_keys(&[header_page(4, BRANCH, 255, 0)]), at(4, 16), "not in the page");
     let mut outside = one(4, 2);
     for (field, value) in
         [(4, 4096_u32), (8, 4096), (12, 4096), (4, u32::MAX), (12, u32::MAX), (4, 15)]
@@ -234,7 +246,7 @@ fn trees_that_cannot_be_are_refused_and_end() {
     // A bucket within the page of the root.
     let inline = |page: &[u8]| leaf(3, 1, &[(b"key".to_vec(), [&[0; 16], page].concat())]);
     assert_eq!(read(&file(3, &[inline(&one(0, 2)[..200])])).unwrap().0, 1);
-    refused(&file(3, &[inline(&branch(0, &[4])[..200])]), at(3, 16), "no leaf");
+    refused(&file(3, &[inline(&branch(0, &[(2, 4)])[..200])]), at(3, 16), "no leaf");
     refused(&file(3, &[inline(b"")]), at(3, 16), "no leaf");
     refused(&file(3, &[inline(&one(0, 2)[..40])]), at(3, 32), "not in the page");
     let value = leaf(3, 0, &[(b"key".to_vec(), vec![0; 16])]);
@@ -269,8 +281,10 @@ fn the_newest_sound_meta_page_counts_whatever_the_size_of_pages() {
             page
         };
         let of = |first: u64, second: u64| {
-            let metas = [meta(0, size, 2, 4, first), meta(1, size, 3, 4, second)];
-            [metas.concat(), root(2, "first"), root(3, "second")].concat()
+            let metas = [meta(0, size, 3, 5, first), meta(1, size, 4, 5, second)];
+            let mut free = header(2, 16, 0, 0);
+            free.resize(size, 0);
+            [metas.concat(), free, root(3, "first"), root(4, "second")].concat()
         };
         assert_eq!(pages(&of(5, 6)).unwrap(), ["second"], "{size}");
         assert_eq!(pages(&of(6, 5)).unwrap(), ["first"], "{size}");

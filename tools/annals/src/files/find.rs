@@ -19,10 +19,11 @@ use crate::output::{Format, Output, listed};
 /// Arguments of `find`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A line for each file of the store. What is only in the log is in memory while the store is open: opening reads it.
-Of the other files a look-up opens those whose first and last key include the key and whose filter lets it
-pass: a filter lets pass every key that the file has, and a few that it has not. Files of events are in the
-order of revisions, and opened for `log` and `watch` alone. Exits 5 where no file has the key.
+    after_help = "A line for each file of the store. What is only in the log is in memory while the store is open:
+opening reads it. Of the other files a look-up opens those whose first and last key include the
+key and whose filter lets it pass: a filter lets pass every key that the file has, and a few that
+it has not. Files of events are in the order of revisions, and opened for `log` and `watch` alone.
+Exits 5 where no file has the key.
 
 Examples:
   $ annals -C store find /flags/dark

@@ -15,9 +15,9 @@ use crate::output::{Output, listed};
 /// Arguments of `segments`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "l0 is what was flushed and not folded yet, head the newest version of each key, history the superseded
-ones, events what changed, by revision. death_after and death_upto: the versions in a file of history
-were superseded after the one and up to the other revision.
+    after_help = "l0 is what was flushed and not folded yet, head the newest version of each key, history the
+superseded ones, events what changed, by revision. death_after and death_upto: the versions in a
+file of history were superseded after the one and up to the other revision.
 
 Examples:
   $ annals -C store segments
@@ -57,10 +57,10 @@ impl Kind {
 /// Arguments of `wal`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "state: open, what the writer was writing last; rolled, full and followed by another; closed, by the last
-writer; torn, with a batch at its end that was never acknowledged; damaged; empty. used_bytes: up to the end of
-what was written. Frames are transactions, and what else has to be durable (leases, rules, compactions).
-`dump --wal` shows them. Exits 3 when something is damaged.
+    after_help = "state: open, what the writer was writing last; rolled, full and followed by another; closed, by
+the last writer; torn, with a batch at its end that was never acknowledged; damaged; empty.
+used_bytes: up to the end of what was written. Frames are transactions, and what else has to be
+durable (leases, rules, compactions). `dump --wal` shows them. Exits 3 when something is damaged.
 
 Examples:
   $ annals -C store wal
@@ -71,7 +71,8 @@ pub(crate) struct WalArgs {}
 /// Arguments of `manifest`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The manifest in force says which files make up the store. Anything else in the directories is never read.
+    after_help = "The manifest in force says which files make up the store. Anything else in the directories is
+never read.
 
 Examples:
   $ annals -C store manifest

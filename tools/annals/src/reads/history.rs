@@ -22,9 +22,10 @@ use crate::output::{Format, Output, Row};
 /// Arguments of `history`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Who did it is in the metadata that the writer gave: `annals put --metadata`, and every transaction of a
-program can have some. --diff says what each version changed: members of JSON documents, lines of texts.
---follow tells the oldest first, and then what comes, until it is interrupted; what was told is durable.
+    after_help = "Who did it is in the metadata that the writer gave: `annals put --metadata`, and every transaction
+of a program can have some. --diff says what each version changed: members of JSON documents,
+lines of texts. --follow tells the oldest first, and then what comes, until it is interrupted;
+what was told is durable.
 
 Examples:
   $ annals -C store history /flags/dark

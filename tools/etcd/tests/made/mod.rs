@@ -43,14 +43,20 @@ pub fn leaf(id: u64, flags: u32, elements: &[Element]) -> Vec<u8> {
     page
 }
 
-/// A branch of one page to others.
-pub fn branch(id: u64, children: &[u64]) -> Vec<u8> {
-    let mut page = header(id, BRANCH, children.len(), 0);
-    for child in children {
-        page.extend([0; 8]);
-        page.extend(child.to_le_bytes());
+/// A branch to others, each with its first key.
+pub fn branch(id: u64, children: &[(Vec<u8>, u64)]) -> Vec<u8> {
+    let mut content = Vec::new();
+    let mut data = Vec::new();
+    for (index, (key, child)) in children.iter().enumerate() {
+        let pos = 16 * (children.len() - index) + data.len();
+        let lengths = [pos, key.len()].map(|n| u32::try_from(n).unwrap());
+        content.extend(lengths.iter().flat_map(|n| n.to_le_bytes()));
+        content.extend(child.to_le_bytes());
+        data.extend_from_slice(key);
     }
-    page.resize(PAGE, 0);
+    let pages = (16 + content.len() + data.len()).div_ceil(PAGE);
+    let mut page = [header(id, BRANCH, children.len(), pages - 1), content, data].concat();
+    page.resize(pages * PAGE, 0);
     page
 }
 
@@ -72,8 +78,14 @@ pub fn meta(id: u64, page_bytes: usize, root: u64, pages: usize, transaction: u6
 
 /// A file with these pages from page 3 on.
 pub fn file(root: u64, data: &[Vec<u8>]) -> Vec<u8> {
+    file_with_free(&[], root, data)
+}
+
+/// Such a file that has a list of free pages.
+pub fn file_with_free(free: &[u64], root: u64, data: &[Vec<u8>]) -> Vec<u8> {
     let pages = 3 + data.concat().len() / PAGE;
-    let mut freelist = header(2, 16, 0, 0);
+    let mut freelist = header(2, 16, free.len(), 0);
+    freelist.extend(free.iter().flat_map(|id| id.to_le_bytes()));
     freelist.resize(PAGE, 0);
     let metas = [meta(0, PAGE, root, pages, 6), meta(1, PAGE, root, pages, 7)];
     [metas.concat(), freelist, data.concat()].concat()
