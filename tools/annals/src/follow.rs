@@ -29,6 +29,13 @@ impl Seen {
         Self { store: store.to_path_buf(), files: Vec::new(), settled: false }
     }
 
+    /// As it is now.
+    pub(crate) fn now(store: &Path) -> Self {
+        let mut seen = Self::new(store);
+        seen.look();
+        seen
+    }
+
     /// Notes how it is now. To be called before the store is opened, so that nothing comes between.
     pub(crate) fn look(&mut self) {
         let files = files(&self.store);
@@ -39,12 +46,17 @@ impl Seen {
         self.files = files;
     }
 
+    /// Whether it may look otherwise.
+    pub(crate) fn differs(&self) -> bool {
+        files(&self.store) != self.files
+    }
+
     /// Waits until it may look otherwise, or a time has passed.
     pub(crate) fn wait(&self, until: Option<i64>) {
         loop {
             sleep(INTERVAL);
             let over = until.is_some_and(|until| at::now() > until);
-            if over || !self.settled || files(&self.store) != self.files {
+            if over || !self.settled || self.differs() {
                 return;
             }
         }
@@ -91,17 +103,16 @@ mod tests {
     fn what_is_no_part_of_the_store_tells_nothing() {
         let past = SystemTime::now() - Duration::from_secs(60);
         let directory = directory(past);
-        let mut seen = Seen::new(directory.path());
-        seen.look();
+        let mut seen = Seen::now(directory.path());
         assert!(seen.settled);
         write(&directory.path().join("live.json"), "22", SystemTime::now());
         write(&directory.path().join("foreign"), "", past + Duration::from_secs(9999));
-        assert_eq!(files(directory.path()), seen.files);
+        assert!(!seen.differs());
         seen.look();
         assert!(seen.settled);
         for name in ["CURRENT", "wal/1.wal", "wal/2.wal"] {
             write(&directory.path().join(name), "22", past);
-            assert_ne!(files(directory.path()), seen.files, "{name}");
+            assert!(seen.differs(), "{name}");
             seen.look();
         }
     }
@@ -110,8 +121,7 @@ mod tests {
     fn a_time_that_is_to_come_is_looked_at_twice_and_no_more() {
         let future = SystemTime::now() + Duration::from_secs(9999);
         let directory = directory(future);
-        let mut seen = Seen::new(directory.path());
-        seen.look();
+        let mut seen = Seen::now(directory.path());
         assert!(!seen.settled);
         seen.look();
         assert!(seen.settled);

@@ -129,7 +129,7 @@ impl Looker<'_> {
         let files = match (&live, model.files()) {
             // All that the files tell, a program that lives tells, too.
             (Ok(live), _) => Files::of_live(live),
-            (_, Some(files)) if self.seen.as_ref().is_some_and(|seen| !seen.differs(path)) => {
+            (_, Some(files)) if self.seen.as_ref().is_some_and(|seen| !seen.differs()) => {
                 files.clone()
             }
             _ => {
