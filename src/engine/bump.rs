@@ -140,5 +140,6 @@ fn raise(engine: &Engine, rules: &[(bytes::Bytes, Rule)], revision: u64) -> Resu
         })
         .collect();
     engine.apply_system(&writes)?;
-    engine.flush()
+    engine.flush()?;
+    engine.0.door.0.load_rules()
 }

@@ -146,7 +146,9 @@ impl Continuing {
                 Ok(true)
             })?;
         }
-        self.flush()
+        self.flush()?;
+        // Readers go by the rules that have come, and by what these have forgotten.
+        self.engine.0.door.0.load_rules()
     }
 
     /// Ends this, and leaves what is no store yet.

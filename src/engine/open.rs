@@ -443,7 +443,6 @@ pub(super) fn take_lock(options: &Options, path: &Path) -> Result<LockGuard> {
     })
 }
 
-/// An identity that no other store has.
 /// The incarnation of a copy of a store that had this one: what is written to the copy is another history, also
 /// than that of any other copy, and of the store when it is opened after a crash. So it is by chance, far above.
 pub(super) fn another_history(incarnation: u64, options: &Options) -> u64 {
@@ -451,6 +450,7 @@ pub(super) fn another_history(incarnation: u64, options: &Options) -> u64 {
     incarnation.saturating_add(1 + u64::from(u32::from_le_bytes([a, b, c, d])))
 }
 
+/// An identity that no other store has.
 pub(super) fn new_store_id(options: &Options) -> StoreId {
     let mut id = [0; 16];
     for (part, bytes) in (0_u64..).zip(id.chunks_exact_mut(8)) {

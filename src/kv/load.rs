@@ -57,8 +57,10 @@ const RECORD_BYTES_TOGETHER: usize = 1 << 20;
 /// let compacted = store.compacted_revision();
 /// let origin = Origin { time: store.time_of(compacted)?, ..Origin::default() };
 /// let mut load = Load::create(&there, &Options::new(), compacted, &origin)?;
-/// for kv in store.at(compacted)?.range(..) {
-///     load.base(&kv?, 0)?;
+/// let view = store.at(compacted)?;
+/// for kv in view.range(..) {
+///     let kv = kv?;
+///     load.base(&kv, view.sub_of(&kv.key)?.unwrap_or_default())?;
 /// }
 /// let mut loading = load.begin()?;
 /// for transaction in store.log(compacted + 1..).with_values() {

@@ -51,6 +51,16 @@ impl View {
         Ok(self.view.get(&space::user(key.as_ref()))?.map(key_value))
     }
 
+    /// The place that the change to the version of `key` as of the view had in its transaction, as
+    /// [`Change::sub`] tells it; `None` when it was not alive.
+    ///
+    /// # Errors
+    ///
+    /// As [`View::get`].
+    pub fn sub_of(&self, key: impl AsRef<[u8]>) -> Result<Option<u32>> {
+        Ok(self.view.get(&space::user(key.as_ref()))?.map(|record| record.sub))
+    }
+
     /// The keys in `range`, in byte order, from either end.
     ///
     /// ```

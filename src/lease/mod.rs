@@ -32,6 +32,7 @@ mod tests;
 
 use std::time::Duration;
 
+use crate::clock::Stopwatch;
 use crate::engine::{Attendant, Stats};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kv::{Extension, LeaseRecords, Store};
@@ -46,6 +47,9 @@ pub use list::{LeaseIter, LeaseStatus};
 
 /// How often the thread looks where time is not that of the system.
 const POLL: Duration = Duration::from_millis(50);
+
+/// How many times as long as it works the thread sleeps, while others commit and very many leases end.
+const SHARE: u32 = 2;
 
 /// After what time the thread tries again what has failed.
 const RETRY: Duration = Duration::from_secs(1);
@@ -144,8 +148,9 @@ impl Leases {
             self.write_down_all();
         }
         while !me.is_dismissed() {
+            let (begun, before) = (Stopwatch::start(), self.records.revision());
             match self.turn() {
-                Ok(true) => {}
+                Ok(true) => self.give_way(me, &begun, before),
                 Ok(false) => return self.pause(),
                 Err(error) if is_final(&error) => return None,
                 // What failed is tried again later. Nothing else waits for that.
@@ -156,6 +161,15 @@ impl Leases {
             }
         }
         None
+    }
+
+    /// Where very many leases end at once while others commit, sleeps longer than it took to end some: each of
+    /// those takes part in a sync that others wait for, and the processor from them.
+    fn give_way(&self, me: &Attendant, begun: &Stopwatch, before: u64) {
+        let others = self.records.revision().saturating_sub(before) > expire::GROUP as u64;
+        if others && self.has_due() {
+            me.nap(Duration::from_nanos(begun.nanos()) * SHARE);
+        }
     }
 
     /// How long the thread sleeps.

@@ -134,7 +134,7 @@ fn a_full_backup_that_says_what_is_not_so() {
     let forgeries: [Forgery; 16] = [
         (|parts| parts.end.kv_hash ^= 1, "backup: the state"),
         (|parts| parts.end.kv_compacted += 1, "backup: the state"),
-        (|parts| parts.header.upto += 1, "last revision"),
+        (|parts| parts.header.upto += 1, "what the header says"),
         (|parts| parts.header.incarnation += 1, "what the header says"),
         (|parts| parts.header.compacted -= 1, "what the header says"),
         (|parts| parts.drop_section(Part::Frames), "last revision"),

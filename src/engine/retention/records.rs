@@ -105,7 +105,8 @@ impl Records {
 }
 
 impl Core {
-    /// Learns the rules that the records tell of: at the end of opening a store.
+    /// Learns the rules that the records tell of: at the end of opening a store, and when others have been put
+    /// in their place that nobody but the caller reads yet.
     ///
     /// # Errors
     /// What reading answers; `Corrupt` if a rule has come further than the store.
@@ -134,7 +135,7 @@ impl Core {
                 }
             }
         }
-        if !rules.is_empty() {
+        if !rules.is_empty() || self.retention.rules().all().next().is_some() {
             self.retention.publish(Rules::new(rules));
             self.shared.worker.ring();
         }

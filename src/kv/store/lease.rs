@@ -123,6 +123,11 @@ impl LeaseRecords {
         write_through(&self.door, (self.limits, true), &options, note)?.1.wait()
     }
 
+    /// The newest revision, durable or not.
+    pub(crate) fn revision(&self) -> u64 {
+        self.door.applied_revision()
+    }
+
     /// Fails where nothing can be written any more.
     ///
     /// # Errors

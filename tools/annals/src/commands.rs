@@ -7,7 +7,8 @@ use crate::exit::Outcome;
 use crate::output::Output;
 use crate::{
     backup, bench, checkpoint, compact, export, files, generate, hash, import, leases, points,
-    readers, reads, repair, retention, schema, stats, top, tour, txn, verify, watch, writes,
+    readers, reads, repair, report, retention, schema, stats, top, tour, txn, verify, watch,
+    writes,
 };
 
 /// The commands.
@@ -63,6 +64,8 @@ pub(crate) enum Command {
     Stats(stats::StatsArgs),
     /// Show the store at a glance, again and again: rates, latency, files, watches, leases.
     Top(top::TopArgs),
+    /// Write a page about the store, with plots: space, versions, files, latency.
+    Report(report::ReportArgs),
     /// Show what the files are made of.
     Inspect(files::InspectArgs),
     /// Show what the files hold: entries, frames, the manifest.
@@ -127,6 +130,7 @@ pub(crate) fn dispatch(cli: &Cli, out: &mut Output) -> Outcome {
         Command::Restore(args) => backup::restore(global, args, out),
         Command::Stats(args) => stats::stats(global, args, out),
         Command::Top(args) => top::top(global, args, out),
+        Command::Report(args) => report::report(global, args, out),
         Command::Inspect(args) => files::inspect(global, args, out),
         Command::Dump(args) => files::dump(global, args, out),
         Command::Segments(args) => files::segments(global, args, out),

@@ -4,7 +4,7 @@
 //! revision comes first, as the state it is: lines that put every key alive there, of at most
 //! [`STATE_BYTES_MAX`] each so that they can be imported again within the default limits (one
 //! line for most stores, none where nothing was alive). Leases are not exported: they belong to
-//! the running store.
+//! the running store. The form of `--base` has all of this: see [`whole`](crate::whole).
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -19,6 +19,7 @@ use crate::bytes::{Spelled, show};
 use crate::exit::{Failure, Outcome};
 use crate::import::{Metadata, seconds};
 use crate::output::Output;
+use crate::whole;
 
 /// Values of one line of state.
 const STATE_BYTES_MAX: usize = 16 << 20;
@@ -33,11 +34,20 @@ const STATE_KEYS_MAX: usize = 100_000;
 its state at the oldest revision at which every key can be read: what is gone stays gone, and an
 import of it counts revisions and versions anew, from 2 and from 1. Leases are left out.
 
+With --base the lines say all of it, and an import makes a new store with the same revisions, versions, leases and
+hash. Rules of retention are not in either.
+
 Examples:
   $ annals -C store export | annals -C other import history -
-  $ annals -C store export all.jsonl.zst"
+  $ annals -C store export all.jsonl.zst
+  $ annals -C store export --base whole.jsonl.zst
+  $ annals -C copy import history whole.jsonl.zst"
 )]
 pub(crate) struct ExportArgs {
+    /// Write everything, with revisions, versions, order and leases: what `import history` makes an equal
+    /// store of.
+    #[arg(long)]
+    base: bool,
     /// Write to this new file, compressed where it is named .zst, rather than to standard output.
     /// Until it is whole it is named FILE.part.
     file: Option<PathBuf>,
@@ -55,17 +65,17 @@ pub(crate) fn export(global: &Global, args: &ExportArgs, out: &mut Output) -> Ou
         ))?;
     }
     match &args.file {
-        None => write(&store, &mut |line| out.bytes(line)),
-        Some(path) => write_file(&store, path),
+        None => write(args, &store, &mut |line| out.bytes(line)),
+        Some(path) => write_file(args, &store, path),
     }
 }
 
 /// Writes a new file.
-fn write_file(store: &Store, path: &Path) -> Outcome {
+fn write_file(args: &ExportArgs, store: &Store, path: &Path) -> Outcome {
     let name = path.display().to_string();
     let failed = |error| Failure::io(&name, error);
     let is_zst = path.extension().is_some_and(|extension| extension == "zst");
-    new_file(path, |file| write_to(store, file, is_zst, &failed))
+    new_file(path, |file| write_to(args, store, file, is_zst, &failed))
 }
 
 /// Makes a new file, which `write` writes and syncs. It has its name only once it is whole, so that no part
@@ -103,6 +113,7 @@ fn give_name(part: &Path, path: &Path) -> io::Result<()> {
 }
 
 fn write_to(
+    args: &ExportArgs,
     store: &Store,
     file: File,
     compressed: bool,
@@ -111,16 +122,19 @@ fn write_to(
     let mut file = BufWriter::with_capacity(1 << 17, file);
     if compressed {
         let mut encoder = zstd::Encoder::new(&mut file, 3).map_err(failed)?;
-        write(store, &mut |line| encoder.write_all(line).map_err(failed))?;
+        write(args, store, &mut |line| encoder.write_all(line).map_err(failed))?;
         encoder.finish().map_err(failed)?;
     } else {
-        write(store, &mut |line| file.write_all(line).map_err(failed))?;
+        write(args, store, &mut |line| file.write_all(line).map_err(failed))?;
     }
     let file = file.into_inner().map_err(|error| failed(error.into_error()))?;
     file.sync_all().map_err(failed)
 }
 
-fn write(store: &Store, line: &mut dyn FnMut(&[u8]) -> Outcome) -> Outcome {
+fn write(args: &ExportArgs, store: &Store, line: &mut dyn FnMut(&[u8]) -> Outcome) -> Outcome {
+    if args.base {
+        return whole::write(store, line);
+    }
     let compacted = store.oldest_readable(..);
     let latest = store.latest()?.revision();
     if compacted > 1 {

@@ -52,3 +52,22 @@ impl Seen {
 fn is_past(time: SystemTime) -> bool {
     time.elapsed().is_ok_and(|passed| passed >= INTERVAL)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_of_the_store_are_no_change_of_it_and_its_log_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = directory.path();
+        fs::create_dir(store.join("wal")).unwrap();
+        let seen = Seen::now(store);
+        for name in ["live.json", "live.json.tmp"] {
+            fs::write(store.join(name), "{}").unwrap();
+        }
+        assert!(!seen.differs(store));
+        fs::write(store.join("wal/00000001.wal"), "x").unwrap();
+        assert!(seen.differs(store));
+    }
+}

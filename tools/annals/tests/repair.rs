@@ -128,3 +128,24 @@ fn of_damaged_newest_versions_the_others_are_kept() {
     assert!(lost.is_some(), "{told}");
     assert_eq!(other.json(&["put", "/last", "again"])["revision"], 6007);
 }
+
+#[test]
+fn a_damaged_current_is_stood_in_for_and_without_a_manifest_it_is_said() {
+    let tool = filled();
+    let truth = state(&tool, "latest");
+    flip(&tool.store().join("CURRENT"), 20);
+    let (told, other) = repaired(&tool);
+    assert_eq!(told["way"], "copy");
+    assert_eq!(state(&other, "latest"), truth);
+    assert_eq!(told["revision"], 6006);
+    let manifests = std::fs::read_dir(tool.store()).unwrap().map(|entry| entry.unwrap().path());
+    for manifest in manifests.filter(|path| path.to_str().unwrap().contains("MANIFEST-")) {
+        flip(&manifest, 60);
+    }
+    let none = Tool::new();
+    let to = none.store();
+    tool.run(&["repair", "--to", to.to_str().unwrap()])
+        .code(3)
+        .says("needs a manifest that is whole");
+    assert!(!to.exists());
+}

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use annals::Store;
+use serde_json::json;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::line::Line;
@@ -21,6 +22,7 @@ use crate::args::Global;
 use crate::exit::{Failure, Outcome};
 use crate::output::Output;
 use crate::progress::Progress;
+use crate::whole;
 
 /// The longest line: a transaction of 64 MiB, the engine's default limit, with every byte of it
 /// as JSON or base64 may need it in practice.
@@ -38,6 +40,9 @@ const WINDOW_LOG_MAX: u32 = 27;
 /// `import history`: a file of records.
 pub(super) fn import(global: &Global, args: &HistoryArgs, out: &mut Output) -> Outcome {
     let mut lines = Lines::open(&args.file)?;
+    if lines.peek()?.starts_with(whole::BEGINS) {
+        return import_whole(global, args, &mut lines, out);
+    }
     // What is no history makes no store.
     let mut first = if global.is_absent()? { lines.next_record()? } else { None };
     let store = super::open(global)?;
@@ -69,6 +74,40 @@ pub(super) fn import(global: &Global, args: &HistoryArgs, out: &mut Output) -> O
         Some(summary) => out.object(&summary),
         None => Ok(()),
     }
+}
+
+/// Lines that say all of a store.
+fn import_whole(
+    global: &Global,
+    args: &HistoryArgs,
+    lines: &mut Lines,
+    out: &mut Output,
+) -> Outcome {
+    if args.append.append {
+        return Err(Failure::Usage(
+            "what `export --base` wrote makes a new store: no --append".into(),
+        ));
+    }
+    let mut reader = whole::Reader::new(global.data()?, super::options(global)?);
+    let mut progress = match lines.file_bytes {
+        Some(bytes) => Progress::new(Some(bytes), "bytes"),
+        None => Progress::new(None, "lines"),
+    };
+    while lines.advance()? {
+        reader.line(&format!("{}: line {}", lines.name, lines.number), &lines.line)?;
+        let read = lines.read.load(Ordering::Relaxed);
+        progress.set(if lines.file_bytes.is_some() { read } else { lines.number }, || "".into());
+        if lines.line.capacity() > LINE_BYTES_KEPT {
+            lines.line = Vec::new();
+        }
+    }
+    progress.finish();
+    let summary = reader.summary;
+    let store = reader.finish(&lines.name)?;
+    let mut summary = summary.json(&store, 0);
+    summary["compacted"] = json!(store.compacted_revision());
+    super::close(store)?;
+    out.object(&summary)
 }
 
 /// Finds the last marker of these lines in the store and reads up to it; without one, to anywhere.
@@ -135,6 +174,8 @@ struct Lines {
     number: u64,
     digest: Xxh3,
     line: Vec<u8>,
+    /// Whether the line has been read, and not been asked for.
+    peeked: bool,
     /// How many bytes of the file have been read.
     read: Arc<AtomicU64>,
     file_bytes: Option<u64>,
@@ -158,7 +199,7 @@ impl Lines {
         let counted = Counted { input, read: Arc::clone(&read) };
         let input = decompressed(counted).map_err(failed)?;
         let (digest, line) = (Xxh3::new(), Vec::new());
-        Ok(Self { name, input, number: 0, digest, line, read, file_bytes })
+        Ok(Self { name, input, number: 0, digest, line, peeked: false, read, file_bytes })
     }
 
     fn open_again(path: &Path) -> Outcome<Self> {
@@ -172,8 +213,26 @@ impl Lines {
         Self::open(path)
     }
 
+    /// The next line, which is still to be read.
+    fn peek(&mut self) -> Outcome<&[u8]> {
+        if !self.peeked {
+            self.peeked = self.read_line()?;
+        }
+        Ok(&self.line)
+    }
+
     /// Reads the next line into `self.line`; false at the end.
     fn advance(&mut self) -> Outcome<bool> {
+        if !std::mem::take(&mut self.peeked) && !self.read_line()? {
+            return Ok(false);
+        }
+        self.number += 1;
+        self.digest.update(&self.line);
+        self.digest.update(b"\n");
+        Ok(true)
+    }
+
+    fn read_line(&mut self) -> Outcome<bool> {
         self.line.clear();
         let number = self.number + 1;
         let failed = |error| Failure::io(format!("{}: line {number}", self.name), error);
@@ -191,9 +250,6 @@ impl Lines {
                 self.name
             )));
         }
-        self.number = number;
-        self.digest.update(&self.line);
-        self.digest.update(b"\n");
         Ok(true)
     }
 
@@ -223,7 +279,7 @@ impl Lines {
     /// Is there no line left?
     fn is_at_end(&mut self) -> Outcome<bool> {
         let failed = |error| Failure::io(&self.name, error);
-        Ok(self.input.fill_buf().map_err(failed)?.is_empty())
+        Ok(!self.peeked && self.input.fill_buf().map_err(failed)?.is_empty())
     }
 
     fn next_record(&mut self) -> Outcome<Option<Record>> {

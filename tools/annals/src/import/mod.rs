@@ -22,8 +22,8 @@ use std::path::PathBuf;
 use std::thread;
 
 use annals::{
-    CommitOptions, DeleteRangeRequest, Error, ErrorKind, Op, OpResponse, Options,
-    Outcome as Ordered, PutRequest, Store, Ticket, TxnRequest,
+    ChangeKind, CommitOptions, DeleteRangeRequest, Error, ErrorKind, Op, OpResponse, Options,
+    Outcome as Ordered, PutRequest, Store, Ticket, Transaction, TxnRequest,
 };
 use bytes::Bytes;
 use clap::{Args, Subcommand};
@@ -37,7 +37,7 @@ use crate::progress::Progress;
 pub(crate) use git::open as find_repository;
 #[cfg(test)]
 pub(crate) use line::Line;
-pub(crate) use line::seconds;
+pub(crate) use line::{Micros, seconds};
 #[cfg(test)]
 pub(crate) use marker::Marker;
 pub(crate) use marker::Metadata;
@@ -82,6 +82,8 @@ Record n becomes revision n + 1 of a fresh store, so what was exported from a co
 revisions and versions there than before. A malformed line, or one without effect, is
 refused with its number; the lines before it are kept. An import that was interrupted goes on
 where it stopped when it is started again; where others have written since, --append agrees to that.
+
+What `annals export --base` wrote is read as well: it makes a new store, equal to the one that was exported.
 
 Examples:
   $ annals -C other import history history.jsonl
@@ -154,7 +156,7 @@ impl Record {
 
 /// What an import did.
 #[derive(Clone, Copy, Debug, Default)]
-struct Summary {
+pub(crate) struct Summary {
     records: u64,
     puts: u64,
     deletes: u64,
@@ -163,6 +165,18 @@ struct Summary {
 }
 
 impl Summary {
+    /// Counts a transaction.
+    pub(crate) fn add(&mut self, transaction: &Transaction) {
+        self.records += 1;
+        for change in &transaction.changes {
+            match change.kind {
+                ChangeKind::Put => self.puts += 1,
+                ChangeKind::Delete => self.deletes += 1,
+            }
+            self.value_bytes += change.value.as_ref().map_or(0, |value| value.len() as u64);
+        }
+    }
+
     fn json(&self, store: &Store, already: u64) -> Value {
         let mut summary = json!({
             "records": self.records,

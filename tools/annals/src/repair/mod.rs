@@ -5,10 +5,12 @@
 //! * **copy**: only the log, or only the past is damaged. The log is cut where the damage begins, as if the machine
 //!   had stopped there; what is damaged of the past is left out, by compacting the copy to behind it. Everything
 //!   else is copied as it is.
+//!   So is it where CURRENT alone is damaged, and the manifest it named is whole.
 //! * **rebuild**: newest versions are damaged. What can be read of these makes a new store that has been compacted to
 //!   the newest revision: its past is given up, since it is not known what is missing in it.
 
 mod copy;
+mod current;
 mod rebuild;
 
 use std::collections::BTreeSet;
@@ -97,10 +99,23 @@ pub(crate) fn repair(global: &Global, args: &RepairArgs, out: &mut Output) -> Ou
             to.display()
         )));
     }
+    // Where CURRENT is damaged, a directory in which another one stands beside the same files.
+    let stand_in = match crate::files::open(global) {
+        Err(Failure::Engine { error, about }) if error.corruption().is_some() => {
+            let found = current::stand_in(data)?;
+            Some(found.ok_or(Failure::Engine { error, about })?)
+        }
+        _ => None,
+    };
+    let data = stand_in.as_ref().map_or(data.as_path(), tempfile::TempDir::path);
+    let global = &Global { data: Some(data.to_path_buf()), ..global.clone() };
+    if stand_in.is_some() {
+        out.note("CURRENT is damaged; the newest manifest that is whole stands in for it")?;
+    }
     let files = crate::files::open(global)?;
     let report = annals::check(data, &global.engine_options()?, &mut |_, _| {})?;
     let damaged = Damaged::of(data, &report);
-    if report.damage.is_empty() {
+    if report.damage.is_empty() && stand_in.is_none() {
         out.note("nothing is damaged; a copy is made all the same")?;
     }
     std::fs::create_dir_all(to).map_err(about)?;

@@ -27,7 +27,7 @@ use crate::args::Global;
 use crate::exit::{Failure, Outcome};
 use crate::follow::Seen;
 use crate::live::Live;
-use crate::output::Output;
+use crate::output::{Format, Output};
 
 use model::{Files, Model, Sample};
 
@@ -47,7 +47,7 @@ Examples:
   $ annals -C store top --once"
 )]
 pub(crate) struct TopArgs {
-    /// Print one picture, and end.
+    /// Print one picture, or with -o json its figures, and end.
     #[arg(long)]
     once: bool,
     /// How often to look, in seconds.
@@ -65,6 +65,9 @@ pub(crate) fn top(global: &Global, args: &TopArgs, out: &mut Output) -> Outcome 
         if model.is_live() {
             sleep(interval);
             model.add(looker.look(&model)?);
+        }
+        if out.format() != Format::Table {
+            return out.object(&model.figures());
         }
         let (width, height) = FRAME;
         // It has no terminal that could fail.

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use annals::{Latency, Stats};
+use serde_json::{Map, Value, json};
 
 use crate::live::Live;
 
@@ -160,6 +161,42 @@ impl Model {
         let recent = self.before.as_ref().map(|before| all.since(&before.latency(name)));
         let recent = recent.filter(|recent| recent.count > 0 && self.rate("batches").is_some());
         Some(recent.map_or((all, false), |recent| (recent, true)))
+    }
+
+    /// The figures of the picture, as data.
+    pub(crate) fn figures(&self) -> Value {
+        let mut object = Map::new();
+        let mut add = |name: String, value: Value| object.insert(name, value);
+        add("live".into(), json!(self.is_live()));
+        let files = self.files().cloned().unwrap_or_default();
+        let revisions = ["revision", "durable_revision", "compacted_revision"].into_iter();
+        let shares = ["live_bytes", "history_bytes", "event_bytes", "dead_bytes"].into_iter();
+        for (name, value) in revisions.zip(files.revisions).chain(shares.zip(files.shares)) {
+            add(name.into(), json!(value));
+        }
+        for (name, figure) in [
+            ("commits", "batch_transactions"),
+            ("syncs", "batches"),
+            ("conflicts", "conflicts"),
+            ("background_bytes", "background_bytes"),
+            ("watch_batches", "watch_batches"),
+            ("lease_renewals", "lease_renewals"),
+            ("leases_expired", "leases_expired"),
+        ] {
+            add(format!("{name}_per_second"), json!(self.rate(figure)));
+        }
+        for name in ["commit", "sync"] {
+            let latency = self.latency(&format!("{name}_latency")).map(|(latency, _)| latency);
+            let latency = latency.filter(|latency| latency.count > 0);
+            let of = |nanos: fn(&Latency) -> u64| json!(latency.as_ref().map(nanos));
+            add(format!("{name}_p50_nanos"), of(|latency| latency.p50_nanos));
+            add(format!("{name}_p99_nanos"), of(|latency| latency.p99_nanos));
+            add(format!("{name}_max_nanos"), of(|latency| latency.max_nanos));
+        }
+        for name in ["watches", "watches_behind", "leases", "pinned"] {
+            add(name.into(), json!(self.live().map(|live| live.stat(name))));
+        }
+        Value::Object(object)
     }
 
     /// Holds the picture, or lets it go.

@@ -3,7 +3,7 @@
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
-use super::draw::{draw, duration, grouped};
+use super::draw::draw;
 use super::model::{Files, Model, Sample, Sort};
 use super::text;
 use crate::live::{HINT, Live};
@@ -55,6 +55,21 @@ fn a_picture_has_the_rates_between_two_looks() {
     let expected = include_str!("frame.txt");
     let shown = frame(&model, (100, 30));
     assert!(shown == expected, "{shown}");
+}
+
+#[test]
+fn the_figures_are_those_of_the_picture() {
+    let figures = model(vec![Ok(live(10, 1_000)), Ok(live(12, 5_000))]).figures();
+    assert_eq!(
+        (&figures["commits_per_second"], &figures["sync_p50_nanos"]),
+        (&2_000.0.into(), &250_000.into())
+    );
+    assert_eq!((&figures["watches_behind"], &figures["revision"]), (&2.into(), &6_000.into()));
+    let figures = model(vec![Err(HINT.into())]).figures();
+    for name in ["commits_per_second", "commit_p99_nanos", "watches"] {
+        assert!(figures[name].is_null(), "{name}");
+    }
+    assert_eq!(figures["live"], false);
 }
 
 #[test]
@@ -119,13 +134,6 @@ fn it_draws_on_any_room() {
     for size in [(1, 1), (3, 40), (20, 8), (33, 12), (80, 24), (300, 100)] {
         assert_eq!(frame(&model, size).lines().count(), usize::from(size.1));
     }
-}
-
-#[test]
-fn numbers_are_spelled_for_people() {
-    assert_eq!([0, 999, 1_000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
-    let spelled = [7, 1_500, 15_000, 150_000, 2_500_000, 61_000_000_000].map(duration);
-    assert_eq!(spelled, ["7 ns", "1.50 us", "15.0 us", "150 us", "2.50 ms", "61.0 s"]);
 }
 
 #[test]

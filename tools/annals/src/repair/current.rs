@@ -1,0 +1,48 @@
+//! A directory that stands in for a store whose CURRENT is damaged: the same files, and a new CURRENT that names
+//! the newest manifest that is whole.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use annals_format::current::Current;
+use annals_format::name::{CURRENT, FileName, SEGMENT_DIR, WAL_DIR};
+use annals_format::{FileKind, Manifest};
+use tempfile::TempDir;
+
+use super::write_new;
+use crate::exit::{Failure, Outcome};
+
+/// Makes it; `None` where no manifest is whole, or none of which every file is there.
+pub(super) fn stand_in(data: &Path) -> Outcome<Option<TempDir>> {
+    let about = |error| Failure::io(data.display().to_string(), error);
+    let data = fs::canonicalize(data).map_err(about)?;
+    let mut newest: Option<(Manifest, Vec<u8>)> = None;
+    for entry in fs::read_dir(&data).map_err(about)? {
+        let name = entry.map_err(about)?.file_name();
+        let name = name.to_str().and_then(FileName::parse);
+        let Some(name) = name.filter(|name| name.kind == FileKind::Manifest) else { continue };
+        let Ok(bytes) = fs::read(data.join(name.to_string())) else { continue };
+        let Ok(manifest) = Manifest::decode(&bytes) else { continue };
+        let is_newer = newest.as_ref().is_none_or(|(known, _)| known.number < manifest.number);
+        if is_newer && manifest.number == name.number && has_its_files(&data, &manifest) {
+            newest = Some((manifest, bytes));
+        }
+    }
+    let Some((manifest, bytes)) = newest else { return Ok(None) };
+    let stand_in = tempfile::tempdir().map_err(|e| Failure::io("a temporary directory", e))?;
+    for directory in [SEGMENT_DIR, WAL_DIR] {
+        symlink(data.join(directory), stand_in.path().join(directory)).map_err(about)?;
+    }
+    let name = FileName::new(FileKind::Manifest, manifest.number);
+    write_new(&stand_in.path().join(name.to_string()), &bytes)?;
+    let current = Current { store: manifest.store, manifest: manifest.stamp() };
+    write_new(&stand_in.path().join(CURRENT), &current.encode())?;
+    Ok(Some(stand_in))
+}
+
+fn has_its_files(data: &Path, manifest: &Manifest) -> bool {
+    let segments = manifest.files.iter().map(|meta| FileName::new(meta.kind, meta.number));
+    let logs = manifest.wal.iter().map(|file| FileName::new(FileKind::Wal, file.number));
+    segments.chain(logs).all(|name| data.join(name.to_string()).is_file())
+}
