@@ -34,7 +34,6 @@ pub struct Snapshot<S> {
 
 /// One version of a key, or its deletion.
 #[derive(Clone, Copy, Debug)]
-#[expect(clippy::exhaustive_structs, reason = "it is read, not made")]
 pub struct Entry<'a> {
     /// The revision of the transaction.
     pub main: u64,
