@@ -3,7 +3,7 @@
 //! ```text
 //! key    main:u64 "_" sub:u64 ["t"]  ->  KeyValue        big-endian; t: the key was deleted, of which only the key is said
 //! lease  id:u64                      ->  Lease
-//! meta   scheduledCompactRev, finishedCompactRev  ->  main:u64 "_" sub:u64
+//! meta   scheduledCompactRev, finishedCompactRev  ->  main:u64 "_" sub:u64;    consistent_index  ->  index:u64
 //! ```
 //!
 //! A snapshot ends with the SHA-256 of all before it; the file of a server does not. Their lengths tell them
@@ -18,6 +18,8 @@ use crate::{Error, Result, Source};
 const DIGEST_BYTES: usize = 32;
 const PIECE_BYTES: u64 = 1 << 20;
 const REVISION_BYTES: usize = 17;
+/// The first revision at which anything changes: a database begins at the one before.
+const FIRST: u64 = 2;
 
 /// The database of an etcd.
 #[derive(Debug)]
@@ -26,21 +28,31 @@ pub struct Snapshot<S> {
     keys: Option<Bucket>,
     leases: Option<Bucket>,
     compacted: u64,
+    index: Option<u64>,
     checked: bool,
 }
 
 /// One version of a key, or its deletion.
 #[derive(Clone, Copy, Debug)]
-#[expect(clippy::exhaustive_structs, reason = "it is read, not made")]
 pub struct Entry<'a> {
     /// The revision of the transaction.
     pub main: u64,
     /// The place in the transaction.
     pub sub: u32,
-    /// What it says; `None` where the value is empty, which no version is.
+    /// What it says; `None` of a revision in which nothing happened, but that `etcdutl` made for the revisions
+    /// to go on from there (`--bump-revision`). There is no other entry of that revision.
     pub version: Option<Version<'a>>,
     /// Where it lies.
     pub place: Place,
+    /// The page and the offset in the file, for a refusal.
+    at: (u64, u64),
+}
+
+impl Entry<'_> {
+    /// A refusal of this entry.
+    pub fn refused(&self, what: impl Into<String>) -> Error {
+        Error::refused(self.at.0, self.at.1, what)
+    }
 }
 
 /// What an entry says.
@@ -118,8 +130,8 @@ impl<S: Source> Snapshot<S> {
             let what = "a file of bbolt, but of no etcd: there is neither a bucket key nor meta";
             return Err(Error::refused(0, 0, what));
         }
-        let compacted = meta.map_or(Ok(0), |meta| compacted(&bolt, &meta))?;
-        Ok(Self { bolt, keys, leases, compacted, checked })
+        let (compacted, index) = meta.map_or(Ok((0, None)), |meta| said(&bolt, &meta))?;
+        Ok(Self { bolt, keys, leases, compacted, index, checked })
     }
 
     /// Whether there was a checksum, which was right.
@@ -137,6 +149,11 @@ impl<S: Source> Snapshot<S> {
         self.compacted
     }
 
+    /// The index of the last entry of etcd's log (`member/wal`) that is in it: what has come after is in the log alone.
+    pub fn consistent_index(&self) -> Option<u64> {
+        self.index
+    }
+
     /// Hands out all that ever happened to keys and is kept, in the order in which it did.
     ///
     /// # Errors
@@ -147,13 +164,21 @@ impl<S: Source> Snapshot<S> {
     ) -> Result<(), E> {
         let Some(keys) = &self.keys else { return Ok(()) };
         let mut last = None;
+        let mut bumped = None;
         self.bolt.walk(keys, |item| {
             let entry = entry(item)?;
             let place = Some((entry.main, entry.sub));
             if place <= last {
                 return Err(item.refused("two changes in one place of a transaction").into());
             }
+            let is_alone = last.is_none_or(|(main, _)| main < entry.main);
+            if bumped == Some(entry.main) || entry.version.is_none() && !is_alone {
+                return Err(item
+                    .refused("a change without a key and a value, among others")
+                    .into());
+            }
             last = place;
+            bumped = entry.version.is_none().then_some(entry.main);
             see(&entry)
         })
     }
@@ -219,29 +244,40 @@ fn revision(key: &[u8]) -> Option<(u64, u32, bool)> {
     known.then_some((main, u32::try_from(sub).ok()?, tombstone))
 }
 
-fn compacted<S: Source>(bolt: &Bolt<S>, meta: &Bucket) -> Result<u64> {
-    let mut compacted = 0;
+/// What the bucket `meta` says: the revision compacted to, and the index.
+fn said<S: Source>(bolt: &Bolt<S>, meta: &Bucket) -> Result<(u64, Option<u64>)> {
+    let (mut compacted, mut index) = (0, None);
     bolt.walk::<Error>(meta, |item| {
         if [&b"scheduledCompactRev"[..], b"finishedCompactRev"].contains(&item.key) {
             let found = revision(item.value).filter(|_| item.value.len() == REVISION_BYTES);
             let (main, ..) = found.ok_or_else(|| item.refused("no revision compacted to"))?;
             compacted = compacted.max(main);
         }
+        if item.key == b"consistent_index" {
+            index = item.value.try_into().ok().map(u64::from_be_bytes);
+        }
         Ok(())
     })?;
-    Ok(compacted)
+    Ok((compacted, index))
 }
 
 fn entry<'a>(item: &Item<'a>) -> Result<Entry<'a>> {
     let found = revision(item.key).filter(|_| !item.is_bucket);
     let (main, sub, tombstone) =
         found.ok_or_else(|| item.refused("no revision in the bucket of keys"))?;
-    let entry = Entry { main, sub, version: None, place: item.place };
-    if item.value.is_empty() {
+    let at = (item.page, item.offset);
+    let entry = Entry { main, sub, version: None, place: item.place, at };
+    if item.value.is_empty() && sub == 0 && !tombstone {
         return Ok(entry);
     }
     let kv = KeyValue::decode(item.value);
     let kv = kv.ok_or_else(|| item.refused(format!("no key-value at revision {main}")))?;
+    if kv.key.is_empty() {
+        return Err(item.refused(format!("a change of no key at revision {main}")));
+    }
+    if main < FIRST {
+        return Err(item.refused(format!("a change at revision {main}: the first is {FIRST}")));
+    }
     if tombstone {
         return Ok(Entry { version: Some(Version::Delete { key: kv.key }), ..entry });
     }
@@ -249,7 +285,10 @@ fn entry<'a>(item: &Item<'a>) -> Result<Entry<'a>> {
         let what = format!("a version of revision {} at revision {main}", kv.mod_revision);
         return Err(item.refused(what));
     }
-    if !(1..=main).contains(&kv.create_revision) || kv.version == 0 {
+    // Each version after the first took a revision: a transaction puts a key once.
+    let later = main.saturating_sub(kv.create_revision);
+    let version = if later == 0 { 1..=1 } else { 2..=later.saturating_add(1) };
+    if !(FIRST..=main).contains(&kv.create_revision) || !version.contains(&kv.version) {
         let what = format!("version {} created at {}", kv.version, kv.create_revision);
         return Err(item.refused(format!("{what} at revision {main}")));
     }

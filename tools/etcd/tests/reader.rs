@@ -62,6 +62,7 @@ fn snapshots_of_a_real_etcd_are_read() {
         assert_eq!(read(bytes).unwrap(), (entries, vec![expected]));
         let snapshot = Snapshot::open(bytes).unwrap();
         assert_eq!((snapshot.compacted(), snapshot.is_checked()), (at, true));
+        assert!(snapshot.consistent_index().is_some_and(|index| (100..1000).contains(&index)));
         let bytes = database(bytes);
         let snapshot = Snapshot::open(&*bytes).unwrap();
         assert_eq!((snapshot.compacted(), snapshot.is_checked()), (at, false));
@@ -146,7 +147,14 @@ fn what_an_etcd_writes_is_read_in_its_order() {
     for (wrong, why) in [
         (put((2, 2), "c", "", (3, 1), 0), "created at 3"),
         (put((2, 2), "c", "", (0, 1), 0), "created at 0"),
+        (put((2, 2), "c", "", (1, 1), 0), "created at 1"),
         (put((2, 2), "c", "", (2, 0), 0), "version 0"),
+        (put((2, 2), "c", "", (2, 2), 0), "version 2 created at 2 at revision 2"),
+        (put((2, 2), "", "", (2, 1), 0), "no key at revision 2"),
+        ((revision(2, 2, "t"), Vec::new()), "no key at revision 2"),
+        ((revision(2, 2, "t"), b"\x10\x02".to_vec()), "no key at revision 2"),
+        // As etcdutl makes one, but not alone.
+        ((revision(2, 2, ""), Vec::new()), "no key at revision 2"),
         (
             (revision(2, 2, ""), made::message(&[(1, b"c")], &[(2, 2), (3, 4), (4, 1)])),
             "revision 4",
@@ -158,6 +166,19 @@ fn what_an_etcd_writes_is_read_in_its_order() {
         elements[0].1.insert(2, wrong);
         refused(&buckets(&elements), element(2), why);
         elements[0].1.remove(2);
+    }
+    let alone = vec![(revision(2, 0, ""), Vec::new())];
+    assert_eq!(read(&buckets(&[("key", alone.clone())])).unwrap().0, 1);
+    let followed = [alone, vec![put((2, 1), "c", "", (2, 1), 0)]].concat();
+    refused(&buckets(&[("key", followed)]), element(1), "among others");
+    for main in [0, 1] {
+        let early = vec![delete((main, 0), "a")];
+        refused(&buckets(&[("key", early)]), element(0), "the first is 2");
+    }
+    for (created, version) in [(4, 2), (2, 1), (2, 4), (3, 3)] {
+        let odd = vec![put((4, 0), "a", "", (created, version), 0)];
+        let why = format!("version {version} created at {created} at revision 4");
+        refused(&buckets(&[("key", odd)]), element(0), &why);
     }
     elements[0].1.insert(2, delete((2, 1), "b"));
     refused(&buckets(&elements), element(2), "two changes in one place");
