@@ -133,7 +133,7 @@
 //! | `annals.checkpoint` | info | [`Store::checkpoint`] |
 //! | `annals.backup` | info | [`Store::backup`] |
 //! | `annals.restore` | info | [`restore`] |
-//! | `annals.lease_expiry` | debug | ending up to 64 leases whose time is over |
+//! | `annals.lease_expiry` | debug | ending up to 16 leases whose time is over |
 //! | `annals.poisoned` | error | event: the store accepts no more writes, and why |
 //! | `annals.torn_tail` | warn | event: a batch at the end of the log was dropped; it was never acknowledged |
 //!

@@ -16,7 +16,7 @@ use super::table::{Claim, Found};
 
 /// How many leases end with one sync of the log. Each is a transaction of its own; more of them would keep
 /// the commits of others waiting that share the sync.
-pub(super) const GROUP: usize = 64;
+pub(super) const GROUP: usize = 16;
 
 /// How many records are written by one transaction while others commit, and on close.
 const NOTES: usize = 500;

@@ -74,7 +74,7 @@ fn ends_share_their_syncs() {
     let before = store.stats().batches;
     settle(&store);
     assert_eq!(store.stats().leases_expired, 640);
-    assert_eq!(store.stats().batches - before, 10, "64 leases to a sync");
+    assert_eq!(store.stats().batches - before, 40, "16 leases to a sync");
 }
 
 #[test]
