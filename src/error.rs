@@ -369,9 +369,10 @@ impl std::error::Error for Error {
     }
 }
 
+/// What it says, as [`Display`](fmt::Display): a `main` that answers an error prints this. `{:#?}` shows its fields.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.0, f)
+        if f.alternate() { fmt::Debug::fmt(&self.0, f) } else { fmt::Display::fmt(&self.0, f) }
     }
 }
 
@@ -400,6 +401,8 @@ mod tests {
         let error = Error::io("write", "wal/1", full);
         assert!(matches!(error.kind(), ErrorKind::NoSpace { .. }));
         assert_eq!(error.to_string(), "wal/1: no space left on the device to write");
+        assert_eq!(format!("{error:?}"), error.to_string());
+        assert!(format!("{error:#?}").starts_with("NoSpace {"));
     }
 
     #[test]

@@ -151,13 +151,13 @@ pub struct Stats {
     pub leases: u64,
     /// Leases whose time was over, and which were ended for that.
     pub leases_expired: u64,
-    /// How often a lease was renewed.
+    /// How often a lease was renewed by a call; guards renew theirs without one.
     pub lease_renewals: u64,
     /// How long the lease whose time has been over for longest has been waiting for its end, in
     /// microseconds; 0 if there is none.
     pub lease_overdue_micros: u64,
-    /// In how many microseconds the next lease may end, if there are any: none ends earlier, and one that is
-    /// renewed meanwhile ends later.
+    /// In how many microseconds a lease is looked at next, if there are any: none ends earlier. It may be one that
+    /// a guard renews then, or that has been renewed since.
     pub lease_next_micros: Option<u64>,
     /// Why the store accepts no more writes, if that is so.
     pub failure: Option<String>,

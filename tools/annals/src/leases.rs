@@ -23,9 +23,10 @@ pub(crate) enum LeaseCommand {
     Grant(GrantArgs),
     /// Give a lease all of its time again. Exits 5 when there is none.
     KeepAlive(KeepAliveArgs),
-    /// Show how much time a lease has left. Exits 5 when there is none.
+    /// Show how much time a lease has left: beside the program that has the store open, how much was last written
+    /// down, mostly all of it. Exits 5 when there is none.
     Ttl(TtlArgs),
-    /// List the leases.
+    /// List the leases, with what is left of each as `lease ttl` says it.
     List(ListArgs),
     /// Revoke a lease and delete the keys attached to it, at one revision.
     Revoke(RevokeArgs),

@@ -15,7 +15,7 @@
 //!
 //! Bounds: the pages of the file that those in a walk span are counted; and a walk goes 64 pages deep. Keys ascend
 //! over a whole bucket, and no two elements share bytes: so what is handed out is no longer than the file. What
-//! of a page is in memory says [`crate::page`].
+//! of a page is in memory says `page.rs`.
 //!
 //! Pages have no checksums. So that damage to a tree does not pass for a smaller one, a page below a branch has
 //! to begin with the key that the branch has for it, must not be empty, and not be in the list of free pages. That

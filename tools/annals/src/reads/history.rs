@@ -243,7 +243,12 @@ pub(crate) fn history(global: &Global, args: &HistoryArgs, out: &mut Output) -> 
             rows.cut(std::iter::from_fn(|| versions.step().ok().flatten()));
         }
         let compacted = json!(store.compacted_revision());
-        rows.finish(&[("revision", json!(view.revision())), ("compacted", compacted)])?;
+        let oldest = json!(store.oldest_readable(KeyRange::key(&key)));
+        rows.finish(&[
+            ("revision", json!(view.revision())),
+            ("compacted", compacted),
+            ("oldest_readable", oldest),
+        ])?;
     }
     if told { Ok(()) } else { Err(Failure::NotFound(format!("{}: {nothing}", show(&key, 200)))) }
 }

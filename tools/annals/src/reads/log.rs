@@ -167,7 +167,13 @@ pub(crate) fn log(global: &Global, args: &LogArgs, out: &mut Output) -> Outcome 
         None | Some(None) => {
             let oldest = store.oldest_readable(&range);
             if args.span.since.is_some() && oldest > 2 {
-                out.note(format_args!("what was before revision {oldest} has been compacted"))?;
+                // By a rule of retention, that is, if it is later than what was compacted.
+                let by_rule = args.prefix.is_none() && oldest > store.compacted_revision().max(1);
+                let hint =
+                    if by_rule { " for some keys; others go back further by --prefix" } else { "" };
+                out.note(format_args!(
+                    "what was before revision {oldest} has been compacted{hint}"
+                ))?;
             }
             oldest
         }
@@ -195,8 +201,10 @@ pub(crate) fn log(global: &Global, args: &LogArgs, out: &mut Output) -> Outcome 
             break;
         }
     }
-    let tail =
-        [("revision", json!(store.revision())), ("compacted", json!(store.compacted_revision()))];
-    rows.finish(&tail)?;
+    rows.finish(&[
+        ("revision", json!(store.revision())),
+        ("compacted", json!(store.compacted_revision())),
+        ("oldest_readable", json!(store.oldest_readable(&range))),
+    ])?;
     Ok(())
 }
