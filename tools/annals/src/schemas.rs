@@ -15,6 +15,8 @@ pub(crate) const SCHEMAS: &[(&str, &str)] = &[
     ("hash", include_str!("../schemas/hash.json")),
     ("history", include_str!("../schemas/history.json")),
     ("import.etcd", include_str!("../schemas/import.etcd.json")),
+    #[cfg(feature = "kine")]
+    ("import.kine", include_str!("../schemas/import.kine.json")),
     ("import.git", include_str!("../schemas/import.git.json")),
     ("import.history", include_str!("../schemas/import.history.json")),
     ("inspect", include_str!("../schemas/inspect.json")),

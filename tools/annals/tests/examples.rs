@@ -117,6 +117,14 @@ fn prepare(tool: &Tool) {
     let snapshot = "../../tests/recorded/etcd-compacted.db";
     let snapshot = Path::new(env!("CARGO_MANIFEST_DIR")).join(snapshot);
     std::fs::copy(snapshot, tool.path("snapshot.db")).unwrap();
+    #[cfg(feature = "kine")]
+    {
+        let table = rusqlite::Connection::open(tool.path("state.db")).unwrap();
+        let rows = "CREATE TABLE kine (id INTEGER PRIMARY KEY, name INTEGER, created INTEGER, deleted INTEGER,
+            create_revision INTEGER, prev_revision INTEGER, lease INTEGER, value BLOB, old_value BLOB);
+            INSERT INTO kine VALUES (2, '/a', 1, 0, 0, 0, 30, 'one', NULL)";
+        table.execute_batch(rows).unwrap();
+    }
     std::fs::create_dir(tool.path("backups")).unwrap();
     let repository = "git init -q repo && cd repo && echo one > README && git add README && \
         git -c user.name=ada -c user.email=ada@example.com commit -qm first";

@@ -8,7 +8,7 @@ mod making;
 mod survey;
 
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::SystemTime;
 
@@ -130,7 +130,7 @@ pub(super) fn import(global: &Global, args: &EtcdArgs, out: &mut Output) -> Outc
     let io = |error| Failure::io(&*name, error);
     let file = File::open(&args.file).map_err(io)?;
     let changed = file.metadata().and_then(|metadata| metadata.modified()).map_err(io)?;
-    let time = time(args, changed)?;
+    let time = time(args.time, &args.file, changed)?;
     // Leases do not end before the store is in use.
     let options = super::options(global)?.lease_expiry(false);
     let snapshot = Snapshot::open(file).map_err(|error| Stop::from(error).about(&name))?;
@@ -154,14 +154,14 @@ pub(super) fn import(global: &Global, args: &EtcdArgs, out: &mut Output) -> Outc
     out.object(&Value::Object(summary))
 }
 
-/// The time of all transactions, where the file was last changed at `changed`.
-fn time(args: &EtcdArgs, changed: SystemTime) -> Outcome<i64> {
+/// The time of all transactions: what was given, or when the file was last changed.
+pub(super) fn time(given: Option<At>, file: &Path, changed: SystemTime) -> Outcome<i64> {
     let micros = |time: SystemTime| {
         let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
     };
     let now = micros(SystemTime::now());
-    match args.time {
+    match given {
         // It would be that of all that is written until then, too.
         Some(At::Time(time)) if time > now => {
             Err(Failure::Usage(format!("--time {} is yet to come", rfc3339(time))))
@@ -174,7 +174,7 @@ fn time(args: &EtcdArgs, changed: SystemTime) -> Outcome<i64> {
                 say(format!(
                     "{} was last changed at a time that is yet to come: all transactions get the time now, \
                      unless --time gives one",
-                    args.file.display()
+                    file.display()
                 ));
             }
             Ok(changed.min(now))

@@ -12,6 +12,8 @@ mod etcd;
 mod git;
 mod git_command;
 mod history;
+#[cfg(feature = "kine")]
+mod kine;
 mod line;
 mod marker;
 mod queue;
@@ -70,6 +72,9 @@ pub(crate) enum ImportCommand {
     Git(GitArgs),
     /// Read a snapshot of an etcd: every revision, version and lease as it was there.
     Etcd(etcd::EtcdArgs),
+    /// Read the database of a kine in `SQLite`: every revision as it was there.
+    #[cfg(feature = "kine")]
+    Kine(kine::KineArgs),
 }
 
 /// Arguments of `import history`.
@@ -199,6 +204,8 @@ pub(crate) fn import(global: &Global, command: &ImportCommand, out: &mut Output)
         ImportCommand::History(args) => history::import(global, args, out),
         ImportCommand::Git(args) => git_command::import(global, args, out),
         ImportCommand::Etcd(args) => etcd::import(global, args, out),
+        #[cfg(feature = "kine")]
+        ImportCommand::Kine(args) => kine::import(global, args, out),
     }
 }
 
