@@ -31,8 +31,9 @@ use super::{Engine, View};
 /// Bytes of frames that are applied before they are made durable.
 const UNSYNCED_BYTES: usize = 4 << 20;
 
-/// Records that are written in one transaction.
+/// Records that are written in one transaction, and bytes of their keys.
 const RECORDS_TOGETHER: usize = 4096;
+const RECORD_BYTES_TOGETHER: usize = 1 << 20;
 
 /// The bounds of the system's keys.
 const RECORDS: (&[u8], &[u8]) = (&[SYSTEM], &[SYSTEM + 1]);
@@ -112,6 +113,8 @@ pub(crate) struct Continuing {
     /// The records that were there, from the first that has not been compared.
     old: Option<Peekable<Scan>>,
     writes: Vec<Write<'static>>,
+    /// That the keys of these have.
+    record_bytes: usize,
 }
 
 impl Continuing {
@@ -123,7 +126,7 @@ impl Continuing {
         // Nothing is written but what is applied: rules of retention would write at the time of the clock.
         let options = options.clone().create(false).retention_interval_seconds(0);
         let (engine, _) = Engine::open_loading(dir, &options)?;
-        Ok(Self { engine, options, unsynced: 0, old: None, writes: Vec::new() })
+        Ok(Self { engine, options, unsynced: 0, old: None, writes: Vec::new(), record_bytes: 0 })
     }
 
     /// What there is so far.
@@ -216,12 +219,16 @@ impl Continuing {
     }
 
     fn write_many(&mut self) -> Result<()> {
-        if self.writes.len() >= RECORDS_TOGETHER { self.write() } else { Ok(()) }
+        self.record_bytes += self.writes.last().map_or(0, |write| write.key.len());
+        let is_much =
+            self.writes.len() >= RECORDS_TOGETHER || self.record_bytes >= RECORD_BYTES_TOGETHER;
+        if is_much { self.write() } else { Ok(()) }
     }
 
     fn write(&mut self) -> Result<()> {
         self.engine.apply_system(&self.writes)?;
         self.writes.clear();
+        self.record_bytes = 0;
         Ok(())
     }
 }

@@ -99,6 +99,7 @@ pub(super) fn backup_from(engine: &Engine, since: u64, to: &mut dyn Write) -> Re
     }
     write_records(&mut out, &view)?;
     let hash = hashing.finish()?;
+    check_kept(engine, hash.revision)?;
     let bytes = out.finish(&state_of(&hash))?;
     let (from, revision) = (Some(since), hash.revision);
     Ok(BackupReport { from, revision, files: 0, file_bytes: 0, bytes, hash })

@@ -98,10 +98,14 @@ impl Leaves {
         let (key, revision) = self.segment.first_entry(block)?;
         let mut cursor = self.segment.cold_cursor();
         cursor.seek(&key, revision)?;
-        for _ in 0..self.entries()? {
+        let count = self.entries()?;
+        for n in 1..=count {
             let Some(entry) = cursor.entry() else { break };
             each(&entry, living::weight(self.segment.meta().kind, entry.key, &entry));
-            cursor.next()?;
+            if n < count {
+                // After the last one it would read the next block, whose damage is not that of this one.
+                cursor.next()?;
+            }
         }
         Ok(())
     }

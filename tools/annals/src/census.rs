@@ -104,10 +104,17 @@ impl Census {
         }
         if self.keys.len() > KEYS_MAX {
             let mut sizes: Vec<u64> = self.keys.values().map(Takes::all).collect();
-            let (_, middle, _) = sizes.select_nth_unstable(KEYS_MAX / 2);
-            let least = *middle;
-            let before = self.keys.len();
-            self.keys.retain(|_, takes| takes.all() > least);
+            let before = sizes.len();
+            let (_, least, larger) = sizes.select_nth_unstable(before - KEYS_MAX / 2);
+            let least = *least;
+            // Of those that are equally large as many as there is room for.
+            let larger = larger.iter().filter(|size| **size > least).count();
+            let mut room = KEYS_MAX / 2 - larger;
+            self.keys.retain(|_, takes| {
+                let is_one = takes.all() == least && room > 0;
+                room -= usize::from(is_one);
+                is_one || takes.all() > least
+            });
             self.given_up += (before - self.keys.len()) as u64;
         }
     }
