@@ -17,9 +17,10 @@ use std::sync::{Arc, Mutex};
 use annals::vfs::{CrashMode, Fault, FaultVfs, MemoryVfs, Operation};
 use annals::{At, Durability, ErrorKind, Options, ReadMode, Store};
 use support::check::{self, Depth, caught, good};
-use support::copies::{changes_disk, clock, complete, hashes, images, options, scripted, sound};
+use support::copies::{
+    changes_disk, clock, complete, hashes, images, options, scripted, sound, write_until,
+};
 use support::gate::{GateVfs, log_syncs};
-use support::random::Random;
 use support::{DIRECTORY, tiny};
 
 const COPY: &str = "copy";
@@ -144,16 +145,7 @@ fn checkpoints_while_others_write_compact_and_reorganise() {
     std::thread::scope(|scope| {
         for writer in 0..3 {
             let (store, stop) = (&store, &stop);
-            scope.spawn(move || {
-                let mut random = Random::new(writer);
-                while !stop.load(Ordering::Relaxed) {
-                    let key = format!("/{writer}/{}", random.below(200));
-                    match random.below(5) {
-                        0 => drop(store.delete(key).unwrap()),
-                        _ => drop(store.put(key, "value ".repeat(30)).unwrap()),
-                    }
-                }
-            });
+            scope.spawn(move || write_until(store, stop, writer));
         }
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {

@@ -15,23 +15,20 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use annals::clock::ManualClock;
-use annals::vfs::{CrashMode, Fault, FaultVfs, MemoryVfs, Operation};
+use annals::vfs::{Fault, FaultVfs, MemoryVfs};
 use annals::{
     Change, ChangeKind, ErrorKind, KeyValue, KvHash, Load, Loading, Options, Origin, Store,
     Transaction,
 };
-use support::check::{self, Depth, Found, caught, good};
+use support::check::{self, Depth, caught, good};
+use support::copies::{changes_disk, hashes, images, options, sound, whole};
 use support::drive::{Driver, Ended};
 use support::generate::{self, Taste};
 use support::model::{Model, Request};
 use support::random::Random;
-use support::{DIRECTORY, START_TIME, tiny};
+use support::{DIRECTORY, START_TIME};
 
 const LOADED: &str = "loaded";
-
-fn options(vfs: impl annals::vfs::Vfs + 'static) -> Options {
-    tiny(Arc::new(vfs), Arc::new(ManualClock::new(START_TIME)))
-}
 
 /// A store that was never compacted, and its model.
 fn scripted(requests: u64, seed: u64) -> (Store, Model) {
@@ -57,12 +54,6 @@ fn scripted(requests: u64, seed: u64) -> (Store, Model) {
     }
     let model = driver.model().model.clone();
     (store, model)
-}
-
-/// The hash at each revision that can be read.
-fn hashes(store: &Store) -> Vec<KvHash> {
-    let oldest = store.compacted_revision().max(1);
-    (oldest..=store.revision()).map(|revision| store.hash_at(revision).unwrap()).collect()
 }
 
 /// The model after a compaction, unless it is 0.
@@ -114,13 +105,6 @@ fn load(options: &Options, path: &str, model: &Model) -> annals::Result<(Store, 
     Ok((loading.finish()?, hash))
 }
 
-fn sound(options: &Options, path: &str) -> Found {
-    let report = annals::check(Path::new(path), options, &mut |_, _| {});
-    let report = good(|| format!("verify {path}"), report)?;
-    check::same(|| "damage".into(), &report.damage, &Vec::new())?;
-    check::same(|| "unchecked".into(), &report.unchecked.len(), &0)
-}
-
 /// Checks a directory after a loading has ended or been stopped. Answers whether it is a store.
 fn complete(options: &Options, model: &Model, expected: &[KvHash]) -> Result<bool, String> {
     let refused = |error: &annals::Error| {
@@ -138,13 +122,7 @@ fn complete(options: &Options, model: &Model, expected: &[KvHash]) -> Result<boo
         }
         opened => good(|| "open".into(), opened)?,
     };
-    check::store(&store, model, Depth::Everything)?;
-    check::same(|| "hashes".into(), &hashes(&store), &expected.to_vec())?;
-    let put = good(|| "put".into(), store.put("its", "own"))?;
-    check::same(|| "the next revision".into(), &put.revision, &(model.revision() + 1))?;
-    good(|| "reorganise".into(), store.reorganise())?;
-    good(|| "close".into(), store.close())?;
-    sound(options, LOADED)?;
+    whole(store, options, LOADED, model, expected)?;
     Ok(true)
 }
 
@@ -211,18 +189,6 @@ fn leases_end_with_their_keys_after_the_time_that_was_left() {
     assert_eq!(store.lease_revoke(6).unwrap().deleted, ["b"]);
     // A key with a lease that was never there stays.
     assert_eq!(store.get("c").unwrap().unwrap().lease, 99);
-}
-
-fn changes_disk(kind: Operation) -> bool {
-    use Operation::{Create, CreateDir, Link, Remove, Rename, SetLen, Sync, SyncDir, Write};
-    matches!(kind, CreateDir | Create | Rename | Link | Remove | SyncDir | Write | Sync | SetLen)
-}
-
-fn images(disk: &MemoryVfs) -> Vec<MemoryVfs> {
-    disk.crash_every(8).unwrap_or_else(|| {
-        let fixed = [CrashMode::LoseAll, CrashMode::KeepAll].map(|mode| disk.crash(0, mode));
-        fixed.into_iter().chain((0..2).map(|seed| disk.crash(seed, CrashMode::Random))).collect()
-    })
 }
 
 #[test]

@@ -7,8 +7,7 @@ use annals::vfs::{CrashMode, MemoryVfs};
 use annals::{Durability, Options, ReadMode, RestoreOptions, Retention, Store, restore};
 
 use crate::support::DIRECTORY;
-use crate::support::copies::{complete, hashes, options, scripted};
-use crate::support::random::Random;
+use crate::support::copies::{complete, hashes, options, scripted, write_until};
 use crate::{COPY, backup, restored};
 
 #[test]
@@ -27,16 +26,7 @@ fn backups_while_others_write_compact_and_reorganise() {
     std::thread::scope(|scope| {
         for writer in 0..3 {
             let (store, stop) = (&store, &stop);
-            scope.spawn(move || {
-                let mut random = Random::new(writer);
-                while !stop.load(Ordering::Relaxed) {
-                    let key = format!("/{writer}/{}", random.below(200));
-                    match random.below(5) {
-                        0 => drop(store.delete(key).unwrap()),
-                        _ => drop(store.put(key, "value ".repeat(30)).unwrap()),
-                    }
-                }
-            });
+            scope.spawn(move || write_until(store, stop, writer));
         }
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
@@ -162,16 +152,7 @@ fn increments_while_others_write_compact_and_set_rules() {
     std::thread::scope(|scope| {
         for writer in 0..2 {
             let (store, stop) = (&store, &stop);
-            scope.spawn(move || {
-                let mut random = Random::new(writer);
-                while !stop.load(Ordering::Relaxed) {
-                    let key = format!("/{writer}/{}", random.below(200));
-                    match random.below(5) {
-                        0 => drop(store.delete(key).unwrap()),
-                        _ => drop(store.put(key, "value ".repeat(30)).unwrap()),
-                    }
-                }
-            });
+            scope.spawn(move || write_until(store, stop, writer));
         }
         scope.spawn(|| {
             let mut n = 0;

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use annals::clock::ManualClock;
 use annals::vfs::{CrashMode, MemoryVfs, Operation};
@@ -74,14 +75,37 @@ pub fn complete(
         opened => good(|| "open the copy".into(), opened)?,
     };
     check::same(|| "clean".into(), &store.open_report().clean, &true)?;
+    whole(store, options, path, model, expected)?;
+    Ok(true)
+}
+
+/// Checks all that a copy has, and that it can be written on; closes it.
+pub fn whole(
+    store: Store,
+    options: &Options,
+    path: &str,
+    model: &Model,
+    expected: &[KvHash],
+) -> Found {
     check::store(&store, model, Depth::Everything)?;
     check::same(|| "hashes".into(), &hashes(&store), &expected.to_vec())?;
     let put = good(|| "put".into(), store.put("its", "own"))?;
     check::same(|| "the next revision".into(), &put.revision, &(model.revision() + 1))?;
     good(|| "reorganise".into(), store.reorganise())?;
     good(|| "close".into(), store.close())?;
-    sound(options, path)?;
-    Ok(true)
+    sound(options, path)
+}
+
+/// Puts and deletes keys of one writer until it is told to stop.
+pub fn write_until(store: &Store, stop: &AtomicBool, writer: u64) {
+    let mut random = Random::new(writer);
+    while !stop.load(Ordering::Relaxed) {
+        let key = format!("/{writer}/{}", random.below(200));
+        match random.below(5) {
+            0 => drop(store.delete(key).unwrap()),
+            _ => drop(store.put(key, "value ".repeat(30)).unwrap()),
+        }
+    }
 }
 
 pub fn sound(options: &Options, path: &str) -> Found {

@@ -58,6 +58,13 @@ pub(crate) struct BenchArgs {
     buffered: bool,
 }
 
+impl BenchArgs {
+    /// How many threads there are: of a watch the first one writes.
+    fn threads(&self) -> u16 {
+        if self.what == What::Watch { self.threads.max(2) } else { self.threads }
+    }
+}
+
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum What {
@@ -182,7 +189,7 @@ pub(crate) fn bench(global: &Global, args: &BenchArgs, out: &mut Output) -> Outc
     out.object(&json!({
         "what": format!("{:?}", args.what).to_lowercase(),
         "durability": if args.buffered { "buffered" } else { "sync" },
-        "threads": args.threads,
+        "threads": args.threads(),
         "keys": args.keys,
         "value_bytes": args.value_bytes,
         "seconds": elapsed.as_secs_f64(),
@@ -255,9 +262,7 @@ fn sync_nanos(data: &Path) -> Outcome<u64> {
 
 /// Lets the threads work for the time given.
 fn run(bench: &Bench<'_>) -> Outcome<Vec<Times>> {
-    let is_watch = bench.args.what == What::Watch;
-    // Of a watch the first thread writes.
-    let threads = if is_watch { bench.args.threads.max(2) } else { bench.args.threads };
+    let threads = bench.args.threads();
     thread::scope(|scope| {
         let workers: Vec<_> =
             (0..threads).map(|number| scope.spawn(move || work(bench, number))).collect();

@@ -45,7 +45,7 @@ impl Example {
             "completions",
             " top ",
             "annals tour",
-            "annals schema",
+            "annals schema ",
         ];
         let is_plain = line.starts_with("annals ") && !other.iter().any(|part| line.contains(part));
         is_plain.then(|| format!("{line} --json"))
@@ -213,7 +213,9 @@ fn what_the_examples_write_as_json_is_as_the_schemas_say() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    assert!(seen.len() > 30, "{seen:?}");
+    let unseen: Vec<&String> = schemas.keys().filter(|name| !seen.contains(*name)).collect();
+    // It writes one document a picture, without end: a test of its own looks at one.
+    assert_eq!(unseen, ["annals.top/1"]);
     // Each command that has a schema shows it.
     let listed = tool.json(&["schema"]);
     assert_eq!(listed["commands"].as_array().unwrap().len(), schemas.len());

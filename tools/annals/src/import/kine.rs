@@ -227,15 +227,7 @@ impl Import<'_> {
         let Found { name: key, id, value, .. } = found;
         if deleted {
             self.living.remove(&key);
-            return Change {
-                kind: ChangeKind::Delete,
-                key,
-                sub: 0,
-                create_revision: 0,
-                version: 0,
-                lease: 0,
-                value: None,
-            };
+            return super::deletion(key);
         }
         let living = self.living.entry(key.clone()).or_insert(Living {
             create_revision: id,

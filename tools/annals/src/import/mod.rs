@@ -24,8 +24,8 @@ use std::path::PathBuf;
 use std::thread;
 
 use annals::{
-    ChangeKind, CommitOptions, DeleteRangeRequest, Error, ErrorKind, Op, OpResponse, Options,
-    Outcome as Ordered, PutRequest, Store, Ticket, Transaction, TxnRequest,
+    Change, ChangeKind, CommitOptions, DeleteRangeRequest, Error, ErrorKind, Op, OpResponse,
+    Options, Outcome as Ordered, PutRequest, Store, Ticket, Transaction, TxnRequest,
 };
 use bytes::Bytes;
 use clap::{Args, Subcommand};
@@ -43,6 +43,12 @@ pub(crate) use line::{Micros, seconds};
 #[cfg(test)]
 pub(crate) use marker::Marker;
 pub(crate) use marker::Metadata;
+
+/// That a key is gone.
+fn deletion(key: Bytes) -> Change {
+    let (kind, value) = (ChangeKind::Delete, None);
+    Change { kind, key, sub: 0, create_revision: 0, version: 0, lease: 0, value }
+}
 
 /// Closes the store, with no background work left over: an import is faster than that.
 fn close(store: Store) -> annals::Result<()> {

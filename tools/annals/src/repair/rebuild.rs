@@ -1,6 +1,6 @@
 //! A new store of the newest versions that can be read.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use annals::inspect::{StoreFiles, WalPart};
@@ -9,6 +9,7 @@ use annals_format::entry::EntryRef;
 use annals_format::frame::Op;
 use annals_format::lease::Value as LeaseValue;
 use annals_format::name::FileName;
+use annals_format::retention::Rule;
 use annals_format::space::Key;
 use annals_format::{FileKind, FileMeta};
 use bytes::Bytes;
@@ -33,7 +34,8 @@ struct Salvage {
     keys: BTreeMap<Bytes, Newest>,
     /// By id, with the sequence number of the record.
     leases: BTreeMap<i64, (u64, Option<LeaseValue>)>,
-    rules: BTreeSet<Vec<u8>>,
+    /// By prefix, likewise.
+    rules: BTreeMap<Vec<u8>, (u64, Option<Rule>)>,
     revision: u64,
     time: i64,
 }
@@ -74,13 +76,14 @@ impl Salvage {
     fn system(&mut self, key: &Key<'_>, seq: u64, value: Option<&[u8]>) {
         match key {
             Key::Lease { id } => {
-                let value = value.and_then(|value| LeaseValue::decode(value).ok());
-                let known = self.leases.entry(*id).or_insert((seq, value));
-                if known.0 <= seq {
-                    *known = (seq, value);
-                }
+                let lease = value.and_then(|value| LeaseValue::decode(value).ok());
+                note(&mut self.leases, *id, (seq, lease));
             }
-            Key::Retention { prefix } => drop(self.rules.insert(prefix.to_vec())),
+            Key::Retention { prefix } => {
+                let rule = value.and_then(|value| Rule::decode(value).ok());
+                let rule = rule.filter(|rule| !rule.removed);
+                note(&mut self.rules, prefix.to_vec(), (seq, rule));
+            }
             _ => {}
         }
     }
@@ -160,6 +163,25 @@ impl Salvage {
     }
 }
 
+/// Keeps the newest record of each.
+fn note<K: Ord, V>(known: &mut BTreeMap<K, (u64, V)>, key: K, found: (u64, V)) {
+    match known.get_mut(&key) {
+        Some(newest) if newest.0 > found.0 => {}
+        Some(newest) => *newest = found,
+        None => drop(known.insert(key, found)),
+    }
+}
+
+/// A rule as `retention set` takes it.
+fn spelled(prefix: &[u8], rule: &Rule) -> String {
+    let prefix = show(prefix, 60);
+    let age = rule.age.map(|age| format!(" --for {}s", age.div_ceil(1_000_000)));
+    let revisions = rule.revisions.map(|revisions| format!(" --revisions {revisions}"));
+    let forever = (age.is_none() && revisions.is_none()).then_some(" --forever");
+    let (age, revisions) = (age.unwrap_or_default(), revisions.unwrap_or_default());
+    format!("--prefix {prefix}{age}{revisions}{}", forever.unwrap_or_default())
+}
+
 /// Makes the store.
 pub(super) fn rebuild(
     global: &Global,
@@ -201,9 +223,11 @@ pub(super) fn rebuild(
         repaired.note(name, bytes, "read", lost.unwrap_or_default());
     }
     load(global, to, &salvage)?;
-    for prefix in &salvage.rules {
+    for (prefix, (_, rule)) in &salvage.rules {
+        let Some(rule) = rule else { continue };
         let name = FileName::new(FileKind::Manifest, manifest.number);
-        repaired.note(name, 0, "rule of retention", format!("set it again: {}", show(prefix, 60)));
+        let again = format!("set it again: retention set {}", spelled(prefix, rule));
+        repaired.note(name, 0, "rule of retention", again);
     }
     Ok(repaired)
 }

@@ -17,6 +17,7 @@ use crate::args::Global;
 use crate::exit::{Failure, say};
 use crate::progress::Progress;
 
+use super::super::deletion;
 use super::survey::{above_gaps, once_each, without};
 use super::{EtcdArgs, Gaps, Stop, refused};
 
@@ -417,14 +418,6 @@ fn change(version: &Version<'_>) -> Change {
             lease: kv.lease,
             value: Some(Bytes::copy_from_slice(kv.value)),
         },
-        Version::Delete { .. } => Change {
-            kind: ChangeKind::Delete,
-            key,
-            sub: 0,
-            create_revision: 0,
-            version: 0,
-            lease: 0,
-            value: None,
-        },
+        Version::Delete { .. } => deletion(key),
     }
 }
