@@ -194,6 +194,8 @@ pub mod kv;
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
 mod lease;
 mod manifest;
+#[cfg(all(feature = "object", not(any(feature = "loom", feature = "shuttle"))))]
+pub mod object;
 mod observe;
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
 mod open;

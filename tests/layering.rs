@@ -24,9 +24,9 @@ const RANKS: &[(&str, u32)] = &[
     ("engine", 7),
     ("kv", 8),
     ("lease", 9),
-    ("open", 10),
-    ("lease", 9),
     ("watch", 9),
+    ("open", 10),
+    ("object", 11),
 ];
 
 /// The most lines of a file, its tests included.

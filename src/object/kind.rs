@@ -1,0 +1,88 @@
+//! Which kind of object: its group, version and names.
+
+use std::fmt;
+
+/// A resource of an API group, as `deployments` of `apps`; the core group is empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GroupResource {
+    /// The API group.
+    pub group: String,
+    /// The plural name in lower case.
+    pub resource: String,
+}
+
+impl GroupResource {
+    /// Of its two parts.
+    pub fn new(group: impl Into<String>, resource: impl Into<String>) -> Self {
+        Self { group: group.into(), resource: resource.into() }
+    }
+}
+
+/// `deployments.apps`; without a group `pods`.
+impl fmt::Display for GroupResource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.resource)?;
+        if self.group.is_empty() { Ok(()) } else { write!(f, ".{}", self.group) }
+    }
+}
+
+/// A kind of objects: what its objects say in `apiVersion` and `kind`, and how its resource is called.
+///
+/// ```
+/// use annals::object::Kind;
+///
+/// let kind = Kind::new("apps/v1", "Deployment", "deployments");
+/// assert_eq!((kind.group(), kind.version()), ("apps", "v1"));
+/// assert_eq!(kind.group_resource().to_string(), "deployments.apps");
+/// assert!(kind.namespaced);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Kind {
+    /// Group and version, as `apps/v1` or `v1`.
+    pub api_version: String,
+    /// The name that objects bear in `kind`.
+    pub kind: String,
+    /// The plural name in lower case.
+    pub resource: String,
+    /// Whether each object lies in a namespace.
+    pub namespaced: bool,
+}
+
+impl Kind {
+    /// A kind whose objects lie in namespaces.
+    pub fn new(
+        api_version: impl Into<String>,
+        kind: impl Into<String>,
+        resource: impl Into<String>,
+    ) -> Self {
+        Self {
+            api_version: api_version.into(),
+            kind: kind.into(),
+            resource: resource.into(),
+            namespaced: true,
+        }
+    }
+
+    /// A kind whose objects lie in no namespace, as nodes.
+    #[must_use]
+    pub fn cluster_scoped(mut self) -> Self {
+        self.namespaced = false;
+        self
+    }
+
+    /// The part of `api_version` before the slash; empty for the core group.
+    pub fn group(&self) -> &str {
+        self.api_version.rsplit_once('/').map_or("", |(group, _)| group)
+    }
+
+    /// The part of `api_version` behind the slash.
+    pub fn version(&self) -> &str {
+        self.api_version.rsplit_once('/').map_or(&self.api_version, |(_, version)| version)
+    }
+
+    /// What messages call it.
+    pub fn group_resource(&self) -> GroupResource {
+        GroupResource::new(self.group(), &self.resource)
+    }
+}

@@ -1,0 +1,117 @@
+//! What every object has in `metadata`, read from and written to a [`Value`].
+//!
+//! Objects stay values of JSON throughout: fields that nobody here knows are kept as they are. These functions
+//! read leniently (what is absent or of another type is nothing) and write what is needed on the way.
+
+use serde_json::{Map, Value};
+
+use crate::clock::Clock;
+
+/// The object's `metadata`; an empty one is made where there is none.
+pub(super) fn metadata_mut(object: &mut Value) -> Option<&mut Map<String, Value>> {
+    let object = object.as_object_mut()?;
+    let metadata = object.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
+    if metadata.is_null() {
+        *metadata = Value::Object(Map::new());
+    }
+    metadata.as_object_mut()
+}
+
+/// A text of `metadata`; empty where there is none.
+fn text<'a>(object: &'a Value, field: &str) -> &'a str {
+    object["metadata"][field].as_str().unwrap_or_default()
+}
+
+/// Sets a text of `metadata`, or removes it where it is empty.
+pub(super) fn set_text(object: &mut Value, field: &str, text: &str) {
+    let Some(metadata) = metadata_mut(object) else { return };
+    if text.is_empty() {
+        metadata.remove(field);
+    } else {
+        metadata.insert(field.into(), text.into());
+    }
+}
+
+/// `metadata.name`; empty where there is none.
+pub fn name(object: &Value) -> &str {
+    text(object, "name")
+}
+
+/// `metadata.generateName`.
+pub fn generate_name(object: &Value) -> &str {
+    text(object, "generateName")
+}
+
+/// `metadata.namespace`.
+pub fn namespace(object: &Value) -> &str {
+    text(object, "namespace")
+}
+
+/// `metadata.uid`.
+pub fn uid(object: &Value) -> &str {
+    text(object, "uid")
+}
+
+/// `metadata.resourceVersion`: opaque, to be given back as it is.
+pub fn resource_version(object: &Value) -> &str {
+    text(object, "resourceVersion")
+}
+
+/// `metadata.generation`: 1 for a new object, one more with each change of what its kind counts; 0 where there
+/// is none.
+pub fn generation(object: &Value) -> i64 {
+    object["metadata"]["generation"].as_i64().unwrap_or_default()
+}
+
+pub(super) fn set_generation(object: &mut Value, generation: i64) {
+    if let Some(metadata) = metadata_mut(object) {
+        metadata.insert("generation".into(), generation.into());
+    }
+}
+
+/// `metadata.creationTimestamp`, in RFC 3339.
+pub fn creation_timestamp(object: &Value) -> &str {
+    text(object, "creationTimestamp")
+}
+
+/// `metadata.deletionTimestamp`, in RFC 3339; empty for an object that nobody has begun to delete.
+pub fn deletion_timestamp(object: &Value) -> &str {
+    text(object, "deletionTimestamp")
+}
+
+/// `metadata.deletionGracePeriodSeconds`.
+pub fn deletion_grace_period(object: &Value) -> Option<i64> {
+    object["metadata"]["deletionGracePeriodSeconds"].as_i64()
+}
+
+/// `metadata.finalizers`: who has to let go before the object is deleted.
+pub fn finalizers(object: &Value) -> impl Iterator<Item = &str> {
+    object["metadata"]["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str)
+}
+
+/// A label.
+pub fn label<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
+    object["metadata"]["labels"].get(key)?.as_str()
+}
+
+/// An annotation.
+pub fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
+    object["metadata"]["annotations"].get(key)?.as_str()
+}
+
+/// Now, as timestamps of objects say it: RFC 3339 in UTC, whole seconds.
+pub(super) fn now(clock: &dyn Clock) -> String {
+    rfc3339(clock.now_micros())
+}
+
+/// Microseconds since the Unix epoch as RFC 3339 in UTC, rounded down to whole seconds.
+pub(super) fn rfc3339(micros: i64) -> String {
+    jiff::Timestamp::from_second(micros.div_euclid(1_000_000))
+        .map(|time| time.to_string())
+        .unwrap_or_default()
+}
+
+/// Seconds since the Unix epoch of an RFC 3339 time.
+pub(super) fn seconds(time: &str) -> Option<i64> {
+    time.parse::<jiff::Timestamp>().ok().map(jiff::Timestamp::as_second)
+}

@@ -1,0 +1,14 @@
+//! Versioned objects over a store, as a Kubernetes API server keeps them under its REST layer.
+
+pub(crate) mod kind;
+mod kv;
+pub mod meta;
+mod schema;
+mod status;
+mod versioner;
+
+pub use kind::{GroupResource, Kind};
+pub use kv::{Changes, Kv, KvEvent, KvWatch, Page, PageRequest, StoreWatch};
+pub use schema::{ListType, PatchStrategy, Scalar, Schema};
+pub use status::{Cause, Details, OPTIMISTIC_LOCK_MESSAGE, Reason, Result, Status};
+pub use versioner::{ApiVersioner, Versioner};

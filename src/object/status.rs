@@ -1,0 +1,381 @@
+//! `Status`: what an object call that failed says, as a Kubernetes API server says it.
+//!
+//! The codes, reasons and messages are those of `k8s.io/apimachinery/pkg/api/errors`, so that a REST
+//! server can answer with them as they are: a [`Status`] serializes to the JSON of `v1.Status`.
+
+use std::fmt;
+
+use serde::Serialize;
+use serde::ser::{SerializeMap, Serializer};
+
+use super::GroupResource;
+
+/// The result of every call of the object layer.
+pub type Result<T, E = Status> = std::result::Result<T, E>;
+
+/// Why a call failed.
+///
+/// ```
+/// use annals::object::{GroupResource, Reason, Status};
+///
+/// let status = Status::not_found(&GroupResource::new("apps", "deployments"), "web");
+/// assert_eq!(status.code(), 404);
+/// assert_eq!(status.reason(), Reason::NotFound);
+/// assert_eq!(status.to_string(), "deployments.apps \"web\" not found");
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct Status(Box<Inner>);
+
+#[derive(Clone, PartialEq, Eq)]
+struct Inner {
+    code: u16,
+    reason: Reason,
+    message: String,
+    details: Details,
+    continue_token: Option<String>,
+    remaining: Option<u64>,
+    cause: Option<String>,
+}
+
+/// What a failed call was about.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct Details {
+    /// The name of the object; empty where it is about none.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// The API group of its resource.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub group: String,
+    /// Its resource, or its kind where the object itself is wrong.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub kind: String,
+    /// Its UID.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+    /// The fields that are wrong, or that others own.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub causes: Vec<Cause>,
+    /// After how many seconds it is worth while to try again; 0 for nothing known.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub retry_after_seconds: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]
+fn is_zero(seconds: &u32) -> bool {
+    *seconds == 0
+}
+
+/// One field that is wrong, or in conflict.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Cause {
+    /// For programs, as `FieldValueInvalid` or `FieldManagerConflict`.
+    pub reason: String,
+    /// For people.
+    pub message: String,
+    /// The path of the field, as `.spec.replicas`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub field: String,
+}
+
+impl Cause {
+    /// A cause of its three parts.
+    pub fn new(
+        reason: impl Into<String>,
+        message: impl Into<String>,
+        field: impl Into<String>,
+    ) -> Self {
+        Self { reason: reason.into(), message: message.into(), field: field.into() }
+    }
+}
+
+/// What kind of failure it is, for programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[non_exhaustive]
+pub enum Reason {
+    /// 400: the request contradicts itself or cannot be read.
+    BadRequest,
+    /// 403: such a request is not allowed.
+    Forbidden,
+    /// 404: there is no such object.
+    NotFound,
+    /// 405: the kind does not support the call.
+    MethodNotAllowed,
+    /// 409: an object of this name is there already.
+    AlreadyExists,
+    /// 409: the object has changed meanwhile, or somebody else owns a field.
+    Conflict,
+    /// 410: the resource version is too old.
+    Expired,
+    /// 410: it is gone for good.
+    Gone,
+    /// 413: the request is too large.
+    RequestEntityTooLarge,
+    /// 415: no such patch type.
+    UnsupportedMediaType,
+    /// 422: the object is not valid.
+    Invalid,
+    /// 429: try again later.
+    TooManyRequests,
+    /// 500: something is broken here.
+    InternalError,
+    /// 500: what is stored cannot be read.
+    StoreReadError,
+    /// 504: the answer did not come in time.
+    Timeout,
+    /// 504: the store did not answer in time.
+    ServerTimeout,
+    /// 422 without a list of fields, as a JSON patch that cannot be applied.
+    #[serde(rename = "")]
+    UnprocessableEntity,
+}
+
+impl Reason {
+    /// The HTTP status code.
+    pub fn code(self) -> u16 {
+        match self {
+            Self::BadRequest => 400,
+            Self::Forbidden => 403,
+            Self::NotFound => 404,
+            Self::MethodNotAllowed => 405,
+            Self::AlreadyExists | Self::Conflict => 409,
+            Self::Expired | Self::Gone => 410,
+            Self::RequestEntityTooLarge => 413,
+            Self::UnsupportedMediaType => 415,
+            Self::Invalid | Self::UnprocessableEntity => 422,
+            Self::TooManyRequests => 429,
+            Self::InternalError | Self::StoreReadError => 500,
+            Self::Timeout | Self::ServerTimeout => 504,
+        }
+    }
+}
+
+/// What follows "Operation cannot be fulfilled on ..." where a resource version does not match.
+/// `OptimisticLockErrorMsg` of `k8s.io/apiserver/pkg/registry/generic/registry/store.go`.
+pub const OPTIMISTIC_LOCK_MESSAGE: &str =
+    "the object has been modified; please apply your changes to the latest version and try again";
+
+impl Status {
+    /// A failure of this kind, with its code.
+    pub fn new(reason: Reason, message: impl Into<String>) -> Self {
+        Self(Box::new(Inner {
+            code: reason.code(),
+            reason,
+            message: message.into(),
+            details: Details::default(),
+            continue_token: None,
+            remaining: None,
+            cause: None,
+        }))
+    }
+
+    fn about(mut self, resource: &GroupResource, name: &str) -> Self {
+        self.0.details.group.clone_from(&resource.group);
+        self.0.details.kind.clone_from(&resource.resource);
+        name.clone_into(&mut self.0.details.name);
+        self
+    }
+
+    /// 404.
+    pub fn not_found(resource: &GroupResource, name: &str) -> Self {
+        Self::new(Reason::NotFound, format!("{resource} {name:?} not found")).about(resource, name)
+    }
+
+    /// 409: there is one already.
+    pub fn already_exists(resource: &GroupResource, name: &str) -> Self {
+        Self::new(Reason::AlreadyExists, format!("{resource} {name:?} already exists"))
+            .about(resource, name)
+    }
+
+    /// 409: it cannot be done, and why not.
+    pub fn conflict(resource: &GroupResource, name: &str, why: impl fmt::Display) -> Self {
+        let message = format!("Operation cannot be fulfilled on {resource} {name:?}: {why}");
+        Self::new(Reason::Conflict, message).about(resource, name)
+    }
+
+    /// 409: the resource version is not the newest.
+    pub fn modified(resource: &GroupResource, name: &str) -> Self {
+        Self::conflict(resource, name, OPTIMISTIC_LOCK_MESSAGE)
+    }
+
+    /// 409: others own fields that an apply would change.
+    pub fn apply_conflict(message: impl Into<String>, causes: Vec<Cause>) -> Self {
+        let mut status = Self::new(Reason::Conflict, message);
+        status.0.details.causes = causes;
+        status
+    }
+
+    /// 422: the object of this kind is not valid; each cause names a field.
+    pub fn invalid(group: &str, kind: &str, name: &str, causes: Vec<Cause>) -> Self {
+        let qualified = if group.is_empty() { kind.into() } else { format!("{kind}.{group}") };
+        let mut told: Vec<_> =
+            causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
+        let told = match told.len() {
+            1 => told.remove(0),
+            _ => format!("[{}]", told.join(", ")),
+        };
+        let message = format!("{qualified} {name:?} is invalid: {told}");
+        let mut status = Self::new(Reason::Invalid, message);
+        status.0.details = Details {
+            name: name.into(),
+            group: group.into(),
+            kind: kind.into(),
+            causes,
+            ..Details::default()
+        };
+        status
+    }
+
+    /// 400.
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(Reason::BadRequest, message)
+    }
+
+    /// 422 without a list of fields.
+    pub fn unprocessable(message: impl Into<String>) -> Self {
+        Self::new(Reason::UnprocessableEntity, message)
+    }
+
+    /// 500.
+    pub fn internal(message: impl fmt::Display) -> Self {
+        Self::new(Reason::InternalError, format!("Internal error occurred: {message}"))
+    }
+
+    /// 410.
+    pub fn expired(message: impl Into<String>) -> Self {
+        Self::new(Reason::Expired, message)
+    }
+
+    /// 504: the resource version is one that is still to come. `NewTooLargeResourceVersionError` of
+    /// `k8s.io/apiserver/pkg/storage/errors.go`.
+    pub fn too_large_resource_version(asked: u64, current: u64, retry_after_seconds: u32) -> Self {
+        let message = format!("Timeout: Too large resource version: {asked}, current: {current}");
+        let mut status = Self::new(Reason::Timeout, message);
+        status.0.details.retry_after_seconds = retry_after_seconds;
+        status.0.details.causes =
+            vec![Cause::new("ResourceVersionTooLarge", "Too large resource version", "")];
+        status
+    }
+
+    /// With a token from which a list that has expired can go on, at the newest state.
+    #[must_use]
+    pub fn with_continue(mut self, token: String, remaining: Option<u64>) -> Self {
+        self.0.continue_token = Some(token);
+        self.0.remaining = remaining;
+        self
+    }
+
+    /// With a beginning of the message, as "object is being deleted: ".
+    #[must_use]
+    pub fn with_prefix(mut self, prefix: &str) -> Self {
+        self.0.message.insert_str(0, prefix);
+        self
+    }
+
+    /// With what it was about.
+    #[must_use]
+    pub fn with_details(mut self, details: Details) -> Self {
+        self.0.details = details;
+        self
+    }
+
+    /// The HTTP status code.
+    pub fn code(&self) -> u16 {
+        self.0.code
+    }
+
+    /// For programs.
+    pub fn reason(&self) -> Reason {
+        self.0.reason
+    }
+
+    /// For people.
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    /// What it was about.
+    pub fn details(&self) -> &Details {
+        &self.0.details
+    }
+
+    /// From where a list that has expired can go on, at the newest state.
+    pub fn continue_token(&self) -> Option<&str> {
+        self.0.continue_token.as_deref()
+    }
+
+    /// Whether the write may have happened all the same: the store could not say.
+    pub fn is_unknown(&self) -> bool {
+        self.0.cause.is_some()
+    }
+}
+
+/// What the store below says is told as it is; 413 for what is too large, 504 where the outcome is unknown,
+/// 410 for what has been compacted, else 500.
+impl From<crate::Error> for Status {
+    fn from(error: crate::Error) -> Self {
+        use crate::ErrorKind as Kind;
+        if error.effect() == crate::Effect::Unknown {
+            let mut status = Self::new(Reason::ServerTimeout, error.to_string());
+            status.0.cause = Some(error.to_string());
+            return status;
+        }
+        match error.kind() {
+            Kind::Compacted { .. } => Self::expired(error.to_string()),
+            Kind::FutureRevision { requested, current, .. } => {
+                Self::too_large_resource_version(*requested, *current, 0)
+            }
+            Kind::KeyTooLong { .. } | Kind::EmptyKey => Self::bad_request(error.to_string()),
+            Kind::ValueTooLong { .. } | Kind::TransactionTooLarge { .. } => {
+                Self::new(Reason::RequestEntityTooLarge, error.to_string())
+            }
+            _ => Self::internal(error),
+        }
+    }
+}
+
+impl Serialize for Status {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct ListMeta<'a> {
+            #[serde(skip_serializing_if = "Option::is_none")]
+            r#continue: Option<&'a str>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            remaining_item_count: Option<u64>,
+        }
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("kind", "Status")?;
+        map.serialize_entry("apiVersion", "v1")?;
+        let metadata =
+            ListMeta { r#continue: self.continue_token(), remaining_item_count: self.0.remaining };
+        map.serialize_entry("metadata", &metadata)?;
+        map.serialize_entry("status", "Failure")?;
+        map.serialize_entry("message", self.message())?;
+        if self.reason() != Reason::UnprocessableEntity {
+            map.serialize_entry("reason", &self.reason())?;
+        }
+        if *self.details() != Details::default() {
+            map.serialize_entry("details", self.details())?;
+        }
+        map.serialize_entry("code", &self.code())?;
+        map.end()
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.message())
+    }
+}
+
+/// The text of `Display`, with the reason: what `fn main() -> Result` prints.
+impl fmt::Debug for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} ({}): {}", self.reason(), self.code(), self.message())
+    }
+}
+
+impl std::error::Error for Status {}
