@@ -8,6 +8,8 @@ use crate::kv::{
 };
 use crate::watch::{Event, Watch};
 
+use super::status::{Reason, Status};
+
 /// A transactional store that numbers its commits, in the vocabulary of etcd.
 ///
 /// Every method answers as etcd would: a range at a past revision still names the newest one, a compacted
@@ -107,6 +109,28 @@ impl From<&Event> for KvEvent {
     fn from(event: &Event) -> Self {
         let is_delete = event.kind == ChangeKind::Delete;
         Self { kv: event.kv.clone(), is_delete, prev_kv: event.prev_kv.clone() }
+    }
+}
+
+/// What the store below says is told as it is; 413 for what is too large, 504 where the outcome is unknown,
+/// 410 for what has been compacted, else 500.
+impl From<crate::Error> for Status {
+    fn from(error: crate::Error) -> Self {
+        use crate::ErrorKind as Kind;
+        if error.effect() == crate::Effect::Unknown {
+            return Self::unknown(error.to_string());
+        }
+        match error.kind() {
+            Kind::Compacted { .. } => Self::expired(error.to_string()),
+            Kind::FutureRevision { requested, current, .. } => {
+                Self::too_large_resource_version(*requested, *current, 0)
+            }
+            Kind::KeyTooLong { .. } | Kind::EmptyKey => Self::bad_request(error.to_string()),
+            Kind::ValueTooLong { .. } | Kind::TransactionTooLarge { .. } => {
+                Self::new(Reason::RequestEntityTooLarge, error.to_string())
+            }
+            _ => Self::internal(error),
+        }
     }
 }
 

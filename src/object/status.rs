@@ -34,7 +34,7 @@ struct Inner {
     details: Details,
     continue_token: Option<String>,
     remaining: Option<u64>,
-    cause: Option<String>,
+    is_unknown: bool,
 }
 
 /// What a failed call was about.
@@ -167,7 +167,7 @@ impl Status {
             details: Details::default(),
             continue_token: None,
             remaining: None,
-            cause: None,
+            is_unknown: false,
         }))
     }
 
@@ -259,6 +259,13 @@ impl Status {
         status
     }
 
+    /// 504: whether the write has happened cannot be known.
+    pub fn unknown(message: impl Into<String>) -> Self {
+        let mut status = Self::new(Reason::ServerTimeout, message);
+        status.0.is_unknown = true;
+        status
+    }
+
     /// With a token from which a list that has expired can go on, at the newest state.
     #[must_use]
     pub fn with_continue(mut self, token: String, remaining: Option<u64>) -> Self {
@@ -308,31 +315,7 @@ impl Status {
 
     /// Whether the write may have happened all the same: the store could not say.
     pub fn is_unknown(&self) -> bool {
-        self.0.cause.is_some()
-    }
-}
-
-/// What the store below says is told as it is; 413 for what is too large, 504 where the outcome is unknown,
-/// 410 for what has been compacted, else 500.
-impl From<crate::Error> for Status {
-    fn from(error: crate::Error) -> Self {
-        use crate::ErrorKind as Kind;
-        if error.effect() == crate::Effect::Unknown {
-            let mut status = Self::new(Reason::ServerTimeout, error.to_string());
-            status.0.cause = Some(error.to_string());
-            return status;
-        }
-        match error.kind() {
-            Kind::Compacted { .. } => Self::expired(error.to_string()),
-            Kind::FutureRevision { requested, current, .. } => {
-                Self::too_large_resource_version(*requested, *current, 0)
-            }
-            Kind::KeyTooLong { .. } | Kind::EmptyKey => Self::bad_request(error.to_string()),
-            Kind::ValueTooLong { .. } | Kind::TransactionTooLarge { .. } => {
-                Self::new(Reason::RequestEntityTooLarge, error.to_string())
-            }
-            _ => Self::internal(error),
-        }
+        self.0.is_unknown
     }
 }
 
