@@ -5,10 +5,17 @@ mod kv;
 pub mod meta;
 mod schema;
 mod status;
+mod storage;
+mod transform;
 mod versioner;
 
 pub use kind::{GroupResource, Kind};
 pub use kv::{Changes, Kv, KvEvent, KvWatch, Page, PageRequest, StoreWatch};
 pub use schema::{ListType, PatchStrategy, Scalar, Schema};
 pub use status::{Cause, Details, OPTIMISTIC_LOCK_MESSAGE, Reason, Result, Status};
+pub use storage::{
+    Deleted, GetOptions, Preconditions, ResponseMeta, Storage, StorageError, StorageErrorKind,
+    UpdateOptions,
+};
+pub use transform::{Identity, Transformer};
 pub use versioner::{ApiVersioner, Versioner};
