@@ -20,24 +20,52 @@ pub trait Kv: Send + Sync + 'static {
     type Watch: KvWatch;
 
     /// The newest revision that can be read.
+    ///
+    /// # Errors
+    ///
+    /// What the store says.
     fn revision(&self) -> crate::Result<u64>;
 
     /// The state of a key, the newest or that at a revision, and the newest revision.
+    ///
+    /// # Errors
+    ///
+    /// What the store says.
     fn get(&self, key: &[u8], at: Option<u64>) -> crate::Result<(Option<KeyValue>, u64)>;
 
     /// One page of a range of keys.
+    ///
+    /// # Errors
+    ///
+    /// What the store says.
     fn page(&self, request: PageRequest<'_>) -> crate::Result<Page>;
 
     /// How many keys begin with a prefix, and the newest revision.
+    ///
+    /// # Errors
+    ///
+    /// What the store says.
     fn count(&self, prefix: &[u8], at: Option<u64>) -> crate::Result<(u64, u64)>;
 
     /// Commits a transaction; returns when it is as durable as the store makes it.
+    ///
+    /// # Errors
+    ///
+    /// What the store says.
     fn transact(&self, request: TxnRequest) -> crate::Result<TxnResponse>;
 
     /// Grants a lease of so many seconds; answers its id.
+    ///
+    /// # Errors
+    ///
+    /// What the store says.
     fn grant(&self, ttl: i64) -> crate::Result<i64>;
 
     /// Follows all keys that begin with a prefix, from a revision on, each change with what was there before.
+    ///
+    /// # Errors
+    ///
+    /// What the store says.
     fn watch(
         &self,
         prefix: &[u8],

@@ -6,6 +6,8 @@ pub mod meta;
 mod schema;
 mod selector;
 mod status;
+mod storage;
+mod transform;
 mod versioner;
 
 pub use kind::{GroupResource, Kind};
@@ -15,4 +17,9 @@ pub use selector::{
     FieldRequirement, FieldSelector, LabelOperator, LabelRequirement, LabelSelector,
 };
 pub use status::{Cause, Details, OPTIMISTIC_LOCK_MESSAGE, Reason, Result, Status};
+pub use storage::{
+    Deleted, GetOptions, Preconditions, ResponseMeta, Storage, StorageError, StorageErrorKind,
+    UpdateOptions,
+};
+pub use transform::{Identity, Transformer};
 pub use versioner::{ApiVersioner, Versioner};

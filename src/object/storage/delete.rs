@@ -1,0 +1,60 @@
+//! Deletion under preconditions.
+
+use serde_json::Value;
+
+use crate::kv::{DeleteRangeRequest, Op};
+use crate::object::kv::Kv;
+
+use super::error::StorageError;
+use super::update::Known;
+use super::{Preconditions, Storage, if_unchanged, read_else};
+
+/// An object that has been deleted.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Deleted {
+    /// As it was, with the *revision of the deletion* as its version.
+    pub object: Value,
+    /// The revision of its last change before.
+    pub mod_revision: u64,
+}
+
+impl<K: Kv> Storage<K> {
+    /// Deletes an object of which the preconditions hold and that `validate` lets go. `cached` is a suggestion, as in
+    /// [`guaranteed_update`](Self::guaranteed_update).
+    ///
+    /// # Errors
+    ///
+    /// [`KeyNotFound`](super::StorageErrorKind::KeyNotFound),
+    /// [`InvalidObject`](super::StorageErrorKind::InvalidObject) where the preconditions are not met, whatever
+    /// `validate` answers.
+    pub fn delete(
+        &self,
+        key: &str,
+        preconditions: &Preconditions,
+        validate: &mut dyn FnMut(&Value) -> Result<(), StorageError>,
+        cached: Option<&Value>,
+    ) -> Result<Deleted, StorageError> {
+        let key = self.key(key)?;
+        let mut known = self.known(&key, cached, false)?;
+        loop {
+            let allowed = preconditions
+                .check(&key, &known.state.object)
+                .and_then(|()| validate(&known.state.object));
+            if let Err(error) = allowed {
+                self.refresh_after(error, &key, &mut known, false)?;
+                continue;
+            }
+            let delete = Op::DeleteRange(DeleteRangeRequest::new(&key));
+            let revision = known.state.revision;
+            let answer = self.kv.transact(if_unchanged(&key, revision, delete))?;
+            if answer.succeeded && revision != 0 {
+                let mut object = known.state.object;
+                self.attach(&mut object, answer.revision);
+                return Ok(Deleted { object, mod_revision: revision });
+            }
+            let state = self.state_or_none(&key, read_else(answer), false)?;
+            known = Known { state, is_current: true };
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Under which keys objects lie.
+
+use super::error::StorageError;
+use crate::object::status::Status;
+
+/// The full key of one: `path_prefix` and the key, which must begin with the prefix of the resource and must not lead
+/// elsewhere. `PrepareKey` of `k8s.io/apiserver/pkg/storage/interfaces.go`.
+pub(super) fn prepare(
+    path_prefix: &str,
+    resource_prefix: &str,
+    key: &str,
+    recursive: bool,
+) -> Result<String, StorageError> {
+    let refuse = |what: String| Err(Status::bad_request(what).into());
+    if key.split('/').any(|part| part == "." || part == "..") {
+        return refuse(format!("invalid key: {key:?}"));
+    }
+    if key.is_empty() || key == "/" {
+        return refuse(format!("empty key: {key:?}"));
+    }
+    let mut full = key.to_owned();
+    if recursive && !full.ends_with('/') {
+        full.push('/');
+    }
+    if !full.starts_with(resource_prefix) {
+        return refuse(format!("invalid key: {full:?} lacks resource prefix: {resource_prefix:?}"));
+    }
+    full.insert_str(0, path_prefix);
+    Ok(full)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `TestPrepareKey` of `k8s.io/apiserver/pkg/storage`.
+    #[test]
+    fn keys_lead_nowhere_else() {
+        for bad in [
+            "",
+            "/",
+            ".",
+            "..",
+            "/.",
+            "/..",
+            "./",
+            "../",
+            "/./",
+            "/../",
+            "/a/../b",
+            "/pods/./a",
+            "/pods/..",
+        ] {
+            assert!(prepare("", "", bad, false).is_err(), "{bad}");
+            assert!(prepare("", "", bad, true).is_err(), "{bad}");
+        }
+        assert!(prepare("", "/pods/", "/services/a", false).is_err());
+        assert_eq!(prepare("/r", "/pods/", "/pods/...", false).unwrap(), "/r/pods/...");
+        assert_eq!(prepare("/r", "/pods/", "/pods/..a", false).unwrap(), "/r/pods/..a");
+        assert_eq!(prepare("/r", "/a", "/a", true).unwrap(), "/r/a/");
+        assert_eq!(prepare("/r", "/a", "/a/", true).unwrap(), "/r/a/");
+        assert_eq!(prepare("/r", "/a", "/a", false).unwrap(), "/r/a");
+    }
+}

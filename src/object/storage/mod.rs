@@ -1,0 +1,379 @@
+//! Objects under keys: what a Kubernetes API server asks of its storage.
+//!
+//! `storage.Interface` of `k8s.io/apiserver/pkg/storage`, with the behaviour of its store on etcd
+//! (`pkg/storage/etcd3/store.go`). Each write is one transaction, `If mod_revision(key) == r Then put or delete Else
+//! get(key)`; who loses goes on with what the `Else` has read, without another round.
+//!
+//! ```text
+//!   object --versioner: takes the version away--> JSON --transformer--> value of the key
+//!   object <--versioner: attaches mod_revision--- JSON <--transformer-- value, mod_revision
+//! ```
+//!
+//! The bytes of an object are JSON with sorted names, so that equal objects have equal bytes: an update that changes
+//! nothing writes nothing.
+
+mod delete;
+mod error;
+mod keys;
+mod ttl;
+mod update;
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde_json::Value;
+
+use crate::clock::{Clock, SystemClock};
+use crate::kv::{KeyValue, Op, OpResponse, PutRequest, RangeRequest, TxnRequest, TxnResponse};
+
+use super::kind::GroupResource;
+use super::kv::Kv;
+use super::meta;
+use super::status::Status;
+use super::transform::{Identity, Transformer};
+use super::versioner::{ApiVersioner, Versioner};
+
+pub use delete::Deleted;
+pub use error::{StorageError, StorageErrorKind};
+pub use update::{ResponseMeta, UpdateOptions};
+
+/// Objects of one resource in a store.
+///
+/// Keys are paths, as `/pods/default/web`; full keys begin with a prefix, as `/registry`.
+///
+/// ```
+/// use std::sync::Arc;
+/// use annals::object::{GetOptions, GroupResource, Storage};
+/// use serde_json::json;
+/// # let directory = tempfile::tempdir().expect("a temporary directory");
+///
+/// let store = Arc::new(annals::Store::open(directory.path())?);
+/// let pods = Storage::new(store, "/registry", GroupResource::new("", "pods"), "/pods");
+/// let made = pods.create("/pods/default/web", json!({"metadata": {"name": "web"}}), 0)?;
+/// assert_eq!(made["metadata"]["resourceVersion"], "2");
+/// let read = pods.get("/pods/default/web", &GetOptions::default())?;
+/// assert_eq!(read, made);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Storage<K: Kv> {
+    kv: Arc<K>,
+    prefix: String,
+    resource: GroupResource,
+    resource_prefix: String,
+    versioner: Arc<dyn Versioner>,
+    transformer: Arc<dyn Transformer>,
+    leases: ttl::Leases,
+}
+
+/// What has to be true of an object for a call to have an effect.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs, reason = "both are all that Kubernetes has")]
+pub struct Preconditions {
+    /// Its UID.
+    pub uid: Option<String>,
+    /// Its resource version.
+    pub resource_version: Option<String>,
+}
+
+impl Preconditions {
+    /// None at all.
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// That it is this very object.
+    pub fn uid(uid: impl Into<String>) -> Self {
+        Self { uid: Some(uid.into()), resource_version: None }
+    }
+
+    pub(super) fn check(&self, key: &str, object: &Value) -> Result<(), StorageError> {
+        let unmet = |what: &str, wanted: &str, found: &str| {
+            let message = format!(
+                "Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}"
+            );
+            Err(StorageError::invalid_object(key, message))
+        };
+        let (uid, version) = (meta::uid(object), meta::resource_version(object));
+        match (&self.uid, &self.resource_version) {
+            (Some(wanted), _) if wanted != uid => unmet("UID", wanted, uid),
+            (_, Some(wanted)) if wanted != version => unmet("ResourceVersion", wanted, version),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// How to get an object.
+#[derive(Clone, Debug, Default)]
+#[expect(clippy::exhaustive_structs, reason = "both are all that Kubernetes has")]
+pub struct GetOptions {
+    /// The store has to have come as far as this resource version; empty or `0` for any.
+    pub resource_version: String,
+    /// Whether null is the answer where there is no such object, instead of an error.
+    pub ignore_not_found: bool,
+}
+
+/// An object as it lies in the store.
+#[derive(Clone, Debug)]
+struct State {
+    /// With its version; empty where there is none.
+    object: Value,
+    /// Its JSON, without the version.
+    data: Vec<u8>,
+    /// 0 where there is none.
+    revision: u64,
+    lease: i64,
+    /// Whether it is to be written anew whatever happens.
+    is_stale: bool,
+}
+
+impl<K: Kv> Storage<K> {
+    /// The objects of `resource` below `prefix`, all of whose keys begin with `resource_prefix`.
+    pub fn new(kv: Arc<K>, prefix: &str, resource: GroupResource, resource_prefix: &str) -> Self {
+        Self {
+            kv,
+            prefix: prefix.trim_end_matches('/').to_owned(),
+            resource,
+            resource_prefix: resource_prefix.to_owned(),
+            versioner: Arc::new(ApiVersioner),
+            transformer: Arc::new(Identity),
+            leases: ttl::Leases::new(Arc::new(SystemClock::new())),
+        }
+    }
+
+    /// With other versions.
+    #[must_use]
+    pub fn versioner(mut self, versioner: Arc<dyn Versioner>) -> Self {
+        self.versioner = versioner;
+        self
+    }
+
+    /// With objects changed on their way to the store and back, as by encryption.
+    #[must_use]
+    pub fn transformer(mut self, transformer: Arc<dyn Transformer>) -> Self {
+        self.transformer = transformer;
+        self
+    }
+
+    /// With another clock, by which objects share leases.
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.leases = ttl::Leases::new(clock);
+        self
+    }
+
+    /// The store below.
+    pub fn kv(&self) -> &Arc<K> {
+        &self.kv
+    }
+
+    /// What messages call the resource.
+    pub fn resource(&self) -> &GroupResource {
+        &self.resource
+    }
+
+    /// Stores an object under a key that is free; with a time to live of so many seconds, unless that is 0. Answers it
+    /// with its version.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyExists`](StorageErrorKind::KeyExists); 400 for an object that has a version.
+    pub fn create(&self, key: &str, mut object: Value, ttl: u64) -> Result<Value, StorageError> {
+        let key = self.key(key)?;
+        // A version that is none is no obstacle: it is taken away.
+        if self.versioner.object_resource_version(&object).is_ok_and(|version| version != 0) {
+            let message = "resourceVersion should not be set on objects to be created";
+            return Err(Status::bad_request(message).into());
+        }
+        self.versioner.prepare_for_storage(&mut object)?;
+        let data = encode(&mut object);
+        let answer = self.put(&key, &data, 0, Lease::Ttl(ttl))?;
+        if !answer.succeeded {
+            return Err(StorageError::exists(&key));
+        }
+        self.attach(&mut object, answer.revision);
+        Ok(object)
+    }
+
+    /// The object under a key.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyNotFound`](StorageErrorKind::KeyNotFound); 504 where the store has not come as far as the version asked
+    /// for; [`CorruptObject`](StorageErrorKind::CorruptObject) or [`Internal`](StorageErrorKind::Internal) for what
+    /// cannot be read.
+    pub fn get(&self, key: &str, options: &GetOptions) -> Result<Value, StorageError> {
+        let key = self.key(key)?;
+        let (found, current) = self.kv.get(key.as_bytes(), None)?;
+        self.check_minimum(&options.resource_version, current)?;
+        match found {
+            Some(kv) => Ok(self.state(&key, &kv)?.object),
+            None if options.ignore_not_found => Ok(Value::Null),
+            None => Err(StorageError::not_found(&key, 0)),
+        }
+    }
+
+    /// How many objects there are whose keys begin with `key` and a slash.
+    ///
+    /// # Errors
+    ///
+    /// 400 for a key that leads elsewhere.
+    pub fn count(&self, key: &str) -> Result<u64, StorageError> {
+        let prefix = self.prefix_of(key)?;
+        Ok(self.kv.count(prefix.as_bytes(), None)?.0)
+    }
+
+    fn key(&self, key: &str) -> Result<String, StorageError> {
+        keys::prepare(&self.prefix, &self.resource_prefix, key, false)
+    }
+
+    fn prefix_of(&self, key: &str) -> Result<String, StorageError> {
+        keys::prepare(&self.prefix, &self.resource_prefix, key, true)
+    }
+
+    /// "Not older than": the store must have come as far.
+    fn check_minimum(&self, resource_version: &str, current: u64) -> Result<(), StorageError> {
+        if resource_version.is_empty() {
+            return Ok(());
+        }
+        let minimum = self
+            .versioner
+            .parse_resource_version(resource_version)
+            .map_err(|bad| Status::bad_request(format!("invalid resource version: {bad}")))?;
+        if minimum > current {
+            return Err(Status::too_large_resource_version(minimum, current, 0).into());
+        }
+        Ok(())
+    }
+
+    /// Attaches a version. What it cannot be attached to can be used all the same.
+    fn attach(&self, object: &mut Value, revision: u64) {
+        let _ = self.versioner.update_object(object, revision);
+    }
+
+    /// The object in a key-value.
+    fn state(&self, key: &str, kv: &KeyValue) -> Result<State, StorageError> {
+        let (data, is_stale) = self
+            .transformer
+            .from_storage(&kv.value, key.as_bytes())
+            .map_err(|bad| StorageError::internal(key, bad))?;
+        let mut object: Value = serde_json::from_slice(&data)
+            .map_err(|bad| StorageError::corrupt(key, kv.mod_revision, bad))?;
+        self.attach(&mut object, kv.mod_revision);
+        Ok(State { object, data, revision: kv.mod_revision, lease: kv.lease, is_stale })
+    }
+
+    /// Reads what is there now.
+    fn current(&self, key: &str, ignore_not_found: bool) -> Result<State, StorageError> {
+        let found = self.kv.get(key.as_bytes(), None)?.0;
+        self.state_or_none(key, found, ignore_not_found)
+    }
+
+    fn state_or_none(
+        &self,
+        key: &str,
+        found: Option<KeyValue>,
+        ignore_not_found: bool,
+    ) -> Result<State, StorageError> {
+        match found {
+            Some(kv) => self.state(key, &kv),
+            None if ignore_not_found => Ok(State {
+                object: Value::Object(serde_json::Map::new()),
+                data: Vec::new(),
+                revision: 0,
+                lease: 0,
+                is_stale: false,
+            }),
+            None => Err(StorageError::not_found(key, 0)),
+        }
+    }
+
+    /// What somebody believes to be there. Its lease is not known.
+    fn suggested(&self, object: &Value) -> Result<State, StorageError> {
+        let revision = self.versioner.object_resource_version(object)?;
+        let mut bare = object.clone();
+        self.versioner.prepare_for_storage(&mut bare)?;
+        let data = encode(&mut bare);
+        Ok(State { object: object.clone(), data, revision, lease: 0, is_stale: false })
+    }
+
+    /// Writes if the key is as it was at `revision`; 0 for a key that is free.
+    fn put(
+        &self,
+        key: &str,
+        data: &[u8],
+        revision: u64,
+        lease: Lease,
+    ) -> Result<TxnResponse, StorageError> {
+        let value = self
+            .transformer
+            .to_storage(data, key.as_bytes())
+            .map_err(|bad| StorageError::internal(key, bad))?;
+        let value = Bytes::from(value);
+        let mut again = true;
+        loop {
+            let id = match lease {
+                Lease::Keep => 0,
+                Lease::Ttl(0) => 0,
+                Lease::Ttl(ttl) => self.leases.get(&*self.kv, ttl)?,
+            };
+            let put = PutRequest {
+                lease: id,
+                ignore_lease: lease == Lease::Keep,
+                ..PutRequest::new(key, value.clone())
+            };
+            match self.kv.transact(if_unchanged(key, revision, Op::Put(put))) {
+                // A lease that is shared may have ended, or have been revoked, since it was granted.
+                Err(error)
+                    if again
+                        && id != 0
+                        && matches!(error.kind(), crate::ErrorKind::LeaseNotFound { .. }) =>
+                {
+                    self.leases.forget(id);
+                    again = false;
+                }
+                answer => return Ok(answer?),
+            }
+        }
+    }
+}
+
+/// What becomes of the lease of a key that is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lease {
+    /// It stays.
+    Keep,
+    /// One of so many seconds; 0 for none.
+    Ttl(u64),
+}
+
+/// The bytes of an object: equal for equal objects.
+fn encode(object: &mut Value) -> Vec<u8> {
+    object.sort_all_objects();
+    object.to_string().into_bytes()
+}
+
+/// `If mod_revision(key) == revision Then op Else get(key)`: the one transaction that all writes of objects are.
+/// Revision 0 is "there is none".
+fn if_unchanged(key: &str, revision: u64, then: Op) -> TxnRequest {
+    TxnRequest {
+        compare: vec![crate::kv::mod_revision(key).eq(revision)],
+        success: vec![then],
+        failure: vec![Op::Range(RangeRequest::new(key))],
+    }
+}
+
+/// What the `Else` of [`if_unchanged`] has read.
+fn read_else(mut answer: TxnResponse) -> Option<KeyValue> {
+    match answer.responses.pop() {
+        Some(OpResponse::Range(mut read)) => read.kvs.pop(),
+        _ => None,
+    }
+}
+
+impl<K: Kv> fmt::Debug for Storage<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { prefix, resource, resource_prefix, .. } = self;
+        write!(f, "Storage({resource} at {prefix}{resource_prefix})")
+    }
+}
