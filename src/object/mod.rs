@@ -4,6 +4,7 @@ pub(crate) mod kind;
 mod kv;
 pub mod meta;
 mod schema;
+mod selector;
 mod status;
 mod storage;
 mod transform;
@@ -12,6 +13,9 @@ mod versioner;
 pub use kind::{GroupResource, Kind};
 pub use kv::{Changes, Kv, KvEvent, KvWatch, Page, PageRequest, StoreWatch};
 pub use schema::{ListType, PatchStrategy, Scalar, Schema};
+pub use selector::{
+    FieldRequirement, FieldSelector, LabelOperator, LabelRequirement, LabelSelector,
+};
 pub use status::{Cause, Details, OPTIMISTIC_LOCK_MESSAGE, Reason, Result, Status};
 pub use storage::{
     Deleted, GetOptions, Preconditions, ResponseMeta, Storage, StorageError, StorageErrorKind,
