@@ -124,7 +124,7 @@ fn of_damaged_newest_versions_the_others_are_kept() {
     // What is lost lies between the keys that are named, or at an end of the file.
     let rows = told["files"].as_array().unwrap();
     let lost = rows.iter().filter_map(|row| row["lost"].as_str());
-    let lost = lost.filter_map(|lost| lost.split_once("entries, of keys ")).next().unwrap().1;
+    let lost = { lost }.find_map(|lost| lost.split_once("entries, of keys ")).unwrap().1;
     let from = lost.strip_prefix("from ").map_or("", |from| from.split(' ').next().unwrap());
     let to = lost.split_once("to ").map_or("~", |(_, to)| to);
     let gone = truth.iter().filter(|kv| !rebuilt.contains(kv));
