@@ -313,8 +313,7 @@ impl<K: Kv> Storage<K> {
         let mut again = true;
         loop {
             let id = match lease {
-                Lease::Keep => 0,
-                Lease::Ttl(0) => 0,
+                Lease::Keep | Lease::Ttl(0) => 0,
                 Lease::Ttl(ttl) => self.leases.get(&*self.kv, ttl)?,
             };
             let put = PutRequest {
