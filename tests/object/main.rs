@@ -7,4 +7,5 @@
     reason = "what fails here fails the test"
 )]
 
+mod documents;
 mod patch;
