@@ -8,3 +8,4 @@
 )]
 
 mod patch;
+mod strategic;
