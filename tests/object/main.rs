@@ -7,5 +7,6 @@
     reason = "what fails here fails the test"
 )]
 
+mod documents;
 mod patch;
 mod strategic;
