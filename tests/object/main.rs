@@ -9,3 +9,4 @@
 
 mod documents;
 mod patch;
+mod strategic;
