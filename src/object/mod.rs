@@ -3,6 +3,7 @@
 pub(crate) mod kind;
 mod kv;
 pub mod meta;
+mod registry;
 mod schema;
 mod selector;
 mod status;
@@ -12,6 +13,10 @@ mod versioner;
 
 pub use kind::{GroupResource, Kind};
 pub use kv::{Changes, Kv, KvEvent, KvWatch, Page, PageRequest, StoreWatch};
+pub use registry::{
+    CreateOptions, DeleteOptions, Deletion, GarbageCollection, GenerationRule, KindStrategy,
+    NameRule, Objects, PropagationPolicy, PutOptions, Strategy, Typed,
+};
 pub use schema::{ListType, PatchStrategy, Scalar, Schema};
 pub use selector::{
     FieldRequirement, FieldSelector, LabelOperator, LabelRequirement, LabelSelector,

@@ -1,0 +1,15 @@
+//! The object layer through its public interface.
+
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::missing_panics_doc,
+    reason = "what fails here fails the test"
+)]
+
+mod delete;
+mod generation;
+mod kit;
+mod names;
+mod race;
+mod registry;
