@@ -3,6 +3,7 @@
 pub(crate) mod kind;
 mod kv;
 pub mod meta;
+mod patch;
 mod registry;
 mod schema;
 mod selector;
@@ -13,6 +14,7 @@ mod versioner;
 
 pub use kind::{GroupResource, Kind};
 pub use kv::{Changes, Kv, KvEvent, KvWatch, Page, PageRequest, StoreWatch};
+pub use patch::{PATCH_BYTES_MAX, PatchType, json_patch, merge_patch};
 pub use registry::{
     CreateOptions, DeleteOptions, Deletion, GarbageCollection, GenerationRule, KindStrategy,
     NameRule, Objects, PropagationPolicy, PutOptions, Strategy, Typed,

@@ -14,8 +14,8 @@ use annals::object::{
 use serde_json::{Value, json};
 
 use super::kit::{
-    NOW, assert_refused, create, generation, get, pod, pod_kind, pods, pods_by, put, refused, store,
-    version,
+    NOW, assert_refused, create, generation, get, pod, pod_kind, pods, pods_by, put, refused,
+    store, version,
 };
 
 const ORPHAN: &str = "orphan";
@@ -74,7 +74,8 @@ fn preconditions_of_a_deletion_have_to_be_met() {
          record ({uid}). The object might have been deleted and then recreated"
     );
     assert_refused(delete(&pods, "web", &only(Preconditions::uid("other"))), 409, &message);
-    let versioned = |version: &str| Preconditions { uid: None, resource_version: Some(version.into()) };
+    let versioned =
+        |version: &str| Preconditions { uid: None, resource_version: Some(version.into()) };
     let message = "Operation cannot be fulfilled on Pod \"web\": the ResourceVersion in the precondition (1) does \
                    not match the ResourceVersion in record (2). The object might have been deleted and then recreated";
     assert_refused(delete(&pods, "web", &only(versioned("1"))), 409, message);
@@ -228,7 +229,9 @@ fn contradicting_options_are_refused() {
     assert_refused(delete(&pods, "web", &options), 422, message);
     let both = with_finalizers("both", &[ORPHAN, FOREGROUND]);
     let status = refused(pods.create("default", both, &annals::object::CreateOptions::default()));
-    assert!(status.message().ends_with("finalizer orphan and foregroundDeletion cannot be both set"));
+    assert!(
+        status.message().ends_with("finalizer orphan and foregroundDeletion cannot be both set")
+    );
     assert_eq!(PropagationPolicy::parse("Foreground").unwrap(), PropagationPolicy::Foreground);
     assert_eq!(PropagationPolicy::parse("Sideways").unwrap_err().code(), 422);
 }

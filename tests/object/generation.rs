@@ -15,8 +15,7 @@ use super::kit::{
 };
 
 fn deployments() -> Objects {
-    let strategy =
-        KindStrategy::new().generation(GenerationRule::SpecAndAnnotations).with_status();
+    let strategy = KindStrategy::new().generation(GenerationRule::SpecAndAnnotations).with_status();
     Objects::new(store(), Kind::new("apps/v1", "Deployment", "deployments")).strategy(strategy)
 }
 
@@ -47,11 +46,8 @@ const CHANGES: [(&str, &str, [bool; 3]); 16] = [
 
 #[test]
 fn generations_start_at_1_and_count_what_their_kind_counts() {
-    let rules = [
-        GenerationRule::Spec,
-        GenerationRule::SpecAndAnnotations,
-        GenerationRule::AllButMetadata,
-    ];
+    let rules =
+        [GenerationRule::Spec, GenerationRule::SpecAndAnnotations, GenerationRule::AllButMetadata];
     for (at, rule) in rules.into_iter().enumerate() {
         let objects = pods_by(KindStrategy::new().generation(rule));
         for (number, (path, value, counts)) in CHANGES.iter().enumerate() {

@@ -8,8 +8,10 @@
 )]
 
 mod delete;
+mod documents;
 mod generation;
 mod kit;
 mod names;
+mod patch;
 mod race;
 mod registry;

@@ -22,12 +22,23 @@ fn cases() -> Vec<(Value, Vec<(&'static str, &'static str, String)>)> {
     let long = "a".repeat(254);
     let (invalid_name, required) = ("FieldValueInvalid", "FieldValueRequired");
     vec![
-        (json!({}), vec![(required, "metadata.name", "Required value: name or generateName is required".into())]),
+        (
+            json!({}),
+            vec![(
+                required,
+                "metadata.name",
+                "Required value: name or generateName is required".into(),
+            )],
+        ),
         (json!({"name": "Web"}), vec![(invalid_name, "metadata.name", invalid("Web", SUBDOMAIN))]),
         (json!({"name": "a_b"}), vec![(invalid_name, "metadata.name", invalid("a_b", SUBDOMAIN))]),
         (
             json!({"name": long}),
-            vec![(invalid_name, "metadata.name", invalid(&long, "must be no more than 253 characters"))],
+            vec![(
+                invalid_name,
+                "metadata.name",
+                invalid(&long, "must be no more than 253 characters"),
+            )],
         ),
         (
             json!({"name": "web", "namespace": "a.b"}),
@@ -47,7 +58,11 @@ fn cases() -> Vec<(Value, Vec<(&'static str, &'static str, String)>)> {
         ),
         (
             json!({"name": "web", "labels": {"a": "b".repeat(64)}}),
-            vec![(invalid_name, "metadata.labels", invalid(&"b".repeat(64), "must be no more than 63 bytes"))],
+            vec![(
+                invalid_name,
+                "metadata.labels",
+                invalid(&"b".repeat(64), "must be no more than 63 bytes"),
+            )],
         ),
         (
             json!({"name": "web", "annotations": {"a/b/c": ""}}),
@@ -65,7 +80,11 @@ fn cases() -> Vec<(Value, Vec<(&'static str, &'static str, String)>)> {
         ),
         (
             json!({"name": "web", "annotations": {"a": "b".repeat(256 << 10)}}),
-            vec![("FieldValueTooLong", "metadata.annotations", "Too long: may not be more than 262144 bytes".into())],
+            vec![(
+                "FieldValueTooLong",
+                "metadata.annotations",
+                "Too long: may not be more than 262144 bytes".into(),
+            )],
         ),
         (
             json!({"name": "web", "finalizers": ["a b"]}),
@@ -95,7 +114,11 @@ fn cases() -> Vec<(Value, Vec<(&'static str, &'static str, String)>)> {
         ),
         (
             json!({"name": "web", "managedFields": [{"manager": "m"}]}),
-            vec![(required, "metadata.managedFields[0].operation", "Required value: must not be empty".into())],
+            vec![(
+                required,
+                "metadata.managedFields[0].operation",
+                "Required value: must not be empty".into(),
+            )],
         ),
         (
             json!({"name": "web", "managedFields": [{"operation": "Guess", "fieldsType": "FieldsV2"}]}),
@@ -119,12 +142,15 @@ fn cases() -> Vec<(Value, Vec<(&'static str, &'static str, String)>)> {
 fn what_is_not_valid_is_told_field_by_field() {
     for (metadata, expected) in cases() {
         let pods = pods();
-        let status = refused(pods.create("", json!({"metadata": metadata}), &CreateOptions::default()));
+        let status =
+            refused(pods.create("", json!({"metadata": metadata}), &CreateOptions::default()));
         assert_eq!(status.code(), 422, "{metadata}");
         let causes = &status.details().causes;
         let told: Vec<_> = causes
             .iter()
-            .filter(|cause| cause.field != "metadata.namespace" || metadata.get("namespace").is_some())
+            .filter(|cause| {
+                cause.field != "metadata.namespace" || metadata.get("namespace").is_some()
+            })
             .map(|cause| (cause.reason.as_str(), cause.field.as_str(), cause.message.clone()))
             .collect();
         assert_eq!(told, expected, "{metadata}");
@@ -134,9 +160,7 @@ fn what_is_not_valid_is_told_field_by_field() {
 #[test]
 fn only_one_owner_may_be_the_controller() {
     let pods = pods();
-    let owner = |name: &str, controller: bool| {
-        json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": name, "uid": name, "controller": controller})
-    };
+    let owner = |name: &str, controller: bool| json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": name, "uid": name, "controller": controller});
     let mut made = create(&pods, pod("web"));
     made["metadata"]["ownerReferences"] = json!([owner("a", true), owner("b", false)]);
     put(&pods, &made).unwrap();
@@ -146,9 +170,13 @@ fn only_one_owner_may_be_the_controller() {
     let why = "Only one reference can have Controller set to true. Found \"true\" in references for ReplicaSet/a \
                and ReplicaSet/b";
     assert!(status.code() == 422 && status.message().ends_with(why), "{status}");
-    made["metadata"]["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "Event", "name": "e", "uid": "u"}]);
+    made["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": "v1", "kind": "Event", "name": "e", "uid": "u"}]);
     let status = refused(put(&pods, &made));
-    assert!(status.message().ends_with("/v1, Kind=Event is disallowed from being an owner"), "{status}");
+    assert!(
+        status.message().ends_with("/v1, Kind=Event is disallowed from being an owner"),
+        "{status}"
+    );
 }
 
 #[test]
@@ -206,7 +234,10 @@ fn field_managers_have_128_printable_bytes_at_most() {
     create(&pods, pod("web"));
     for (manager, why) in [
         ("m".repeat(129), "fieldManager: Too long: may not be more than 128 bytes"),
-        ("a\nb".into(), "fieldManager: Invalid value: \"a\\nb\": invalid character U+000A (at position 1)"),
+        (
+            "a\nb".into(),
+            "fieldManager: Invalid value: \"a\\nb\": invalid character U+000A (at position 1)",
+        ),
     ] {
         let create = CreateOptions { field_manager: manager.clone(), ..CreateOptions::default() };
         let status = refused(pods.create("default", pod("api"), &create));

@@ -147,9 +147,16 @@ fn only_one_of_many_creates_and_only_one_deletes() {
                     scope.spawn(move || {
                         start.wait();
                         if number % 2 == 0 {
-                            (pods.create("default", pod("web"), &CreateOptions::default()).is_ok(), false)
+                            (
+                                pods.create("default", pod("web"), &CreateOptions::default())
+                                    .is_ok(),
+                                false,
+                            )
                         } else {
-                            (false, pods.delete("default", "web", &DeleteOptions::default()).is_ok())
+                            (
+                                false,
+                                pods.delete("default", "web", &DeleteOptions::default()).is_ok(),
+                            )
                         }
                     })
                 })

@@ -10,8 +10,8 @@
 //! row 41: a_version_on_creation_is_an_error_and_is_not_ignored
 //! row 46: an_update_without_a_version_overwrites_where_that_is_allowed
 
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use annals::object::{
     CreateOptions, DeleteOptions, GetOptions, Kind, KindStrategy, OPTIMISTIC_LOCK_MESSAGE, Objects,
@@ -90,7 +90,9 @@ fn an_object_is_stored_as_it_is() {
     for field in ["labels", "annotations", "unknown"] {
         assert_eq!(made["metadata"][field], fixture["metadata"][field], "{field}");
     }
-    let (kv, _) = annals::object::Kv::get(&**pods.storage().kv(), b"/registry/pods/default/web", None).unwrap();
+    let (kv, _) =
+        annals::object::Kv::get(&**pods.storage().kv(), b"/registry/pods/default/web", None)
+            .unwrap();
     let stored: Value = serde_json::from_slice(&kv.expect("it is there").value).unwrap();
     assert_eq!(stored["metadata"].get("resourceVersion"), None, "the version is not stored");
 }
@@ -217,7 +219,8 @@ fn objects_of_another_kind_are_refused() {
         pods.delete("default", "web", &DeleteOptions::default()).unwrap();
     }
     let unnamed = pods.update("default", "web", json!({}), &PutOptions::default());
-    let message = "the name of the object (web based on URL) was undeterminable: name must be provided";
+    let message =
+        "the name of the object (web based on URL) was undeterminable: name must be provided";
     assert_refused(unnamed, 400, message);
     let message = "the name of the object (api) does not match the name on the URL (web)";
     let renamed = pods.update("default", "web", pod("api"), &PutOptions::default());
@@ -227,7 +230,8 @@ fn objects_of_another_kind_are_refused() {
 #[test]
 fn what_was_read_too_early_is_a_conflict() {
     let deployments = Objects::new(store(), Kind::new("apps/v1", "Deployment", "deployments"));
-    let mut exported = create(&deployments, json!({"metadata": {"name": "nginx-test"}, "spec": {"replicas": 1}}));
+    let mut exported =
+        create(&deployments, json!({"metadata": {"name": "nginx-test"}, "spec": {"replicas": 1}}));
     let mut newer = exported.clone();
     newer["spec"]["replicas"] = 2.into();
     put(&deployments, &newer).unwrap();
@@ -343,7 +347,9 @@ fn what_cannot_be_changed_is_not() {
     ] {
         let mut changed = made.clone();
         changed["metadata"][field] = value;
-        let message = format!("Pod \"web\" is invalid: metadata.{field}: Invalid value: {shown}: field is immutable");
+        let message = format!(
+            "Pod \"web\" is invalid: metadata.{field}: Invalid value: {shown}: field is immutable"
+        );
         assert_refused(put(&pods, &changed), 422, &message);
     }
     let mut other = made;
@@ -356,7 +362,8 @@ fn what_has_a_ttl_has_a_lease() {
     let pods = pods_by(KindStrategy::new().ttl(300));
     let lease = |pods: &Objects, name: &str| {
         let key = format!("/registry/pods/default/{name}");
-        let (kv, _) = annals::object::Kv::get(&**pods.storage().kv(), key.as_bytes(), None).unwrap();
+        let (kv, _) =
+            annals::object::Kv::get(&**pods.storage().kv(), key.as_bytes(), None).unwrap();
         kv.expect("it is there").lease
     };
     create(&pods, pod("by-kind"));
@@ -415,14 +422,18 @@ fn gets_wait_for_no_version_that_is_to_come() {
     let pods = pods();
     create(&pods, pod("web"));
     let at = |resource_version: &str| {
-        let options = GetOptions { resource_version: resource_version.into(), ignore_not_found: false };
+        let options =
+            GetOptions { resource_version: resource_version.into(), ignore_not_found: false };
         pods.get("default", "web", &options)
     };
     for fine in ["", "0", "1", "2"] {
         assert!(at(fine).is_ok(), "{fine}");
     }
     let status = refused(at("3"));
-    assert_eq!((status.code(), status.message()), (504, "Timeout: Too large resource version: 3, current: 2"));
+    assert_eq!(
+        (status.code(), status.message()),
+        (504, "Timeout: Too large resource version: 3, current: 2")
+    );
     assert_eq!(status.details().causes[0].reason, "ResourceVersionTooLarge");
     assert_eq!(refused(at("three")).code(), 400);
 }
