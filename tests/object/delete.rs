@@ -124,9 +124,11 @@ fn finalizers_keep_an_object_until_the_last_is_gone() {
     assert_eq!(refused(get(&pods, "web")).code(), 404);
 }
 
+type Finalizers = &'static [&'static str];
+
 /// By the finalizers that an object has, what a client asks for, and what its kind does: which finalizers it has
 /// then; `None` where it is gone.
-type Case = (&'static [&'static str], Asked, GarbageCollection, Option<&'static [&'static str]>);
+type Case = (Finalizers, Asked, GarbageCollection, Option<Finalizers>);
 
 #[derive(Clone, Copy, Debug)]
 enum Asked {
@@ -265,7 +267,9 @@ fn a_graceful_deletion_ends_with_a_grace_of_0() {
 
 /// How much grace an object has that is going, how much is asked for after so many seconds, and what it has
 /// then: grace and seconds from the beginning to its end. `None` where it is gone.
-const SHORTENED: [(i64, i64, i64, Option<(i64, i64)>); 10] = [
+type Shortened = (i64, i64, i64, Option<(i64, i64)>);
+
+const SHORTENED: [Shortened; 10] = [
     (30, 10, 0, Some((10, 10))),
     (30, 10, 5, Some((10, 10))),
     (30, 10, 10, Some((10, 10))),

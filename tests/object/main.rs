@@ -6,6 +6,7 @@
     clippy::missing_panics_doc,
     reason = "what fails here fails the test"
 )]
+#![allow(clippy::doc_markdown, reason = "the heads of modules name tests")]
 
 mod delete;
 mod documents;

@@ -17,7 +17,10 @@ const KEY: &str = "name part must consist of alphanumeric characters, '-', '_' o
      '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 
 /// Metadata that is not valid, and the causes that are told: reason, field, message.
-fn cases() -> Vec<(Value, Vec<(&'static str, &'static str, String)>)> {
+type Case = (Value, Vec<(&'static str, &'static str, String)>);
+
+#[expect(clippy::too_many_lines, reason = "it is a table")]
+fn cases() -> Vec<Case> {
     let invalid = |value: &str, why: &str| format!("Invalid value: {value:?}: {why}");
     let long = "a".repeat(254);
     let (invalid_name, required) = ("FieldValueInvalid", "FieldValueRequired");

@@ -286,7 +286,7 @@ fn versions_are_opaque_and_come_back_unchanged() {
     // Written back as it was read, nothing is changed, so nothing is written.
     let same = put(&pods, &made).unwrap();
     assert_eq!(same, made);
-    assert_eq!(pods.storage().kv().revision().unwrap(), 2);
+    assert_eq!(pods.storage().kv().revision(), 2);
 }
 
 #[test]
@@ -414,7 +414,7 @@ fn dry_runs_do_everything_but_write() {
     assert!(is_new && version(&made).is_empty());
 
     assert_eq!(get(&pods, "web").unwrap(), there);
-    assert_eq!(pods.storage().kv().revision().unwrap(), 2, "nothing else has been written");
+    assert_eq!(pods.storage().kv().revision(), 2, "nothing else has been written");
 }
 
 #[test]

@@ -89,9 +89,10 @@ impl<K: Kv> Objects<K> {
         if status.reason() != Reason::AlreadyExists {
             return status;
         }
-        let status = match is_generated {
-            true => Status::generate_name_conflict(self.storage.resource(), name),
-            false => status,
+        let status = if is_generated {
+            Status::generate_name_conflict(self.storage.resource(), name)
+        } else {
+            status
         };
         match self.storage.get(key, &GetOptions::default()) {
             Ok(there) if !meta::deletion_timestamp(&there).is_empty() => {

@@ -66,9 +66,10 @@ fn is_label(name: &str, is_first: fn(&u8) -> bool) -> bool {
 }
 
 fn too_long(name: &str) -> Vec<String> {
-    match name.len() > LABEL_MAX {
-        true => vec![format!("must be no more than {LABEL_MAX} characters")],
-        false => Vec::new(),
+    if name.len() > LABEL_MAX {
+        vec![format!("must be no more than {LABEL_MAX} characters")]
+    } else {
+        Vec::new()
     }
 }
 

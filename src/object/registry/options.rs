@@ -119,10 +119,10 @@ impl DeleteOptions {
 }
 
 pub(super) fn refuse(kind: &str, causes: Vec<Cause>) -> Result<()> {
-    match causes.is_empty() {
-        true => Ok(()),
-        false => Err(Status::invalid("meta.k8s.io", kind, "", causes)),
+    if causes.is_empty() {
+        return Ok(());
     }
+    Err(Status::invalid("meta.k8s.io", kind, "", causes))
 }
 
 /// What is wrong with the name of a field manager.

@@ -242,6 +242,7 @@ pub enum GarbageCollection {
 ///     .field("status.phase");
 /// ```
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a rule of its own")]
 pub struct KindStrategy {
     generation: GenerationRule,
     has_status: bool,

@@ -34,6 +34,20 @@ pub(super) struct Write<'a> {
     pub(super) ttl: Option<u64>,
 }
 
+impl<'a> Write<'a> {
+    fn new(part: Part, namespace: &'a str, name: &'a str, options: &PutOptions) -> Self {
+        Self {
+            namespace,
+            name,
+            part,
+            dry_run: options.dry_run,
+            preconditions: options.preconditions.clone(),
+            force_allow_create: options.force_allow_create,
+            ttl: options.ttl,
+        }
+    }
+}
+
 /// What the last attempt of a write came to.
 enum Attempt {
     Updated,
@@ -115,7 +129,7 @@ impl<K: Kv> Objects<K> {
         mut change: impl FnMut(&mut Value) -> Result<()>,
     ) -> Result<Value> {
         options.check()?;
-        let write = self.write_of(Part::Main, namespace, name, options);
+        let write = Write::new(Part::Main, namespace, name, options);
         let written = self.write(&write, &mut |there| {
             if there.is_null() {
                 return Err(Status::not_found(self.storage.resource(), name));
@@ -135,24 +149,6 @@ impl<K: Kv> Objects<K> {
         Ok(())
     }
 
-    fn write_of<'a>(
-        &self,
-        part: Part,
-        namespace: &'a str,
-        name: &'a str,
-        options: &PutOptions,
-    ) -> Write<'a> {
-        Write {
-            namespace,
-            name,
-            part,
-            dry_run: options.dry_run,
-            preconditions: options.preconditions.clone(),
-            force_allow_create: options.force_allow_create,
-            ttl: options.ttl,
-        }
-    }
-
     fn put(
         &self,
         part: Part,
@@ -165,7 +161,7 @@ impl<K: Kv> Objects<K> {
         self.kind.accept(&mut object)?;
         meta::normalize(&mut object)?;
         check_name(&object, namespace, name)?;
-        let mut write = self.write_of(part, namespace, name, options);
+        let mut write = Write::new(part, namespace, name, options);
         if write.preconditions.uid.is_none() && !meta::uid(&object).is_empty() {
             write.preconditions.uid = Some(meta::uid(&object).to_owned());
         }
