@@ -14,7 +14,7 @@ mod versioner;
 
 pub use kind::{GroupResource, Kind};
 pub use kv::{Changes, Kv, KvEvent, KvWatch, Page, PageRequest, StoreWatch};
-pub use patch::{PATCH_BYTES_MAX, PatchType, json_patch, merge_patch};
+pub use patch::{PATCH_BYTES_MAX, PatchType, json_patch, merge_patch, strategic_merge_patch};
 pub use registry::{
     CreateOptions, DeleteOptions, Deletion, GarbageCollection, GenerationRule, KindStrategy,
     NameRule, Objects, PropagationPolicy, PutOptions, Strategy, Typed,

@@ -16,3 +16,4 @@ mod names;
 mod patch;
 mod race;
 mod registry;
+mod strategic;

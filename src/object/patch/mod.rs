@@ -2,6 +2,8 @@
 //!
 //! - `json`: JSON patch (RFC 6902), a list of operations of which all happen or none.
 //! - `merge`: merge patch (RFC 7396), an object whose fields are set, and removed where they are null.
+//! - `strategic`: strategic merge patch, a merge patch that merges lists by the schema of the kind, with
+//!   directives.
 //!
 //! Server-side apply is a patch of its own: see `apply`.
 //!
@@ -10,6 +12,7 @@
 
 mod json;
 mod merge;
+mod strategic;
 #[cfg(test)]
 mod tests;
 
@@ -20,6 +23,7 @@ use super::status::{Cause, Reason, Result, Status};
 
 pub use json::json_patch;
 pub use merge::merge_patch;
+pub use strategic::strategic_merge_patch;
 
 /// How many bytes a patch may have: 3 MiB.
 pub const PATCH_BYTES_MAX: usize = 3 << 20;
@@ -79,10 +83,9 @@ impl PatchType {
     ///
     /// # Errors
     ///
-    /// Those of [`json_patch`] and [`merge_patch`]; 422 where no object would come out, and 415 for those that
-    /// are not here.
+    /// Those of [`json_patch`], [`merge_patch`] and [`strategic_merge_patch`]; 422 where no object would come
+    /// out, and 415 for [`PatchType::Apply`], which needs to know who applies.
     pub fn patch(self, object: &Value, patch: &[u8], schema: &Schema) -> Result<Value> {
-        let _ = schema;
         let patched = match self {
             Self::Json => json_patch(object, patch)?,
             Self::Merge => match merge_patch(object, patch)? {
@@ -90,7 +93,8 @@ impl PatchType {
                 // What is one value comes from a patch that is one value.
                 _ => return Err(Status::bad_request("Invalid JSON Patch")),
             },
-            Self::StrategicMerge | Self::Apply => return Err(unsupported(&Self::ALL[..2])),
+            Self::StrategicMerge => strategic_merge_patch(object, patch, schema)?,
+            Self::Apply => return Err(unsupported(&Self::ALL[..3])),
         };
         if patched.is_object() {
             return Ok(patched);

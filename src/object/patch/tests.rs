@@ -152,7 +152,7 @@ fn what_is_copied_is_bounded() {
 }
 
 /// Any JSON, with the names and texts that patches give a meaning.
-fn hostile() -> impl Strategy<Value = Value> {
+pub(super) fn hostile() -> impl Strategy<Value = Value> {
     let name = prop::sample::select(vec![
         "a",
         "b",
@@ -232,7 +232,7 @@ fn operations() -> impl Strategy<Value = Value> {
     prop::collection::vec(operation, 0..12).prop_map(Value::from)
 }
 
-fn schema() -> Schema {
+pub(super) fn schema() -> Schema {
     let named = json!({
         "type": "array",
         "items": {"type": "object", "properties": {
