@@ -7,6 +7,7 @@ mod kv;
 pub mod meta;
 mod patch;
 mod prefix;
+mod registry;
 mod schema;
 mod selector;
 mod status;
@@ -20,6 +21,10 @@ pub use kind::{GroupResource, Kind};
 pub use kv::{Changes, Kv, KvEvent, KvWatch, Page, PageRequest, StoreWatch};
 pub use patch::{PATCH_BYTES_MAX, PatchType, json_patch, merge_patch, strategic_merge_patch};
 pub use prefix::{Prefixed, Unencrypted};
+pub use registry::{
+    CreateOptions, DeleteOptions, Deletion, GarbageCollection, GenerationRule, KindStrategy,
+    NameRule, Objects, PropagationPolicy, PutOptions, Strategy, Typed,
+};
 pub use schema::{ListType, PatchStrategy, Scalar, Schema};
 pub use selector::{
     FieldRequirement, FieldSelector, LabelOperator, LabelRequirement, LabelSelector,

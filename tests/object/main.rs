@@ -9,7 +9,13 @@
     reason = "what fails here fails the test; the rows at the heads of files name tests, which are tables"
 )]
 
+mod delete;
 mod documents;
 mod encrypt;
+mod generation;
+mod kit;
+mod names;
 mod patch;
+mod race;
+mod registry;
 mod strategic;
