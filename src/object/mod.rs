@@ -17,7 +17,7 @@ pub use kv::{Changes, Kv, KvEvent, KvWatch, Page, PageRequest, StoreWatch};
 pub use patch::{PATCH_BYTES_MAX, PatchType, json_patch, merge_patch, strategic_merge_patch};
 pub use registry::{
     CreateOptions, DeleteOptions, Deletion, GarbageCollection, GenerationRule, KindStrategy,
-    NameRule, Objects, PropagationPolicy, PutOptions, Strategy, Typed,
+    NameRule, Objects, PatchOptions, PropagationPolicy, PutOptions, Strategy, Typed,
 };
 pub use schema::{ListType, PatchStrategy, Scalar, Schema};
 pub use selector::{

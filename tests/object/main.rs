@@ -14,6 +14,7 @@ mod generation;
 mod kit;
 mod names;
 mod patch;
+mod patching;
 mod race;
 mod registry;
 mod strategic;
