@@ -5,7 +5,9 @@
 
 use std::thread;
 
-use annals::object::{Kind, KindStrategy, Objects, PatchOptions, PatchType, Result, Schema};
+use annals::object::{
+    DeleteOptions, Kind, KindStrategy, Objects, PatchOptions, PatchType, Result, Schema,
+};
 use serde_json::{Value, json};
 
 use super::kit::{
@@ -238,7 +240,7 @@ fn the_last_finalizer_may_be_patched_away() {
     let mut stuck = pod("web");
     stuck["metadata"]["finalizers"] = json!(["example.com/wait"]);
     create(&pods, stuck);
-    assert!(!pods.delete("default", "web", &Default::default()).unwrap().is_deleted);
+    assert!(!pods.delete("default", "web", &DeleteOptions::default()).unwrap().is_deleted);
     let change = json!({"metadata": {"finalizers": null}});
     patch(&pods, PatchType::Merge, &change).unwrap();
     assert_eq!(refused(get(&pods, "web")).code(), 404);
