@@ -11,15 +11,16 @@ mod transform;
 mod versioner;
 
 pub use kind::{GroupResource, Kind};
-pub use kv::{Changes, Kv, KvEvent, KvWatch, Page, PageRequest, StoreWatch};
+pub use kv::{Changes, Kv, KvEvent, KvWatch, ScanRequest, StoreWatch, WatchRequest};
 pub use schema::{ListType, PatchStrategy, Scalar, Schema};
 pub use selector::{
     FieldRequirement, FieldSelector, LabelOperator, LabelRequirement, LabelSelector,
 };
 pub use status::{Cause, Details, OPTIMISTIC_LOCK_MESSAGE, Reason, Result, Status};
 pub use storage::{
-    Deleted, GetOptions, Preconditions, ResponseMeta, Storage, StorageError, StorageErrorKind,
-    UpdateOptions,
+    Deleted, FieldsOf, GetOptions, List, ListOptions, Match, ObjectWatch, Preconditions, Predicate,
+    ResponseMeta, Storage, StorageError, StorageErrorKind, UpdateOptions, WatchEvent,
+    WatchEventKind, WatchHandle, WatchOptions,
 };
 pub use transform::{Identity, Transformer};
 pub use versioner::{ApiVersioner, Versioner};
