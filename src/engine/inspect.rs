@@ -164,18 +164,6 @@ fn names(store: &WalContext) -> Result<BTreeMap<FileName, u64>> {
     Ok(names)
 }
 
-/// A block that cannot be read.
-#[derive(Debug)]
-#[non_exhaustive]
-pub struct LostBlock<'a> {
-    /// What its first key begins with, or is.
-    pub first: &'a [u8],
-    /// What its last key begins with, or is.
-    pub last: &'a [u8],
-    /// Why.
-    pub error: &'a Error,
-}
-
 /// A segment file.
 #[derive(Debug)]
 pub struct SegmentFile(Arc<Segment>);
@@ -248,13 +236,12 @@ impl SegmentFile {
     pub fn salvage(
         &self,
         each: &mut dyn FnMut(&EntryRef<'_>),
-        lost: &mut dyn FnMut(&LostBlock<'_>),
+        lost: &mut dyn FnMut(&Error),
     ) -> Result<()> {
         let mut blocks = Leaves::from(&self.0, &[])?;
         while blocks.span().is_some() {
             if let Err(error) = blocks.read(&mut |entry, _| each(entry)) {
-                let (first, last) = (blocks.first(), blocks.last());
-                lost(&LostBlock { first, last, error: &error });
+                lost(&error);
             }
             blocks.next()?;
         }

@@ -103,7 +103,7 @@ pub(crate) use restore::Restoring;
 pub(crate) use retention::Rules;
 pub(crate) use scan::Scan;
 pub use space::{PrefixSpace, Space};
-pub(crate) use space::{SpaceQuery, Survey};
+pub(crate) use space::{SpaceQuery, Survey, label};
 pub use stats::{FileStats, Stats};
 pub(crate) use stream::{Input, StreamReader, StreamWriter};
 pub(crate) use transact::{Outcome, Snapshot};

@@ -312,14 +312,24 @@ impl SpaceQuery {
 
     /// The label of a key, as far as it is known; `None` if it is not known to be in the range.
     fn label<'k>(&self, known: &'k [u8]) -> Option<&'k [u8]> {
-        let rest = known.strip_prefix(self.prefix.as_slice())?;
-        // A key may begin with a delimiter; no part ends there.
-        let leading = usize::from(self.depth > 0 && rest.first() == Some(&self.delimiter));
-        let ends = rest.iter().enumerate().skip(leading);
-        let ends = ends.filter(|(_, byte)| **byte == self.delimiter).map(|(at, _)| at + 1);
-        let end = ends.take(self.depth).last().unwrap_or(leading);
-        known.get(..self.prefix.len() + end)
+        label(&self.prefix, self.delimiter, self.depth, known)
     }
+}
+
+/// The part of a key up to and with the last delimiter that the depth allows behind the prefix.
+pub(crate) fn label<'k>(
+    prefix: &[u8],
+    delimiter: u8,
+    depth: usize,
+    key: &'k [u8],
+) -> Option<&'k [u8]> {
+    let rest = key.strip_prefix(prefix)?;
+    // A key may begin with a delimiter; no part ends there.
+    let leading = usize::from(depth > 0 && rest.first() == Some(&delimiter));
+    let ends = rest.iter().enumerate().skip(leading);
+    let ends = ends.filter(|(_, byte)| **byte == delimiter).map(|(at, _)| at + 1);
+    let end = ends.take(depth).last().unwrap_or(leading);
+    key.get(..prefix.len() + end)
 }
 
 impl PartialEq for Ranked {

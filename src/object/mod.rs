@@ -3,6 +3,7 @@
 pub(crate) mod kind;
 mod kv;
 pub mod meta;
+mod patch;
 mod schema;
 mod selector;
 mod status;
@@ -12,6 +13,7 @@ mod versioner;
 
 pub use kind::{GroupResource, Kind};
 pub use kv::{Changes, Kv, KvEvent, KvWatch, ScanRequest, StoreWatch, WatchRequest};
+pub use patch::{PATCH_BYTES_MAX, PatchType, json_patch, merge_patch, strategic_merge_patch};
 pub use schema::{ListType, PatchStrategy, Scalar, Schema};
 pub use selector::{
     FieldRequirement, FieldSelector, LabelOperator, LabelRequirement, LabelSelector,

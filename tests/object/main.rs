@@ -10,8 +10,11 @@
     reason = "what fails here fails the test"
 )]
 
+mod documents;
 mod follow;
 mod list;
 mod pages;
+mod patch;
+mod strategic;
 mod watch;
 mod world;

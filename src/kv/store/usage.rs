@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::engine::{Space, SpaceQuery, Survey};
+use crate::engine::{Space, SpaceQuery, Survey, label};
 use crate::error::Result;
 
 use super::Store;
@@ -56,6 +56,16 @@ impl SpaceOptions {
     pub fn top(mut self, top: usize) -> Self {
         self.top = top;
         self
+    }
+
+    /// The prefix that a key is told under; `None` for one that is not looked at.
+    ///
+    /// ```
+    /// let options = annals::SpaceOptions::new().depth(2);
+    /// assert_eq!(options.label(b"/pods/default/web"), Some(&b"/pods/default/"[..]));
+    /// ```
+    pub fn label<'k>(&self, key: &'k [u8]) -> Option<&'k [u8]> {
+        label(&self.prefix, self.delimiter, self.depth, key)
     }
 }
 

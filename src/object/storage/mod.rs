@@ -195,7 +195,7 @@ impl<K: Kv> Storage<K> {
             return Err(Status::bad_request(message).into());
         }
         self.codec.versioner.prepare_for_storage(&mut object)?;
-        let data = encode(&mut object);
+        let data = encode(&mut object)?;
         let answer = self.put(&key, &data, 0, Lease::Ttl(ttl))?;
         if !answer.succeeded {
             return Err(StorageError::exists(&key));
@@ -305,7 +305,7 @@ impl<K: Kv> Storage<K> {
         let revision = self.codec.versioner.object_resource_version(object)?;
         let mut bare = object.clone();
         self.codec.versioner.prepare_for_storage(&mut bare)?;
-        let data = encode(&mut bare);
+        let data = encode(&mut bare)?;
         Ok(State { object: object.clone(), data, revision, lease: 0, is_stale: false })
     }
 
@@ -359,10 +359,28 @@ enum Lease {
     Ttl(u64),
 }
 
+/// How deep an object may nest: what is deeper could be written, but not read again.
+const DEPTH_MAX: usize = 127;
+
 /// The bytes of an object: equal for equal objects.
-fn encode(object: &mut Value) -> Vec<u8> {
+fn encode(object: &mut Value) -> Result<Vec<u8>, StorageError> {
+    if !is_flat(object, DEPTH_MAX) {
+        let message = format!("the object nests deeper than {DEPTH_MAX}");
+        return Err(Status::bad_request(message).into());
+    }
     object.sort_all_objects();
-    object.to_string().into_bytes()
+    Ok(object.to_string().into_bytes())
+}
+
+/// Whether a value nests no deeper than that.
+fn is_flat(value: &Value, depth: usize) -> bool {
+    match value {
+        Value::Array(items) => depth > 0 && items.iter().all(|item| is_flat(item, depth - 1)),
+        Value::Object(fields) => {
+            depth > 0 && fields.values().all(|field| is_flat(field, depth - 1))
+        }
+        _ => true,
+    }
 }
 
 /// `If mod_revision(key) == revision Then op Else get(key)`: the one transaction that all writes of objects are.
@@ -387,5 +405,29 @@ impl<K: Kv> fmt::Debug for Storage<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { prefix, resource, resource_prefix, .. } = self;
         write!(f, "Storage({resource} at {prefix}{resource_prefix})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_stored_can_be_read_again_however_deep() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Arc::new(crate::kv::Store::open(directory.path()).unwrap());
+        let storage = Storage::new(store, "/registry", GroupResource::new("", "pods"), "/pods");
+        let nested = |depth: usize| {
+            let mut value = Value::Null;
+            for _ in 1..depth {
+                value = Value::Array(vec![value]);
+            }
+            serde_json::json!({ "metadata": {}, "spec": value })
+        };
+        let made = storage.create("/pods/deepest", nested(DEPTH_MAX), 0).unwrap();
+        assert_eq!(storage.get("/pods/deepest", &GetOptions::default()).unwrap(), made);
+        let refused = storage.create("/pods/deeper", nested(DEPTH_MAX + 1), 0).unwrap_err();
+        assert_eq!(refused.status().map(Status::code), Some(400));
+        assert_eq!(storage.count("/pods").unwrap(), 1);
     }
 }

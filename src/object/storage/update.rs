@@ -94,7 +94,7 @@ impl<K: Kv> Storage<K> {
                 }
             };
             self.codec.versioner.prepare_for_storage(&mut object)?;
-            let data = encode(&mut object);
+            let data = encode(&mut object)?;
             if !known.state.is_stale && data == known.state.data {
                 if !known.is_current {
                     known = Known { state: self.current(&key, ignore)?, is_current: true };

@@ -10,7 +10,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use crate::args::Global;
-use crate::exit::{Failure, Outcome};
+use crate::exit::{Failure, Outcome, say};
 use crate::export::new_file;
 use crate::output::Output;
 use crate::progress::Progress;
@@ -126,7 +126,12 @@ fn write(
     made.map_err(|error| match to.failure.take() {
         Some(error) if error.kind() == io::ErrorKind::BrokenPipe => error.into(),
         Some(error) => Failure::io(name, error),
-        None => error.into(),
+        None => {
+            if from.is_some() && matches!(error.kind(), ErrorKind::Compacted { .. }) {
+                say("what has been forgotten since cannot be in an increment: take a full backup");
+            }
+            error.into()
+        }
     })
 }
 

@@ -1,4 +1,4 @@
-//! `stats --by key`: which keys take the room, by reading every file.
+//! `stats --by key`: which keys take the room, by reading every file; and which prefixes take it in the log.
 //!
 //! What an entry takes of its file is its part of all keys and values in it, so that the parts of a file add up
 //! to its length. Keys are counted in a map of at most [`KEYS_MAX`]; beyond that the smaller half is given
@@ -47,23 +47,24 @@ enum Place {
     Log,
 }
 
-/// What a key takes.
+/// What a key, or all keys of a prefix, take.
 #[derive(Clone, Copy, Debug, Default)]
-struct Takes {
+pub(crate) struct Takes {
     bytes: [u64; 4],
-    versions: u64,
+    /// Those in the log that are in no other file yet among them.
+    pub(crate) versions: u64,
 }
 
 impl Takes {
-    fn all(&self) -> u64 {
+    pub(crate) fn all(&self) -> u64 {
         self.bytes.iter().sum()
     }
 }
 
 /// What keys take.
-#[derive(Debug, Default)]
-struct Census {
-    prefix: Vec<u8>,
+struct Census<'a> {
+    /// By what a key is counted: itself, or a prefix; `None` for one that is not asked for.
+    label: &'a dyn Fn(&[u8]) -> Option<&[u8]>,
     keys: HashMap<Vec<u8>, Takes>,
     given_up: u64,
 }
@@ -76,20 +77,25 @@ struct Raw {
 }
 
 impl Raw {
-    fn note(&mut self, prefix: &[u8], key: &[u8], value_bytes: u64) {
+    /// An entry; `label` is what it is counted by, `is_version` whether it is a version of its key that is in no
+    /// other file.
+    fn note(&mut self, label: Option<&[u8]>, key: &[u8], value_bytes: u64, is_version: bool) {
         let bytes = key.len() as u64 + value_bytes + ENTRY_BYTES;
         self.all += bytes;
-        if !key.starts_with(prefix) {
-            return;
-        }
-        match self.keys.get_mut(key) {
-            Some([sum, versions]) => (*sum, *versions) = (*sum + bytes, *versions + 1),
-            None => drop(self.keys.insert(key.to_vec(), [bytes, 1])),
+        let Some(label) = label else { return };
+        let is_version = u64::from(is_version);
+        match self.keys.get_mut(label) {
+            Some([sum, versions]) => (*sum, *versions) = (*sum + bytes, *versions + is_version),
+            None => drop(self.keys.insert(label.to_vec(), [bytes, is_version])),
         }
     }
 }
 
-impl Census {
+impl<'a> Census<'a> {
+    fn new(label: &'a dyn Fn(&[u8]) -> Option<&[u8]>) -> Self {
+        Self { label, keys: HashMap::new(), given_up: 0 }
+    }
+
     /// Takes a file in, of `file_bytes`.
     fn take(&mut self, raw: Raw, file_bytes: u64, place: Place) {
         for (key, [bytes, versions]) in raw.keys {
@@ -98,9 +104,7 @@ impl Census {
             if let Some(sum) = takes.bytes.get_mut(place as usize) {
                 *sum += u64::try_from(part).unwrap_or(file_bytes);
             }
-            if matches!(place, Place::Live | Place::History) {
-                takes.versions += versions;
-            }
+            takes.versions += versions;
         }
         if self.keys.len() > KEYS_MAX {
             let mut sizes: Vec<u64> = self.keys.values().map(Takes::all).collect();
@@ -122,7 +126,7 @@ impl Census {
     fn segment(&mut self, files: &StoreFiles, meta: &FileMeta) -> Outcome {
         let segment = files.segment(meta)?;
         let mut raw = Raw::default();
-        let prefix = &self.prefix;
+        let label = self.label;
         walk(|step| {
             segment.entries(&mut |entry| {
                 if meta.kind == FileKind::Events {
@@ -130,10 +134,10 @@ impl Census {
                     let events = Transaction::decode(entry.value).ok();
                     for event in events.iter().flat_map(Transaction::events).flatten() {
                         let value = event.value.map_or(0, <[u8]>::len) as u64;
-                        raw.note(prefix, event.key, value);
+                        raw.note(label(event.key), event.key, value, false);
                     }
                 } else if let Ok(Key::User(key)) = Key::decode(entry.key) {
-                    raw.note(prefix, key, entry.value.len() as u64);
+                    raw.note(label(key), key, entry.value.len() as u64, true);
                 }
                 step(Ok(()))
             })
@@ -149,7 +153,8 @@ impl Census {
 
     fn log(&mut self, files: &StoreFiles, number: u64) -> Outcome {
         let mut raw = Raw::default();
-        let prefix = &self.prefix;
+        let label = self.label;
+        let flushed = files.manifest().flushed_revision;
         let mut used = 0;
         walk(|step| {
             files.wal(number, &mut |_, bytes, part| {
@@ -162,7 +167,7 @@ impl Census {
                             Op::Compact { .. } => continue,
                         };
                         if let Ok(Key::User(key)) = Key::decode(key) {
-                            raw.note(prefix, key, length);
+                            raw.note(label(key), key, length, frame.revision > flushed);
                         }
                     }
                 }
@@ -174,11 +179,24 @@ impl Census {
     }
 }
 
+/// What keys take in the log, told apart by `label`.
+pub(crate) fn of_log(
+    files: &StoreFiles,
+    label: &dyn Fn(&[u8]) -> Option<&[u8]>,
+) -> Outcome<HashMap<Vec<u8>, Takes>> {
+    let mut census = Census::new(label);
+    for name in logs(files) {
+        census.log(files, name.number)?;
+    }
+    Ok(census.keys)
+}
+
 /// The keys that take most.
 pub(crate) fn by_key(global: &Global, args: &SpaceArgs, out: &mut Output) -> Outcome {
     let files = crate::files::open(global)?;
     let prefix = args.prefix.as_deref().map(bytes::of_arg).unwrap_or_default();
-    let mut census = Census { prefix: prefix.to_vec(), ..Census::default() };
+    let label: &dyn Fn(&[u8]) -> Option<&[u8]> = &|key| key.starts_with(&prefix).then_some(key);
+    let mut census = Census::new(label);
     let all = files.manifest().files.iter().map(|meta| meta.bytes).sum();
     let mut progress = Progress::new(Some(all), "bytes");
     let mut done = 0;

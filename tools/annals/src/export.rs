@@ -57,12 +57,18 @@ pub(crate) struct ExportArgs {
 pub(crate) fn export(global: &Global, args: &ExportArgs, out: &mut Output) -> Outcome {
     let store = global.read()?;
     let from = store.oldest_readable(..);
-    for rule in store.retention().iter().filter(|rule| rule.floor < from) {
-        out.note(format_args!(
-            "keys with {} can be read from revision {}, but the export begins at {from}, where all can",
-            show(&rule.prefix, 60),
-            rule.floor
-        ))?;
+    let rules = store.retention();
+    let kept =
+        rules.iter().map(|rule| (format!("keys with {}", show(&rule.prefix, 60)), rule.floor));
+    // What no rule is about is kept until it is compacted.
+    let is_all = rules.iter().any(|rule| rule.prefix.is_empty());
+    let others = ("other keys".to_owned(), store.compacted_revision().max(1));
+    for (keys, floor) in kept.chain((!is_all).then_some(others)) {
+        if floor < from {
+            out.note(format_args!(
+                "{keys} can be read from revision {floor}, but the export begins at {from}, where all can"
+            ))?;
+        }
     }
     match &args.file {
         None => write(args, &store, &mut |line| out.bytes(line)),

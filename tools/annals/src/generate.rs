@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, Command};
 use clap_complete::Shell;
 use serde_json::json;
 
@@ -39,6 +39,12 @@ pub(crate) fn completions(args: &CompletionsArgs, out: &mut Output) -> Outcome {
     out.bytes(&script)
 }
 
+/// Without the commands that only show the help of others: they are no pages of a manual.
+fn without_help(command: Command) -> Command {
+    let is_help = command.get_name() == "help";
+    command.hide(is_help).mut_subcommands(without_help)
+}
+
 /// `man`: the pages of the manual.
 pub(crate) fn man(args: &ManArgs, out: &mut Output) -> Outcome {
     let Some(dir) = &args.dir else {
@@ -48,7 +54,9 @@ pub(crate) fn man(args: &ManArgs, out: &mut Output) -> Outcome {
     };
     let failed = |error| Failure::io(dir.display().to_string(), error);
     std::fs::create_dir_all(dir).map_err(failed)?;
-    clap_mangen::generate_to(crate::args::command(), dir).map_err(failed)?;
+    let mut command = crate::args::command();
+    command.build();
+    clap_mangen::generate_to(without_help(command), dir).map_err(failed)?;
     let mut pages = Vec::new();
     for entry in std::fs::read_dir(dir).map_err(failed)? {
         let name = entry.map_err(failed)?.file_name().to_string_lossy().into_owned();

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::io::{self, Write};
 
+use annals::inspect::StoreFiles;
 use annals::{PrefixSpace, SpaceOptions, Store};
 use annals_format::FileKind;
 use clap::Args;
@@ -11,6 +12,7 @@ use serde_json::json;
 
 use crate::args::{Global, parse_limit};
 use crate::bytes::{self, Spelled, count, human, show};
+use crate::census::{self, Takes};
 use crate::exit::Outcome;
 use crate::output::{Format, Output, Row};
 
@@ -38,36 +40,58 @@ fn parse_byte(text: &str) -> Result<u8, String> {
     }
 }
 
+/// Prefixes that are asked of the store; those beyond are told together.
+const PREFIXES_MAX: usize = 4096;
+
 /// The room of keys with one prefix, or of several.
-struct SpaceRow<'a> {
+#[derive(Debug, Default)]
+struct SpaceRow {
     /// For people, where it is more than one.
     name: Option<String>,
-    found: &'a PrefixSpace,
+    found: PrefixSpace,
+    log: u64,
 }
 
-impl Serialize for SpaceRow<'_> {
+impl SpaceRow {
+    fn bytes(&self) -> u64 {
+        self.found.bytes() + self.log
+    }
+
+    fn add(&mut self, other: &Self) {
+        let (sum, more) = (&mut self.found, &other.found);
+        sum.live_bytes += more.live_bytes;
+        sum.history_bytes += more.history_bytes;
+        sum.dead_bytes += more.dead_bytes;
+        sum.keys += more.keys;
+        sum.versions += more.versions;
+        self.log += other.log;
+    }
+}
+
+impl Serialize for SpaceRow {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let found = self.found;
+        let found = &self.found;
         let mut map = serializer.serialize_map(None)?;
         if self.name.is_none() {
             map.serialize_entry("prefix", &Spelled(&found.prefix))?;
         }
-        map.serialize_entry("bytes", &found.bytes())?;
+        map.serialize_entry("bytes", &self.bytes())?;
         map.serialize_entry("live_bytes", &found.live_bytes)?;
         map.serialize_entry("history_bytes", &found.history_bytes)?;
         map.serialize_entry("dead_bytes", &found.dead_bytes)?;
+        map.serialize_entry("log_bytes", &self.log)?;
         map.serialize_entry("keys", &found.keys)?;
         map.serialize_entry("versions", &found.versions)?;
         map.end()
     }
 }
 
-impl Row for SpaceRow<'_> {
+impl Row for SpaceRow {
     const COLUMNS: &'static [&'static str] =
-        &["prefix", "bytes", "live", "history", "dead", "keys", "versions"];
+        &["prefix", "bytes", "live", "history", "dead", "log", "keys", "versions"];
 
     fn cells(&self) -> Vec<String> {
-        let found = self.found;
+        let found = &self.found;
         let name = match &self.name {
             Some(name) => name.clone(),
             None if found.prefix.is_empty() => "''".to_owned(),
@@ -75,17 +99,18 @@ impl Row for SpaceRow<'_> {
         };
         vec![
             name,
-            human(found.bytes()),
+            human(self.bytes()),
             human(found.live_bytes),
             human(found.history_bytes),
             human(found.dead_bytes),
+            human(self.log),
             found.keys.to_string(),
             found.versions.to_string(),
         ]
     }
 
     fn raw(&self, out: &mut dyn Write) -> io::Result<()> {
-        write!(out, "{} ", self.found.bytes())?;
+        write!(out, "{} ", self.bytes())?;
         out.write_all(&self.found.prefix)?;
         out.write_all(b"\n")
     }
@@ -98,32 +123,53 @@ pub(crate) fn by_prefix(
     args: &SpaceArgs,
     out: &mut Output,
 ) -> Outcome {
-    let rest_of = Rest::of(global)?;
-    let all = |number: u64| if number == 0 { u64::MAX } else { number };
     let size = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+    let top = if args.top == 0 { usize::MAX } else { size(args.top) };
     let options = SpaceOptions::new()
         .prefix(args.prefix.as_deref().map(bytes::of_arg).unwrap_or_default())
         .delimiter(args.delimiter)
         .depth(size(args.depth.into()))
-        .top(size(all(args.top)));
+        .top(top.max(PREFIXES_MAX));
+    let files = crate::files::open(global)?;
+    let mut log = census::of_log(&files, &|key| options.label(key))?;
+    let used: u64 = log.values().map(Takes::all).sum();
+    let rest_of = Rest::of(&files, used);
     let space = store.space(options)?;
-    if space.prefixes.is_empty() && out.format() == Format::Table {
-        let log = human(rest_of.log);
-        return out
-            .note(format!("no such keys are in files; what is newest is in the log ({log})"));
+    let mut found: Vec<SpaceRow> = Vec::new();
+    for in_files in space.prefixes {
+        let takes = log.remove(in_files.prefix.as_ref()).unwrap_or_default();
+        let mut row = SpaceRow { name: None, found: in_files, log: takes.all() };
+        row.found.versions += takes.versions;
+        found.push(row);
+    }
+    for (prefix, takes) in log {
+        let mut row = SpaceRow { log: takes.all(), ..SpaceRow::default() };
+        (row.found.prefix, row.found.versions) = (prefix.into(), takes.versions);
+        found.push(row);
+    }
+    found.sort_by(|a, b| {
+        b.bytes().cmp(&a.bytes()).then_with(|| a.found.prefix.cmp(&b.found.prefix))
+    });
+    let others = found.split_off(top.min(found.len()));
+    let count_of_others = space.other_prefixes + others.len() as u64;
+    let name = Some(format!("({})", count(count_of_others, "other")));
+    let mut rest = SpaceRow { name, found: space.other, log: 0 };
+    for row in &others {
+        rest.add(row);
     }
     let format = out.format();
-    let mut rows = out.rows("prefixes");
-    for found in &space.prefixes {
-        rows.push(&SpaceRow { name: None, found })?;
+    if found.is_empty() && format == Format::Table {
+        return out.note("there are no such keys");
     }
-    let others = count(space.other_prefixes, "other");
-    let rest = SpaceRow { name: Some(format!("({others})")), found: &space.other };
-    if space.other_prefixes > 0 && format == Format::Table {
+    let mut rows = out.rows("prefixes");
+    for row in &found {
+        rows.push(row)?;
+    }
+    if count_of_others > 0 && format == Format::Table {
         rows.push(&rest)?;
     }
     let tail = [
-        ("other_prefixes", json!(space.other_prefixes)),
+        ("other_prefixes", json!(count_of_others)),
         ("other", json!(rest)),
         ("event_file_bytes", json!(rest_of.events)),
         ("log_file_bytes", json!(rest_of.log)),
@@ -132,10 +178,11 @@ pub(crate) fn by_prefix(
     ];
     rows.finish(&tail)?;
     if format == Format::Table {
-        let Rest { events, log, disk, .. } = rest_of;
-        let (events, log, disk) = (human(events), human(log), human(disk));
-        let text =
-            format!("\nbeside these: events {events}, log {log}; all files together {disk}\n");
+        let Rest { events, unused, disk, .. } = rest_of;
+        let (events, unused, disk) = (human(events), human(unused), human(disk));
+        let text = format!(
+            "\nbeside these: events {events}, the rest of the log {unused}; all files together {disk}\n"
+        );
         out.bytes(text.as_bytes())?;
     }
     Ok(())
@@ -145,14 +192,15 @@ pub(crate) fn by_prefix(
 struct Rest {
     events: u64,
     log: u64,
+    /// What of the log holds none of the keys: it is made whole, and then filled.
+    unused: u64,
     other: u64,
     disk: u64,
 }
 
 impl Rest {
-    fn of(global: &Global) -> Outcome<Self> {
-        let files = crate::files::open(global)?;
-        let mut rest = Self { events: 0, log: 0, other: 0, disk: 0 };
+    fn of(files: &StoreFiles, used: u64) -> Self {
+        let mut rest = Self { events: 0, log: 0, unused: 0, other: 0, disk: 0 };
         for name in files.names() {
             let bytes = files.file_bytes(name).unwrap_or(0);
             rest.disk += bytes;
@@ -163,6 +211,7 @@ impl Rest {
                 _ => rest.other += bytes,
             }
         }
-        Ok(rest)
+        rest.unused = rest.log.saturating_sub(used);
+        rest
     }
 }

@@ -31,10 +31,11 @@ This is what the files tell. What a program that has the store open does (memory
 delays, waits, background work) only that program can say: the library's `Store::stats`, and `annals
 top` if the program writes it down for it.
 
---by prefix tells which keys take how much room, the largest first, from the indexes of the files:
-fast, and beside a program that writes. Bytes are estimates within a block, keys and versions
-exact, unless there are thousands of prefixes. Below stand the files that are not in the order of
-keys: events and the log.
+--by prefix tells which keys take how much room, the largest first, from the indexes of the files,
+and of the log by reading it: fast, and beside a program that writes. Bytes are estimates within a
+block; keys, which are those in files, and versions exact, unless there are thousands of prefixes.
+What is in the log stays there for a while after it is in files, too. Below stands what is not in
+the order of keys: events, and the room of the log that is not in use.
 --by key names the largest keys. It reads every file; then events and the log are told by key, too.
 
 Examples:

@@ -97,6 +97,7 @@ pub(crate) fn tour(global: &Global, args: &TourArgs, out: &mut Output) -> Outcom
     let chosen = guide.choose()?;
     guide.look(&chosen)?;
     guide.change(&chosen)?;
+    guide.follow(&chosen)?;
     let all = guide.pack()?;
     guide.clean_up(&chosen)?;
     guide.compare(&chosen, &all)?;
@@ -247,6 +248,16 @@ impl Guide<'_> {
         self.run(&["history", key, "--limit", "2"], 0)
     }
 
+    fn follow(&mut self, chosen: &Chosen) -> Outcome {
+        let since = chosen.newest.to_string();
+        self.say("A key with a lease is deleted when nobody renews it.")?;
+        self.run(&["lease", "grant", "60", "--id", "7"], 0)?;
+        self.run(&["put", "/tour/worker", "at work", "--lease", "7"], 0)?;
+        self.run(&["lease", "revoke", "7"], 0)?;
+        self.say("A watch tells each change from any revision on, once and in order.")?;
+        self.run(&["watch", "--since", &since, "--keys-only", "--once"], 0)
+    }
+
     /// Moves everything from the log into files, so that compaction is seen to give back what was
     /// compacted, and not what compression saves.
     fn pack(&mut self) -> Outcome<Sizes> {
@@ -279,6 +290,8 @@ impl Guide<'_> {
         let early = (chosen.newest - 1).to_string();
         self.say("Older revisions now say so.")?;
         self.run(&["get", &chosen.key, "--at", &early], 6)?;
+        self.say("Keys with a prefix can be kept for a time of their own.")?;
+        self.run(&["retention", "set", "--prefix", "/tour/", "--for", "1h"], 0)?;
         self.say("Check every byte of every file.")?;
         self.run(&["verify"], 0)?;
         self.say("How far the store is, and its files.")?;

@@ -126,6 +126,9 @@ fn increments_follow_a_backup_and_a_revision_is_raised() {
     assert!(!refused.store().exists());
     refused.run(&["restore", &full, "--bump-revision", "0"]).code(2);
     tool.run(&["backup", &path("later"), "--from", "9999"]).code(6);
+    tool.ok(&["compact", "--at", "400", "--confirm"]);
+    let late = tool.run(&["backup", &path("later"), "--from", "2"]).code(6).stderr();
+    assert!(late.contains("take a full backup"), "{late}");
     assert!(!tool.path("later").exists() && !tool.path("later.part").exists());
 }
 

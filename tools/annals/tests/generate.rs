@@ -40,6 +40,7 @@ fn every_command_has_a_page_of_the_manual() {
         assert!(pages.contains(&page), "{page}: {pages:?}");
         assert!(dir.join(page).metadata().unwrap().len() > 500, "{page}");
     }
+    assert!(pages.iter().all(|page| !page.contains("-help")), "{pages:?}");
     let put = std::fs::read_to_string(dir.join("annals-put.1")).unwrap();
     assert!(put.contains("Examples:") && put.contains("Write only if"), "{put}");
     let file = tool.file("a file", "");

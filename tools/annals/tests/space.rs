@@ -45,7 +45,7 @@ fn the_largest_prefix_is_named_first() {
     let (logs, config) = (&object["prefixes"][0], &object["prefixes"][1]);
     assert!(bytes(logs) > 3 * bytes(config), "{object}");
     for found in [logs, config] {
-        let parts = ["live_bytes", "history_bytes", "dead_bytes"];
+        let parts = ["live_bytes", "history_bytes", "dead_bytes", "log_bytes"];
         assert_eq!(
             parts.map(|part| found[part].as_u64().unwrap()).iter().sum::<u64>(),
             bytes(found)
@@ -54,7 +54,9 @@ fn the_largest_prefix_is_named_first() {
     // The same bytes as in the figures of the whole store.
     let stats = tool.json(&["stats"]);
     let whole = ["l0", "head", "history"].map(|kind| stats[kind]["bytes"].as_u64().unwrap());
-    assert_eq!(bytes(logs) + bytes(config), whole.iter().sum::<u64>());
+    let log = |found: &Value| found["log_bytes"].as_u64().unwrap();
+    let in_log = log(logs) + log(config);
+    assert_eq!(bytes(logs) + bytes(config), whole.iter().sum::<u64>() + in_log);
 
     let one = tool.json(&["stats", "--by", "prefix", "--top", "1"]);
     assert_eq!((prefixes(&one), &one["other_prefixes"]), (vec!["/logs/"], &Value::from(1)));
@@ -72,14 +74,21 @@ fn the_largest_prefix_is_named_first() {
 }
 
 #[test]
-fn what_needs_by_is_refused_without_it_and_an_empty_store_says_where_its_keys_are() {
+fn what_needs_by_is_refused_without_it_and_a_young_store_says_where_its_keys_are() {
     let tool = Tool::new();
     tool.ok(&["put", "/a", "1"]);
     tool.run(&["stats", "--depth", "2"]).code(2).says("--by");
     tool.run(&["stats", "--by", "prefix", "--delimiter", "ab"]).code(2).says("one byte");
     tool.run(&["stats", "--by", "prefix", "--short"]).code(2);
-    tool.run(&["stats", "--by", "prefix"]).code(0).silent().says("in the log");
-    assert_eq!(tool.json(&["stats", "--by", "prefix"])["prefixes"], Value::Array(Vec::new()));
+    tool.run(&["stats", "--by", "prefix", "--prefix", "/b"]).code(0).silent().says("no such keys");
+    // What no file but the log has yet is told from that.
+    let young = tool.json(&["stats", "--by", "prefix"]);
+    assert_eq!(prefixes(&young), ["/"]);
+    let only = &young["prefixes"][0];
+    assert_eq!((&only["versions"], &only["live_bytes"]), (&Value::from(1), &Value::from(0)));
+    assert!(only["log_bytes"].as_u64().unwrap() > 0, "{only}");
+    let key = &tool.json(&["stats", "--by", "key"])["keys"][0];
+    assert_eq!((&key["key"], &key["versions"]), (&Value::from("/a"), &Value::from(1)));
     let stats = tool.json(&["stats"]);
     assert_eq!(stats["live_bytes"], 0);
 }

@@ -1,5 +1,6 @@
 //! A new store of the newest versions that can be read.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -90,7 +91,7 @@ impl Salvage {
 
     /// Reads a file of newest versions; answers what is lost of it.
     fn segment(&mut self, files: &StoreFiles, meta: &FileMeta) -> (u64, String) {
-        let mut lost = Vec::new();
+        let lost = RefCell::new(Gaps::default());
         let mut entries = 0_u64;
         let read = files.segment(meta).and_then(|segment| {
             segment.salvage(
@@ -99,25 +100,23 @@ impl Salvage {
                     if entry.key >= meta.folded_to.as_slice() {
                         self.entry(entry);
                     }
+                    lost.borrow_mut().read(entry.key);
                     entries += 1;
                 },
-                &mut |block| {
-                    let cell = |key: &[u8]| key_cell(meta.kind, key, 40);
-                    lost.push(format!("{} .. {}", cell(block.first), cell(block.last)));
-                },
+                &mut |_| lost.borrow_mut().begin(),
             )
         });
-        if let Err(error) = read {
-            lost.push(format!("all that follows: {error}"));
+        let mut lost = lost.into_inner();
+        if read.is_err() {
+            lost.begin();
         }
-        if lost.is_empty() {
-            return (entries, String::new());
-        }
+        let lost = lost.told(&|key| key_cell(meta.kind, key, 80));
         let missing = meta.entries.saturating_sub(entries);
-        (
-            entries,
-            format!("{missing} of {} entries, of keys about {}", meta.entries, lost.join(", ")),
-        )
+        let why = read.err().map(|error| format!(": {error}")).unwrap_or_default();
+        if lost.is_empty() {
+            return (entries, lost);
+        }
+        (entries, format!("{missing} of {} entries, of {lost}{why}", meta.entries))
     }
 
     /// Reads what no other file has, up to the first damage; answers whether there was some.
@@ -160,6 +159,50 @@ impl Salvage {
             })
         })?;
         Ok(damage)
+    }
+}
+
+/// Where entries are lost, by the keys that were read before and after.
+#[derive(Debug, Default)]
+struct Gaps {
+    last: Option<Vec<u8>>,
+    is_open: bool,
+    all: Vec<Gap>,
+}
+
+/// The keys before and behind, where there are any.
+type Gap = (Option<Vec<u8>>, Option<Vec<u8>>);
+
+impl Gaps {
+    fn begin(&mut self) {
+        if !self.is_open {
+            self.all.push((self.last.clone(), None));
+        }
+        self.is_open = true;
+    }
+
+    fn read(&mut self, key: &[u8]) {
+        if let Some((_, end)) = self.all.last_mut().filter(|_| self.is_open) {
+            *end = Some(key.to_vec());
+        }
+        self.is_open = false;
+        match &mut self.last {
+            Some(last) => {
+                last.clear();
+                last.extend_from_slice(key);
+            }
+            None => self.last = Some(key.to_vec()),
+        }
+    }
+
+    fn told(&self, cell: &dyn Fn(&[u8]) -> String) -> String {
+        let told = self.all.iter().map(|ends| match ends {
+            (None, None) => "all keys".to_owned(),
+            (None, Some(end)) => format!("keys up to {}", cell(end)),
+            (Some(start), None) => format!("keys from {} on", cell(start)),
+            (Some(start), Some(end)) => format!("keys from {} to {}", cell(start), cell(end)),
+        });
+        told.collect::<Vec<_>>().join(", ")
     }
 }
 
