@@ -4,6 +4,7 @@ pub(crate) mod kind;
 mod kv;
 pub mod meta;
 mod patch;
+mod registry;
 mod schema;
 mod selector;
 mod status;
@@ -14,6 +15,10 @@ mod versioner;
 pub use kind::{GroupResource, Kind};
 pub use kv::{Changes, Kv, KvEvent, KvWatch, ScanRequest, StoreWatch, WatchRequest};
 pub use patch::{PATCH_BYTES_MAX, PatchType, json_patch, merge_patch, strategic_merge_patch};
+pub use registry::{
+    CreateOptions, DeleteOptions, Deletion, GarbageCollection, GenerationRule, KindStrategy,
+    NameRule, Objects, PropagationPolicy, PutOptions, Strategy, Typed,
+};
 pub use schema::{ListType, PatchStrategy, Scalar, Schema};
 pub use selector::{
     FieldRequirement, FieldSelector, LabelOperator, LabelRequirement, LabelSelector,

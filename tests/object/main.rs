@@ -10,11 +10,17 @@
     reason = "what fails here fails the test"
 )]
 
+mod delete;
 mod documents;
 mod follow;
+mod generation;
+mod kit;
 mod list;
+mod names;
 mod pages;
 mod patch;
+mod race;
+mod registry;
 mod strategic;
 mod watch;
 mod world;
