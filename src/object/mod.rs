@@ -1,9 +1,12 @@
 //! Versioned objects over a store, as a Kubernetes API server keeps them under its REST layer.
 
+#[cfg(feature = "encryption")]
+mod encrypt;
 pub(crate) mod kind;
 mod kv;
 pub mod meta;
 mod patch;
+mod prefix;
 mod registry;
 mod schema;
 mod selector;
@@ -12,9 +15,12 @@ mod storage;
 mod transform;
 mod versioner;
 
+#[cfg(feature = "encryption")]
+pub use encrypt::{AesGcm, EncryptionKey};
 pub use kind::{GroupResource, Kind};
 pub use kv::{Changes, Kv, KvEvent, KvWatch, ScanRequest, StoreWatch, WatchRequest};
 pub use patch::{PATCH_BYTES_MAX, PatchType, json_patch, merge_patch, strategic_merge_patch};
+pub use prefix::{Prefixed, Unencrypted};
 pub use registry::{
     CreateOptions, DeleteOptions, Deletion, GarbageCollection, GenerationRule, KindStrategy,
     NameRule, Objects, PropagationPolicy, PutOptions, Strategy, Typed,
