@@ -7,7 +7,6 @@
     clippy::doc_markdown,
     clippy::too_many_lines,
     unreachable_pub,
-    reason = "what fails here fails the test"
     reason = "what fails here fails the test; the rows at the heads of files name tests, which are tables"
 )]
 
