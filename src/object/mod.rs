@@ -1,5 +1,6 @@
 //! Versioned objects over a store, as a Kubernetes API server keeps them under its REST layer.
 
+mod apply;
 pub(crate) mod kind;
 mod kv;
 pub mod meta;
@@ -11,6 +12,7 @@ mod storage;
 mod transform;
 mod versioner;
 
+pub use apply::{Manager, apply, keep_timestamps, update};
 pub use kind::{GroupResource, Kind};
 pub use kv::{Changes, Kv, KvEvent, KvWatch, Page, PageRequest, StoreWatch};
 pub use patch::{PATCH_BYTES_MAX, PatchType, json_patch, merge_patch, strategic_merge_patch};

@@ -7,6 +7,7 @@
     reason = "what fails here fails the test"
 )]
 
+mod apply;
 mod documents;
 mod patch;
 mod strategic;
