@@ -302,34 +302,6 @@ pub fn update(live: &Value, new: Value, schema: &Schema, manager: &Manager<'_>) 
     Ok(new)
 }
 
-/// Gives `new` the times of `live` in its managed fields where nothing else is different: what has only been
-/// written again has not changed. To be called last, when `new` is as it would be stored.
-pub fn keep_timestamps(live: &Value, new: &mut Value) {
-    let [(old, old_entries), (same, entries)] = [live, &*new].map(|object| {
-        let mut object = object.clone();
-        let entries = take_entries(&mut object);
-        (object, entries)
-    });
-    let is_same_entry = |(old, new): (&Value, &Value)| {
-        let [old, new] = [old, new].map(|entry| {
-            let mut entry = entry.clone();
-            entry.as_object_mut().map(|entry| entry.remove("time"));
-            entry
-        });
-        old == new
-    };
-    let are_same = match (old_entries.as_array(), entries.as_array()) {
-        (Some(old), Some(new)) => old.len() == new.len() && old.iter().zip(new).all(is_same_entry),
-        _ => false,
-    };
-    if are_same
-        && old == same
-        && let Some(metadata) = meta::metadata_mut(new)
-    {
-        metadata.insert("managedFields".into(), old_entries);
-    }
-}
-
 /// Changes that somebody has made, put to the account of an update of his.
 fn own_changes(managers: &mut Managers, mut changes: compare::Changes, manager: &Manager<'_>) {
     changes.ignore(&manager.reset());

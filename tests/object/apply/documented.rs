@@ -1,7 +1,5 @@
 //! What the documentation of server-side apply promises to those who use it.
 
-use annals::object::keep_timestamps;
-
 use super::*;
 
 /// As much of a Deployment as the examples need.
@@ -289,21 +287,4 @@ fn an_apply_needs_no_version_and_keeps_what_the_server_keeps() {
     assert_eq!(metadata["managedFields"][0]["time"], at(3));
     metadata["managedFields"] = before["metadata"]["managedFields"].clone();
     assert_eq!(metadata, before["metadata"]);
-}
-
-#[test]
-fn what_has_only_been_written_again_keeps_its_times() {
-    let live = story().apply("kubectl", spec(json!({"replicas": 3}))).live;
-    let mut new = live.clone();
-    new["metadata"]["managedFields"][0]["time"] = at(9).into();
-    let mut same = new.clone();
-    keep_timestamps(&live, &mut same);
-    assert_eq!(same, live);
-    for (field, value) in [("spec", json!({"replicas": 4})), ("metadata", json!({"name": "web"}))] {
-        let mut other = new.clone();
-        other[field] = value;
-        let before = other.clone();
-        keep_timestamps(&live, &mut other);
-        assert_eq!(other, before);
-    }
 }
