@@ -2,6 +2,10 @@
 
 use std::fmt;
 
+use serde_json::Value;
+
+use super::status::{Result, Status};
+
 /// A resource of an API group, as `deployments` of `apps`; the core group is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupResource {
@@ -79,6 +83,45 @@ impl Kind {
     /// The part of `api_version` behind the slash.
     pub fn version(&self) -> &str {
         self.api_version.rsplit_once('/').map_or(&self.api_version, |(_, version)| version)
+    }
+
+    /// Sets `apiVersion` and `kind` where they are not said.
+    pub(super) fn accept(&self, object: &mut Value) -> Result<()> {
+        let Some(fields) = object.as_object_mut() else {
+            return Err(Status::bad_request(format!(
+                "the object provided is unrecognized (must be of type {}): it is no JSON object",
+                self.kind
+            )));
+        };
+        for (field, own) in [("apiVersion", &self.api_version), ("kind", &self.kind)] {
+            match fields.get(field) {
+                None | Some(Value::Null) => {
+                    fields.insert(field.into(), own.as_str().into());
+                }
+                Some(Value::String(said)) if said.is_empty() => {
+                    fields.insert(field.into(), own.as_str().into());
+                }
+                Some(_) => {}
+            }
+        }
+        let said = |field: &str| match &object[field] {
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        let (version, kind) = (said("apiVersion"), said("kind"));
+        if kind != self.kind {
+            return Err(Status::bad_request(format!(
+                "{kind} in version {version:?} cannot be handled as a {}: it is another kind",
+                self.kind
+            )));
+        }
+        if version != self.api_version {
+            return Err(Status::bad_request(format!(
+                "the API version in the data ({version}) does not match the expected API version ({})",
+                self.api_version
+            )));
+        }
+        Ok(())
     }
 
     /// What messages call it.

@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use crate::kv::{
-    ChangeKind, KeyRange, KeyValue, RangeRequest, RangeResponse, Store, TxnRequest, TxnResponse,
+    ChangeKind, KeyRange, KeyValue, RangeIter, RangeRequest, RangeResponse, Store, TxnRequest,
+    TxnResponse,
 };
 use crate::watch::{Event, Watch};
 
@@ -16,6 +17,9 @@ use super::status::{Reason, Status};
 /// revision is [`Compacted`](crate::ErrorKind::Compacted), a future one
 /// [`FutureRevision`](crate::ErrorKind::FutureRevision).
 pub trait Kv: Send + Sync + 'static {
+    /// What [`scan`](Self::scan) answers. All of it is of one revision, also what is taken late.
+    type Scan: Iterator<Item = crate::Result<KeyValue>> + Send + 'static;
+
     /// What [`watch`](Self::watch) answers.
     type Watch: KvWatch;
 
@@ -33,19 +37,20 @@ pub trait Kv: Send + Sync + 'static {
     /// What the store says.
     fn get(&self, key: &[u8], at: Option<u64>) -> crate::Result<(Option<KeyValue>, u64)>;
 
-    /// One page of a range of keys.
+    /// The key-values of a range in the order of their keys, and the revision they are of: the one asked for, or
+    /// the newest. It is lazy, and takes little memory however much there is.
     ///
     /// # Errors
     ///
-    /// What the store says.
-    fn page(&self, request: PageRequest<'_>) -> crate::Result<Page>;
+    /// What the store says; the scan itself ends after an error.
+    fn scan(&self, request: ScanRequest<'_>) -> crate::Result<(Self::Scan, u64)>;
 
-    /// How many keys begin with a prefix, and the newest revision.
+    /// How many keys a scan would give.
     ///
     /// # Errors
     ///
     /// What the store says.
-    fn count(&self, prefix: &[u8], at: Option<u64>) -> crate::Result<(u64, u64)>;
+    fn count(&self, request: ScanRequest<'_>) -> crate::Result<u64>;
 
     /// Commits a transaction; returns when it is as durable as the store makes it.
     ///
@@ -61,41 +66,54 @@ pub trait Kv: Send + Sync + 'static {
     /// What the store says.
     fn grant(&self, ttl: i64) -> crate::Result<i64>;
 
-    /// Follows all keys that begin with a prefix, from a revision on, each change with what was there before.
+    /// Follows a key, or all keys that begin with it, each change with what was there before.
     ///
     /// # Errors
     ///
-    /// What the store says.
-    fn watch(
-        &self,
-        prefix: &[u8],
-        from: u64,
-        progress_every: Duration,
-    ) -> crate::Result<Self::Watch>;
+    /// What the store says, at once or as the first thing that the watch tells.
+    fn watch(&self, request: WatchRequest<'_>) -> crate::Result<Self::Watch>;
 }
 
-/// A part of a range of keys.
+/// A part of the keys as of a revision.
 #[derive(Clone, Copy, Debug)]
-pub struct PageRequest<'a> {
-    /// The first key that may be in it.
-    pub start: &'a [u8],
+#[expect(
+    clippy::exhaustive_structs,
+    reason = "stores that are not of this crate are asked with it"
+)]
+pub struct ScanRequest<'a> {
     /// All keys begin with this.
     pub prefix: &'a [u8],
-    /// At most so many; 0 for all.
-    pub limit: u64,
+    /// The first key that may be in it.
+    pub start: &'a [u8],
     /// As of this revision; `None` for the newest.
     pub at: Option<u64>,
 }
 
-/// The answer to a [`PageRequest`].
-#[derive(Clone, Debug, Default)]
-pub struct Page {
-    /// The key-values in the order of their keys.
-    pub kvs: Vec<KeyValue>,
-    /// Whether there are more.
-    pub more: bool,
-    /// The revision that was read: the one asked for, or the newest.
-    pub revision: u64,
+impl ScanRequest<'_> {
+    fn range(&self) -> KeyRange {
+        let start = self.start.max(self.prefix);
+        match KeyRange::prefix(self.prefix).end() {
+            Some(end) => KeyRange::between(start, end),
+            None => KeyRange::from_key(start),
+        }
+    }
+}
+
+/// What to watch.
+#[derive(Clone, Copy, Debug)]
+#[expect(
+    clippy::exhaustive_structs,
+    reason = "stores that are not of this crate are asked with it"
+)]
+pub struct WatchRequest<'a> {
+    /// The key, or what all keys begin with.
+    pub key: &'a [u8],
+    /// Whether it is the beginning of keys.
+    pub is_prefix: bool,
+    /// The first revision of which to tell.
+    pub from: u64,
+    /// After so much time without a change a notice of progress is told; `None` for never.
+    pub progress_every: Option<Duration>,
 }
 
 /// Changes of some keys, in the order of their revisions.
@@ -163,6 +181,7 @@ impl From<crate::Error> for Status {
 }
 
 impl Kv for Store {
+    type Scan = RangeIter;
     type Watch = StoreWatch;
 
     fn revision(&self) -> crate::Result<u64> {
@@ -175,33 +194,19 @@ impl Kv for Store {
         Ok((kvs.pop(), revision))
     }
 
-    fn page(&self, request: PageRequest<'_>) -> crate::Result<Page> {
+    fn scan(&self, request: ScanRequest<'_>) -> crate::Result<(RangeIter, u64)> {
         let view = match request.at {
             Some(revision) => self.at(revision)?,
             None => self.latest()?,
         };
-        let start = request.start.max(request.prefix);
-        let range = match KeyRange::prefix(request.prefix).end() {
-            Some(end) => KeyRange::between(start, end),
-            None => KeyRange::from_key(start),
-        };
-        let limit = usize::try_from(request.limit).unwrap_or(usize::MAX);
-        let mut page = Page { revision: view.revision(), ..Page::default() };
-        for kv in view.range(range) {
-            let kv = kv?;
-            if limit != 0 && page.kvs.len() == limit {
-                page.more = true;
-                break;
-            }
-            page.kvs.push(kv);
-        }
-        Ok(page)
+        Ok((view.range(request.range()), view.revision()))
     }
 
-    fn count(&self, prefix: &[u8], at: Option<u64>) -> crate::Result<(u64, u64)> {
-        let request = RangeRequest { revision: at, ..RangeRequest::prefix(prefix) };
-        let counted = self.range(request.count_only())?;
-        Ok((counted.count, counted.revision))
+    fn count(&self, request: ScanRequest<'_>) -> crate::Result<u64> {
+        match request.at {
+            Some(revision) => self.at(revision)?.count(request.range()),
+            None => self.latest()?.count(request.range()),
+        }
     }
 
     fn transact(&self, request: TxnRequest) -> crate::Result<TxnResponse> {
@@ -212,14 +217,15 @@ impl Kv for Store {
         Ok(self.lease_grant(0, ttl)?.id)
     }
 
-    fn watch(
-        &self,
-        prefix: &[u8],
-        from: u64,
-        progress_every: Duration,
-    ) -> crate::Result<StoreWatch> {
-        let watch = Self::watch(self, prefix).prefix().from(from).prev_kv();
-        Ok(StoreWatch(watch.progress_every(progress_every).start()?))
+    fn watch(&self, request: WatchRequest<'_>) -> crate::Result<StoreWatch> {
+        let mut watch = Self::watch(self, request.key).from(request.from).prev_kv();
+        if request.is_prefix {
+            watch = watch.prefix();
+        }
+        if let Some(time) = request.progress_every {
+            watch = watch.progress_every(time);
+        }
+        Ok(StoreWatch(watch.start()?))
     }
 }
 
@@ -229,13 +235,15 @@ pub struct StoreWatch(Watch);
 
 impl KvWatch for StoreWatch {
     fn next_timeout(&mut self, timeout: Duration) -> crate::Result<Option<Changes>> {
-        let Some(batch) = self.0.next_timeout(timeout).transpose()? else {
-            return if self.0.handle().is_ended() {
-                Err(crate::ErrorKind::Closed.into())
-            } else {
-                Ok(None)
-            };
-        };
+        let mut item = self.0.next_timeout(timeout);
+        if item.is_none() {
+            if !self.0.handle().is_ended() {
+                return Ok(None);
+            }
+            // It has ended since it was asked, and may still have to say why.
+            item = self.0.try_next();
+        }
+        let batch = item.unwrap_or_else(|| Err(crate::ErrorKind::Closed.into()))?;
         Ok(Some(Changes {
             revision: batch.revision(),
             events: batch.events().iter().map(KvEvent::from).collect(),

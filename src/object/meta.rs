@@ -7,6 +7,8 @@ use serde_json::{Map, Value};
 
 use crate::clock::Clock;
 
+use super::status::{Result, Status};
+
 /// The object's `metadata`; an empty one is made where there is none.
 pub(super) fn metadata_mut(object: &mut Value) -> Option<&mut Map<String, Value>> {
     let object = object.as_object_mut()?;
@@ -97,6 +99,104 @@ pub fn label<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
 /// An annotation.
 pub fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
     object["metadata"]["annotations"].get(key)?.as_str()
+}
+
+/// A field of `metadata`; null where there is none.
+pub(super) fn field<'a>(object: &'a Value, field: &str) -> &'a Value {
+    &object["metadata"][field]
+}
+
+/// Sets a field of `metadata`, or removes it with null.
+pub(super) fn set_field(object: &mut Value, field: &str, value: Value) {
+    let Some(metadata) = metadata_mut(object) else { return };
+    if value.is_null() {
+        metadata.remove(field);
+    } else {
+        metadata.insert(field.into(), value);
+    }
+}
+
+/// Which type a field of `metadata` has; all others are kept as they are.
+#[derive(Clone, Copy)]
+enum Type {
+    Text,
+    Integer,
+    Texts,
+    TextMap,
+    Objects,
+}
+
+const TYPES: [(&str, Type); 15] = [
+    ("name", Type::Text),
+    ("generateName", Type::Text),
+    ("namespace", Type::Text),
+    ("selfLink", Type::Text),
+    ("uid", Type::Text),
+    ("resourceVersion", Type::Text),
+    ("generation", Type::Integer),
+    ("creationTimestamp", Type::Text),
+    ("deletionTimestamp", Type::Text),
+    ("deletionGracePeriodSeconds", Type::Integer),
+    ("labels", Type::TextMap),
+    ("annotations", Type::TextMap),
+    ("ownerReferences", Type::Objects),
+    ("finalizers", Type::Texts),
+    ("managedFields", Type::Objects),
+];
+
+/// Refuses `metadata` of other types than it has, and takes away what says nothing: nulls and empty texts.
+pub(super) fn normalize(object: &mut Value) -> Result<()> {
+    let bad = |found: &Value, field: &str, wanted: &str| {
+        let found = match found {
+            Value::Null => "null",
+            Value::Bool(_) => "bool",
+            Value::Number(_) => "number",
+            Value::String(_) => "string",
+            Value::Array(_) => "array",
+            Value::Object(_) => "object",
+        };
+        Err(Status::bad_request(format!(
+            "json: cannot unmarshal {found} into field metadata{field} of type {wanted}"
+        )))
+    };
+    if let Some(found) = object.get("metadata")
+        && !(found.is_object() || found.is_null())
+    {
+        return bad(found, "", "ObjectMeta");
+    }
+    let Some(metadata) = metadata_mut(object) else { return Ok(()) };
+    for (field, wanted) in TYPES {
+        let Some(found) = metadata.get_mut(field) else { continue };
+        if found.is_null() || (found == "" && matches!(wanted, Type::Text)) {
+            metadata.remove(field);
+            continue;
+        }
+        let (is_right, name) = match wanted {
+            Type::Text => (found.is_string(), "string"),
+            Type::Integer => (found.is_i64(), "int64"),
+            Type::Texts => {
+                (found.as_array().is_some_and(|all| all.iter().all(Value::is_string)), "[]string")
+            }
+            Type::Objects => {
+                (found.as_array().is_some_and(|all| all.iter().all(Value::is_object)), "[]object")
+            }
+            Type::TextMap => {
+                // As Go reads them, nulls are empty texts.
+                for text in found.as_object_mut().into_iter().flatten().map(|(_, text)| text) {
+                    if text.is_null() {
+                        *text = Value::String(String::new());
+                    }
+                }
+                let is_right =
+                    found.as_object().is_some_and(|all| all.values().all(Value::is_string));
+                (is_right, "map[string]string")
+            }
+        };
+        if !is_right {
+            return bad(found, &format!(".{field}"), name);
+        }
+    }
+    Ok(())
 }
 
 /// Now, as timestamps of objects say it: RFC 3339 in UTC, whole seconds.

@@ -7,6 +7,7 @@ use std::fmt;
 
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
+use serde_json::{Value, json};
 
 use super::GroupResource;
 
@@ -89,6 +90,53 @@ impl Cause {
     ) -> Self {
         Self { reason: reason.into(), message: message.into(), field: field.into() }
     }
+
+    /// The field has a value that is not allowed, and why.
+    ///
+    /// ```
+    /// use annals::object::Cause;
+    ///
+    /// let cause = Cause::invalid("spec.replicas", &(-1).into(), "must be greater than or equal to 0");
+    /// assert_eq!(cause.message, "Invalid value: -1: must be greater than or equal to 0");
+    /// ```
+    pub fn invalid(field: impl Into<String>, value: &Value, why: impl fmt::Display) -> Self {
+        Self::new("FieldValueInvalid", format!("Invalid value: {}: {why}", shown(value)), field)
+    }
+
+    /// The field has to be there.
+    pub fn required(field: impl Into<String>, why: &str) -> Self {
+        Self::new("FieldValueRequired", with_detail("Required value", why), field)
+    }
+
+    /// The field must not be there, or not so.
+    pub fn forbidden(field: impl Into<String>, why: &str) -> Self {
+        Self::new("FieldValueForbidden", with_detail("Forbidden", why), field)
+    }
+
+    /// The field has none of the values that it may have.
+    pub fn not_supported(field: impl Into<String>, value: &Value, supported: &[&str]) -> Self {
+        let supported: Vec<_> = supported.iter().map(|value| format!("{value:?}")).collect();
+        let detail = format!("supported values: {}", supported.join(", "));
+        let message = format!("Unsupported value: {}: {detail}", shown(value));
+        Self::new("FieldValueNotSupported", message, field)
+    }
+
+    /// The field has more than so many bytes.
+    pub fn too_long(field: impl Into<String>, bytes_max: usize) -> Self {
+        let message = format!("Too long: may not be more than {bytes_max} bytes");
+        Self::new("FieldValueTooLong", message, field)
+    }
+}
+
+fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) => format!("{text:?}"),
+        other => other.to_string(),
+    }
+}
+
+fn with_detail(what: &str, detail: &str) -> String {
+    if detail.is_empty() { what.into() } else { format!("{what}: {detail}") }
 }
 
 /// What kind of failure it is, for programs.
@@ -189,6 +237,16 @@ impl Status {
             .about(resource, name)
     }
 
+    /// 409: the server has chosen a name that is taken.
+    pub fn generate_name_conflict(resource: &GroupResource, name: &str) -> Self {
+        let message = format!(
+            "{resource} {name:?} already exists, the server was not able to generate a unique name for the object"
+        );
+        let mut status = Self::new(Reason::AlreadyExists, message).about(resource, name);
+        status.0.details.retry_after_seconds = 1;
+        status
+    }
+
     /// 409: it cannot be done, and why not.
     pub fn conflict(resource: &GroupResource, name: &str, why: impl fmt::Display) -> Self {
         let message = format!("Operation cannot be fulfilled on {resource} {name:?}: {why}");
@@ -210,8 +268,13 @@ impl Status {
     /// 422: the object of this kind is not valid; each cause names a field.
     pub fn invalid(group: &str, kind: &str, name: &str, causes: Vec<Cause>) -> Self {
         let qualified = if group.is_empty() { kind.into() } else { format!("{kind}.{group}") };
-        let mut told: Vec<_> =
-            causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
+        let mut told: Vec<String> = Vec::new();
+        for cause in &causes {
+            let one = format!("{}: {}", cause.field, cause.message);
+            if !told.contains(&one) {
+                told.push(one);
+            }
+        }
         let told = match told.len() {
             1 => told.remove(0),
             _ => format!("[{}]", told.join(", ")),
@@ -264,6 +327,34 @@ impl Status {
         let mut status = Self::new(Reason::ServerTimeout, message);
         status.0.is_unknown = true;
         status
+    }
+
+    /// What a call that has done what it should answers where there is no object to answer with: the `v1.Status` of
+    /// success, with what it was about.
+    ///
+    /// ```
+    /// use annals::object::{GroupResource, Status};
+    /// use serde_json::json;
+    ///
+    /// let status = Status::success(&GroupResource::new("", "pods"), "web", "a-b-c");
+    /// assert_eq!(status["status"], "Success");
+    /// assert_eq!(status["details"], json!({"name": "web", "kind": "pods", "uid": "a-b-c"}));
+    /// ```
+    pub fn success(resource: &GroupResource, name: &str, uid: &str) -> Value {
+        let details = Details {
+            name: name.into(),
+            group: resource.group.clone(),
+            kind: resource.resource.clone(),
+            uid: uid.into(),
+            ..Details::default()
+        };
+        json!({
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Success",
+            "details": details,
+        })
     }
 
     /// With a token from which a list that has expired can go on, at the newest state.

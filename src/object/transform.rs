@@ -13,6 +13,7 @@ pub trait Transformer: Send + Sync + 'static {
     /// # Errors
     ///
     /// Why they cannot be read.
+    #[expect(clippy::wrong_self_convention, reason = "it is what Kubernetes calls it")]
     fn from_storage(&self, data: &[u8], key: &[u8]) -> Result<(Vec<u8>, bool)>;
 
     /// What is to be stored.

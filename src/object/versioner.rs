@@ -128,9 +128,10 @@ impl Versioner for ApiVersioner {
 }
 
 fn invalid(version: &str) -> Status {
-    let message = format!(
-        "Invalid value: {version:?}: strconv.ParseUint: parsing {version:?}: invalid syntax"
-    );
+    let is_decimal = !version.is_empty() && version.bytes().all(|byte| byte.is_ascii_digit());
+    let why = if is_decimal { "value out of range" } else { "invalid syntax" };
+    let message =
+        format!("Invalid value: {version:?}: strconv.ParseUint: parsing {version:?}: {why}");
     let cause = Cause::new("FieldValueInvalid", message, "resourceVersion");
     Status::invalid("", "", "", vec![cause])
 }

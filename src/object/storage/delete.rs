@@ -50,7 +50,7 @@ impl<K: Kv> Storage<K> {
             let answer = self.kv.transact(if_unchanged(&key, revision, delete))?;
             if answer.succeeded && revision != 0 {
                 let mut object = known.state.object;
-                self.attach(&mut object, answer.revision);
+                self.codec.attach(&mut object, answer.revision);
                 return Ok(Deleted { object, mod_revision: revision });
             }
             let state = self.state_or_none(&key, read_else(answer), false)?;

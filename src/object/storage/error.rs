@@ -6,7 +6,7 @@
 use std::fmt;
 
 use crate::object::kind::GroupResource;
-use crate::object::status::{Reason, Status};
+use crate::object::status::{Cause, Details, Reason, Status};
 
 /// Why a call of [`Storage`](super::Storage) failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,6 +88,21 @@ impl StorageError {
         Self::new(StorageErrorKind::CorruptObject, key, resource_version, message.to_string())
     }
 
+    /// Several objects of a list cannot be read.
+    pub(crate) fn corrupt_list(
+        resource: &GroupResource,
+        message: String,
+        causes: Vec<Cause>,
+    ) -> Self {
+        let mut details = Details::default();
+        (details.group, details.kind) = (resource.group.clone(), resource.resource.clone());
+        details.name = "list".into();
+        details.causes = causes;
+        let status = Status::new(Reason::StoreReadError, &message).with_details(details);
+        let kind = StorageErrorKind::CorruptObject;
+        Self { kind, key: String::new(), resource_version: 0, message, status: Some(status) }
+    }
+
     /// What kind of failure it is.
     pub fn kind(&self) -> StorageErrorKind {
         self.kind
@@ -98,13 +113,17 @@ impl StorageError {
         &self.key
     }
 
-    /// What somebody above has said, where the kind is [`Refused`](StorageErrorKind::Refused).
+    /// What is told as it is: what somebody above has said, where the kind is [`Refused`](StorageErrorKind::Refused), and
+    /// which objects of a list cannot be read.
     pub fn status(&self) -> Option<&Status> {
         self.status.as_ref()
     }
 
     /// What a client is told of it, who knows the object by its resource and name.
     pub fn into_status(self, resource: &GroupResource, name: &str) -> Status {
+        if let Some(status) = self.status {
+            return status;
+        }
         match self.kind {
             StorageErrorKind::KeyNotFound => Status::not_found(resource, name),
             StorageErrorKind::KeyExists => Status::already_exists(resource, name),
@@ -116,11 +135,9 @@ impl StorageError {
             StorageErrorKind::CorruptObject => {
                 Status::new(Reason::StoreReadError, self.to_string())
             }
-            StorageErrorKind::Internal => Status::internal(self.message),
-            StorageErrorKind::Refused => match self.status {
-                Some(status) => status,
-                None => Status::internal(self.message),
-            },
+            StorageErrorKind::Internal | StorageErrorKind::Refused => {
+                Status::internal(self.message)
+            }
         }
     }
 }

@@ -3,6 +3,11 @@
 use super::error::StorageError;
 use crate::object::status::Status;
 
+/// A path with one slash before each of its parts, and none behind: `path.Join("/", path)` of Go, but `/` is empty.
+pub(super) fn join(path: &str) -> String {
+    path.split('/').filter(|part| !part.is_empty()).flat_map(|part| ["/", part]).collect()
+}
+
 /// The full key of one: `path_prefix` and the key, which must begin with the prefix of the resource and must not lead
 /// elsewhere. `PrepareKey` of `k8s.io/apiserver/pkg/storage/interfaces.go`.
 pub(super) fn prepare(
@@ -32,6 +37,21 @@ pub(super) fn prepare(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// `TestPrefix` of `k8s.io/apiserver/pkg/storage/etcd3`.
+    #[test]
+    fn prefixes_have_one_form() {
+        for (given, full) in [
+            ("custom_prefix", "/custom_prefix"),
+            ("/custom_prefix", "/custom_prefix"),
+            ("/custom//prefix//one/two", "/custom/prefix/one/two"),
+            ("/registry/", "/registry"),
+            ("/", ""),
+            ("", ""),
+        ] {
+            assert_eq!(join(given), full);
+        }
+    }
 
     /// `TestPrepareKey` of `k8s.io/apiserver/pkg/storage`.
     #[test]

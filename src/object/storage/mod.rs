@@ -12,11 +12,16 @@
 //! The bytes of an object are JSON with sorted names, so that equal objects have equal bytes: an update that changes
 //! nothing writes nothing.
 
+mod codec;
 mod delete;
 mod error;
 mod keys;
+mod list;
+mod predicate;
+mod token;
 mod ttl;
 mod update;
+mod watch;
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,15 +33,19 @@ use crate::clock::{Clock, SystemClock};
 use crate::kv::{KeyValue, Op, OpResponse, PutRequest, RangeRequest, TxnRequest, TxnResponse};
 
 use super::kind::GroupResource;
-use super::kv::Kv;
+use super::kv::{Kv, ScanRequest};
 use super::meta;
-use super::status::Status;
+use super::status::{Cause, Status};
 use super::transform::{Identity, Transformer};
 use super::versioner::{ApiVersioner, Versioner};
+use codec::{Codec, Decoded, Unreadable};
 
 pub use delete::Deleted;
 pub use error::{StorageError, StorageErrorKind};
+pub use list::{List, ListOptions, Match};
+pub use predicate::{FieldsOf, Predicate};
 pub use update::{ResponseMeta, UpdateOptions};
+pub use watch::{ObjectWatch, WatchEvent, WatchEventKind, WatchHandle, WatchOptions};
 
 /// Objects of one resource in a store.
 ///
@@ -61,8 +70,7 @@ pub struct Storage<K: Kv> {
     prefix: String,
     resource: GroupResource,
     resource_prefix: String,
-    versioner: Arc<dyn Versioner>,
-    transformer: Arc<dyn Transformer>,
+    codec: Codec,
     leases: ttl::Leases,
 }
 
@@ -128,15 +136,16 @@ struct State {
 }
 
 impl<K: Kv> Storage<K> {
-    /// The objects of `resource` below `prefix`, all of whose keys begin with `resource_prefix`.
+    /// The objects of `resource` below `prefix`, all of whose keys begin with `resource_prefix`. Slashes before and
+    /// behind the prefix make no difference.
     pub fn new(kv: Arc<K>, prefix: &str, resource: GroupResource, resource_prefix: &str) -> Self {
+        let codec = Codec { versioner: Arc::new(ApiVersioner), transformer: Arc::new(Identity) };
         Self {
             kv,
-            prefix: prefix.trim_end_matches('/').to_owned(),
+            prefix: keys::join(prefix),
             resource,
-            resource_prefix: resource_prefix.to_owned(),
-            versioner: Arc::new(ApiVersioner),
-            transformer: Arc::new(Identity),
+            resource_prefix: format!("/{}", resource_prefix.trim_start_matches('/')),
+            codec,
             leases: ttl::Leases::new(Arc::new(SystemClock::new())),
         }
     }
@@ -144,14 +153,14 @@ impl<K: Kv> Storage<K> {
     /// With other versions.
     #[must_use]
     pub fn versioner(mut self, versioner: Arc<dyn Versioner>) -> Self {
-        self.versioner = versioner;
+        self.codec.versioner = versioner;
         self
     }
 
     /// With objects changed on their way to the store and back, as by encryption.
     #[must_use]
     pub fn transformer(mut self, transformer: Arc<dyn Transformer>) -> Self {
-        self.transformer = transformer;
+        self.codec.transformer = transformer;
         self
     }
 
@@ -181,17 +190,17 @@ impl<K: Kv> Storage<K> {
     pub fn create(&self, key: &str, mut object: Value, ttl: u64) -> Result<Value, StorageError> {
         let key = self.key(key)?;
         // A version that is none is no obstacle: it is taken away.
-        if self.versioner.object_resource_version(&object).is_ok_and(|version| version != 0) {
+        if self.codec.versioner.object_resource_version(&object).is_ok_and(|version| version != 0) {
             let message = "resourceVersion should not be set on objects to be created";
             return Err(Status::bad_request(message).into());
         }
-        self.versioner.prepare_for_storage(&mut object)?;
+        self.codec.versioner.prepare_for_storage(&mut object)?;
         let data = encode(&mut object)?;
         let answer = self.put(&key, &data, 0, Lease::Ttl(ttl))?;
         if !answer.succeeded {
             return Err(StorageError::exists(&key));
         }
-        self.attach(&mut object, answer.revision);
+        self.codec.attach(&mut object, answer.revision);
         Ok(object)
     }
 
@@ -213,14 +222,16 @@ impl<K: Kv> Storage<K> {
         }
     }
 
-    /// How many objects there are whose keys begin with `key` and a slash.
+    /// How many objects there are whose keys begin with `key` and a slash, also such as cannot be read. It takes
+    /// [what a count takes](crate::View::count).
     ///
     /// # Errors
     ///
     /// 400 for a key that leads elsewhere.
     pub fn count(&self, key: &str) -> Result<u64, StorageError> {
         let prefix = self.prefix_of(key)?;
-        Ok(self.kv.count(prefix.as_bytes(), None)?.0)
+        let prefix = prefix.as_bytes();
+        Ok(self.kv.count(ScanRequest { prefix, start: prefix, at: None })?)
     }
 
     fn key(&self, key: &str) -> Result<String, StorageError> {
@@ -231,35 +242,36 @@ impl<K: Kv> Storage<K> {
         keys::prepare(&self.prefix, &self.resource_prefix, key, true)
     }
 
+    /// The version that a reader gives; 0 for none.
+    fn minimum(&self, resource_version: &str) -> Result<u64, StorageError> {
+        if resource_version.is_empty() {
+            return Ok(0);
+        }
+        self.codec.versioner.parse_resource_version(resource_version).map_err(|bad| {
+            let told = match bad.details().causes.first() {
+                Some(Cause { message, field, .. }) => format!("{field}: {message}"),
+                None => bad.to_string(),
+            };
+            Status::bad_request(format!("invalid resource version: {told}")).into()
+        })
+    }
+
     /// "Not older than": the store must have come as far.
     fn check_minimum(&self, resource_version: &str, current: u64) -> Result<(), StorageError> {
-        if resource_version.is_empty() {
-            return Ok(());
-        }
-        let minimum = self
-            .versioner
-            .parse_resource_version(resource_version)
-            .map_err(|bad| Status::bad_request(format!("invalid resource version: {bad}")))?;
+        let minimum = self.minimum(resource_version)?;
         if minimum > current {
             return Err(Status::too_large_resource_version(minimum, current, 0).into());
         }
         Ok(())
     }
 
-    /// Attaches a version. What it cannot be attached to can be used all the same.
-    fn attach(&self, object: &mut Value, revision: u64) {
-        let _ = self.versioner.update_object(object, revision);
-    }
-
     /// The object in a key-value.
     fn state(&self, key: &str, kv: &KeyValue) -> Result<State, StorageError> {
-        let (data, is_stale) = self
-            .transformer
-            .from_storage(&kv.value, key.as_bytes())
-            .map_err(|bad| StorageError::internal(key, bad))?;
-        let mut object: Value = serde_json::from_slice(&data)
-            .map_err(|bad| StorageError::corrupt(key, kv.mod_revision, bad))?;
-        self.attach(&mut object, kv.mod_revision);
+        let read = self.codec.decode(key.as_bytes(), &kv.value, kv.mod_revision);
+        let Decoded { object, data, is_stale } = read.map_err(|why| match why {
+            Unreadable::Transform(bad) => StorageError::internal(key, bad),
+            Unreadable::Decode(bad) => StorageError::corrupt(key, kv.mod_revision, bad),
+        })?;
         Ok(State { object, data, revision: kv.mod_revision, lease: kv.lease, is_stale })
     }
 
@@ -290,9 +302,9 @@ impl<K: Kv> Storage<K> {
 
     /// What somebody believes to be there. Its lease is not known.
     fn suggested(&self, object: &Value) -> Result<State, StorageError> {
-        let revision = self.versioner.object_resource_version(object)?;
+        let revision = self.codec.versioner.object_resource_version(object)?;
         let mut bare = object.clone();
-        self.versioner.prepare_for_storage(&mut bare)?;
+        self.codec.versioner.prepare_for_storage(&mut bare)?;
         let data = encode(&mut bare)?;
         Ok(State { object: object.clone(), data, revision, lease: 0, is_stale: false })
     }
@@ -306,6 +318,7 @@ impl<K: Kv> Storage<K> {
         lease: Lease,
     ) -> Result<TxnResponse, StorageError> {
         let value = self
+            .codec
             .transformer
             .to_storage(data, key.as_bytes())
             .map_err(|bad| StorageError::internal(key, bad))?;

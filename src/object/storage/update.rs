@@ -93,7 +93,7 @@ impl<K: Kv> Storage<K> {
                     continue;
                 }
             };
-            self.versioner.prepare_for_storage(&mut object)?;
+            self.codec.versioner.prepare_for_storage(&mut object)?;
             let data = encode(&mut object)?;
             if !known.state.is_stale && data == known.state.data {
                 if !known.is_current {
@@ -114,7 +114,7 @@ impl<K: Kv> Storage<K> {
             };
             let answer = self.put(&key, &data, known.state.revision, lease)?;
             if answer.succeeded {
-                self.attach(&mut object, answer.revision);
+                self.codec.attach(&mut object, answer.revision);
                 return Ok(object);
             }
             let state = self.state_or_none(&key, read_else(answer), ignore)?;

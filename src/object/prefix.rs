@@ -1,0 +1,108 @@
+//! Several transformers side by side, told apart by what the stored bytes begin with, so that one can follow
+//! another: `NewPrefixTransformers` of `k8s.io/apiserver/pkg/storage/value`.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::status::{Reason, Result, Status};
+use super::transform::Transformer;
+
+/// What the bytes of objects begin with that are encrypted, whatever with.
+const ENCRYPTED_PREFIX: &[u8] = b"k8s:enc:";
+
+/// Transformers, each with the beginning of the bytes that are its own. The first one writes; all of them read,
+/// and what another than the first has read is stale, so that the next update writes it anew.
+///
+/// ```
+/// use annals::object::{Identity, Prefixed, Transformer};
+///
+/// let before = Prefixed::new("v1:", Identity);
+/// let after = Prefixed::new("v2:", Identity).or("v1:", Identity);
+/// let stored = before.to_storage(b"{}", b"/registry/pods/web")?;
+/// assert_eq!(stored, b"v1:{}");
+/// let (read, is_stale) = after.from_storage(&stored, b"/registry/pods/web")?;
+/// assert_eq!((read.as_slice(), is_stale), (&b"{}"[..], true));
+/// # Ok::<(), annals::object::Status>(())
+/// ```
+pub struct Prefixed {
+    first: (Vec<u8>, Arc<dyn Transformer>),
+    others: Vec<(Vec<u8>, Arc<dyn Transformer>)>,
+}
+
+impl Prefixed {
+    /// The transformer that writes.
+    pub fn new(prefix: impl Into<Vec<u8>>, transformer: impl Transformer) -> Self {
+        Self { first: (prefix.into(), Arc::new(transformer)), others: Vec::new() }
+    }
+
+    /// And one more that reads. Two may have the same beginning: the second is tried where the first fails.
+    #[must_use]
+    pub fn or(mut self, prefix: impl Into<Vec<u8>>, transformer: impl Transformer) -> Self {
+        self.others.push((prefix.into(), Arc::new(transformer)));
+        self
+    }
+}
+
+impl Transformer for Prefixed {
+    fn from_storage(&self, data: &[u8], key: &[u8]) -> Result<(Vec<u8>, bool)> {
+        let mut errors = Vec::new();
+        for (place, (prefix, transformer)) in
+            std::iter::once(&self.first).chain(&self.others).enumerate()
+        {
+            let Some(rest) = data.strip_prefix(prefix.as_slice()) else { continue };
+            match transformer.from_storage(rest, key) {
+                Ok((plain, is_stale)) => return Ok((plain, is_stale || place > 0)),
+                // One that takes anything says by its error that these bytes are not its own.
+                Err(_) if prefix.is_empty() => {}
+                Err(status) => errors.push(status.message().to_owned()),
+            }
+        }
+        Err(failed(match errors.as_slice() {
+            [] => "no matching prefix found".into(),
+            [only] => only.clone(),
+            more => format!("[{}]", more.join(", ")),
+        }))
+    }
+
+    fn to_storage(&self, data: &[u8], key: &[u8]) -> Result<Vec<u8>> {
+        let (prefix, transformer) = &self.first;
+        let mut stored = prefix.clone();
+        stored.extend_from_slice(&transformer.to_storage(data, key)?);
+        Ok(stored)
+    }
+}
+
+/// With the beginnings alone: a transformer may hold keys.
+impl fmt::Debug for Prefixed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all = std::iter::once(&self.first).chain(&self.others);
+        f.debug_list().entries(all.map(|(prefix, _)| String::from_utf8_lossy(prefix))).finish()
+    }
+}
+
+/// Objects as they are, that is: not encrypted. Bytes that are encrypted it refuses to read, so that they are not
+/// taken for an object.
+///
+/// As the last of the transformers of a [`Prefixed`] it reads what was stored before there was encryption; as the
+/// first it is the way back.
+#[derive(Clone, Copy, Debug, Default)]
+#[expect(clippy::exhaustive_structs, reason = "it has no state")]
+pub struct Unencrypted;
+
+impl Transformer for Unencrypted {
+    fn from_storage(&self, data: &[u8], _: &[u8]) -> Result<(Vec<u8>, bool)> {
+        if data.starts_with(ENCRYPTED_PREFIX) {
+            return Err(failed("identity transformer tried to read encrypted data".into()));
+        }
+        Ok((data.to_vec(), false))
+    }
+
+    fn to_storage(&self, data: &[u8], _: &[u8]) -> Result<Vec<u8>> {
+        Ok(data.to_vec())
+    }
+}
+
+/// 500. Who asked for the object puts before it what failed.
+pub(super) fn failed(message: String) -> Status {
+    Status::new(Reason::InternalError, message)
+}

@@ -1,0 +1,266 @@
+//! Objects of one kind, as a Kubernetes API server keeps them under its REST layer.
+//!
+//! ```text
+//!   Objects     create, get, list, watch, update, patch, delete: the rules of all kinds
+//!      |  Strategy      the rules of one kind
+//!   Storage     keys, compare-and-swap, versions
+//!      |  Transformer   bytes
+//!   Kv          revisions
+//! ```
+//!
+//! `Store` of `k8s.io/apiserver/pkg/registry/generic/registry`, with what its handlers do before.
+
+mod create;
+mod delete;
+mod finalize;
+mod names;
+mod options;
+mod patching;
+mod strategy;
+mod typed;
+mod update;
+mod validate;
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::clock::{Clock, SystemClock};
+use crate::kv::Store;
+
+use super::kind::Kind;
+use super::kv::Kv;
+use super::meta;
+use super::schema::Schema;
+use super::status::{Cause, Result, Status};
+use super::storage::{GetOptions, Storage};
+use super::transform::{Identity, Transformer};
+
+pub use delete::Deletion;
+pub use names::NameRule;
+pub use options::{CreateOptions, DeleteOptions, PropagationPolicy, PutOptions};
+pub use patching::PatchOptions;
+pub use strategy::{GarbageCollection, GenerationRule, KindStrategy, Strategy};
+pub use typed::Typed;
+
+/// The objects of one kind in a store. A clone is another handle on the same.
+///
+/// Every object has a resource version, which changes with each write; a write says which one it has read, and fails with
+/// 409 if another came in between. So nobody overwrites what he has not seen.
+///
+/// ```
+/// use std::sync::Arc;
+/// use annals::object::{CreateOptions, Kind, Objects, PutOptions};
+/// use serde_json::json;
+/// # let directory = tempfile::tempdir().expect("a temporary directory");
+///
+/// let store = Arc::new(annals::Store::open(directory.path())?);
+/// let pods = Objects::new(store, Kind::new("v1", "Pod", "pods"));
+///
+/// let pod = json!({"metadata": {"name": "web"}, "spec": {"nodeName": "one"}});
+/// let mut first = pods.create("default", pod, &CreateOptions::default())?;
+/// let mut second = pods.get("default", "web", &Default::default())?;
+///
+/// first["spec"]["nodeName"] = "two".into();
+/// let (written, _) = pods.update("default", "web", first, &PutOptions::default())?;
+/// assert_eq!(written["metadata"]["generation"], 2);
+///
+/// // Somebody else has read the pod before that.
+/// second["metadata"]["labels"] = json!({"tier": "front"});
+/// let refused = pods.update("default", "web", second, &PutOptions::default()).unwrap_err();
+/// assert_eq!(refused.code(), 409);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Objects<K: Kv = Store> {
+    kind: Arc<Kind>,
+    strategy: Arc<dyn Strategy>,
+    schema: Arc<Schema>,
+    storage: Arc<Storage<K>>,
+    clock: Arc<dyn Clock>,
+    transformer: Arc<dyn Transformer>,
+    prefix: Arc<str>,
+    resource_prefix: Arc<str>,
+}
+
+impl<K: Kv> Objects<K> {
+    /// The objects of a kind, stored below `/registry`, by the default [`KindStrategy`].
+    pub fn new(kv: Arc<K>, kind: Kind) -> Self {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let transformer: Arc<dyn Transformer> = Arc::new(Identity);
+        let prefix: Arc<str> = "/registry".into();
+        let resource_prefix: Arc<str> = match kind.group() {
+            "" => format!("/{}", kind.resource),
+            group => format!("/{group}/{}", kind.resource),
+        }
+        .into();
+        let storage = Storage::new(kv, &prefix, kind.group_resource(), &resource_prefix);
+        Self {
+            kind: Arc::new(kind),
+            strategy: Arc::new(KindStrategy::new()),
+            schema: Arc::new(Schema::any()),
+            storage: Arc::new(storage),
+            clock,
+            transformer,
+            prefix,
+            resource_prefix,
+        }
+    }
+
+    fn with_storage(mut self) -> Self {
+        let kv = Arc::clone(self.storage.kv());
+        let resource = self.kind.group_resource();
+        let storage = Storage::new(kv, &self.prefix, resource, &self.resource_prefix)
+            .transformer(Arc::clone(&self.transformer))
+            .clock(Arc::clone(&self.clock));
+        self.storage = Arc::new(storage);
+        self
+    }
+
+    /// With keys that begin with another prefix than `/registry`.
+    #[must_use]
+    pub fn prefix(mut self, prefix: &str) -> Self {
+        self.prefix = prefix.into();
+        self.with_storage()
+    }
+
+    /// With other keys behind the prefix than `/` and the resource (`/pods`), or `/`, the group, `/` and the resource.
+    #[must_use]
+    pub fn resource_prefix(mut self, prefix: &str) -> Self {
+        self.resource_prefix = prefix.into();
+        self.with_storage()
+    }
+
+    /// By the rules of this kind.
+    #[must_use]
+    pub fn strategy(mut self, strategy: impl Strategy) -> Self {
+        self.strategy = Arc::new(strategy);
+        self
+    }
+
+    /// With objects of this schema: it says how patches and applies merge lists. Without one, lists are replaced, and strategic
+    /// merge patches are refused.
+    #[must_use]
+    pub fn schema(mut self, schema: Schema) -> Self {
+        self.schema = Arc::new(schema);
+        self
+    }
+
+    /// With objects changed on their way to the store and back, as by encryption.
+    #[must_use]
+    pub fn transformer(mut self, transformer: Arc<dyn Transformer>) -> Self {
+        self.transformer = transformer;
+        self.with_storage()
+    }
+
+    /// By another clock.
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self.with_storage()
+    }
+
+    /// What kind it is.
+    pub fn kind(&self) -> &Kind {
+        &self.kind
+    }
+
+    /// The storage below, which knows nothing of the rules here.
+    pub fn storage(&self) -> &Storage<K> {
+        &self.storage
+    }
+
+    /// An object.
+    ///
+    /// # Errors
+    ///
+    /// 404; 504 where the store has not come as far as the resource version asked for.
+    pub fn get(&self, namespace: &str, name: &str, options: &GetOptions) -> Result<Value> {
+        let key = self.key(namespace, name)?;
+        self.storage
+            .get(&key, options)
+            .map_err(|error| error.into_status(self.storage.resource(), name))
+    }
+
+    /// How many objects there are in a namespace, or in all if it is empty. Costs as much as a list of keys.
+    ///
+    /// # Errors
+    ///
+    /// What the store says.
+    pub fn count(&self, namespace: &str) -> Result<u64> {
+        let key = self.root(namespace)?;
+        self.storage.count(&key).map_err(|error| error.into_status(self.storage.resource(), ""))
+    }
+
+    /// The key below which the objects of a namespace lie, or all of them.
+    fn root(&self, namespace: &str) -> Result<String> {
+        if namespace.is_empty() || !self.kind.namespaced {
+            return Ok(self.resource_prefix.to_string());
+        }
+        let wrong = names::path_segment(namespace, false);
+        if !wrong.is_empty() {
+            let message =
+                format!("Namespace parameter invalid: {namespace:?}: {}", wrong.join(";"));
+            return Err(Status::bad_request(message));
+        }
+        Ok(format!("{}/{namespace}", self.resource_prefix))
+    }
+
+    fn key(&self, namespace: &str, name: &str) -> Result<String> {
+        if self.kind.namespaced && namespace.is_empty() {
+            return Err(Status::bad_request("Namespace parameter required."));
+        }
+        if name.is_empty() {
+            return Err(Status::bad_request("Name parameter required."));
+        }
+        let wrong = names::path_segment(name, false);
+        if !wrong.is_empty() {
+            let message = format!("Name parameter invalid: {name:?}: {}", wrong.join(";"));
+            return Err(Status::bad_request(message));
+        }
+        Ok(format!("{}/{name}", self.root(namespace)?))
+    }
+
+    /// Puts an object into the namespace of the request, or, where that says none, takes its own for it.
+    fn match_namespace(&self, namespace: &str, object: &mut Value) -> Result<()> {
+        if !self.kind.namespaced {
+            meta::set_text(object, "namespace", "");
+            return Ok(());
+        }
+        let own = meta::namespace(object);
+        if own.is_empty() {
+            meta::set_text(object, "namespace", namespace);
+        } else if !namespace.is_empty() && own != namespace {
+            return Err(Status::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
+        }
+        Ok(())
+    }
+
+    fn invalid(&self, object: &Value, causes: Vec<Cause>) -> Status {
+        Status::invalid(self.kind.group(), &self.kind.kind, meta::name(object), causes)
+    }
+}
+
+impl<K: Kv> Clone for Objects<K> {
+    fn clone(&self) -> Self {
+        Self {
+            kind: Arc::clone(&self.kind),
+            strategy: Arc::clone(&self.strategy),
+            schema: Arc::clone(&self.schema),
+            storage: Arc::clone(&self.storage),
+            clock: Arc::clone(&self.clock),
+            transformer: Arc::clone(&self.transformer),
+            prefix: Arc::clone(&self.prefix),
+            resource_prefix: Arc::clone(&self.resource_prefix),
+        }
+    }
+}
+
+impl<K: Kv> fmt::Debug for Objects<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, storage, .. } = self;
+        write!(f, "Objects({} in {storage:?})", kind.kind)
+    }
+}

@@ -1,0 +1,409 @@
+//! Updates: whole objects, the status alone, and changes made by a function.
+
+use serde_json::{Map, Value};
+
+use crate::object::kv::Kv;
+use crate::object::meta;
+use crate::object::status::{Cause, Reason, Result, Status};
+use crate::object::storage::{
+    GetOptions, Preconditions, ResponseMeta, StorageError, StorageErrorKind, UpdateOptions,
+};
+use crate::object::versioner::{ApiVersioner, Versioner};
+
+use super::options::PutOptions;
+use super::strategy::GenerationRule;
+use super::{Objects, validate};
+
+/// Which part of an object a write is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// Everything, but the status where that is a subresource.
+    Main,
+    Status,
+}
+
+/// A write of an object that may be there.
+pub(super) struct Write<'a> {
+    pub(super) namespace: &'a str,
+    pub(super) name: &'a str,
+    pub(super) part: Part,
+    pub(super) dry_run: bool,
+    pub(super) preconditions: Preconditions,
+    /// Whether to create what is not there, whatever the kind does.
+    pub(super) force_allow_create: bool,
+    pub(super) ttl: Option<u64>,
+}
+
+impl<'a> Write<'a> {
+    fn new(part: Part, namespace: &'a str, name: &'a str, options: &PutOptions) -> Self {
+        Self {
+            namespace,
+            name,
+            part,
+            dry_run: options.dry_run,
+            preconditions: options.preconditions.clone(),
+            force_allow_create: options.force_allow_create,
+            ttl: options.ttl,
+        }
+    }
+}
+
+/// What the last attempt of a write came to.
+enum Attempt {
+    Updated,
+    Created,
+    /// The last finalizer of an object that is being deleted is gone: so is the object.
+    Emptied(Value),
+}
+
+/// What is to become of an object; of null where there is none.
+pub(super) type Change<'a> = dyn FnMut(&Value) -> Result<Value> + 'a;
+
+impl<K: Kv> Objects<K> {
+    /// Replaces an object; answers it as stored, and whether it has been created.
+    ///
+    /// - The resource version in `object` is the one that it was made from; if it is not the newest, the answer is 409.
+    /// - Without one it replaces whatever is there, where the kind allows that.
+    /// - A UID in it has to be that of the object that is there.
+    /// - What clients cannot change (UID, times, generation, the status if it is a subresource) stays as it is.
+    /// - An object that is being deleted is gone with its last finalizer.
+    /// - What changes nothing writes nothing, and the resource version stays.
+    ///
+    /// # Errors
+    ///
+    /// 404; 409 for another version or UID than the one that is there; 422 for an object that is not valid, 400 for one that
+    /// is none of this kind or has another name.
+    pub fn update(
+        &self,
+        namespace: &str,
+        name: &str,
+        object: Value,
+        options: &PutOptions,
+    ) -> Result<(Value, bool)> {
+        self.put(Part::Main, namespace, name, object, options)
+    }
+
+    /// Replaces the status of an object, and nothing else: the generation stays.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`update`](Self::update); 404 where the status is no subresource.
+    pub fn update_status(
+        &self,
+        namespace: &str,
+        name: &str,
+        object: Value,
+        options: &PutOptions,
+    ) -> Result<(Value, bool)> {
+        self.put(self.part("status")?, namespace, name, object, options)
+    }
+
+    /// Changes an object by a function, for certain: where others have changed it meanwhile, the function is called again with
+    /// what is there then.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use annals::object::{CreateOptions, Kind, Objects, PutOptions};
+    /// # use serde_json::json;
+    /// # let directory = tempfile::tempdir().expect("a temporary directory");
+    /// # let store = Arc::new(annals::Store::open(directory.path())?);
+    /// # let counters = Objects::new(store, Kind::new("v1", "Counter", "counters"));
+    /// # counters.create("default", json!({"metadata": {"name": "a"}, "count": 0}), &CreateOptions::default())?;
+    /// let counted = counters.modify("default", "a", &PutOptions::default(), |counter| {
+    ///     counter["count"] = (counter["count"].as_u64().unwrap_or(0) + 1).into();
+    ///     Ok(())
+    /// })?;
+    /// assert_eq!(counted["count"], 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`update`](Self::update), and what the function says.
+    pub fn modify(
+        &self,
+        namespace: &str,
+        name: &str,
+        options: &PutOptions,
+        mut change: impl FnMut(&mut Value) -> Result<()>,
+    ) -> Result<Value> {
+        options.check()?;
+        let write = Write::new(Part::Main, namespace, name, options);
+        let written = self.write(&write, &mut |there| {
+            if there.is_null() {
+                return Err(Status::not_found(self.storage.resource(), name));
+            }
+            let mut object = there.clone();
+            change(&mut object)?;
+            Ok(object)
+        });
+        Ok(written?.0)
+    }
+
+    /// The part that a subresource is; the object where it is empty.
+    pub(super) fn part(&self, subresource: &str) -> Result<Part> {
+        match subresource {
+            "" => Ok(Part::Main),
+            "status" if self.strategy.has_status() => Ok(Part::Status),
+            _ => {
+                let message = "the server could not find the requested resource";
+                Err(Status::new(Reason::NotFound, message))
+            }
+        }
+    }
+
+    fn put(
+        &self,
+        part: Part,
+        namespace: &str,
+        name: &str,
+        mut object: Value,
+        options: &PutOptions,
+    ) -> Result<(Value, bool)> {
+        options.check()?;
+        self.kind.accept(&mut object)?;
+        meta::normalize(&mut object)?;
+        check_name(&object, namespace, name)?;
+        let mut write = Write::new(part, namespace, name, options);
+        if write.preconditions.uid.is_none() && !meta::uid(&object).is_empty() {
+            write.preconditions.uid = Some(meta::uid(&object).to_owned());
+        }
+        self.write(&write, &mut |_| Ok(object.clone()))
+    }
+
+    /// Writes what `change` makes of what is there; again as long as others come in between.
+    pub(super) fn write(
+        &self,
+        write: &Write<'_>,
+        change: &mut Change<'_>,
+    ) -> Result<(Value, bool)> {
+        let key = self.key(write.namespace, write.name)?;
+        let resource = self.storage.resource();
+        // A status of what is not there is none.
+        let may_create = write.part == Part::Main
+            && (self.strategy.allow_create_on_update() || write.force_allow_create);
+        let mut attempt = Attempt::Updated;
+        let mut try_update = |there: Value, told: ResponseMeta| {
+            let is_new = told.resource_version == 0;
+            if is_new && !may_create {
+                return Err(Status::not_found(resource, write.name).into());
+            }
+            let old = if is_new { Value::Null } else { there };
+            let mut object = change(&old)?;
+            self.kind.accept(&mut object)?;
+            meta::normalize(&mut object)?;
+            if is_new {
+                attempt = Attempt::Created;
+                self.match_namespace(write.namespace, &mut object)?;
+                self.fill(&mut object);
+                self.prepare_new(&mut object)?;
+                let ttl = write.ttl.or_else(|| self.strategy.ttl(&object, None));
+                return Ok((object, Some(ttl.unwrap_or(0))));
+            }
+            attempt = Attempt::Updated;
+            self.check_version(write.name, &mut object, &old)?;
+            let object = self.prepare_update(write, object, &old)?;
+            if is_emptied(&object, &old) {
+                let message = "emptied finalizers";
+                attempt = Attempt::Emptied(object);
+                return Err(Status::internal(message).into());
+            }
+            let ttl = write.ttl.or_else(|| self.strategy.ttl(&object, Some(&old)));
+            Ok((object, ttl))
+        };
+        let preconditions = &write.preconditions;
+        let answer =
+            self.guarantee(&key, may_create, preconditions, write.dry_run, &mut try_update);
+        match (answer, attempt) {
+            (Ok(object), Attempt::Created) => Ok((object, true)),
+            (Ok(object), _) => Ok((object, false)),
+            (Err(_), Attempt::Emptied(object)) => self.delete_emptied(write, &key, object),
+            (Err(error), _) => Err(error.into_status(resource, write.name)),
+        }
+    }
+
+    /// [`guaranteed_update`](crate::object::Storage::guaranteed_update), or what it would do.
+    pub(super) fn guarantee(
+        &self,
+        key: &str,
+        ignore_not_found: bool,
+        preconditions: &Preconditions,
+        dry_run: bool,
+        try_update: &mut dyn FnMut(
+            Value,
+            ResponseMeta,
+        ) -> Result<(Value, Option<u64>), StorageError>,
+    ) -> Result<Value, StorageError> {
+        let options = UpdateOptions { ignore_not_found };
+        if !dry_run {
+            return self.storage.guaranteed_update(key, options, preconditions, try_update, None);
+        }
+        let options = GetOptions { ignore_not_found, ..GetOptions::default() };
+        let there = match self.storage.get(key, &options)? {
+            Value::Null => Value::Object(Map::new()),
+            there => there,
+        };
+        preconditions.check(key, &there)?;
+        let resource_version = match there.get("metadata") {
+            None => 0,
+            Some(_) => ApiVersioner.object_resource_version(&there)?,
+        };
+        let told = ResponseMeta { resource_version, lease: 0 };
+        let (mut object, _) = try_update(there, told)?;
+        ApiVersioner.update_object(&mut object, resource_version)?;
+        object.sort_all_objects();
+        Ok(object)
+    }
+
+    /// The optimistic lock: an object says which version it was made from, or takes what is there.
+    fn check_version(&self, name: &str, object: &mut Value, old: &Value) -> Result<()> {
+        let resource = self.storage.resource();
+        let version = ApiVersioner.object_resource_version(object)?;
+        let there = ApiVersioner.object_resource_version(old)?;
+        if version == 0 && self.strategy.allow_unconditional_update() {
+            return ApiVersioner.update_object(object, there);
+        }
+        if version == 0 {
+            let why = "must be specified for an update";
+            let cause = Cause::invalid("metadata.resourceVersion", &0.into(), why);
+            return Err(Status::invalid(&resource.group, &resource.resource, name, vec![cause]));
+        }
+        if version == there { Ok(()) } else { Err(Status::modified(resource, name)) }
+    }
+
+    /// Brings a changed object into the form in which it is stored, if it is valid.
+    fn prepare_update(&self, write: &Write<'_>, mut object: Value, old: &Value) -> Result<Value> {
+        self.match_namespace(write.namespace, &mut object)?;
+        match write.part {
+            Part::Main => {
+                self.strategy.apply_defaults(&mut object);
+                if self.strategy.has_status() {
+                    keep(&mut object, old, "status");
+                }
+            }
+            Part::Status => object = with_status(&object, old),
+        }
+        meta::set_field(&mut object, "generation", meta::field(old, "generation").clone());
+        match write.part {
+            Part::Main => self.strategy.prepare_for_update(&mut object, old),
+            Part::Status => self.strategy.prepare_for_status_update(&mut object, old),
+        }
+        if meta::uid(&object).is_empty() {
+            meta::set_text(&mut object, "uid", meta::uid(old));
+        }
+        for field in ["creationTimestamp", "deletionTimestamp"] {
+            let was = meta::field(old, field);
+            if !was.is_null() {
+                meta::set_field(&mut object, field, was.clone());
+            }
+        }
+        let field = "deletionGracePeriodSeconds";
+        if meta::field(&object, field).is_null() {
+            meta::set_field(&mut object, field, meta::field(old, field).clone());
+        }
+        let rule = self.strategy.generation();
+        let is_own = write.part == Part::Main && rule != GenerationRule::Never;
+        if is_own && rule.is_changed(&object, old) {
+            let generation = meta::generation(&object).saturating_add(1);
+            meta::set_generation(&mut object, generation);
+        }
+        let mut causes =
+            validate::metadata(&object, self.kind.namespaced, self.strategy.name_rule());
+        causes.extend(validate::metadata_update(&object, old));
+        match write.part {
+            Part::Main => {
+                causes.extend(self.strategy.validate(&object));
+                causes.extend(self.strategy.validate_update(&object, old));
+            }
+            Part::Status => causes.extend(self.strategy.validate_status_update(&object, old)),
+        }
+        if !causes.is_empty() {
+            return Err(self.invalid(&object, causes));
+        }
+        self.strategy.canonicalize(&mut object);
+        ignore_times_of_managers(&mut object, old);
+        Ok(object)
+    }
+
+    /// Deletes an object whose last finalizer is gone. That somebody else has done so is as good.
+    fn delete_emptied(&self, write: &Write<'_>, key: &str, object: Value) -> Result<(Value, bool)> {
+        match self.remove(key, &write.preconditions, write.dry_run) {
+            Ok(_) => Ok((object, false)),
+            Err(error) if error.kind() == StorageErrorKind::KeyNotFound => Ok((object, false)),
+            Err(error) => Err(error.into_status(self.storage.resource(), write.name)),
+        }
+    }
+}
+
+/// The object has to bear the name of the request.
+pub(super) fn check_name(object: &Value, namespace: &str, name: &str) -> Result<()> {
+    let own = meta::name(object);
+    if own.is_empty() {
+        return Err(Status::bad_request(format!(
+            "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+        )));
+    }
+    if own != name {
+        return Err(Status::bad_request(format!(
+            "the name of the object ({own}) does not match the name on the URL ({name})"
+        )));
+    }
+    let own = meta::namespace(object);
+    if !namespace.is_empty() && !own.is_empty() && own != namespace {
+        return Err(Status::bad_request(format!(
+            "the namespace of the object ({own}) does not match the namespace on the request ({namespace})"
+        )));
+    }
+    Ok(())
+}
+
+/// Gives a field the value that it has in `old`.
+fn keep(object: &mut Value, old: &Value, field: &str) {
+    let Some(fields) = object.as_object_mut() else { return };
+    match old.get(field) {
+        Some(was) => fields.insert(field.into(), was.clone()),
+        None => fields.remove(field),
+    };
+}
+
+/// What is there, with the status and the managers of `object`.
+fn with_status(object: &Value, old: &Value) -> Value {
+    let mut kept = old.clone();
+    keep(&mut kept, object, "status");
+    let managers = meta::field(object, "managedFields");
+    if !managers.is_null() {
+        meta::set_field(&mut kept, "managedFields", managers.clone());
+    }
+    kept
+}
+
+/// Whether the last finalizer of an object is gone that nobody waits for any longer.
+fn is_emptied(object: &Value, old: &Value) -> bool {
+    meta::finalizers(object).next().is_none()
+        && !meta::deletion_timestamp(old).is_empty()
+        && meta::deletion_grace_period(old).unwrap_or(0) == 0
+}
+
+/// Takes back what a write has changed where that is the times of managed fields alone: it is to change nothing.
+fn ignore_times_of_managers(object: &mut Value, old: &Value) {
+    let entries = |object: &Value| meta::field(object, "managedFields").as_array().cloned();
+    let (Some(new), Some(was)) = (entries(object), entries(old)) else { return };
+    let differ = |(new, was): (&Value, &Value)| new["time"] != was["time"];
+    if new.len() != was.len() || !new.iter().zip(&was).any(differ) {
+        return;
+    }
+    let bare = |object: &Value, mut entries: Vec<Value>| {
+        for entry in &mut entries {
+            if let Some(entry) = entry.as_object_mut() {
+                entry.remove("time");
+            }
+        }
+        let mut object = object.clone();
+        meta::set_field(&mut object, "managedFields", Value::Array(entries));
+        meta::set_field(&mut object, "resourceVersion", Value::Null);
+        object
+    };
+    if bare(object, new) == bare(old, was.clone()) {
+        meta::set_field(object, "managedFields", Value::Array(was));
+    }
+}

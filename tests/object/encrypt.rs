@@ -1,0 +1,156 @@
+//! Objects encrypted in the store: nobody reads them there, moves them, or loses them when keys change.
+
+use std::sync::Arc;
+
+use annals::Store;
+use annals::object::{
+    AesGcm, EncryptionKey, GetOptions, GroupResource, Preconditions, Prefixed, Storage,
+    Transformer, Unencrypted, UpdateOptions,
+};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+fn store() -> (TempDir, Arc<Store>) {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Arc::new(Store::open(directory.path()).unwrap());
+    (directory, store)
+}
+
+fn secrets(store: &Arc<Store>) -> Storage<Store> {
+    Storage::new(Arc::clone(store), "/registry", GroupResource::new("", "secrets"), "/secrets")
+}
+
+fn encrypted(store: &Arc<Store>, transformer: impl Transformer) -> Storage<Store> {
+    secrets(store).transformer(Arc::new(transformer))
+}
+
+fn key(name: &str, byte: u8) -> EncryptionKey {
+    EncryptionKey::new(name, &[byte; 32]).unwrap()
+}
+
+/// With the key "old" alone.
+fn old() -> Prefixed {
+    Prefixed::new(AesGcm::PREFIX, AesGcm::new(key("old", 1)))
+}
+
+/// "new" writes, "old" reads.
+fn rotating() -> Prefixed {
+    Prefixed::new(AesGcm::PREFIX, AesGcm::new(key("new", 2)).or(key("old", 1)).unwrap())
+}
+
+/// With the key "new" alone.
+fn new() -> Prefixed {
+    Prefixed::new(AesGcm::PREFIX, AesGcm::new(key("new", 2)))
+}
+
+const KEY: &str = "/secrets/default/db";
+
+fn secret() -> Value {
+    json!({"metadata": {"name": "db", "namespace": "default"}, "data": {"password": "hunter2-hunter2"}})
+}
+
+fn bytes(store: &Store, key: &str) -> Vec<u8> {
+    store.get(format!("/registry{key}")).unwrap().unwrap().value.to_vec()
+}
+
+/// Updates without changing anything; answers the version.
+fn touch(storage: &Storage<Store>, key: &str) -> Value {
+    let updated = storage.guaranteed_update(
+        key,
+        UpdateOptions::default(),
+        &Preconditions::none(),
+        &mut |object, _| Ok((object, None)),
+        None,
+    );
+    updated.unwrap()["metadata"]["resourceVersion"].clone()
+}
+
+#[test]
+fn nothing_of_an_object_is_seen_in_the_store() {
+    let (directory, store) = store();
+    let storage = encrypted(&store, old());
+    let made = storage.create(KEY, secret(), 0).unwrap();
+    assert_eq!(storage.get(KEY, &GetOptions::default()).unwrap(), made);
+    assert_eq!(made["data"], secret()["data"]);
+    assert!(bytes(&store, KEY).starts_with(b"k8s:enc:aesgcm:v1:old:"));
+
+    drop((storage, store));
+    let mut files = vec![directory.path().to_path_buf()];
+    let mut looked_at = 0;
+    while let Some(path) = files.pop() {
+        if path.is_dir() {
+            files.extend(std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
+            continue;
+        }
+        let content = std::fs::read(&path).unwrap();
+        let has = |text: &[u8]| content.windows(text.len()).any(|window| window == text);
+        assert!(!has(b"hunter2") && !has(b"password"), "{}", path.display());
+        looked_at += usize::from(has(b"k8s:enc:aesgcm:v1:old:"));
+    }
+    assert!(looked_at > 0, "the object lies in a file");
+}
+
+#[test]
+fn a_value_that_is_moved_to_another_key_fails_to_open() {
+    let (_directory, store) = store();
+    let storage = encrypted(&store, old());
+    storage.create(KEY, secret(), 0).unwrap();
+    store.put("/registry/secrets/default/stolen", bytes(&store, KEY)).unwrap();
+    let error = storage.get("/secrets/default/stolen", &GetOptions::default()).unwrap_err();
+    let status = error.into_status(storage.resource(), "stolen");
+    assert_eq!(status.code(), 500);
+    assert!(status.message().contains("message authentication failed"), "{status}");
+    assert!(storage.get(KEY, &GetOptions::default()).is_ok(), "where it belongs it opens");
+}
+
+#[test]
+fn a_flipped_bit_in_the_store_is_found() {
+    let (_directory, store) = store();
+    let storage = encrypted(&store, old());
+    storage.create(KEY, secret(), 0).unwrap();
+    let mut touched = bytes(&store, KEY);
+    *touched.last_mut().unwrap() ^= 1;
+    store.put(format!("/registry{KEY}"), touched).unwrap();
+    let error = storage.get(KEY, &GetOptions::default()).unwrap_err();
+    assert_eq!(error.into_status(storage.resource(), "db").code(), 500);
+}
+
+#[test]
+fn keys_change_and_objects_follow() {
+    let (_directory, store) = store();
+    encrypted(&store, old()).create(KEY, secret(), 0).unwrap();
+
+    // Without the old key nothing can be read; with both it can, and nothing is written by reading.
+    assert!(encrypted(&store, new()).get(KEY, &GetOptions::default()).is_err());
+    let storage = encrypted(&store, rotating());
+    let read = storage.get(KEY, &GetOptions::default()).unwrap();
+    assert_eq!(read["metadata"]["resourceVersion"], "2");
+    assert_eq!(store.revision(), 2);
+
+    // An update that changes nothing writes anew what is stale, once.
+    assert_eq!(touch(&storage, KEY), "3");
+    assert!(bytes(&store, KEY).starts_with(b"k8s:enc:aesgcm:v1:new:"));
+    assert_eq!(touch(&storage, KEY), "3");
+    assert_eq!(store.revision(), 3);
+
+    // So the old key can go.
+    let read = encrypted(&store, new()).get(KEY, &GetOptions::default()).unwrap();
+    assert_eq!(read["data"], secret()["data"]);
+}
+
+#[test]
+fn what_was_stored_before_encryption_is_read_where_that_is_allowed() {
+    let (_directory, store) = store();
+    secrets(&store).create(KEY, secret(), 0).unwrap();
+    assert!(encrypted(&store, old()).get(KEY, &GetOptions::default()).is_err());
+
+    let storage = encrypted(&store, old().or("", Unencrypted));
+    assert_eq!(storage.get(KEY, &GetOptions::default()).unwrap()["data"], secret()["data"]);
+    assert_eq!(touch(&storage, KEY), "3");
+    assert!(bytes(&store, KEY).starts_with(b"k8s:enc:aesgcm:v1:old:"));
+
+    // And the way back.
+    let back = Prefixed::new("", Unencrypted).or(AesGcm::PREFIX, AesGcm::new(key("old", 1)));
+    assert_eq!(touch(&encrypted(&store, back), KEY), "4");
+    assert_eq!(secrets(&store).get(KEY, &GetOptions::default()).unwrap()["data"], secret()["data"]);
+}
