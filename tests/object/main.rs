@@ -21,6 +21,7 @@ mod list;
 mod names;
 mod pages;
 mod patch;
+mod patching;
 mod race;
 mod registry;
 mod strategic;
