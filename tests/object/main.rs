@@ -10,6 +10,7 @@
     reason = "what fails here fails the test; the rows at the heads of files name tests, which are tables"
 )]
 
+mod apply;
 mod delete;
 mod documents;
 mod encrypt;
