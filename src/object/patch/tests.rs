@@ -119,8 +119,8 @@ fn what_is_nested_by_copy_move_and_add_can_be_read_again() {
         [vec![copies; 5_000], moves.iter().cycle().take(6_000).cloned().collect(), one_deeper];
     for operations in attempts {
         assert_eq!(apply(&start, &operations), Err(422));
-        let fits = (0..operations.len()).rev().filter(|n| *n < 400);
-        let deepest = fits.filter_map(|n| apply(&start, operations.split_at(n).0).ok()).next();
+        let mut fits = (0..operations.len()).rev().filter(|n| *n < 400);
+        let deepest = fits.find_map(|n| apply(&start, operations.split_at(n).0).ok());
         let deepest = deepest.expect("some of them fit");
         assert_eq!(depth(&deepest), DEPTH_MAX);
         assert!(readable(&deepest));
@@ -319,7 +319,7 @@ fn operations() -> impl Strategy<Value = Value> {
         "a", "b", "list", "0", "1", "-", "-1", "01", "1e3", "~0", "~", "",
     ]);
     let path = prop::collection::vec(token, 0..4)
-        .prop_map(|tokens| tokens.iter().map(|token| format!("/{token}")).collect::<String>());
+        .prop_map(|tokens| tokens.iter().flat_map(|token| ["/", token]).collect::<String>());
     let operation = (op, path.clone(), path, hostile()).prop_map(
         |(op, path, from, value)| json!({"op": op, "path": path, "from": from, "value": value}),
     );
