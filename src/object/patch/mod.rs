@@ -85,7 +85,7 @@ impl PatchType {
     ///
     /// # Errors
     ///
-    /// Those of [`json_patch`], [`merge_patch`] and [`strategic_merge_patch`]; 422 where no object would come
+    /// Those of [`json_patch()`], [`merge_patch`] and [`strategic_merge_patch`]; 422 where no object would come
     /// out, and 415 for [`PatchType::Apply`], which needs to know who applies.
     pub fn patch(self, object: &Value, patch: &[u8], schema: &Schema) -> Result<Value> {
         let patched = match self {
