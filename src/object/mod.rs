@@ -1,5 +1,6 @@
 //! Versioned objects over a store, as a Kubernetes API server keeps them under its REST layer.
 
+mod apply;
 #[cfg(feature = "encryption")]
 mod encrypt;
 pub(crate) mod kind;
@@ -15,6 +16,7 @@ mod storage;
 mod transform;
 mod versioner;
 
+pub use apply::{Manager, apply, update};
 #[cfg(feature = "encryption")]
 pub use encrypt::{AesGcm, EncryptionKey};
 pub use kind::{GroupResource, Kind};
@@ -23,7 +25,7 @@ pub use patch::{PATCH_BYTES_MAX, PatchType, json_patch, merge_patch, strategic_m
 pub use prefix::{Prefixed, Unencrypted};
 pub use registry::{
     CreateOptions, DeleteOptions, Deletion, GarbageCollection, GenerationRule, KindStrategy,
-    NameRule, Objects, PropagationPolicy, PutOptions, Strategy, Typed,
+    NameRule, Objects, PatchOptions, PropagationPolicy, PutOptions, Strategy, Typed,
 };
 pub use schema::{ListType, PatchStrategy, Scalar, Schema};
 pub use selector::{

@@ -10,6 +10,7 @@
     reason = "what fails here fails the test; the rows at the heads of files name tests, which are tables"
 )]
 
+mod apply;
 mod delete;
 mod documents;
 mod encrypt;
@@ -22,6 +23,7 @@ mod model;
 mod names;
 mod pages;
 mod patch;
+mod patching;
 mod race;
 #[path = "../support/random.rs"]
 mod random;

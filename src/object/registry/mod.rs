@@ -15,6 +15,7 @@ mod delete;
 mod finalize;
 mod names;
 mod options;
+mod patching;
 mod strategy;
 mod typed;
 mod update;
@@ -31,6 +32,7 @@ use crate::kv::Store;
 use super::kind::Kind;
 use super::kv::Kv;
 use super::meta;
+use super::schema::Schema;
 use super::status::{Cause, Result, Status};
 use super::storage::{GetOptions, Storage};
 use super::transform::{Identity, Transformer};
@@ -38,6 +40,7 @@ use super::transform::{Identity, Transformer};
 pub use delete::Deletion;
 pub use names::NameRule;
 pub use options::{CreateOptions, DeleteOptions, PropagationPolicy, PutOptions};
+pub use patching::PatchOptions;
 pub use strategy::{GarbageCollection, GenerationRule, KindStrategy, Strategy};
 pub use typed::Typed;
 
@@ -72,6 +75,7 @@ pub use typed::Typed;
 pub struct Objects<K: Kv = Store> {
     kind: Arc<Kind>,
     strategy: Arc<dyn Strategy>,
+    schema: Arc<Schema>,
     storage: Arc<Storage<K>>,
     clock: Arc<dyn Clock>,
     transformer: Arc<dyn Transformer>,
@@ -94,6 +98,7 @@ impl<K: Kv> Objects<K> {
         Self {
             kind: Arc::new(kind),
             strategy: Arc::new(KindStrategy::new()),
+            schema: Arc::new(Schema::any()),
             storage: Arc::new(storage),
             clock,
             transformer,
@@ -130,6 +135,14 @@ impl<K: Kv> Objects<K> {
     #[must_use]
     pub fn strategy(mut self, strategy: impl Strategy) -> Self {
         self.strategy = Arc::new(strategy);
+        self
+    }
+
+    /// With objects of this schema: it says how patches and applies merge lists. Without one, lists are replaced, and strategic
+    /// merge patches are refused.
+    #[must_use]
+    pub fn schema(mut self, schema: Schema) -> Self {
+        self.schema = Arc::new(schema);
         self
     }
 
@@ -235,6 +248,7 @@ impl<K: Kv> Clone for Objects<K> {
         Self {
             kind: Arc::clone(&self.kind),
             strategy: Arc::clone(&self.strategy),
+            schema: Arc::clone(&self.schema),
             storage: Arc::clone(&self.storage),
             clock: Arc::clone(&self.clock),
             transformer: Arc::clone(&self.transformer),

@@ -95,8 +95,7 @@ impl<K: Kv> Objects<K> {
         object: Value,
         options: &PutOptions,
     ) -> Result<(Value, bool)> {
-        self.check_part(Part::Status)?;
-        self.put(Part::Status, namespace, name, object, options)
+        self.put(self.part("status")?, namespace, name, object, options)
     }
 
     /// Changes an object by a function, for certain: where others have changed it meanwhile, the function is called again with
@@ -141,12 +140,16 @@ impl<K: Kv> Objects<K> {
         Ok(written?.0)
     }
 
-    pub(super) fn check_part(&self, part: Part) -> Result<()> {
-        if part == Part::Status && !self.strategy.has_status() {
-            let message = "the server could not find the requested resource";
-            return Err(Status::new(Reason::NotFound, message));
+    /// The part that a subresource is; the object where it is empty.
+    pub(super) fn part(&self, subresource: &str) -> Result<Part> {
+        match subresource {
+            "" => Ok(Part::Main),
+            "status" if self.strategy.has_status() => Ok(Part::Status),
+            _ => {
+                let message = "the server could not find the requested resource";
+                Err(Status::new(Reason::NotFound, message))
+            }
         }
-        Ok(())
     }
 
     fn put(
