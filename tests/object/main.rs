@@ -11,6 +11,7 @@
 )]
 
 mod apply;
+mod calls;
 mod delete;
 mod documents;
 mod encrypt;
