@@ -28,6 +28,7 @@ mod race;
 #[path = "../support/random.rs"]
 mod random;
 mod registry;
+mod selector;
 mod storage;
 mod strategic;
 mod versions;
