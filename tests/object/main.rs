@@ -10,9 +10,11 @@
     reason = "what fails here fails the test; the rows at the heads of files name tests, which are tables"
 )]
 
+mod collection;
 mod delete;
 mod documents;
 mod encrypt;
+mod examples;
 mod follow;
 mod generation;
 mod kit;
