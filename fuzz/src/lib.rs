@@ -17,6 +17,7 @@ mod fix;
 mod groups;
 mod input;
 mod model;
+mod object;
 mod ops;
 pub mod seeds;
 mod wal;
@@ -45,6 +46,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("events", decoders::events),
     ("bbolt", bbolt::database),
     ("backup", backup::backup),
+    ("object_patch", object::patch),
     ("open_dir", dir::open),
     ("ops_vs_model", ops::against_model),
 ];

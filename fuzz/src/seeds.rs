@@ -24,7 +24,7 @@ use annals_format::{
 };
 
 use crate::decoders::{FILE, KINDS, OFFSET};
-use crate::{FIX, STORE, archive, backup, dir, groups, place, wal};
+use crate::{FIX, STORE, archive, backup, dir, groups, object, place, wal};
 
 /// What a real etcd has written.
 const ETCD_COMPACTED: &[u8] = include_bytes!("../../tests/recorded/etcd-compacted.db");
@@ -71,6 +71,9 @@ pub fn all() -> Vec<Seed> {
     }
     for (name, flags, bytes) in backup::seeds() {
         add("backup", name, &[flags], &bytes);
+    }
+    for (name, flags, bytes) in object::seeds() {
+        add("object_patch", &name, &[flags], &bytes);
     }
     for (name, flags, bytes) in directories() {
         add("open_dir", name, &[flags], &bytes);

@@ -142,6 +142,11 @@ fn backup() {
 }
 
 #[test]
+fn object_patch() {
+    replay("object_patch");
+}
+
+#[test]
 fn open_dir() {
     replay("open_dir");
 }

@@ -18,14 +18,12 @@
 
 use std::path::Path;
 
+use annals_format::FileKind;
 use annals_format::events::TransactionBuilder;
 use annals_format::limits::NUMBER_MAX;
 use annals_format::name::{FileName, SEGMENT_DIR};
 use annals_format::retention::Rule;
 use annals_format::space::Key;
-use annals_format::{FileKind, Manifest};
-
-use annals_format::entry::EntryRef;
 
 use crate::commit::{Write, WriteKind};
 use crate::error::{Error, Result};
@@ -34,31 +32,35 @@ use crate::options::Options;
 use crate::segment::{NewSegment, SegmentContext, SegmentWriter};
 use crate::sync::Arc;
 use crate::vfs::{HeldVfs, Vfs};
-use crate::wal::{WalContext, WalFiles, WalWriter};
 
 use super::Engine;
-use super::checkpoint::sync_dir;
 use super::increment::Continuing;
-use super::load::check_ours;
+use super::new_store::{NewLog, check_ours, sync_dir, write_events};
 use super::open::take_lock;
 
-/// Raises the revision by `by`, which is 1 or more, of what nobody has open. Answers it open.
-///
-/// # Errors
-/// `InvalidArgument` if there are no revisions left; what reading and writing files answers.
-pub(super) fn bump(dir: &Path, options: &Options, by: u64) -> Result<Continuing> {
-    let (last, rules) = {
-        let open = Continuing::open(dir, options)?;
-        let engine = open.engine();
+impl Continuing {
+    /// Raises the revision by `by`, which is 1 or more. Answers it open again.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if there are no revisions left; what reading and writing files answers.
+    pub(crate) fn bump(self, by: u64) -> Result<Self> {
+        let engine = self.engine();
         flush(engine)?;
-        let found = (engine.latest()?.position(), engine.rules());
-        open.close()?;
-        found
-    };
-    let revision = last.revision.saturating_add(by);
-    if revision > NUMBER_MAX {
-        return Err(Error::invalid(format!("there is no revision {revision}")));
+        let (last, rules) = (engine.latest()?.position(), engine.rules());
+        let revision = last.revision.saturating_add(by);
+        if revision > NUMBER_MAX {
+            return Err(Error::invalid(format!("there is no revision {revision}")));
+        }
+        let (dir, options) = self.close()?;
+        rewrite(&dir, &options, last.seq, revision)?;
+        let open = Self::open(&dir, &options)?;
+        raise(open.engine(), &rules, revision)?;
+        Ok(open)
     }
+}
+
+/// Has what is closed go on at a revision.
+fn rewrite(dir: &Path, options: &Options, last_seq: u64, revision: u64) -> Result<()> {
     let taken = take_lock(options, dir)?;
     let vfs: &Arc<dyn Vfs> = &(Arc::new(HeldVfs::new(Arc::clone(&options.vfs), &taken)) as _);
     check_ours(dir, &**vfs)?;
@@ -66,8 +68,8 @@ pub(super) fn bump(dir: &Path, options: &Options, by: u64) -> Result<Continuing>
     let Some(mut manifest) = manifests.load()? else {
         return Err(Error::invalid("the store is gone that is being made here"));
     };
-    if manifest.flushed_seq != last.seq {
-        let what = format!("files end at {}, not at {}", manifest.flushed_seq, last.seq);
+    if manifest.flushed_seq != last_seq {
+        let what = format!("files end at {}, not at {last_seq}", manifest.flushed_seq);
         return Err(Error::invalid(what));
     }
     let old: Vec<FileName> = {
@@ -80,12 +82,8 @@ pub(super) fn bump(dir: &Path, options: &Options, by: u64) -> Result<Continuing>
             SegmentContext::new(dir, manifest.store, &options.clone().vfs(Arc::clone(vfs)));
         let new = NewSegment::new(FileKind::Events, manifest.next_file);
         manifest.next_file += 1;
-        let mut value = Vec::new();
-        TransactionBuilder::new().finish(0, manifest.flushed_time, &[], &mut value);
-        let mut events = SegmentWriter::create(&context, new)?;
-        let key = &revision.to_be_bytes();
-        events.add(&EntryRef { key, revision, value: &value, ..EntryRef::default() })?;
-        events.finish()?
+        let file = SegmentWriter::create(&context, new)?;
+        write_events(file, TransactionBuilder::new(), (revision, manifest.flushed_time, &[]))?
     };
     sync_dir(&**vfs, &dir.join(SEGMENT_DIR))?;
     manifest.files.retain(|meta| meta.kind != FileKind::Events);
@@ -93,30 +91,15 @@ pub(super) fn bump(dir: &Path, options: &Options, by: u64) -> Result<Continuing>
     manifest.flushed_revision = revision;
     manifest.revision_floor = revision;
     manifest.compacted = revision;
-    let context = WalContext {
-        vfs: Arc::clone(vfs),
-        dir: dir.to_path_buf(),
-        store: manifest.store,
-        wal_bytes: options.wal_bytes,
-    };
     let number = manifest.wal.last().map_or(1, |log| log.number + 1);
-    let files = WalFiles::new(context, Vec::new());
-    let log = WalWriter::create(Arc::clone(&files), number, last.seq, revision)?;
-    manifest.wal = files.listed();
-    manifest.closed = true;
-    // The seal names the manifest that will be in force.
-    let next = Manifest { number: manifest.number + 1, ..manifest.clone() };
-    log.close(next.stamp())?;
+    NewLog::create(vfs, dir, options, &manifest, number)?.seal(&mut manifest)?;
     manifests.store(&mut manifest)?;
     for name in old {
         let path = dir.join(name.to_string());
         let removed = vfs.remove_if_there(&path);
         removed.map_err(|error| Error::io("remove", &path, error))?;
     }
-    drop(taken);
-    let open = Continuing::open(dir, options)?;
-    raise(open.engine(), &rules, revision)?;
-    Ok(open)
+    Ok(())
 }
 
 /// Moves everything in memory to files.

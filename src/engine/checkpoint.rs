@@ -26,7 +26,7 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 
 use annals_format::checksum::ContentHasher;
-use annals_format::name::{CURRENT, FileName, INCOMPLETE, LOADING, LOCK, SEGMENT_DIR, WAL_DIR};
+use annals_format::name::{FileName, INCOMPLETE, SEGMENT_DIR};
 use annals_format::{FileMeta, Manifest};
 
 use crate::error::{Error, ErrorKind, Result};
@@ -35,10 +35,10 @@ use crate::manifest::ManifestStore;
 use crate::observe::{Span, Task};
 use crate::sync::Arc;
 use crate::sync::plain::lock;
-use crate::vfs::{DirEntry, HeldVfs, LockGuard, Vfs};
-use crate::wal::{BatchInfo, WalContext, WalFiles, WalWriter};
+use crate::vfs::Vfs;
 
 use super::core::Core;
+use super::new_store::{NewLog, claim, directory, remove_marker, sync_dir};
 use super::open::another_history;
 use super::tables::{FileSet, SealedFile, Tables};
 
@@ -49,9 +49,6 @@ nobody is at it any more, the copy was not finished: remove the directory.\n";
 
 /// Bytes of a file that are copied at once.
 const PIECE_BYTES: u64 = 1 << 20;
-
-/// Bytes of frames that make up a batch, unless one is longer.
-pub(super) const BATCH_BYTES: usize = 4 << 20;
 
 /// What a checkpoint has; made by [`Store::checkpoint`](crate::Store::checkpoint).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,18 +102,11 @@ impl Core {
     fn make_checkpoint(&self, to: &Path) -> Result<Checkpoint> {
         let vfs = &self.options.vfs;
         self.check_outside(to)?;
-        let exists = vfs.exists(to).map_err(|error| Error::of_directory(to, "look for", error))?;
-        if !exists {
-            let made = vfs.create_dir_all(to);
-            made.map_err(|error| Error::io("create directory", to, error))?;
-        }
         // Links may have been made meanwhile: from here on it is one place.
-        let real = vfs.canonical(to).map_err(|error| Error::of_directory(to, "look for", error))?;
+        let real = directory(&**vfs, to)?;
         let to = &*real;
         self.check_outside(to)?;
-        let lock = begin(&**vfs, to, (INCOMPLETE, NOTICE))?;
-        // Only as long as the directory is ours: what is not finished may be taken for dead, and removed.
-        let vfs: &Arc<dyn Vfs> = &(Arc::new(HeldVfs::new(Arc::clone(vfs), &lock)) as _);
+        let (_lock, vfs) = &claim(vfs, to, (INCOMPLETE, NOTICE))?;
 
         let linked = BTreeSet::new();
         let mut links = Links { core: self, vfs: &**vfs, to, linked, refused: false };
@@ -129,16 +119,8 @@ impl Core {
             copied_bytes: 0,
             log_bytes: 0,
         };
-        let context = WalContext {
-            vfs: Arc::clone(vfs),
-            dir: to.to_path_buf(),
-            store: manifest.store,
-            wal_bytes: self.options.wal_bytes,
-        };
-        let log_files = WalFiles::new(context, Vec::new());
-        let (seq, revision) = (manifest.flushed_seq, manifest.flushed_revision);
-        let mut log = WalWriter::create(Arc::clone(&log_files), 1, seq, revision)?;
-        done.log_bytes = append_frames(&mut log, &tables, seq, visible.position)?;
+        let mut log = NewLog::create(vfs, to, &self.options, &manifest, 1)?;
+        done.log_bytes = append_frames(&mut log, &tables, visible.position)?;
         // The memory of the generations can go before files are copied, which may take long.
         let files = Arc::clone(&tables.files);
         drop(tables);
@@ -156,20 +138,13 @@ impl Core {
         drop(files);
         sync_dir(&**vfs, &to.join(SEGMENT_DIR))?;
 
-        manifest.wal = log_files.listed();
         manifest.compacted = manifest.compacted.max(visible.compacted);
         manifest.revision_floor = visible.position.revision;
-        manifest.closed = true;
         manifest.incarnation = another_history(manifest.incarnation, &self.options);
-        // The seal names the manifest that will be in force.
-        let next = Manifest { number: manifest.number + 1, ..manifest.clone() };
-        log.close(next.stamp())?;
+        log.seal(&mut manifest)?;
         ManifestStore::new(Arc::clone(vfs), to).store(&mut manifest)?;
 
-        let notice = to.join(INCOMPLETE);
-        let removed = vfs.remove_if_there(&notice);
-        removed.map_err(|error| Error::io("remove", &notice, error))?;
-        sync_dir(&**vfs, to)?;
+        remove_marker(&**vfs, to, INCOMPLETE)?;
         Ok(done)
     }
 
@@ -298,64 +273,10 @@ fn may_be_copied(kind: io::ErrorKind) -> bool {
     )
 }
 
-/// Refuses a directory that has something besides the lock, if that.
-fn check_empty(to: &Path, entries: &[DirEntry]) -> Result<()> {
-    let has = |name: &str| entries.iter().any(|entry| entry.name == name);
-    let what = match entries.iter().find(|entry| entry.name != LOCK) {
-        None => return Ok(()),
-        Some(_) if has(INCOMPLETE) && !has(CURRENT) => {
-            "has a copy of a store that was not finished: remove it".to_owned()
-        }
-        Some(_) if has(LOADING) => "has a store that was not finished: remove it".to_owned(),
-        Some(entry) => format!("is not empty: it holds {}", entry.name),
-    };
-    Err(Error::invalid(format!("{} {what}", to.display())))
-}
-
-/// Locks the directory, which must be empty, and marks it with a file that says that it is no store yet.
-pub(super) fn begin(
-    vfs: &dyn Vfs,
-    to: &Path,
-    (marker, notice): (&str, &[u8]),
-) -> Result<LockGuard> {
-    let list = || vfs.list(to).map_err(|error| Error::of_directory(to, "list", error));
-    let entries = list()?;
-    if !entries.iter().any(|entry| entry.name == LOCK) {
-        // Somebody's own directory: not even a lock is left there.
-        check_empty(to, &entries)?;
-    }
-    let path = to.join(LOCK);
-    let lock = vfs.lock(&path).map_err(|error| match error.kind() {
-        io::ErrorKind::WouldBlock => ErrorKind::Locked { path: to.to_path_buf() }.into(),
-        _ => Error::io("lock", path, error),
-    })?;
-    check_empty(to, &list()?)?;
-    let path = to.join(marker);
-    let created = vfs.create(&path);
-    let file = created.map_err(|error| Error::io("create", &path, error))?;
-    file.write_all_at(notice, 0).map_err(|error| Error::io("write", &path, error))?;
-    file.sync_all().map_err(|error| Error::io("sync", &path, error))?;
-    sync_dir(vfs, to)?;
-    // The directory may have been there, and its name never synced.
-    if let Some(parent) = to.parent() {
-        sync_dir(vfs, parent)?;
-    }
-    for dir in [WAL_DIR, SEGMENT_DIR] {
-        let dir = to.join(dir);
-        let made = vfs.create_dir_all(&dir);
-        made.map_err(|error| Error::io("create directory", &dir, error))?;
-    }
-    Ok(lock)
-}
-
-/// Writes the frames after `flushed_seq` up to `last` to a log. Answers their bytes.
-fn append_frames(
-    log: &mut WalWriter,
-    tables: &Tables,
-    flushed_seq: u64,
-    last: Position,
-) -> Result<u64> {
-    let mut batch = Batch::after(flushed_seq);
+/// Writes the frames that are in no file yet, up to `last`, to a log. Answers their bytes.
+fn append_frames(log: &mut NewLog, tables: &Tables, last: Position) -> Result<u64> {
+    let flushed_seq = log.last_seq();
+    let mut bytes = 0;
     for generation in tables.generations.iter().rev() {
         let mut frames: FrameCursor = generation.frames();
         while let Some(frame) = frames.next(last.seq) {
@@ -364,63 +285,13 @@ fn append_frames(
             if position.seq <= flushed_seq {
                 continue;
             }
-            batch.push(frame.bytes());
-            if batch.bytes.len() >= BATCH_BYTES {
-                batch.write(log, position.revision)?;
-            }
+            bytes += frame.bytes().len() as u64;
+            log.push(frame.bytes(), position.revision)?;
         }
     }
-    batch.write(log, last.revision)?;
-    if batch.next != last.seq + 1 {
-        let what = format!("the frames end before {}, not at {}", batch.next, last.seq);
+    if log.last_seq() != last.seq {
+        let what = format!("the frames end at {}, not at {}", log.last_seq(), last.seq);
         return Err(Error::invalid(what));
     }
-    Ok(batch.written)
-}
-
-/// Frames that are written together.
-pub(super) struct Batch {
-    pub(super) bytes: Vec<u8>,
-    /// Where each frame ends.
-    ends: Vec<usize>,
-    /// The seq of the first.
-    next: u64,
-    written: u64,
-}
-
-impl Batch {
-    /// An empty one, after a frame.
-    pub(super) fn after(seq: u64) -> Self {
-        Self { bytes: Vec::new(), ends: Vec::new(), next: seq + 1, written: 0 }
-    }
-
-    /// Takes a frame.
-    pub(super) fn push(&mut self, frame: &[u8]) {
-        self.bytes.extend_from_slice(frame);
-        self.ends.push(self.bytes.len());
-    }
-
-    /// Writes it, if it has any, with the revision after its last frame.
-    pub(super) fn write(&mut self, log: &mut WalWriter, last_revision: u64) -> Result<()> {
-        if self.ends.is_empty() {
-            return Ok(());
-        }
-        let first_seq = self.next;
-        let last_seq = first_seq + self.ends.len() as u64 - 1;
-        let durable_upto = first_seq - 1;
-        let starts = std::iter::once(0).chain(self.ends.iter().copied());
-        let mut frames = starts
-            .zip(&self.ends)
-            .map(|(start, end)| self.bytes.get(start..*end).unwrap_or_default());
-        log.append(&mut frames, BatchInfo { first_seq, last_seq, last_revision, durable_upto })?;
-        self.written += self.bytes.len() as u64;
-        self.next = last_seq + 1;
-        self.bytes.clear();
-        self.ends.clear();
-        Ok(())
-    }
-}
-
-pub(super) fn sync_dir(vfs: &dyn Vfs, dir: &Path) -> Result<()> {
-    vfs.sync_dir(dir).map_err(|error| Error::io("sync directory", dir, error))
+    Ok(bytes)
 }

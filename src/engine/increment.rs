@@ -6,12 +6,13 @@
 //! sides ascend by key, so what differs is found in one walk.
 
 use std::iter::Peekable;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use annals_format::Frame;
 use annals_format::backup::{Codec, Header, Part};
 use annals_format::cursor::Writer as _;
 use annals_format::frame::{Binding, FrameSize, Op, encode, patch_header};
+use annals_format::name::LOADING;
 use annals_format::space::{SYSTEM, USER};
 use bytes::Bytes;
 
@@ -20,7 +21,7 @@ use crate::error::{Error, Result};
 use crate::options::{Durability, Options};
 use crate::vfs::HeldVfs;
 
-use super::load::{check_ours, remove_notice};
+use super::new_store::{check_ours, remove_marker};
 use super::open::take_lock;
 use super::receive::Receiver;
 use super::record::{Event, Record, Transaction};
@@ -154,12 +155,11 @@ impl Continuing {
         self.engine.0.door.0.load_rules()
     }
 
-    /// Ends this, and leaves what is no store yet.
-    ///
-    /// # Errors
-    /// What closing answers.
-    pub(crate) fn close(self) -> Result<()> {
-        self.engine.close()
+    /// Closes it, and leaves what is no store yet. Answers where it lies, and with which options it was open.
+    pub(super) fn close(self) -> Result<(PathBuf, Options)> {
+        let dir = self.engine.path().to_path_buf();
+        self.engine.close()?;
+        Ok((dir, self.options))
     }
 
     /// Ends all of it: from when this returns it is a store.
@@ -167,12 +167,12 @@ impl Continuing {
     /// # Errors
     /// What writing files answers. It may be a store then, which is complete, or none.
     pub(crate) fn finish(self) -> Result<()> {
-        let (dir, options) = (self.engine.path().to_path_buf(), self.options);
-        self.engine.close()?;
+        // It looks closed before it is a store, so that no store is ever seen that was not closed.
+        let (dir, options) = self.close()?;
         let lock = take_lock(&options, &dir)?;
         let vfs = HeldVfs::new(options.vfs, &lock);
         check_ours(&dir, &vfs)?;
-        remove_notice(&dir, &vfs)
+        remove_marker(&vfs, &dir, LOADING)
     }
 
     fn flush(&mut self) -> Result<()> {

@@ -32,21 +32,17 @@ use crate::options::{Durability, Options};
 use crate::reclaim::output::cut_bytes;
 use crate::segment::{NewSegment, SegmentContext, SegmentWriter};
 use crate::sync::Arc;
-use crate::vfs::{HeldVfs, LockGuard, Vfs};
-use crate::wal::{WalContext, WalFiles, WalWriter};
+use crate::vfs::{LockGuard, Vfs};
 
-use super::checkpoint::{begin, sync_dir};
 use super::core::Core;
 use super::door::Door;
+use super::new_store::{
+    LOADING_MARKER, NewLog, check_ours, claim, directory, remove_marker, sync_dir, write_events,
+};
 use super::open::{Opening, new_store_id};
 use super::record::{Event, HistoryRecord, Transaction};
 use super::transact::Snapshot;
 use super::{Engine, InternalKey, OpenReport};
-
-/// What stands in the file that says that a directory is no store yet.
-const NOTICE: &[u8] =
-    b"A store is being put together here from what another one had. If nobody is at it any \
-more, it was not finished: remove the directory.\n";
 
 /// A revision before the first that a transaction can have: nothing lived there.
 const FIRST: u64 = 1;
@@ -102,13 +98,8 @@ impl BaseWriter {
             return Err(Error::invalid(format!("{compacted} leaves too few revisions to come")));
         }
         let vfs = &options.vfs;
-        let exists = vfs.exists(path).map_err(|e| Error::of_directory(path, "look for", e))?;
-        if !exists {
-            let made = vfs.create_dir_all(path);
-            made.map_err(|error| Error::io("create directory", path, error))?;
-        }
-        let real = vfs.canonical(path).map_err(|e| Error::of_directory(path, "look for", e))?;
-        let lock = begin(&**vfs, &real, (LOADING, NOTICE))?;
+        let real = directory(&**vfs, path)?;
+        let (lock, held) = claim(vfs, &real, LOADING_MARKER)?;
         let mut manifest = Manifest::new(new_store_id(options));
         if compacted > FIRST {
             manifest.compacted = compacted;
@@ -118,7 +109,6 @@ impl BaseWriter {
             manifest.flushed_revision = compacted;
             manifest.flushed_time = time;
         }
-        let held: Arc<dyn Vfs> = Arc::new(HeldVfs::new(Arc::clone(vfs), &lock));
         let held_options = options.clone().vfs(Arc::clone(&held));
         Ok(Self {
             context: SegmentContext::new(&real, manifest.store, &held_options),
@@ -250,23 +240,10 @@ impl BaseWriter {
         if self.manifest.compacted > FIRST {
             let events = self.events()?;
             self.manifest.files.push(events);
-            let vfs = Arc::clone(&self.held);
-            sync_dir(&*vfs, &self.path.join(SEGMENT_DIR))?;
-            let context = WalContext {
-                vfs: Arc::clone(&vfs),
-                dir: self.path.clone(),
-                store: self.manifest.store,
-                wal_bytes: self.options.wal_bytes,
-            };
-            let (seq, revision) = (self.manifest.flushed_seq, self.manifest.flushed_revision);
-            let log_files = WalFiles::new(context, Vec::new());
-            let log = WalWriter::create(Arc::clone(&log_files), 1, seq, revision)?;
-            self.manifest.wal = log_files.listed();
-            self.manifest.closed = true;
-            // The seal names the manifest that will be in force.
-            let next = Manifest { number: self.manifest.number + 1, ..self.manifest.clone() };
-            log.close(next.stamp())?;
-            ManifestStore::new(vfs, &*self.path).of_load().store(&mut self.manifest)?;
+            let (vfs, manifest) = (&self.held, &mut self.manifest);
+            sync_dir(&**vfs, &self.path.join(SEGMENT_DIR))?;
+            NewLog::create(vfs, &self.path, &self.options, manifest, 1)?.seal(manifest)?;
+            ManifestStore::new(Arc::clone(vfs), &*self.path).store(manifest)?;
         }
         let Self { path, options, lock, .. } = self;
         // Until it is taken again nobody else opens what is no store yet.
@@ -296,32 +273,10 @@ impl BaseWriter {
                 value: None,
             });
         }
-        let mut value = Vec::new();
-        builder.finish(0, self.manifest.flushed_time, &self.metadata, &mut value);
-        let revision = self.manifest.compacted;
-        let key = &revision.to_be_bytes();
-        let mut events = self.create_file(FileKind::Events)?;
-        events.add(&EntryRef { key, revision, value: &value, ..EntryRef::default() })?;
-        events.finish()
+        let file = self.create_file(FileKind::Events)?;
+        let Manifest { compacted, flushed_time, .. } = self.manifest;
+        write_events(file, builder, (compacted, flushed_time, &self.metadata))
     }
-}
-
-/// Sees, under the lock of a directory, that it is no store yet: else somebody has put another one there.
-pub(super) fn check_ours(path: &Path, vfs: &dyn Vfs) -> Result<()> {
-    let notice = path.join(LOADING);
-    let is_ours = vfs.exists(&notice);
-    if is_ours.map_err(|error| Error::io("look for", &notice, error))? {
-        return Ok(());
-    }
-    Err(Error::invalid(format!("{} is another store by now", path.display())))
-}
-
-/// From when this returns there is a store.
-pub(super) fn remove_notice(dir: &Path, vfs: &dyn Vfs) -> Result<()> {
-    let notice = dir.join(LOADING);
-    let removed = vfs.remove_if_there(&notice);
-    removed.map_err(|error| Error::io("remove", &notice, error))?;
-    sync_dir(vfs, dir)
 }
 
 impl Engine {
@@ -341,7 +296,7 @@ impl Engine {
     /// What making everything durable answers, and removing the file that says that it is none.
     pub(crate) fn loaded(&self) -> Result<()> {
         self.flush()?;
-        remove_notice(self.path(), &*self.options().vfs)
+        remove_marker(&*self.options().vfs, self.path(), LOADING)
     }
 }
 

@@ -39,6 +39,7 @@ mod latency;
 mod latest;
 mod load;
 mod log;
+mod new_store;
 mod open;
 mod pins;
 mod pressure;

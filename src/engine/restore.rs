@@ -14,26 +14,19 @@
 
 use std::path::{Path, PathBuf};
 
-use annals_format::name::{FileName, LOADING, SEGMENT_DIR};
+use annals_format::name::{FileName, SEGMENT_DIR};
 use annals_format::{FileMeta, Frame, Manifest};
 
 use crate::error::{Error, Result};
 use crate::manifest::ManifestStore;
 use crate::options::Options;
 use crate::sync::Arc;
-use crate::vfs::{File, HeldVfs, LockGuard, Vfs};
-use crate::wal::{WalContext, WalFiles, WalWriter};
+use crate::vfs::{File, LockGuard, Vfs};
 
-use super::bump::bump;
-use super::checkpoint::{BATCH_BYTES, Batch, begin, sync_dir};
 use super::increment::Continuing;
+use super::new_store::{LOADING_MARKER, NewLog, claim, directory, sync_dir};
 use super::open::another_history;
 use super::receive::Receiver;
-
-/// What stands in the file that says that a directory is no store yet.
-const NOTICE: &[u8] =
-    b"A store is being made of a backup here. If nobody is at it any more, it was not finished: \
-remove the directory.\n";
 
 /// A store that is being made of a backup.
 #[derive(Debug)]
@@ -49,24 +42,15 @@ struct Made {
     /// The directory, whatever becomes of the links that led to it.
     dir: PathBuf,
     /// Until somebody else has it.
-    lock: Option<LockGuard>,
+    lock: LockGuard,
     /// The file system as long as the directory is ours: what is not finished may have been taken for dead, and
     /// removed, and begun anew.
     held: Arc<dyn Vfs>,
     manifest: Manifest,
-    /// Until it is sealed.
-    log: Option<Tail>,
+    /// What came in no file.
+    log: NewLog,
     /// The file that is being written.
     file: Option<(Arc<dyn File>, PathBuf)>,
-}
-
-/// The end of the log.
-struct Tail {
-    files: Arc<WalFiles>,
-    writer: WalWriter,
-    batch: Batch,
-    /// The revision after the last frame.
-    revision: u64,
 }
 
 impl Restoring {
@@ -79,44 +63,21 @@ impl Restoring {
         Ok(Self { path: path.to_path_buf(), options: options.clone(), made: None })
     }
 
-    /// Ends what is written: from now on there are the files of a store that was closed.
-    ///
-    /// # Errors
-    /// What writing files answers.
-    pub(crate) fn seal(&mut self) -> Result<()> {
-        let made = self.made()?;
-        sync_dir(&*made.held, &made.dir.join(SEGMENT_DIR))?;
-        if let Some(Tail { files, mut writer, mut batch, revision }) = made.log.take() {
-            batch.write(&mut writer, revision)?;
-            made.manifest.wal = files.listed();
-            // The seal names the manifest that will be in force.
-            writer.close(made.next().stamp())?;
-        }
-        Ok(())
-    }
-
-    /// Puts its manifest in force, and opens it for writing. Until it is [finished](Continuing::finish) it is no
-    /// store all the same.
+    /// Ends what is written, puts its manifest in force, and opens it for writing: until it is
+    /// [finished](Continuing::finish) it is no store all the same. Answers how many files came, and their bytes, too.
     ///
     /// # Errors
     /// What writing files answers; as for any store.
-    pub(crate) fn publish(&mut self) -> Result<Continuing> {
-        let options = self.options.clone();
-        let made = self.made()?;
-        ManifestStore::new(Arc::clone(&made.held), &made.dir).store(&mut made.manifest)?;
+    pub(crate) fn publish(self) -> Result<(Continuing, u64, u64)> {
+        let Made { dir, lock, held, mut manifest, log, .. } = self.made.ok_or_else(nothing)?;
+        let bytes = manifest.files.iter().map(|meta| meta.bytes).sum();
+        sync_dir(&*held, &dir.join(SEGMENT_DIR))?;
+        log.seal(&mut manifest)?;
+        ManifestStore::new(held, &dir).store(&mut manifest)?;
         // Whoever opens it takes the lock.
-        made.lock = None;
-        Continuing::open(&made.dir, &options)
-    }
-
-    /// Raises the revision of what has been published and closed, and opens it again; see
-    /// [`bump`](super::bump).
-    ///
-    /// # Errors
-    /// `InvalidArgument` if there are no revisions left; what reading and writing files answers.
-    pub(crate) fn bump(&mut self, by: u64) -> Result<Continuing> {
-        let options = self.options.clone();
-        bump(&self.made()?.dir, &options, by)
+        drop(lock);
+        let open = Continuing::open(&dir, &self.options)?;
+        Ok((open, manifest.files.len() as u64, bytes))
     }
 
     fn made(&mut self) -> Result<&mut Made> {
@@ -124,48 +85,19 @@ impl Restoring {
     }
 }
 
-impl Made {
-    /// The manifest as it will be in force.
-    fn next(&self) -> Manifest {
-        Manifest { number: self.manifest.number + 1, ..self.manifest.clone() }
-    }
-}
-
 impl Receiver for Restoring {
     fn manifest(&mut self, manifest: &Manifest) -> Result<()> {
-        let (vfs, to) = (&self.options.vfs, &self.path);
-        let exists = vfs.exists(to).map_err(|error| Error::of_directory(to, "look for", error))?;
-        if !exists {
-            let made = vfs.create_dir_all(to);
-            made.map_err(|error| Error::io("create directory", to, error))?;
-        }
-        let dir = vfs.canonical(to).map_err(|error| Error::of_directory(to, "look for", error))?;
-        let lock = begin(&**vfs, &dir, (LOADING, NOTICE))?;
-        let held: Arc<dyn Vfs> = Arc::new(HeldVfs::new(Arc::clone(vfs), &lock));
+        let dir = directory(&*self.options.vfs, &self.path)?;
+        let (lock, held) = claim(&self.options.vfs, &dir, LOADING_MARKER)?;
         let mut manifest = manifest.clone();
         manifest.incarnation = another_history(manifest.incarnation, &self.options);
-        let context = WalContext {
-            vfs: Arc::clone(&held),
-            dir: dir.clone(),
-            store: manifest.store,
-            wal_bytes: self.options.wal_bytes,
-        };
-        let files = WalFiles::new(context, Vec::new());
-        let (seq, revision) = (manifest.flushed_seq, manifest.flushed_revision);
-        let writer = WalWriter::create(Arc::clone(&files), 1, seq, revision)?;
-        let log = Some(Tail { files, writer, batch: Batch::after(seq), revision });
-        self.made = Some(Made { dir, lock: Some(lock), held, manifest, log, file: None });
+        let log = NewLog::create(&held, &dir, &self.options, &manifest, 1)?;
+        self.made = Some(Made { dir, lock, held, manifest, log, file: None });
         Ok(())
     }
 
     fn frame(&mut self, frame: &Frame<'_>, bytes: &[u8]) -> Result<()> {
-        let log = self.made()?.log.as_mut().ok_or_else(nothing)?;
-        log.batch.push(bytes);
-        log.revision = frame.revision;
-        if log.batch.bytes.len() >= BATCH_BYTES {
-            log.batch.write(&mut log.writer, log.revision)?;
-        }
-        Ok(())
+        self.made()?.log.push(bytes, frame.revision)
     }
 
     fn file(&mut self, meta: &FileMeta) -> Result<()> {

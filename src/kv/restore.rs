@@ -4,7 +4,7 @@ use std::io::Read;
 use std::path::Path;
 
 use annals_format::backup::{Header, State};
-use annals_format::{FileMeta, Frame, Manifest};
+use annals_format::{FileMeta, Frame};
 
 use crate::engine::{Continuing, Input, Receiver, Restoring, StreamReader, receive};
 use crate::error::{Error, Result};
@@ -163,8 +163,7 @@ fn restore_from(
     options: &RestoreOptions,
 ) -> Result<RestoreReport> {
     let mut input = Input::new(from);
-    let made = Restoring::new(directory, &options.options)?;
-    let mut made = Counting { of: made, seen: Seen::default() };
+    let mut made = Restoring::new(directory, &options.options)?;
     let stream = StreamReader::begin(&mut input)?;
     let header = *stream.header();
     if let Some(from) = header.from {
@@ -175,9 +174,7 @@ fn restore_from(
         return Err(Error::invalid(what));
     }
     let (state, _) = receive(stream, &mut made)?;
-    let Counting { of: mut made, seen } = made;
-    made.seal()?;
-    let mut to = made.publish()?;
+    let (mut to, files, file_bytes) = made.publish()?;
     let mut last = (header, state);
     let mut increments = 0;
     loop {
@@ -191,15 +188,13 @@ fn restore_from(
     if options.bump > 0 {
         let revision = to.engine().revision();
         let alive = Hashing::begin(to.engine(), revision, revision)?.finish()?;
-        to.close()?;
-        to = made.bump(options.bump)?;
+        to = to.bump(options.bump)?;
         let raised = revision.saturating_add(options.bump);
         let expected = State { hash: alive.hash, revision: raised, compacted: raised };
         compare(&newest(to.engine())?, &expected, input.offset())?;
     }
     let hash = newest(to.engine())?;
     to.finish()?;
-    let Seen { files, file_bytes, .. } = seen;
     let (revision, bytes) = (hash.revision, input.offset());
     Ok(RestoreReport { revision, files, file_bytes, increments, bytes, hash })
 }
@@ -332,35 +327,5 @@ impl Receiver for Seen {
     fn record(&mut self, _: &[u8], _: &[u8]) -> Result<()> {
         self.records += 1;
         Ok(())
-    }
-}
-
-/// Counts what comes to another one.
-struct Counting<R> {
-    of: R,
-    seen: Seen,
-}
-
-impl<R: Receiver> Receiver for Counting<R> {
-    fn manifest(&mut self, manifest: &Manifest) -> Result<()> {
-        self.of.manifest(manifest)
-    }
-
-    fn frame(&mut self, frame: &Frame<'_>, bytes: &[u8]) -> Result<()> {
-        self.seen.frame(frame, bytes)?;
-        self.of.frame(frame, bytes)
-    }
-
-    fn file(&mut self, meta: &FileMeta) -> Result<()> {
-        self.seen.file(meta)?;
-        self.of.file(meta)
-    }
-
-    fn piece(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.of.piece(offset, bytes)
-    }
-
-    fn file_end(&mut self) -> Result<()> {
-        self.of.file_end()
     }
 }

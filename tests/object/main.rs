@@ -11,6 +11,7 @@
 )]
 
 mod collection;
+mod apply;
 mod delete;
 mod documents;
 mod encrypt;
