@@ -8,8 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use annals::object::{
-    CreateOptions, DeleteOptions, FieldSelector, Kind, KindStrategy, LabelSelector, List,
-    ListOptions, Objects, Predicate, PutOptions, WatchEventKind, WatchOptions,
+    CreateOptions, DeleteOptions, FieldSelector, GetOptions, Kind, KindStrategy, LabelSelector,
+    List, ListOptions, Objects, Predicate, PutOptions, WatchEventKind, WatchOptions,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -221,7 +221,7 @@ fn objects_can_be_values_of_a_type() {
     let lights = objects.typed::<Light>();
     let kitchen = Light { metadata: json!({"name": "kitchen"}), is_on: false };
     let mut made = lights.create("home", &kitchen, &CreateOptions::default()).unwrap();
-    assert_eq!(lights.get("home", "kitchen", &Default::default()).unwrap(), made);
+    assert_eq!(lights.get("home", "kitchen", &GetOptions::default()).unwrap(), made);
     made.is_on = true;
     let (written, is_new) =
         lights.update("home", "kitchen", &made, &PutOptions::default()).unwrap();
@@ -236,6 +236,6 @@ fn objects_can_be_values_of_a_type() {
     objects
         .create("home", json!({"metadata": {"name": "odd"}}), &CreateOptions::default())
         .unwrap();
-    assert_eq!(refused(lights.get("home", "odd", &Default::default())).code(), 500);
+    assert_eq!(refused(lights.get("home", "odd", &GetOptions::default())).code(), 500);
     assert!(lights.delete("home", "odd", &DeleteOptions::default()).unwrap().is_deleted);
 }

@@ -10,8 +10,8 @@
     reason = "what fails here fails the test; the rows at the heads of files name tests, which are tables"
 )]
 
-mod collection;
 mod apply;
+mod collection;
 mod delete;
 mod documents;
 mod encrypt;
@@ -20,6 +20,7 @@ mod follow;
 mod generation;
 mod kit;
 mod list;
+mod managers;
 mod names;
 mod pages;
 mod patch;
