@@ -12,6 +12,7 @@
 
 mod apply;
 mod collection;
+mod calls;
 mod delete;
 mod documents;
 mod encrypt;
