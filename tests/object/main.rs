@@ -11,8 +11,8 @@
 )]
 
 mod apply;
-mod collection;
 mod calls;
+mod collection;
 mod delete;
 mod documents;
 mod encrypt;
