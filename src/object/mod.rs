@@ -14,6 +14,7 @@ mod selector;
 mod status;
 mod storage;
 mod transform;
+mod value;
 mod versioner;
 
 pub use apply::{Manager, apply, update};

@@ -9,9 +9,13 @@ use serde_json::Value;
 
 use super::types::Type;
 use crate::object::schema::{ListType, Scalar};
+use crate::object::value;
 
 /// How many errors are told.
 const ERRORS_MAX: usize = 16;
+
+/// How many characters of a path are shown.
+const PATH_CHARS_MAX: usize = 1_000;
 
 /// Finds out what is wrong with what is applied; nothing for what is right.
 pub(super) fn check(of: Type<'_>, value: &Value) -> Option<String> {
@@ -33,12 +37,13 @@ impl Check {
     fn error(&mut self, what: &str) {
         if self.errors.len() < ERRORS_MAX {
             let colon = if self.path.is_empty() { "" } else { ": " };
-            self.errors.push(format!("{}{colon}{what}", self.path));
+            let path = value::shown(&self.path, PATH_CHARS_MAX);
+            self.errors.push(format!("{path}{colon}{what}"));
         }
     }
 
     fn expected(&mut self, what: &str, value: &Value) {
-        let got: String = value.to_string().chars().take(100).collect();
+        let got = value::shown(value, 100);
         self.error(&format!("expected {what}, got {got}"));
     }
 
@@ -92,6 +97,7 @@ impl Check {
                 match of.element(item) {
                     Ok(element) => {
                         if seen.contains(&element) {
+                            let element = value::shown(&element, 100);
                             self.error(&format!("duplicate entries for key {element}"));
                         }
                         let _ = write!(self.path, "{element}");

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::path::PathElement;
 use super::set::Set;
 use super::types::{Form, Type};
-use super::values;
+use crate::object::value;
 
 /// What has changed. With what is added or removed go the paths of all that is in it.
 #[derive(Debug, Default)]
@@ -85,7 +85,7 @@ fn change(of: Type<'_>, old: Option<&Value>, new: Option<&Value>) -> Change {
         }
         _ => match (old, new) {
             (Some(old), Some(new)) => {
-                Change { is_modified: !values::equal(old, new), ..Change::default() }
+                Change { is_modified: !value::equal(old, new), ..Change::default() }
             }
             _ => Change::default(),
         },
@@ -142,7 +142,7 @@ fn items(of: Type<'_>, old: &Indexed<'_>, new: &Indexed<'_>) -> Changes {
             // Duplicates are owned as one, without their fields.
             ([_, _, ..], [_, _, ..]) => {
                 let is_same = old.len() == new.len()
-                    && old.iter().zip(new).all(|(old, new)| values::equal(old, new));
+                    && old.iter().zip(new).all(|(old, new)| value::equal(old, new));
                 Change { is_modified: !is_same, ..Change::default() }
             }
             ([_, _, ..], new) => {

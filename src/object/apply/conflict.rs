@@ -7,6 +7,13 @@ use std::collections::BTreeMap;
 use super::managers::{Id, Managers};
 use super::set::Set;
 use crate::object::status::{Cause, Status};
+use crate::object::value;
+
+/// How many fields are told of. Paths may be long and owners many, and each field is named with both.
+const CAUSES_MAX: usize = 100;
+
+/// How many characters of an owner are shown: enough for every name that is allowed.
+const ID_CHARS_MAX: usize = 1_000;
 
 /// What others own of what the applier changes, and of what is in maps that it makes something else.
 pub(super) fn find<'m>(
@@ -27,21 +34,29 @@ pub(super) fn find<'m>(
     conflicts.filter(|(_, conflict)| !conflict.is_empty()).collect()
 }
 
-/// 409 with a cause for each field; `None` where there is no conflict.
+/// 409 with a cause for each field, up to [`CAUSES_MAX`]; `None` where there is no conflict.
 pub(super) fn status(conflicts: &BTreeMap<&Id, Set>) -> Option<Status> {
     let mut causes = Vec::new();
     let mut lines = Vec::new();
+    let count: usize = conflicts.values().map(Set::count).sum();
     for (id, set) in conflicts.iter().filter(|(_, set)| !set.is_empty()) {
+        if causes.len() >= CAUSES_MAX {
+            break;
+        }
+        let id = value::shown(id, ID_CHARS_MAX);
         lines.push(format!("conflicts with {id}:"));
-        for path in set.paths() {
+        for path in set.paths(CAUSES_MAX - causes.len()) {
             lines.push(format!("- {path}"));
             causes.push(Cause::new("FieldManagerConflict", format!("conflict with {id}"), path));
         }
     }
+    if count > causes.len() {
+        lines.push(format!("and {} more", count - causes.len()));
+    }
     let message = match causes.as_slice() {
         [] => return None,
         [only] => format!("Apply failed with 1 conflict: {}: {}", only.message, only.field),
-        many => format!("Apply failed with {} conflicts: {}", many.len(), lines.join("\n")),
+        _ => format!("Apply failed with {count} conflicts: {}", lines.join("\n")),
     };
     Some(Status::apply_conflict(message, causes))
 }

@@ -8,16 +8,16 @@ use serde_json::{Map, Value};
 
 use super::path::PathElement;
 use super::set::Set;
+use crate::object::value;
 
-/// How deep sets may nest: those of objects that nest 120 deep have a level more.
-const DEPTH_MAX: usize = 121;
+/// How deep sets may nest: those of objects have a level more.
+const DEPTH_MAX: usize = value::DEPTH_MAX + 1;
 
 /// Reads a set; what nobody here knows the meaning of is skipped.
 ///
 /// # Errors
 ///
-/// What is wrong, in words: no object where there must be one, a step that cannot be read, deeper than
-/// 121.
+/// What is wrong, in words: no object where there must be one, a step that cannot be read, too deep.
 pub(super) fn read(fields: &Value) -> Result<Set, String> {
     read_below(fields, DEPTH_MAX).map(|(set, _)| set)
 }
@@ -25,7 +25,8 @@ pub(super) fn read(fields: &Value) -> Result<Set, String> {
 /// What is below a step, and whether the step is a member itself.
 fn read_below(fields: &Value, depth: usize) -> Result<(Set, bool), String> {
     let fields = fields.as_object().ok_or("fields that are no object")?;
-    let depth = depth.checked_sub(1).ok_or("fields that nest deeper than 121")?;
+    let depth =
+        depth.checked_sub(1).ok_or_else(|| format!("fields that nest deeper than {DEPTH_MAX}"))?;
     let mut set = Set::default();
     let mut is_member = false;
     for (text, below) in fields {

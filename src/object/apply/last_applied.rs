@@ -11,8 +11,9 @@ use super::compare::compare;
 use super::extract::set_of;
 use super::set::Set;
 use super::types::Type;
-use super::{DEPTH_MAX, Manager, check, values};
+use super::{Manager, check};
 use crate::object::meta;
+use crate::object::value::{DEPTH_MAX, is_within_depth};
 
 const ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
@@ -27,7 +28,7 @@ pub(super) fn allowed(of: Type<'_>, live: &Value, manager: &Manager<'_>) -> Set 
     let last = meta::annotation(live, ANNOTATION).filter(|_| manager.name == KUBECTL);
     let last = last.and_then(|last| serde_json::from_str::<Value>(last).ok()).filter(|last| {
         last["apiVersion"] == manager.api_version
-            && values::is_within_depth(last, DEPTH_MAX)
+            && is_within_depth(last, DEPTH_MAX)
             && check::check(of, last).is_none()
     });
     let Some(last) = last else { return Set::default() };

@@ -2,7 +2,7 @@
 //!
 //! Facts from `apimachinery/pkg/util/managedfields/internal/{managedfields,capmanagers}.go`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, btree_map};
 use std::fmt;
 
 use serde_json::{Map, Value};
@@ -13,6 +13,9 @@ use crate::object::meta;
 
 /// How many entries of updates an object keeps; older ones become one.
 const UPDATES_MAX: usize = 10;
+
+/// The manager of those.
+const ANCIENT: &str = "ancient-changes";
 
 /// What a manager did. Ordered as the texts are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -133,9 +136,43 @@ impl Managers {
         self.0.retain(|_, entry| !entry.set.is_empty());
     }
 
+    /// How many apply.
+    pub(super) fn appliers(&self) -> usize {
+        self.0.keys().filter(|id| id.operation == Operation::Apply).count()
+    }
+
+    /// Makes one entry of the oldest updates of each version, and where there are still more than ten entries
+    /// of updates, one of the oldest of all versions: a client may name as many as it likes.
+    pub(super) fn cap(&mut self) {
+        self.cap_versions();
+        let updates = self.0.iter().filter(|(id, _)| id.operation == Operation::Update);
+        let mut updates: Vec<_> = updates
+            .map(|(id, entry)| (meta::seconds(&entry.time).unwrap_or_default(), id.clone()))
+            .collect();
+        let Some(more) = updates.len().checked_sub(UPDATES_MAX).filter(|more| *more > 0) else {
+            return;
+        };
+        updates.sort();
+        let mut ancient = Entry::default();
+        for (_, id) in updates.into_iter().take(more + 1) {
+            if let Some(Entry { set, api_version, time }) = self.0.remove(&id) {
+                ancient.set.unite(set);
+                (ancient.api_version, ancient.time) = (api_version, time);
+            }
+        }
+        let id = Id::new(ANCIENT, Operation::Update, &ancient.api_version, "");
+        // There may have been one, younger than these.
+        match self.0.entry(id) {
+            btree_map::Entry::Occupied(mut younger) => younger.get_mut().set.unite(ancient.set),
+            btree_map::Entry::Vacant(place) => {
+                place.insert(ancient);
+            }
+        }
+    }
+
     /// Makes one entry of the oldest updates of each version, until there are at most ten entries of updates
     /// or only one of each version left.
-    pub(super) fn cap(&mut self) {
+    fn cap_versions(&mut self) {
         let updates = self.0.iter().filter(|(id, _)| id.operation == Operation::Update);
         let mut updates: Vec<_> = updates
             .map(|(id, entry)| (meta::seconds(&entry.time).unwrap_or_default(), id.clone()))
@@ -155,7 +192,7 @@ impl Managers {
                 first.insert(id.api_version.clone(), Some(id));
                 continue;
             };
-            let bucket = Id::new("ancient-changes", Operation::Update, &id.api_version, "");
+            let bucket = Id::new(ANCIENT, Operation::Update, &id.api_version, "");
             let mut merged = Entry { api_version: id.api_version.clone(), ..Entry::default() };
             for id in oldest.take().into_iter().chain([id]) {
                 if let Some(entry) = self.0.remove(&id) {

@@ -39,7 +39,6 @@ mod set;
 #[cfg(test)]
 mod tests;
 mod types;
-mod values;
 
 use serde_json::{Map, Value};
 
@@ -50,12 +49,13 @@ use types::Type;
 use super::meta;
 use super::schema::Schema;
 use super::status::{Cause, Result, Status};
+use super::value::{self, DEPTH_MAX, JSON_DEPTH_MAX};
 
-/// How deep objects may nest, apart from their managed fields: with those, JSON of them can still be read.
-const DEPTH_MAX: usize = 120;
-
-/// How long names of managers may be.
+/// How long names of managers may be, in bytes.
 const NAME_MAX: usize = 128;
+
+/// How many appliers an object may have: each has an entry that may be as large as the object.
+const APPLIERS_MAX: usize = 100;
 
 /// Who writes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -117,27 +117,27 @@ impl Manager<'_> {
     }
 
     fn check_name(&self) -> Result<()> {
+        let field = "fieldManager";
         let cause = if self.name.is_empty() {
-            Cause::new(
-                "FieldValueRequired",
-                "Required value: is required for apply patch",
-                "fieldManager",
-            )
-        } else if self.name.len() > NAME_MAX {
-            let message = format!("Too long: may not be more than {NAME_MAX} bytes");
-            Cause::new("FieldValueTooLong", message, "fieldManager")
-        } else if let Some((at, bad)) = self.name.char_indices().find(|(_, c)| c.is_control()) {
-            let name = self.name;
-            let point = u32::from(bad);
-            let message = format!(
-                "Invalid value: {name:?}: invalid character U+{point:04X} (at position {at})"
-            );
-            Cause::new("FieldValueInvalid", message, "fieldManager")
+            Some(Cause::required(field, "is required for apply patch"))
         } else {
-            return Ok(());
+            wrong_name(self.name, field)
         };
+        let Some(cause) = cause else { return Ok(()) };
         Err(Status::invalid("meta.k8s.io", "PatchOptions", "", vec![cause]))
     }
+}
+
+/// What is wrong with the name of a manager, of `field`: the first thing. That it is empty is not.
+pub(super) fn wrong_name(name: &str, field: &str) -> Option<Cause> {
+    if name.len() > NAME_MAX {
+        return Some(Cause::too_long(field, NAME_MAX));
+    }
+    // Go calls printable what has a glyph, and of all spaces the ASCII one alone.
+    let is_wrong = |c: &char| c.is_control() || (c.is_whitespace() && *c != ' ');
+    let (at, wrong) = name.char_indices().find(|(_, c)| is_wrong(c))?;
+    let why = format!("invalid character U+{:04X} (at position {at})", u32::from(wrong));
+    Some(Cause::invalid(field, &name.into(), why))
 }
 
 /// Applies: `live` as it becomes when the manager wants `applied` of it; of nothing, what is applied.
@@ -173,10 +173,10 @@ impl Manager<'_> {
 ///
 /// # Errors
 ///
-/// 409 with a cause for each field that others own and that would change, unless `force`. 400 for what is
-/// applied: another version, managed fields of its own, not of the schema (an API server says 500 here),
-/// deeper than 120. 422 for a manager without a name or with a wrong one. 500 where the managed fields of
-/// `live` cannot be read.
+/// 409 with a cause for each field that others own and that would change, for the first 100 if there are more,
+/// unless `force`. 400 for what is applied: another version, managed fields of its own, not of the schema (an
+/// API server says 500 here), deeper than 120. 422 for a manager without a name or with a wrong one, and for the
+/// 101st that applies. 500 where the managed fields of `live` cannot be read.
 pub fn apply(
     live: Option<&Value>,
     applied: &Value,
@@ -192,7 +192,7 @@ pub fn apply(
         Some(live) => live.clone(),
     };
     let entries = take_entries(&mut object);
-    check_shape(&object)?;
+    check_shape(&object, DEPTH_MAX)?;
     let mut managers = Managers::read(&entries)
         .map_err(|why| Status::internal(format!("failed to decode managed fields: {why}")))?;
     if managers.0.is_empty() && live.is_some_and(|live| !live.is_null()) {
@@ -202,6 +202,7 @@ pub fn apply(
         own_changes(&mut managers, all, &before);
     }
     reconcile(of, &mut managers);
+    let appliers = managers.appliers();
 
     let id = manager.id(manager.name, Operation::Apply);
     let mut set = extract::set_of(of, &applied);
@@ -210,11 +211,12 @@ pub fn apply(
     let entry = Entry { set, api_version: manager.api_version.into(), time: last.time.clone() };
     let is_new_set = entry.set != last.set || entry.api_version != last.api_version;
     managers.0.insert(id.clone(), entry);
+    check_appliers(&managers, appliers, &applied)?;
 
-    let merged = merge::merge(of, &object, &applied);
+    let merged = merge::merge(of, object.clone(), &applied);
     let pruned = remove::prune(of, merged, &last.set, &managers.owned());
     // What has lost its last part is as it is applied.
-    let result = merge::merge(of, &pruned, &applied);
+    let result = merge::merge(of, pruned, &applied);
 
     let mut changes = compare::compare(of, &object, &result);
     changes.ignore(&manager.reset());
@@ -238,7 +240,7 @@ pub fn apply(
             entry.set.subtract(&changes.removed);
         }
     }
-    let is_same = values::equal(&object, &result);
+    let is_same = value::equal(&object, &result);
     if let Some(entry) = managers.0.get_mut(&id).filter(|_| is_new_set || !is_same) {
         manager.now.clone_into(&mut entry.time);
     }
@@ -255,7 +257,8 @@ pub fn apply(
 /// The manager owns what has changed, and nobody else does any more. Managed fields that `new` brings with it
 /// replace those of `live`, but not for a subresource; an empty list, or one with one empty entry, makes all
 /// forgotten, and then nobody keeps count until somebody applies. Those that cannot be read are as if they
-/// were not there: such a write is not refused. Takes n log n.
+/// were not there: such a write is not refused. Of updates the ten youngest entries stay, and the older ones
+/// become one. An object that is not there yet or has no UID counts as created. Takes n log n.
 ///
 /// ```
 /// use annals::object::{Manager, Schema, update};
@@ -273,7 +276,8 @@ pub fn apply(
 ///
 /// # Errors
 ///
-/// 400 for what is no object with metadata or nests deeper than 120.
+/// 400 for what is no object with metadata or nests deeper than 120, and 422 for managed fields that bring more
+/// than 100 appliers.
 pub fn update(live: &Value, new: Value, schema: &Schema, manager: &Manager<'_>) -> Result<Value> {
     let of = Type::root(schema);
     let is_create = live.is_null() || meta::uid(live).is_empty();
@@ -281,9 +285,11 @@ pub fn update(live: &Value, new: Value, schema: &Schema, manager: &Manager<'_>) 
     let mut new = new;
     let of_live = take_entries(&mut live);
     let of_new = take_entries(&mut new);
-    check_shape(&live)?;
-    check_shape(&new)?;
+    // What is there already may be made better, however deep it is.
+    check_shape(&live, JSON_DEPTH_MAX)?;
+    check_shape(&new, DEPTH_MAX)?;
     let of_live = Managers::read(&of_live).unwrap_or_default();
+    let appliers = of_live.appliers();
     let mut managers = if !manager.subresource.is_empty() {
         of_live
     } else if Managers::is_reset(&of_new) {
@@ -294,6 +300,7 @@ pub fn update(live: &Value, new: Value, schema: &Schema, manager: &Manager<'_>) 
     if managers.0.is_empty() && !is_create {
         return Ok(new);
     }
+    check_appliers(&managers, appliers, &new)?;
     reconcile(of, &mut managers);
     let changes = compare::compare(of, &live, &new);
     own_changes(&mut managers, changes, manager);
@@ -334,15 +341,29 @@ fn take_entries(object: &mut Value) -> Value {
     metadata.and_then(|metadata| metadata.remove("managedFields")).unwrap_or_default()
 }
 
-fn check_shape(object: &Value) -> Result<()> {
+/// Refuses more appliers than an object may have, but not those that it has already.
+fn check_appliers(managers: &Managers, before: usize, object: &Value) -> Result<()> {
+    let count = managers.appliers();
+    if count <= APPLIERS_MAX.max(before) {
+        return Ok(());
+    }
+    let message = format!("Too many: {count}: must have at most {APPLIERS_MAX} appliers");
+    let cause = Cause::new("FieldValueTooMany", message, "metadata.managedFields");
+    let text = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default();
+    let group = text("apiVersion").split_once('/').map_or("", |(group, _)| group);
+    Err(Status::invalid(group, text("kind"), meta::name(object), vec![cause]))
+}
+
+fn check_shape(object: &Value, depth_max: usize) -> Result<()> {
     if !object.is_object() {
         return Err(Status::bad_request("the object is no JSON object"));
     }
     if object.get("metadata").is_some_and(|metadata| !metadata.is_object() && !metadata.is_null()) {
         return Err(Status::bad_request("the metadata of the object is no JSON object"));
     }
-    if !values::is_within_depth(object, DEPTH_MAX) {
-        return Err(Status::bad_request("the object nests deeper than 120"));
+    if !value::is_within_depth(object, depth_max) {
+        let message = format!("the object nests deeper than {depth_max}");
+        return Err(Status::bad_request(message));
     }
     Ok(())
 }
@@ -354,7 +375,7 @@ fn checked(
     applied: &Value,
     manager: &Manager<'_>,
 ) -> Result<Value> {
-    check_shape(applied)?;
+    check_shape(applied, DEPTH_MAX)?;
     let text = |object: &Value, field: &str| object[field].as_str().unwrap_or_default().to_owned();
     let (version, kind) = (text(applied, "apiVersion"), text(applied, "kind"));
     let live_kind = live.map(|live| text(live, "kind")).filter(|kind| !kind.is_empty());

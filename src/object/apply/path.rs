@@ -9,7 +9,7 @@ use std::fmt;
 
 use serde_json::Value;
 
-use super::values;
+use crate::object::value;
 
 /// One step of a path. They are ordered as in managed fields: fields, keys, values, indexes.
 #[derive(Clone, Debug)]
@@ -38,10 +38,10 @@ impl PathElement {
         let json = || serde_json::from_str(rest).map_err(|error| format!("{text}: {error}"));
         Ok(Some(match kind {
             "f" => Self::Field(rest.into()),
-            "v" => Self::Value(values::canonical(&json()?)),
+            "v" => Self::Value(value::canonical(&json()?)),
             "k" => match json()? {
                 Value::Object(keys) => Self::key(
-                    keys.iter().map(|(name, key)| (name.clone(), values::canonical(key))).collect(),
+                    keys.iter().map(|(name, key)| (name.clone(), value::canonical(key))).collect(),
                 ),
                 _ => return Err(format!("{text}: no object of keys")),
             },
@@ -92,11 +92,11 @@ impl Ord for PathElement {
             (Self::Field(one), Self::Field(other)) => one.cmp(other),
             (Self::Key(one), Self::Key(other)) => {
                 let pairs = one.iter().zip(other).map(|(one, other)| {
-                    one.0.cmp(&other.0).then_with(|| values::compare(&one.1, &other.1))
+                    one.0.cmp(&other.0).then_with(|| value::compare(&one.1, &other.1))
                 });
-                values::first_difference(pairs).then(one.len().cmp(&other.len()))
+                value::first_difference(pairs).then(one.len().cmp(&other.len()))
             }
-            (Self::Value(one), Self::Value(other)) => values::compare(one, other),
+            (Self::Value(one), Self::Value(other)) => value::compare(one, other),
             (Self::Index(one), Self::Index(other)) => one.cmp(other),
             _ => self.rank().cmp(&other.rank()),
         }

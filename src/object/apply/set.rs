@@ -6,6 +6,13 @@
 use std::collections::BTreeMap;
 
 use super::path::PathElement;
+use crate::object::value;
+
+/// How many characters of a step are shown.
+const STEP_CHARS_MAX: usize = 200;
+
+/// How many characters of what is above a step are shown.
+const ABOVE_CHARS_MAX: usize = 800;
 
 /// A set of paths. No node is empty: each is a member or has one below.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -128,18 +135,37 @@ impl Set {
         both
     }
 
-    /// The paths of all members for people; at each level the members first.
-    pub(super) fn paths(&self) -> Vec<String> {
+    /// How many members there are.
+    pub(super) fn count(&self) -> usize {
+        let counts = self.0.values().map(|node| usize::from(node.is_member) + node.below.count());
+        counts.sum()
+    }
+
+    /// The paths of the first members for people; at each level the members first. Long steps, and what is far
+    /// above, are cut: clients choose both, and how often they are told.
+    pub(super) fn paths(&self, max: usize) -> Vec<String> {
         let mut paths = Vec::new();
-        self.add_paths("", &mut paths);
+        self.add_paths("", max, &mut paths);
         paths
     }
 
-    fn add_paths(&self, above: &str, paths: &mut Vec<String>) {
+    fn add_paths(&self, above: &str, max: usize, paths: &mut Vec<String>) {
+        let step = |element: &PathElement| {
+            let step = value::shown(element, STEP_CHARS_MAX);
+            let start = above.char_indices().rev().nth(ABOVE_CHARS_MAX);
+            match start {
+                Some((start, _)) => format!("...{}{step}", &above[start..]),
+                None => format!("{above}{step}"),
+            }
+        };
         let members = self.0.iter().filter(|(_, node)| node.is_member);
-        paths.extend(members.map(|(element, _)| format!("{above}{element}")));
+        let left = max.saturating_sub(paths.len());
+        paths.extend(members.take(left).map(|(element, _)| step(element)));
         for (element, node) in self.0.iter().filter(|(_, node)| !node.below.is_empty()) {
-            node.below.add_paths(&format!("{above}{element}"), paths);
+            if paths.len() >= max {
+                return;
+            }
+            node.below.add_paths(&step(element), max, paths);
         }
     }
 }

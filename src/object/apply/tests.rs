@@ -86,7 +86,9 @@ proptest! {
         less.subtract_whole(&other);
         let is_below = |path: &&Vec<String>| (1..=path.len()).any(|to| theirs.contains(&path[..to]));
         prop_assert_eq!(texts(&less), mine.iter().filter(|path| !is_below(path)).cloned().collect());
-        prop_assert_eq!(one.paths().len(), mine.len());
+        prop_assert_eq!(one.paths(usize::MAX).len(), mine.len());
+        prop_assert_eq!(one.count(), mine.len());
+        prop_assert_eq!(&one.paths(3)[..], &one.paths(usize::MAX)[..mine.len().min(3)]);
         prop_assert_eq!(one.is_empty(), mine.is_empty());
     }
 
@@ -147,8 +149,18 @@ fn paths_are_written_for_people() {
         ".": {},
         "f:list": {"k:{\"name\":\"a\",\"port\":80}": {".": {}, "f:x": {}}, "v:\"b\"": {}, "i:0": {}},
     }});
-    let paths = fields::read(&json).expect("good").paths();
+    let paths = fields::read(&json).expect("good").paths(usize::MAX);
     let list = ".spec.list[name=\"a\",port=80]";
     let expected = [".spec", list, ".spec.list[=\"b\"]", ".spec.list[0]"];
     assert_eq!(paths, [&expected[..], &[&format!("{list}.x")]].concat());
+}
+
+#[test]
+fn long_steps_of_paths_are_cut() {
+    let long = "x".repeat(1_000);
+    let below = (0..100).fold(json!({"f:last": {}}), |of, _| json!({ format!("f:{long}"): of }));
+    let paths = fields::read(&below).expect("good").paths(usize::MAX);
+    let [path] = paths.as_slice() else { panic!("{paths:?}") };
+    assert!(path.starts_with("...") && path.ends_with(".last"), "{path}");
+    assert!(path.len() < 1_100, "{path}");
 }

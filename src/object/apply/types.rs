@@ -8,8 +8,8 @@ use std::sync::LazyLock;
 use serde_json::Value;
 
 use super::path::PathElement;
-use super::values;
 use crate::object::schema::{ListType, Schema};
+use crate::object::value;
 
 static ANY: LazyLock<Schema> = LazyLock::new(Schema::any);
 
@@ -134,7 +134,7 @@ impl<'s> Type<'s> {
                 Value::Null => {
                     "associative list without keys has an element that's an explicit null"
                 }
-                scalar => return Ok(PathElement::Value(values::canonical(scalar))),
+                scalar => return Ok(PathElement::Value(value::canonical(scalar))),
             };
             return Err(why.into());
         };
@@ -148,7 +148,7 @@ impl<'s> Type<'s> {
         let default = |key: &str| self.schema.items()?.named_field(key)?.default_value();
         let found = keys.iter().filter_map(|key| {
             let value = item.get(key).or_else(|| default(key))?;
-            Some((key.clone(), values::canonical(value)))
+            Some((key.clone(), value::canonical(value)))
         });
         let found: Vec<_> = found.collect();
         if found.is_empty() {

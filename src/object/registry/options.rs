@@ -1,12 +1,8 @@
 //! How to create, update, patch and delete.
 
-use serde_json::Value;
-
+use crate::object::apply;
 use crate::object::status::{Cause, Result, Status};
 use crate::object::storage::Preconditions;
-
-/// The most bytes of the name of a field manager.
-const FIELD_MANAGER_MAX: usize = 128;
 
 /// How to create an object: `CreateOptions` of `meta/v1`.
 #[derive(Clone, Debug, Default)]
@@ -127,17 +123,5 @@ pub(super) fn refuse(kind: &str, causes: Vec<Cause>) -> Result<()> {
 
 /// What is wrong with the name of a field manager.
 pub(super) fn field_manager(name: &str, field: &str) -> Vec<Cause> {
-    let mut causes = Vec::new();
-    if name.len() > FIELD_MANAGER_MAX {
-        causes.push(Cause::too_long(field, FIELD_MANAGER_MAX));
-    }
-    for (at, character) in name.char_indices() {
-        // Go calls printable what has a glyph, and of all spaces the ASCII one alone.
-        if character.is_control() || (character.is_whitespace() && character != ' ') {
-            let why =
-                format!("invalid character U+{:04X} (at position {at})", u32::from(character));
-            causes.push(Cause::invalid(field, &Value::from(name), why));
-        }
-    }
-    causes
+    apply::wrong_name(name, field).into_iter().collect()
 }

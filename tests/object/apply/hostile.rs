@@ -36,7 +36,7 @@ fn depth_is_bounded_so_that_what_is_stored_can_be_read() {
 }
 
 #[test]
-fn lists_of_ten_thousand_items_take_no_quadratic_time() {
+fn lists_of_ten_thousand_items_come_out_right() {
     let of = schema(&json!({
         "list": keyed(&["name"], json!({"name": text(), "value": number()})),
         "set": set(text()),
@@ -58,7 +58,7 @@ fn lists_of_ten_thousand_items_take_no_quadratic_time() {
 }
 
 #[test]
-fn ten_thousand_managers_take_no_quadratic_time() {
+fn ten_thousand_managers_come_out_right() {
     let entries = (0..10_000).map(|at| {
         let operation = if at % 2 == 0 { "Apply" } else { "Update" };
         json!({
@@ -73,14 +73,98 @@ fn ten_thousand_managers_take_no_quadratic_time() {
     });
     let of = schema(&json!({"list": set(number()), "b": number()}));
     let wanted = json!({"apiVersion": "v1", "list": [10_001], "b": 2});
-    let status = apply(Some(&live), &wanted, &of, &me(), false).expect_err("all own b");
-    assert_eq!(status.details().causes.len(), 10_000);
-    let applied = apply(Some(&live), &wanted, &of, &me(), true).expect("it is forced");
-    assert_eq!(owners_of(&applied).len(), 10_001);
+    let one = Manager { name: "m0", ..me() };
+    let status = apply(Some(&live), &wanted, &of, &one, false).expect_err("all own b");
+    assert_eq!(status.details().causes.len(), 100);
+    let message = status.message();
+    assert!(message.starts_with("Apply failed with 9999 conflicts: "), "{message}");
+    assert!(message.ends_with("\nand 9899 more"), "{message}");
+    let applied = apply(Some(&live), &wanted, &of, &one, true).expect("it is forced");
+    assert_eq!(owners_of(&applied).len(), 10_000);
     let mut new = applied.clone();
     new["b"] = json!(3);
     let updated = update(&applied, new, &of, &me()).expect("it is good");
     assert_eq!(owners_of(&updated).len(), 5_000 + 10, "five thousand updates have become ten");
+}
+
+#[test]
+fn the_hundred_and_first_applier_is_refused() {
+    let of = Schema::any();
+    let wanted = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "a": 1});
+    let mut live = Value::Null;
+    let names: Vec<_> = (0..=100).map(|at| format!("m{at}")).collect();
+    let by = |name| Manager { name, api_version: "apps/v1", ..me() };
+    for name in &names[..100] {
+        live = apply(Some(&live), &wanted, &of, &by(name), false).expect("all want the same");
+    }
+    let status = apply(Some(&live), &wanted, &of, &by(&names[100]), true).expect_err("one too many");
+    assert_eq!(status.code(), 422);
+    assert_eq!(
+        status.message(),
+        "Deployment.apps \"web\" is invalid: metadata.managedFields: \
+         Too many: 101: must have at most 100 appliers"
+    );
+    // Who applies already may go on, and others may update.
+    assert_eq!(apply(Some(&live), &wanted, &of, &by("m7"), false).as_ref(), Ok(&live));
+    let mut new = live.clone();
+    new["b"] = json!(2);
+    let updated = update(&live, new, &of, &by("updater")).expect("it is an update");
+    assert_eq!(owners_of(&updated).len(), 101);
+    // Nor does a client bring more.
+    let mut new = live.clone();
+    let entries = new["metadata"]["managedFields"].as_array_mut().expect("entries");
+    let mut entry = entries[0].clone();
+    entry["manager"] = "m100".into();
+    entries.push(entry);
+    for live in [&live, &Value::Null] {
+        let status = update(live, new.clone(), &of, &by("updater")).expect_err("one too many");
+        assert_eq!(status.code(), 422);
+    }
+}
+
+#[test]
+fn updates_of_made_up_versions_become_ten_entries() {
+    let entries = (0..1_000).map(|at| {
+        json!({
+            "manager": "m", "operation": "Update", "apiVersion": format!("v{at}"),
+            "time": format!("2026-11-22T14:{:02}:{:02}Z", at / 60, at % 60),
+            "fieldsType": "FieldsV1", "fieldsV1": {format!("f:a{at}"): {}},
+        })
+    });
+    let fields = (0..1_000).map(|at| (format!("a{at}"), json!(1)));
+    let mut live: Value = fields.collect();
+    live["metadata"] = json!({"uid": "u"});
+    let mut new = live.clone();
+    new["metadata"]["managedFields"] = entries.collect();
+    new["b"] = json!(1);
+    let updated = update(&live, new, &Schema::any(), &me()).expect("it is good");
+    let entries = updated["metadata"]["managedFields"].as_array().expect("entries");
+    assert_eq!(entries.len(), 10);
+    assert_eq!(entries[0]["manager"], "ancient-changes");
+    assert_eq!(entries[0]["apiVersion"], "v990");
+    // Nothing has got lost.
+    let owned = entries.iter().filter_map(|entry| entry["fieldsV1"].as_object());
+    assert_eq!(owned.map(serde_json::Map::len).sum::<usize>(), 1_001);
+}
+
+#[test]
+fn conflicts_are_told_in_short_however_long_the_names_are() {
+    let long = "x".repeat(100_000);
+    let object = |value: u32| {
+        let fields: Value = (0..12_000).map(|at| (format!("k{at}"), json!(value))).collect();
+        json!({"apiVersion": "v1", "spec": {long.clone(): fields}})
+    };
+    let of = Schema::any();
+    let live = apply(None, &object(1), &of, &me(), false).expect("nobody has anything against it");
+    let other = Manager { name: "other", ..me() };
+    let status = apply(Some(&live), &object(2), &of, &other, false).expect_err("the first owns it");
+    assert_eq!((status.code(), status.details().causes.len()), (409, 100));
+    assert!(status.message().starts_with("Apply failed with 12000 conflicts: conflicts with \"me\":"));
+    assert!(status.message().ends_with("\nand 11900 more"));
+    assert!(serde_json::to_vec(&status).expect("it is JSON").len() < 100_000);
+    for cause in &status.details().causes {
+        assert!(cause.field.starts_with(".spec.xxx") && cause.field.contains("....k"), "{cause:?}");
+    }
 }
 
 #[test]

@@ -1,11 +1,20 @@
-//! Equality and order of JSON values where numbers count by what they are worth: 1 is 1.0.
+//! JSON values: equality and order where numbers count by what they are worth (1 is 1.0), how deep values may nest,
+//! and how they are shown.
 //!
 //! Keys of list items come from objects (where 80 is an integer), from the defaults of schemas (where it may
 //! be 80.0) and from managed fields (where Kubernetes reads every number as a float); they must meet.
 
 use std::cmp::Ordering;
+use std::fmt::{self, Write as _};
 
 use serde_json::{Number, Value};
+
+/// How deep JSON may nest that is to be read again: `serde_json` reads no deeper.
+pub(super) const JSON_DEPTH_MAX: usize = 127;
+
+/// How deep objects may nest, apart from their managed fields: those nest deeper than what they tell of, and no
+/// deeper than JSON may.
+pub(super) const DEPTH_MAX: usize = 120;
 
 /// Whether two values are worth the same.
 pub(super) fn equal(one: &Value, other: &Value) -> bool {
@@ -50,6 +59,7 @@ pub(super) fn compare(one: &Value, other: &Value) -> Ordering {
     }
 }
 
+/// The order of two lists whose parts have these.
 pub(super) fn first_difference(mut orders: impl Iterator<Item = Ordering>) -> Ordering {
     orders.find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
 }
@@ -136,6 +146,60 @@ pub(super) fn is_within_depth(value: &Value, depth: usize) -> bool {
     }
 }
 
+/// Whether an object nests no deeper than it may: its managed fields as deep as JSON can be read, all else
+/// [`DEPTH_MAX`] deep.
+pub(super) fn is_object_within_depth(object: &Value) -> bool {
+    let is_within = |name: &str, field: &Value| match field {
+        Value::Object(metadata) if name == "metadata" => metadata.iter().all(|(name, field)| {
+            let above = 2;
+            let depth = if name == "managedFields" { JSON_DEPTH_MAX } else { DEPTH_MAX };
+            is_within_depth(field, depth - above)
+        }),
+        field => is_within_depth(field, DEPTH_MAX - 1),
+    };
+    match object {
+        Value::Object(fields) => fields.iter().all(|(name, field)| is_within(name, field)),
+        other => is_within_depth(other, DEPTH_MAX),
+    }
+}
+
+/// The beginning of a text, for a message: what is beyond is not even made.
+pub(super) fn shown(what: &impl fmt::Display, chars_max: usize) -> String {
+    struct Beginning {
+        text: String,
+        left: usize,
+    }
+    impl fmt::Write for Beginning {
+        fn write_str(&mut self, more: &str) -> fmt::Result {
+            let Some((end, _)) = more.char_indices().nth(self.left) else {
+                self.left -= more.chars().count();
+                self.text.push_str(more);
+                return Ok(());
+            };
+            self.text.push_str(&more[..end]);
+            self.text.push_str("...");
+            self.left = 0;
+            Err(fmt::Error)
+        }
+    }
+    let mut beginning = Beginning { text: String::new(), left: chars_max };
+    // It ends where there is enough.
+    let _ = write!(beginning, "{what}");
+    beginning.text
+}
+
+/// What type of JSON a value is: for messages that must not tell what is stored.
+pub(super) fn type_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "list",
+        Value::Object(_) => "map",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -174,6 +238,34 @@ mod tests {
         }
         assert_eq!(canonical(&json!(2.0)).to_string(), "2");
         assert_eq!(canonical(&json!(2.5)).to_string(), "2.5");
+    }
+
+    #[test]
+    fn the_beginning_of_a_text_is_shown() {
+        for (text, chars, expected) in
+            [("", 0, ""), ("abc", 3, "abc"), ("abcd", 3, "abc..."), ("\u{e4}\u{e4}", 1, "\u{e4}...")]
+        {
+            assert_eq!(shown(&text, chars), expected);
+        }
+        assert_eq!(shown(&json!({"a": [1, 2]}), 6), "{\"a\":[...");
+    }
+
+    #[test]
+    fn managed_fields_nest_deeper_than_the_rest() {
+        let deep = |depth: usize| (0..depth).fold(json!(1), |of, _| json!([of]));
+        for (metadata, managed, other) in
+            [(DEPTH_MAX, 0, 0), (0, JSON_DEPTH_MAX, 0), (0, 0, DEPTH_MAX), (0, 0, 0)]
+        {
+            let object = |more: usize| {
+                json!({"spec": deep((other + more).saturating_sub(1)), "metadata": {
+                    "managedFields": deep((managed + more).saturating_sub(2)),
+                    "labels": deep((metadata + more).saturating_sub(2)),
+                }})
+            };
+            assert!(is_object_within_depth(&object(0)));
+            assert_eq!(is_object_within_depth(&object(1)), metadata + managed + other == 0);
+        }
+        assert!(!is_object_within_depth(&deep(DEPTH_MAX + 1)));
     }
 
     proptest! {
