@@ -12,14 +12,17 @@
 
 mod apply;
 mod calls;
+mod collection;
 mod delete;
 mod documents;
 mod encrypt;
+mod examples;
 mod follow;
 mod generation;
 mod guaranteed;
 mod kit;
 mod list;
+mod managers;
 mod model;
 mod names;
 mod pages;
