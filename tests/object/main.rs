@@ -35,6 +35,7 @@ mod registry;
 mod selector;
 mod storage;
 mod strategic;
+mod strategy;
 mod versions;
 mod watch;
 mod world;
