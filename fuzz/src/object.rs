@@ -1,8 +1,9 @@
 //! Patches of objects, by anybody who can send a request.
 
+use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
-use annals::object::{PATCH_BYTES_MAX, PatchType, Schema};
+use annals::object::{PatchType, Schema};
 use serde_json::{Value, json};
 
 use crate::input::Input;
@@ -63,13 +64,35 @@ pub(crate) fn patch(data: &[u8]) -> bool {
             // Numbers and escapes are at most so much longer than they were sent.
             let sent = object.to_string().len() + 20 * patch.len();
             assert!(text.len() <= sent + COPIED_BYTES_MAX);
+            if patch_type == PatchType::StrategicMerge {
+                let (had, has) = (directives(&object), directives(&patched));
+                assert!(has.is_subset(&had), "{has:?}");
+            }
             true
         }
         Err(status) => {
             assert!(matches!(status.code(), 400 | 413 | 415 | 422), "{status:?}");
-            assert!(status.code() != 413 || patch.len() > PATCH_BYTES_MAX.min(20_000));
+            // The shortest patch that is too large: 10,001 operations of two bytes.
+            assert!(status.code() != 413 || patch.len() > 20_000);
             false
         }
+    }
+}
+
+/// The names of fields, wherever they are, that would be directives in a patch.
+fn directives(value: &Value) -> BTreeSet<&str> {
+    let is_directive = |name: &&str| {
+        ["$patch", "$retainKeys"].contains(name)
+            || name.starts_with("$setElementOrder")
+            || name.starts_with("$deleteFromPrimitiveList")
+    };
+    match value {
+        Value::Object(fields) => {
+            let own = fields.keys().map(String::as_str).filter(is_directive);
+            own.chain(fields.values().flat_map(directives)).collect()
+        }
+        Value::Array(items) => items.iter().flat_map(directives).collect(),
+        _ => BTreeSet::new(),
     }
 }
 
@@ -143,7 +166,7 @@ pub(crate) fn seeds() -> Vec<(String, u8, Vec<u8>)> {
                     "$setElementOrder/containers": [{"name": "log"}, {"name": "web"}],
                     "containers": [{"name": "web", "$retainKeys": ["name", "args"], "args": []}],
                     "strategy": {"$retainKeys": ["type"], "type": "Recreate"},
-                    "raw": {"y": 1},
+                    "raw": {"$retainKeys": ["y"], "y": 1, "z": null},
                 },
             }),
         ),

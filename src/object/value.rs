@@ -242,9 +242,12 @@ mod tests {
 
     #[test]
     fn the_beginning_of_a_text_is_shown() {
-        for (text, chars, expected) in
-            [("", 0, ""), ("abc", 3, "abc"), ("abcd", 3, "abc..."), ("\u{e4}\u{e4}", 1, "\u{e4}...")]
-        {
+        for (text, chars, expected) in [
+            ("", 0, ""),
+            ("abc", 3, "abc"),
+            ("abcd", 3, "abc..."),
+            ("\u{e4}\u{e4}", 1, "\u{e4}..."),
+        ] {
             assert_eq!(shown(&text, chars), expected);
         }
         assert_eq!(shown(&json!({"a": [1, 2]}), 6), "{\"a\":[...");

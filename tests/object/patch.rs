@@ -154,7 +154,7 @@ fn patch_types_are_named_and_others_refused() {
 
 #[test]
 fn what_a_patch_cannot_do_is_told_as_upstream_tells_it() {
-    let table: [(PatchType, Value, u16, &str); 14] = [
+    let table: [(PatchType, Value, u16, &str); 15] = [
         (PatchType::Json, json!({}), 400, "error decoding patch: it is not a list of operations"),
         (PatchType::Json, json!([7]), 400, "error decoding patch: it is not a list of operations"),
         (PatchType::Json, json!([{}]), 422, "Unexpected kind: unknown"),
@@ -199,7 +199,7 @@ fn what_a_patch_cannot_do_is_told_as_upstream_tells_it() {
             PatchType::Json,
             json!([{"op": "replace", "path": "", "value": [1]}]),
             422,
-            " \"\" is invalid: patch: Invalid value: [1]: the patched object is not an object",
+            " \"\" is invalid: patch: Invalid value: \"list\": the patched object is not an object",
         ),
         (
             PatchType::Json,
@@ -207,8 +207,9 @@ fn what_a_patch_cannot_do_is_told_as_upstream_tells_it() {
             413,
             "Request entity too large: The allowed maximum operations in a JSON patch is 10000, got 10001",
         ),
-        (PatchType::Merge, json!("text"), 400, "Invalid JSON Patch"),
-        (PatchType::Merge, json!(null), 400, "Invalid JSON Patch"),
+        (PatchType::Merge, json!([1]), 400, "error decoding patch: it is not an object"),
+        (PatchType::Merge, json!("text"), 400, "error decoding patch: it is not an object"),
+        (PatchType::Merge, json!(null), 400, "error decoding patch: it is not an object"),
     ];
     for (patch_type, patch, code, message) in table {
         let patch = patch.to_string();
@@ -224,4 +225,14 @@ fn what_a_patch_cannot_do_is_told_as_upstream_tells_it() {
         assert_eq!(status.code(), 413);
         assert_eq!(status.message(), "Request entity too large: limit is 3145728");
     }
+}
+
+#[test]
+fn what_is_stored_is_not_told() {
+    let document = json!({"data": {"password": "stored"}});
+    let patch = json!([{"op": "copy", "from": "/data/password", "path": ""}]);
+    let patched = PatchType::Json.patch(&document, patch.to_string().as_bytes(), &Schema::any());
+    let status = patched.expect_err("it is no object");
+    assert_eq!(status.code(), 422);
+    assert!(!format!("{status:?}").contains("stored"), "{status:?}");
 }

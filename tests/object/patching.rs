@@ -142,7 +142,7 @@ fn what_fails_is_told_by_its_code() {
         (Json, json!(operations).to_string(), 413),
         (Json, json!([{"op": "replace", "path": "", "value": 5}]).to_string(), 422),
         (Merge, "no JSON".into(), 400),
-        (Merge, "[]".into(), 422),
+        (Merge, "[]".into(), 400),
         (Merge, "5".into(), 400),
         (StrategicMerge, "no JSON".into(), 400),
         (StrategicMerge, json!({"$patch": "guess"}).to_string(), 400),

@@ -232,7 +232,7 @@ fn what_cannot_be_merged_is_refused() {
         (
             containers(json!([{"image": "x"}])),
             400,
-            "map: {\"image\":\"x\"} does not contain declared merge key: name",
+            "map of fields [\"image\"] does not contain declared merge key: name",
         ),
         (
             containers(json!([{"$patch": "delete"}])),
@@ -250,6 +250,7 @@ fn what_cannot_be_merged_is_refused() {
         (metadata(json!({"$setElementOrder/finalizers": {}})), 400, order),
         (metadata(json!({"$setElementOrderX/finalizers": []})), 400, order),
         (metadata(json!({"$setElementOrder/finalizers": ["a"], "finalizers": 1})), 400, order),
+        (metadata(json!({"$setElementOrder/finalizers": ["a"], "finalizers": null})), 400, order),
         (
             metadata(json!({"$setElementOrder/finalizers": ["a", "b"], "finalizers": ["b", "a"]})),
             400,
@@ -279,7 +280,32 @@ fn what_cannot_be_merged_is_refused() {
         assert_eq!(status.code(), code, "{changes}: {status}");
         assert!(status.message().contains(message), "{changes}: {status}");
     }
+    // What is stored is not told.
+    let document = json!({"spec": {"containers": [{"secret": "stored"}]}});
+    let status = patch(&document, &containers(json!([{"name": "a"}])), &schema);
+    let message = status.expect_err("it has no key").to_string();
+    assert!(message.contains("secret") && !message.contains("stored"), "{message}");
     // Of a kind without a schema nobody knows how to merge its lists.
     let status = PatchType::StrategicMerge.patch(&document, b"{}", &Schema::any());
     assert_eq!(status.expect_err("there is no schema").code(), 415);
+}
+
+#[test]
+fn what_replaces_an_object_is_stored_without_directives_and_nulls() {
+    let schema = Schema::from_openapi(&merge_item(1)).expect("it is a schema");
+    for document in [json!({"replacingItem": {"old": 1}}), json!({})] {
+        for (item, expected) in [
+            (json!({"a": null, "b": {"c": null}, "d": 1}), json!({"b": {}, "d": 1})),
+            (json!({"$patch": "replace", "d": 1}), json!({"d": 1})),
+            (json!({"$patch": "merge", "$retainKeys": ["d"], "d": 1}), json!({"d": 1})),
+            (json!({"$deleteFromPrimitiveList/d": [1], "d": [2]}), json!({"d": [2]})),
+        ] {
+            let patched = patch(&document, &json!({"replacingItem": item}), &schema);
+            let patched = patched.expect("it is good");
+            // Beside nothing, an object with `$patch` is none.
+            let is_none = document == json!({}) && item.get("$patch").is_some();
+            let expected = if is_none { json!({}) } else { json!({"replacingItem": expected}) };
+            assert_eq!(patched, expected, "{item}");
+        }
+    }
 }

@@ -60,11 +60,14 @@ impl Lists<'_> {
         let applied: BTreeSet<_> = right.iter().collect();
         // Each item of the left is taken once: as it is, or for the one item of the right that it is.
         let taken = |live: &mut [Value], at: usize| live.get_mut(at).map(Value::take);
-        let merged = |live: &mut [Value], element: &PathElement, item: &Value| {
-            match known.get(element).copied().flatten().and_then(|at| taken(live, at)) {
-                Some(live) => merge(of, live, item),
-                None => item.clone(),
-            }
+        let merged = |live: &mut [Value], element: &PathElement, item: &Value| match known
+            .get(element)
+            .copied()
+            .flatten()
+            .and_then(|at| taken(live, at))
+        {
+            Some(live) => merge(of, live, item),
+            None => item.clone(),
         };
         // What both have comes in the order of the right: the next of those.
         let mut shared = right.iter().filter(|element| known.contains_key(element));

@@ -161,6 +161,7 @@ fn long_steps_of_paths_are_cut() {
     let below = (0..100).fold(json!({"f:last": {}}), |of, _| json!({ format!("f:{long}"): of }));
     let paths = fields::read(&below).expect("good").paths(usize::MAX);
     let [path] = paths.as_slice() else { panic!("{paths:?}") };
-    assert!(path.starts_with("...") && path.ends_with(".last"), "{path}");
+    assert!(path.starts_with("...x"), "{path}");
+    assert!(path.chars().rev().take(5).eq("tsal.".chars()), "{path}");
     assert!(path.len() < 1_100, "{path}");
 }

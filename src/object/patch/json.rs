@@ -17,8 +17,9 @@ use json_patch::{
 };
 use serde_json::{Map, Value};
 
-use super::{DEPTH_MAX, depth, read, shown, too_large};
+use super::{Steps, read, shown, too_large};
 use crate::object::status::{Result, Status};
+use crate::object::value::{JSON_DEPTH_MAX, equal, is_within_depth};
 
 /// How many operations a patch may have.
 const OPERATIONS_MAX: usize = 10_000;
@@ -58,8 +59,8 @@ const STEPS_MAX: usize = 100_000_000;
 ///
 /// 400 for what is not a list of objects, 413 for more than 10,000 operations or 3 MiB, 422 where an operation
 /// cannot be applied: a path that is not there, a test that fails, an unknown operation, more than 3 MiB copied,
-/// more than 100,000,000 items of lists moved by others that are added and removed, or what would nest deeper than
-/// can be read again.
+/// more than 100,000,000 steps (items of lists that others move when they are added and removed, and values that are
+/// moved deeper), or what would nest deeper than can be read again.
 pub fn json_patch(document: &Value, patch: &[u8]) -> Result<Value> {
     let not_a_patch =
         || Status::bad_request("error decoding patch: it is not a list of operations");
@@ -73,7 +74,8 @@ pub fn json_patch(document: &Value, patch: &[u8]) -> Result<Value> {
     if !operations.iter().all(Value::is_object) {
         return Err(not_a_patch());
     }
-    let mut patching = Patching { document: document.clone(), copied_bytes: 0, steps: 0 };
+    let mut patching =
+        Patching { document: document.clone(), copied_bytes: 0, steps: Steps::new(STEPS_MAX) };
     for operation in operations {
         if let Value::Object(operation) = operation {
             patching.apply(operation)?;
@@ -86,7 +88,7 @@ pub fn json_patch(document: &Value, patch: &[u8]) -> Result<Value> {
 struct Patching {
     document: Value,
     copied_bytes: usize,
-    steps: usize,
+    steps: Steps,
 }
 
 impl Patching {
@@ -100,7 +102,7 @@ impl Patching {
             "add" => {
                 let (path, value) = (path?, value(operation, &kind)?);
                 check_depth(&path, &value)?;
-                self.take(self.items_behind(&path))?;
+                self.steps.take(self.items_behind(&path))?;
                 self.run(&kind, PatchOperation::Add(AddOperation { path, value }))
             }
             "replace" => {
@@ -110,7 +112,7 @@ impl Patching {
             }
             "remove" => {
                 let path = path?;
-                self.take(self.items_behind(&path))?;
+                self.steps.take(self.items_behind(&path))?;
                 self.run(&kind, PatchOperation::Remove(RemoveOperation { path }))
             }
             "move" => {
@@ -118,9 +120,10 @@ impl Patching {
                 if path.count() > from.count() {
                     let source = self.find(&kind, &from)?;
                     check_depth(&path, source)?;
-                    self.take(values(source))?;
+                    self.steps.take(values(source))?;
                 }
-                self.take(self.items_behind(&from).saturating_add(self.items_behind(&path)))?;
+                self.steps
+                    .take(self.items_behind(&from).saturating_add(self.items_behind(&path)))?;
                 self.run(&kind, PatchOperation::Move(MoveOperation { from, path }))
             }
             "copy" => {
@@ -135,12 +138,12 @@ impl Patching {
                         self.copied_bytes
                     )));
                 }
-                self.take(self.items_behind(&path))?;
+                self.steps.take(self.items_behind(&path))?;
                 self.run(&kind, PatchOperation::Copy(CopyOperation { from, path }))
             }
             "test" => {
                 let (path, value) = (path?, value(operation, &kind)?);
-                if is_equal(self.find(&kind, &path)?, &value) {
+                if equal(self.find(&kind, &path)?, &value) {
                     return Ok(());
                 }
                 let path = shown(&path);
@@ -161,16 +164,6 @@ impl Patching {
                 _ => missing(kind, &path),
             }
         })
-    }
-
-    /// Steps that an operation is going to take.
-    fn take(&mut self, steps: usize) -> Result<()> {
-        self.steps = self.steps.saturating_add(steps);
-        if self.steps <= STEPS_MAX {
-            return Ok(());
-        }
-        let message = format!("the operations of the patch take more than {STEPS_MAX} steps");
-        Err(Status::unprocessable(message))
     }
 
     /// How many items of a list stand at or behind a place in it.
@@ -215,10 +208,10 @@ fn value(mut operation: Map<String, Value>, kind: &str) -> Result<Value> {
 
 /// Refuses what could not be read again.
 fn check_depth(path: &Pointer, value: &Value) -> Result<()> {
-    if path.count().saturating_add(depth(value)) <= DEPTH_MAX {
+    if JSON_DEPTH_MAX.checked_sub(path.count()).is_some_and(|depth| is_within_depth(value, depth)) {
         return Ok(());
     }
-    let message = format!("the patched object would nest deeper than {DEPTH_MAX}");
+    let message = format!("the patched object would nest deeper than {JSON_DEPTH_MAX}");
     Err(Status::unprocessable(message))
 }
 
@@ -248,26 +241,4 @@ fn bytes(value: &Value) -> usize {
     // Neither writing to a count nor the value of a document can fail.
     let _ = serde_json::to_writer(&mut count, value);
     count.0
-}
-
-/// Equal as RFC 6902 says it in 4.6: numbers by their value, members in any order.
-fn is_equal(a: &Value, b: &Value) -> bool {
-    match (a, b) {
-        (Value::Number(a), Value::Number(b)) => {
-            let is_whole = |number: &serde_json::Number| number.is_i64() || number.is_u64();
-            // Two whole numbers are compared exactly: as floating-point numbers large ones would become equal.
-            // One that is no floating-point number is there where numbers are kept as they are written.
-            let is_exact = (is_whole(a) && is_whole(b)) || a.as_f64().is_none();
-            if is_exact { a == b } else { a.as_f64() == b.as_f64() }
-        }
-        (Value::Array(a), Value::Array(b)) => {
-            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| is_equal(a, b))
-        }
-        (Value::Object(a), Value::Object(b)) => {
-            let is_in_b =
-                |(name, a): (&String, &Value)| b.get(name).is_some_and(|b| is_equal(a, b));
-            a.len() == b.len() && a.iter().all(is_in_b)
-        }
-        (a, b) => a == b,
-    }
 }

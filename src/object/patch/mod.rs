@@ -22,6 +22,7 @@ use serde_json::Value;
 
 use super::Schema;
 use super::status::{Cause, Reason, Result, Status};
+use super::value::{self, DEPTH_MAX};
 
 pub use json::json_patch;
 pub use merge::merge_patch;
@@ -29,9 +30,6 @@ pub use strategic::strategic_merge_patch;
 
 /// How many bytes a patch may have: 3 MiB.
 pub const PATCH_BYTES_MAX: usize = 3 << 20;
-
-/// How deep what becomes of a patch may nest, so that it can be read again: `serde_json` reads no deeper.
-const DEPTH_MAX: usize = 127;
 
 /// What a patch is written in, as the header `Content-Type` says it.
 ///
@@ -85,24 +83,29 @@ impl PatchType {
     ///
     /// # Errors
     ///
-    /// Those of [`json_patch()`], [`merge_patch`] and [`strategic_merge_patch`]; 422 where no object would come
-    /// out, and 415 for [`PatchType::Apply`], which needs to know who applies.
+    /// Those of [`json_patch()`], [`merge_patch`] and [`strategic_merge_patch`]; 400 for a merge patch that is no
+    /// object, 422 where no object would come out or one that nests deeper than 120 apart from its managed
+    /// fields, and 415 for [`PatchType::Apply`], which needs to know who applies.
     pub fn patch(self, object: &Value, patch: &[u8], schema: &Schema) -> Result<Value> {
         let patched = match self {
             Self::Json => json_patch(object, patch)?,
             Self::Merge => match merge_patch(object, patch)? {
-                merged @ (Value::Object(_) | Value::Array(_)) => merged,
-                // What is one value comes from a patch that is one value.
-                _ => return Err(Status::bad_request("Invalid JSON Patch")),
+                merged @ Value::Object(_) => merged,
+                // What is no object comes from a patch that is none.
+                _ => return Err(Status::bad_request("error decoding patch: it is not an object")),
             },
             Self::StrategicMerge => strategic_merge_patch(object, patch, schema)?,
             Self::Apply => return Err(unsupported(&Self::ALL[..3])),
         };
-        if patched.is_object() {
+        let message = if !patched.is_object() {
+            // Not what it is: a part of what is stored may have been moved to where the object was.
+            let found = value::type_of(&patched);
+            format!("Invalid value: {found:?}: the patched object is not an object")
+        } else if !value::is_object_within_depth(&patched) {
+            format!("Invalid value: \"map\": the patched object nests deeper than {DEPTH_MAX}")
+        } else {
             return Ok(patched);
-        }
-        let patched = shown(&patched);
-        let message = format!("Invalid value: {patched}: the patched object is not an object");
+        };
         Err(Status::invalid("", "", "", vec![Cause::new("FieldValueInvalid", message, "patch")]))
     }
 }
@@ -130,24 +133,35 @@ pub(super) fn read(patch: &[u8]) -> Result<Value> {
 
 /// The beginning of what a client has sent, for a message.
 fn shown(sent: &impl fmt::Display) -> String {
-    const CHARS_MAX: usize = 500;
-    let mut text = sent.to_string();
-    if let Some((end, _)) = text.char_indices().nth(CHARS_MAX) {
-        text.truncate(end);
-        text.push_str("...");
+    value::shown(sent, 500)
+}
+
+/// The steps that a patch may take that are more than reading it and the object once.
+#[derive(Debug)]
+struct Steps {
+    left: usize,
+    max: usize,
+}
+
+impl Steps {
+    fn new(max: usize) -> Self {
+        Self { left: max, max }
     }
-    text
+
+    /// Takes some.
+    ///
+    /// # Errors
+    ///
+    /// 422 where no more are left.
+    fn take(&mut self, steps: usize) -> Result<()> {
+        let left = self.left.checked_sub(steps);
+        let too_many =
+            || Status::unprocessable(format!("the patch takes more than {} steps", self.max));
+        self.left = left.ok_or_else(too_many)?;
+        Ok(())
+    }
 }
 
 fn too_large(why: &str) -> Status {
     Status::new(Reason::RequestEntityTooLarge, format!("Request entity too large: {why}"))
-}
-
-/// How deep arrays and objects nest: 0 for a single value.
-fn depth(value: &Value) -> usize {
-    match value {
-        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or_default(),
-        Value::Object(fields) => 1 + fields.values().map(depth).max().unwrap_or_default(),
-        _ => 0,
-    }
 }

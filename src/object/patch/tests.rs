@@ -1,10 +1,13 @@
 //! Patches that somebody sends to do harm: they are refused or applied, and nothing else happens.
 
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{DEPTH_MAX, PatchType, depth, json_patch};
+use super::{PatchType, json_patch};
 use crate::object::Schema;
+use crate::object::value::{DEPTH_MAX, JSON_DEPTH_MAX, is_object_within_depth, is_within_depth};
 
 fn apply(document: &Value, operations: &[Value]) -> Result<Value, u16> {
     let patch = Value::from(operations.to_vec()).to_string();
@@ -122,10 +125,11 @@ fn what_is_nested_by_copy_move_and_add_can_be_read_again() {
         let mut fits = (0..operations.len()).rev().filter(|n| *n < 400);
         let deepest = fits.find_map(|n| apply(&start, operations.split_at(n).0).ok());
         let deepest = deepest.expect("some of them fit");
-        assert_eq!(depth(&deepest), DEPTH_MAX);
+        assert!(is_within_depth(&deepest, JSON_DEPTH_MAX));
+        assert!(!is_within_depth(&deepest, JSON_DEPTH_MAX - 1));
         assert!(readable(&deepest));
     }
-    let too_deep = format!("{}1{}", "[".repeat(DEPTH_MAX + 1), "]".repeat(DEPTH_MAX + 1));
+    let too_deep = format!("{}1{}", "[".repeat(JSON_DEPTH_MAX + 1), "]".repeat(JSON_DEPTH_MAX + 1));
     assert!(
         serde_json::from_str::<Value>(&too_deep).is_err(),
         "that is where the bound comes from"
@@ -174,6 +178,46 @@ fn what_moves_others_is_bounded() {
     let rounds = |n: usize| round.iter().cycle().take(2 * n).cloned().collect::<Vec<_>>();
     assert_eq!(apply(&list, &rounds(10)), Ok(list.clone()));
     assert_eq!(apply(&list, &rounds(600)), Err(422));
+}
+
+#[test]
+fn an_item_that_is_named_many_times_is_bounded() {
+    let times = |n: usize, item: &Value| json!({"named": vec![item; n]}).to_string();
+    let patch = |document: &Value, patch: &str| {
+        let patched = PatchType::StrategicMerge.patch(document, patch.as_bytes(), &schema());
+        patched.map_err(|status| status.code())
+    };
+    let many = json!({"named": [{"name": "a", "list": (0..20_000).collect::<Vec<_>>()}]});
+    let long = json!({"named": [{"name": "a", "list": ["x".repeat(1 << 20)]}]});
+    for item in [
+        json!({"name": "a", "$setElementOrder/list": []}),
+        json!({"name": "a", "$deleteFromPrimitiveList/list": []}),
+        json!({"name": "a", "list": []}),
+    ] {
+        assert_eq!(patch(&many, &times(20_000, &item)), Err(422), "{item}");
+        assert_eq!(patch(&many, &times(20, &item)).as_ref(), Ok(&many), "{item}");
+        assert_eq!(patch(&long, &times(20_000, &item)), Err(422), "{item}");
+    }
+    // Once, a list of a million is no matter.
+    let many = json!({"list": (0..1_000_000).collect::<Vec<_>>()});
+    assert!(patch(&many, r#"{"list": [-1], "$setElementOrder/list": [-1]}"#).is_ok());
+}
+
+#[test]
+fn what_would_nest_deeper_than_objects_may_is_refused() {
+    let deep = |depth: usize| (0..depth).fold(json!({}), |of, _| json!({"map": of}));
+    for (levels, is_good) in [(DEPTH_MAX - 1, true), (DEPTH_MAX, false)] {
+        let patch = deep(levels).to_string();
+        for (patch_type, patch) in [
+            (PatchType::Merge, patch.clone()),
+            (PatchType::StrategicMerge, patch.clone()),
+            (PatchType::Json, format!(r#"[{{"op": "add", "path": "", "value": {patch}}}]"#)),
+        ] {
+            let patched = patch_type.patch(&json!({}), patch.as_bytes(), &schema());
+            let expected = if is_good { Ok(deep(levels)) } else { Err(422) };
+            assert_eq!(patched.map_err(|status| status.code()), expected, "{patch_type:?}");
+        }
+    }
 }
 
 #[test]
@@ -242,6 +286,18 @@ fn messages_show_the_beginning_of_what_was_sent() {
         let patched = patch_type.patch(&document, patch.to_string().as_bytes(), &schema());
         let status = patched.expect_err("it fails");
         assert!(status.message().len() < 2_000, "{patch_type:?}: {}", status.message().len());
+    }
+}
+
+/// The names of fields, wherever they are, that would be directives in a patch.
+fn directives(value: &Value) -> BTreeSet<String> {
+    match value {
+        Value::Object(fields) => {
+            let own = fields.keys().filter(|name| name.starts_with('$')).cloned();
+            own.chain(fields.values().flat_map(directives)).collect()
+        }
+        Value::Array(items) => items.iter().flat_map(directives).collect(),
+        _ => BTreeSet::new(),
     }
 }
 
@@ -367,7 +423,11 @@ proptest! {
                         Ok(patched) => {
                             prop_assert!(patched.is_object());
                             let read: Value = serde_json::from_str(&patched.to_string())?;
-                            prop_assert!(depth(&read) <= DEPTH_MAX);
+                            prop_assert!(is_object_within_depth(&read));
+                            if patch_type == PatchType::StrategicMerge {
+                                let had = directives(document);
+                                prop_assert!(directives(&read).is_subset(&had), "{}", read);
+                            }
                         }
                         Err(status) => prop_assert!(matches!(status.code(), 400 | 413 | 415 | 422)),
                     }

@@ -90,14 +90,16 @@ fn ten_thousand_managers_come_out_right() {
 #[test]
 fn the_hundred_and_first_applier_is_refused() {
     let of = Schema::any();
-    let wanted = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "a": 1});
+    let wanted =
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "a": 1});
     let mut live = Value::Null;
     let names: Vec<_> = (0..=100).map(|at| format!("m{at}")).collect();
     let by = |name| Manager { name, api_version: "apps/v1", ..me() };
     for name in &names[..100] {
         live = apply(Some(&live), &wanted, &of, &by(name), false).expect("all want the same");
     }
-    let status = apply(Some(&live), &wanted, &of, &by(&names[100]), true).expect_err("one too many");
+    let status =
+        apply(Some(&live), &wanted, &of, &by(&names[100]), true).expect_err("one too many");
     assert_eq!(status.code(), 422);
     assert_eq!(
         status.message(),
@@ -159,7 +161,9 @@ fn conflicts_are_told_in_short_however_long_the_names_are() {
     let other = Manager { name: "other", ..me() };
     let status = apply(Some(&live), &object(2), &of, &other, false).expect_err("the first owns it");
     assert_eq!((status.code(), status.details().causes.len()), (409, 100));
-    assert!(status.message().starts_with("Apply failed with 12000 conflicts: conflicts with \"me\":"));
+    assert!(
+        status.message().starts_with("Apply failed with 12000 conflicts: conflicts with \"me\":")
+    );
     assert!(status.message().ends_with("\nand 11900 more"));
     assert!(serde_json::to_vec(&status).expect("it is JSON").len() < 100_000);
     for cause in &status.details().causes {

@@ -12,18 +12,23 @@ use super::directive::{self, PATCH, bad_format};
 use crate::object::Schema;
 use crate::object::patch::shown;
 use crate::object::status::{Result, Status};
+use crate::object::value;
+
+/// How many fields of an item without its merge key are named.
+const FIELDS_SHOWN: usize = 10;
 
 /// Merges two lists.
 pub(super) fn merge(
-    merging: &Merging,
+    merging: &mut Merging<'_>,
     old: Vec<Value>,
     new: Vec<Value>,
     schema: &Schema,
 ) -> Result<Vec<Value>> {
     if !holds_objects(old.iter().chain(&new))? {
-        let mut all = old.clone();
+        let before = old.clone();
+        let mut all = old;
         all.extend(new.iter().cloned());
-        return order(distinct(all), &new, &old, None);
+        return order(merging, distinct(all), &new, &before, None);
     }
     let key = schema.patch_merge_key().ok_or_else(no_merge_key)?;
     let (mut merged, mut patches, mut is_replaced) = (old, Vec::new(), false);
@@ -51,8 +56,8 @@ pub(super) fn merge(
         return Ok(items);
     }
     merged.retain(|item| item.get(key).is_none_or(|value| !deleted.contains(value)));
-    let before = merged.clone();
-    let items = schema.items().unwrap_or(&merging.unknown);
+    let before = identities(&merged, Some(key));
+    let items = schema.items().unwrap_or(merging.unknown);
     let mut places: HashMap<Value, usize> = HashMap::with_capacity(merged.len());
     for (place, item) in merged.iter().enumerate() {
         places.entry(key_of(item, key)?.clone()).or_insert(place);
@@ -71,11 +76,16 @@ pub(super) fn merge(
             }
         }
     }
-    order(merged, &named, &before, Some(key))
+    order(merging, merged, &named, &before, Some(key))
 }
 
 /// Takes single values out of a list.
-pub(super) fn delete(items: &mut Vec<Value>, deleted: &[Value]) -> Result<()> {
+pub(super) fn delete(
+    merging: &mut Merging<'_>,
+    items: &mut Vec<Value>,
+    deleted: &[Value],
+) -> Result<()> {
+    merging.steps.take(items.iter().map(weight).sum())?;
     let is_single = |value: &Value| !value.is_object() && !value.is_array();
     if !deleted.iter().all(is_single) || !items.iter().all(is_single) {
         return Err(bad_format("primitive list"));
@@ -109,8 +119,10 @@ pub(super) fn check_order(new: &[Value], order: &[Value], key: Option<&str>) -> 
     Ok(())
 }
 
-/// Puts a merged list into order: `named` is the order of the items in it, `before` that of all others.
+/// Puts a merged list into order: `named` is the order of the items in it, `before`, as [`identities`], that of all
+/// others.
 pub(super) fn order(
+    merging: &mut Merging<'_>,
     merged: Vec<Value>,
     named: &[Value],
     before: &[Value],
@@ -122,12 +134,13 @@ pub(super) fn order(
         None
     };
     let named = places(named, key)?;
-    let before = places_found(before, key);
+    let before = places_found(before);
     // Sorted by their places; those without one are behind all others, as they came.
     let mut first = Vec::new();
     let mut others = Vec::new();
     for item in merged {
         let value = identity(&item, key)?;
+        merging.steps.take(weight(value))?;
         let in_before = before.get(value).copied();
         match named.get(value) {
             Some(place) => first.push((*place, in_before, item)),
@@ -152,20 +165,38 @@ pub(super) fn order(
 }
 
 /// The old order of a list, in which items that have come stand in the places of those that have gone, as far as
-/// there are such: so they keep away from what stood before them.
+/// there are such: so they keep away from what stood before them. Both orders are [`identities`].
 pub(super) fn places_filled(old: Vec<Value>, merged: &[Value], key: Option<&str>) -> Vec<Value> {
-    let identities = |items: &[Value]| -> HashSet<Value> {
-        items.iter().filter_map(|item| identity(item, key).ok().cloned()).collect()
-    };
-    let (were, are) = (identities(&old), identities(merged));
-    let is_in = |item: &Value, all: &HashSet<Value>| {
-        identity(item, key).is_ok_and(|value| all.contains(value))
-    };
+    let now = identities(merged, key);
     let size = old.len();
-    let mut filled: Vec<_> = old.into_iter().filter(|item| is_in(item, &are)).collect();
+    let were: HashSet<_> = old.iter().cloned().collect();
+    let are: HashSet<_> = now.iter().collect();
+    let mut filled: Vec<_> = old.into_iter().filter(|value| are.contains(value)).collect();
     let gone = size - filled.len();
-    filled.extend(merged.iter().filter(|item| !is_in(item, &were)).take(gone).cloned());
+    filled.extend(now.iter().filter(|value| !were.contains(*value)).take(gone).cloned());
     filled
+}
+
+/// By what the items are known, in order; without those that cannot be.
+pub(super) fn identities(items: &[Value], key: Option<&str>) -> Vec<Value> {
+    let known = items.iter().filter_map(|item| match item {
+        Value::Object(_) => identity(item, key).ok(),
+        single => Some(single),
+    });
+    known.cloned().collect()
+}
+
+/// How many steps a value is: one for each value in it, and more for long texts.
+fn weight(value: &Value) -> usize {
+    match value {
+        Value::String(text) => 1 + text.len() / 64,
+        Value::Array(items) => 1 + items.iter().map(weight).sum::<usize>(),
+        Value::Object(fields) => {
+            let fields = fields.iter().map(|(name, field)| name.len() / 64 + weight(field));
+            1 + fields.sum::<usize>()
+        }
+        _ => 1,
+    }
 }
 
 /// Where each item stands first.
@@ -177,13 +208,11 @@ fn places<'a>(items: &'a [Value], key: Option<&str>) -> Result<HashMap<&'a Value
     Ok(places)
 }
 
-/// As [`places`], without the items that cannot be known.
-fn places_found<'a>(items: &'a [Value], key: Option<&str>) -> HashMap<&'a Value, usize> {
-    let mut places = HashMap::with_capacity(items.len());
-    for (place, item) in items.iter().enumerate() {
-        if let Ok(value) = identity(item, key) {
-            places.entry(value).or_insert(place);
-        }
+/// Where each identity stands first.
+fn places_found(identities: &[Value]) -> HashMap<&Value, usize> {
+    let mut places = HashMap::with_capacity(identities.len());
+    for (place, value) in identities.iter().enumerate() {
+        places.entry(value).or_insert(place);
     }
     places
 }
@@ -195,7 +224,7 @@ fn identity<'a>(item: &'a Value, key: Option<&str>) -> Result<&'a Value> {
 
 fn key_of<'a>(item: &'a Value, key: &str) -> Result<&'a Value> {
     let Value::Object(fields) = item else {
-        let message = format!("expected a map, but received: {}", shown(item));
+        let message = format!("expected a map, but received a {}", value::type_of(item));
         return Err(Status::bad_request(message));
     };
     fields.get(key).ok_or_else(|| without_key(fields, key))
@@ -229,6 +258,10 @@ fn no_merge_key() -> Status {
 }
 
 fn without_key(item: &Map<String, Value>, key: &str) -> Status {
-    let item = shown(&Value::Object(item.clone()));
-    Status::bad_request(format!("map: {item} does not contain declared merge key: {key}"))
+    // Its fields and not what is in them: the item may be one that is stored.
+    let names: Vec<_> =
+        item.keys().take(FIELDS_SHOWN).map(|name| shown(&format!("{name:?}"))).collect();
+    let names = shown(&names.join(", "));
+    let message = format!("map of fields [{names}] does not contain declared merge key: {key}");
+    Status::bad_request(message)
 }

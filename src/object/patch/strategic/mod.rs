@@ -5,10 +5,12 @@
 //! what depends on chance there or is left to the decoding into Go's types that follows there:
 //!
 //! - Directives and nulls in what is added are left out everywhere, and not only where nothing was.
-//! - A `$deleteFromPrimitiveList` happens before the list of the same field is merged.
+//! - A `$deleteFromPrimitiveList` happens before the list of the same field is merged, but after it where
+//!   `$setElementOrder` orders that.
 //! - `$patch: merge` is what would happen anyway.
 //! - Numbers are one type.
-//! - Each step takes time in proportion to the lists, so that a patch of many items is no attack.
+//! - Each step takes time in proportion to the lists, and the steps are counted: a patch may name the same item
+//!   many times.
 //!
 //! `directive` knows the directives, `list` merges lists and orders them.
 
@@ -19,10 +21,13 @@ mod tests;
 
 use serde_json::{Map, Value};
 
-use super::read;
+use super::{Steps, read};
 use crate::object::status::{Result, Status};
 use crate::object::{PatchStrategy, Schema};
-use directive::{Directives, without_directives, without_nulls};
+use directive::{Directives, bad_format, without_directives, without_nulls};
+
+/// How many items a patch may merge and order, each as often as it does, and long texts as several.
+const STEPS_MAX: usize = 10_000_000;
 
 /// The object as a strategic merge patch makes it: as [`merge_patch`](super::merge_patch), but lists of the
 /// patch strategy `merge` are merged, items of objects by the merge key of the schema.
@@ -65,7 +70,8 @@ use directive::{Directives, without_directives, without_nulls};
 ///
 /// 400 for what is not an object of JSON, directives of a wrong form, items without their merge key and lists
 /// of different types; 413 for more than 3 MiB; 415 for kinds without a schema, of which nobody knows how to
-/// merge their lists; 422 for lists of lists.
+/// merge their lists; 422 for lists of lists, and for patches that merge more than 10,000,000 items because they
+/// name the same ones again and again.
 pub fn strategic_merge_patch(object: &Value, patch: &[u8], schema: &Schema) -> Result<Value> {
     if schema.is_any() {
         return Err(super::unsupported(&[
@@ -81,19 +87,20 @@ pub fn strategic_merge_patch(object: &Value, patch: &[u8], schema: &Schema) -> R
         Value::Object(original) => original.clone(),
         _ => Map::new(),
     };
-    let merging = Merging { unknown: Schema::any() };
+    let mut merging = Merging { unknown: &Schema::any(), steps: Steps::new(STEPS_MAX) };
     merging.objects(original, patch, schema).map(Value::Object)
 }
 
 /// One patch on its way.
-struct Merging {
+struct Merging<'s> {
     /// The schema of fields of which nothing is known.
-    unknown: Schema,
+    unknown: &'s Schema,
+    steps: Steps,
 }
 
-impl Merging {
+impl Merging<'_> {
     fn objects(
-        &self,
+        &mut self,
         mut original: Map<String, Value>,
         mut patch: Map<String, Value>,
         schema: &Schema,
@@ -116,7 +123,7 @@ impl Merging {
         }
         for (field, deleted) in directives.deletions {
             if let Some(Value::Array(items)) = original.get_mut(&field) {
-                list::delete(items, &deleted)?;
+                list::delete(self, items, &deleted)?;
             }
         }
         for (field, value) in patch {
@@ -127,7 +134,7 @@ impl Merging {
 
     /// Sets or merges one field.
     fn field(
-        &self,
+        &mut self,
         original: &mut Map<String, Value>,
         schema: &Schema,
         field: String,
@@ -137,14 +144,11 @@ impl Merging {
             original.remove(&field);
             return Ok(());
         }
-        let schema = schema.field(&field).unwrap_or(&self.unknown);
+        let schema = schema.field(&field).unwrap_or(self.unknown);
         let merged = match (original.remove(&field), value) {
             (Some(Value::Object(old)), Value::Object(new)) => {
-                Some(Value::Object(if replaces(schema) {
-                    new
-                } else {
-                    self.objects(old, new, schema)?
-                }))
+                let old = if replaces(schema) { Map::new() } else { old };
+                Some(Value::Object(self.objects(old, new, schema)?))
             }
             (Some(Value::Array(old)), Value::Array(new)) => {
                 Some(Value::Array(self.lists(old, new, schema)?))
@@ -161,7 +165,7 @@ impl Merging {
     }
 
     /// A list as the patch has it, or merged into the one that is there.
-    fn lists(&self, old: Vec<Value>, new: Vec<Value>, schema: &Schema) -> Result<Vec<Value>> {
+    fn lists(&mut self, old: Vec<Value>, new: Vec<Value>, schema: &Schema) -> Result<Vec<Value>> {
         if merges(schema) {
             list::merge(self, old, new, schema)
         } else {
@@ -171,7 +175,7 @@ impl Merging {
 
     /// A field that `$setElementOrder` orders, merged and in that order; `None` where there is no such list.
     fn ordered(
-        &self,
+        &mut self,
         original: &mut Map<String, Value>,
         patch: &mut Map<String, Value>,
         schema: &Schema,
@@ -179,22 +183,31 @@ impl Merging {
         order: &[Value],
     ) -> Result<Option<Vec<Value>>> {
         let old = list_of(original, field)?;
+        let is_removed = patch.get(field).is_some_and(Value::is_null);
         let new = list_of(patch, field)?;
-        let schema = schema.field(field).unwrap_or(&self.unknown);
+        if is_removed {
+            return Err(bad_format("setElementOrder list: the list is null"));
+        }
+        let schema = schema.field(field).unwrap_or(self.unknown);
+        let key = schema.patch_merge_key();
         if let Some(new) = &new {
-            list::check_order(new, order, schema.patch_merge_key())?;
+            list::check_order(new, order, key)?;
         }
         let (merged, before) = match (old, new) {
             (None, None) => return Ok(None),
-            (Some(old), None) => (old.clone(), old),
+            (Some(old), None) => {
+                let before = list::identities(&old, key);
+                (old, before)
+            }
             (None, Some(new)) => (directive::plain_list(new), Vec::new()),
             (Some(old), Some(new)) => {
-                let merged = self.lists(old.clone(), new, schema)?;
-                let before = list::places_filled(old, &merged, schema.patch_merge_key());
+                let before = list::identities(&old, key);
+                let merged = self.lists(old, new, schema)?;
+                let before = list::places_filled(before, &merged, key);
                 (merged, before)
             }
         };
-        list::order(merged, order, &before, schema.patch_merge_key()).map(Some)
+        list::order(self, merged, order, &before, key).map(Some)
     }
 }
 
