@@ -1,5 +1,6 @@
 //! Versioned objects over a store, as a Kubernetes API server keeps them under its REST layer.
 
+mod apply;
 #[cfg(feature = "encryption")]
 mod encrypt;
 pub(crate) mod kind;
@@ -15,6 +16,7 @@ mod storage;
 mod transform;
 mod versioner;
 
+pub use apply::{Manager, apply, update};
 #[cfg(feature = "encryption")]
 pub use encrypt::{AesGcm, EncryptionKey};
 pub use kind::{GroupResource, Kind};

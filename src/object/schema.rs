@@ -8,8 +8,9 @@
 //! `structured-merge-diff/schema/elements.go`.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::status::{Result, Status};
 
@@ -189,6 +190,44 @@ impl Schema {
         Ok(Self { shape, list_type, is_atomic_map, patch_strategy, patch_merge_key, default })
     }
 
+    /// That of `metadata`, for kinds whose schema does not say more than that it is there: `ObjectMeta` of
+    /// `k8s.io/apimachinery`.
+    pub(super) fn object_meta() -> &'static Self {
+        static OBJECT_META: LazyLock<Schema> = LazyLock::new(|| {
+            let text = json!({"type": "string"});
+            let texts = json!({"type": "object", "additionalProperties": text});
+            let number = json!({"type": "integer"});
+            let flag = json!({"type": "boolean"});
+            let owner = json!({
+                "type": "object",
+                "properties": {
+                    "apiVersion": text, "kind": text, "name": text, "uid": text,
+                    "controller": flag, "blockOwnerDeletion": flag,
+                },
+                "x-kubernetes-map-type": "atomic",
+            });
+            let schema = json!({"type": "object", "properties": {
+                "name": text, "generateName": text, "namespace": text, "selfLink": text, "uid": text,
+                "resourceVersion": text, "generation": number,
+                "creationTimestamp": text, "deletionTimestamp": text,
+                "deletionGracePeriodSeconds": number,
+                "labels": texts, "annotations": texts,
+                "finalizers": {
+                    "type": "array", "items": text,
+                    "x-kubernetes-list-type": "set", "x-kubernetes-patch-strategy": "merge",
+                },
+                "ownerReferences": {
+                    "type": "array", "items": owner,
+                    "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["uid"],
+                    "x-kubernetes-patch-strategy": "merge", "x-kubernetes-patch-merge-key": "uid",
+                },
+                "managedFields": {"type": "array", "items": {"type": "object"}},
+            }});
+            Schema::from_openapi(&schema).unwrap_or_default()
+        });
+        &OBJECT_META
+    }
+
     fn object(schema: &Value, depth: usize) -> Result<Shape> {
         let mut fields = BTreeMap::new();
         for (name, field) in schema["properties"].as_object().into_iter().flatten() {
@@ -213,6 +252,14 @@ impl Schema {
     pub fn field(&self, name: &str) -> Option<&Self> {
         let Shape::Object { fields, others, .. } = &self.shape else { return None };
         fields.get(name).or(others.as_deref())
+    }
+
+    /// The schema of a field that the object has by name.
+    pub fn named_field(&self, name: &str) -> Option<&Self> {
+        match &self.shape {
+            Shape::Object { fields, .. } => fields.get(name),
+            _ => None,
+        }
     }
 
     /// The fields that an object has by name, in order.

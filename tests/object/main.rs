@@ -10,19 +10,26 @@
     reason = "what fails here fails the test; the rows at the heads of files name tests, which are tables"
 )]
 
+mod apply;
 mod delete;
 mod documents;
 mod encrypt;
 mod follow;
 mod generation;
+mod guaranteed;
 mod kit;
 mod list;
+mod model;
 mod names;
 mod pages;
 mod patch;
 mod patching;
 mod race;
+#[path = "../support/random.rs"]
+mod random;
 mod registry;
+mod storage;
 mod strategic;
+mod versions;
 mod watch;
 mod world;

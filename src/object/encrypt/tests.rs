@@ -12,7 +12,7 @@ fn hex(text: &str) -> Vec<u8> {
 
 fn ring(names: &[&str]) -> AesGcm {
     let key = |name: &str| {
-        let secret = [name.len() as u8 + name.as_bytes().first().copied().unwrap_or_default(); 32];
+        let secret = [name.bytes().fold(0, u8::wrapping_add); 32];
         EncryptionKey::new(name, &secret).expect("32 bytes")
     };
     let mut names = names.iter();

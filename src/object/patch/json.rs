@@ -17,7 +17,7 @@ use json_patch::{
 };
 use serde_json::{Map, Value};
 
-use super::{DEPTH_MAX, depth, read, too_large};
+use super::{DEPTH_MAX, depth, read, shown, too_large};
 use crate::object::status::{Result, Status};
 
 /// How many operations a patch may have.
@@ -25,6 +25,11 @@ const OPERATIONS_MAX: usize = 10_000;
 
 /// How many bytes of JSON the `copy` operations of a patch may copy together.
 const COPIED_BYTES_MAX: usize = 3 << 20;
+
+/// How many steps the operations of a patch may take together that are more than reading the patch: items of lists
+/// that give way to another, and values below one that is moved deeper. So 10,000 operations on a list of 10,000
+/// items can be done, and as many on one of a million, which would take a minute, cannot.
+const STEPS_MAX: usize = 100_000_000;
 
 /// The document as the operations of a JSON patch make it: all of them, or none.
 ///
@@ -46,13 +51,15 @@ const COPIED_BYTES_MAX: usize = 3 << 20;
 /// # Ok::<(), annals::object::Status>(())
 /// ```
 ///
-/// Costs a copy of the document, and per operation its path and its value.
+/// Costs a copy of the document, and per operation its path, its value, and the items of a list behind one that is
+/// added or removed.
 ///
 /// # Errors
 ///
 /// 400 for what is not a list of objects, 413 for more than 10,000 operations or 3 MiB, 422 where an operation
 /// cannot be applied: a path that is not there, a test that fails, an unknown operation, more than 3 MiB copied,
-/// or what would nest deeper than can be read again.
+/// more than 100,000,000 items of lists moved by others that are added and removed, or what would nest deeper than
+/// can be read again.
 pub fn json_patch(document: &Value, patch: &[u8]) -> Result<Value> {
     let not_a_patch =
         || Status::bad_request("error decoding patch: it is not a list of operations");
@@ -66,7 +73,7 @@ pub fn json_patch(document: &Value, patch: &[u8]) -> Result<Value> {
     if !operations.iter().all(Value::is_object) {
         return Err(not_a_patch());
     }
-    let mut patching = Patching { document: document.clone(), copied_bytes: 0 };
+    let mut patching = Patching { document: document.clone(), copied_bytes: 0, steps: 0 };
     for operation in operations {
         if let Value::Object(operation) = operation {
             patching.apply(operation)?;
@@ -79,6 +86,7 @@ pub fn json_patch(document: &Value, patch: &[u8]) -> Result<Value> {
 struct Patching {
     document: Value,
     copied_bytes: usize,
+    steps: usize,
 }
 
 impl Patching {
@@ -92,6 +100,7 @@ impl Patching {
             "add" => {
                 let (path, value) = (path?, value(operation, &kind)?);
                 check_depth(&path, &value)?;
+                self.take(self.items_behind(&path))?;
                 self.run(&kind, PatchOperation::Add(AddOperation { path, value }))
             }
             "replace" => {
@@ -99,12 +108,19 @@ impl Patching {
                 check_depth(&path, &value)?;
                 self.run(&kind, PatchOperation::Replace(ReplaceOperation { path, value }))
             }
-            "remove" => self.run(&kind, PatchOperation::Remove(RemoveOperation { path: path? })),
+            "remove" => {
+                let path = path?;
+                self.take(self.items_behind(&path))?;
+                self.run(&kind, PatchOperation::Remove(RemoveOperation { path }))
+            }
             "move" => {
                 let (path, from) = (path?, pointer(&operation, &kind, "from")?);
                 if path.count() > from.count() {
-                    check_depth(&path, self.find(&kind, &from)?)?;
+                    let source = self.find(&kind, &from)?;
+                    check_depth(&path, source)?;
+                    self.take(values(source))?;
                 }
+                self.take(self.items_behind(&from).saturating_add(self.items_behind(&path)))?;
                 self.run(&kind, PatchOperation::Move(MoveOperation { from, path }))
             }
             "copy" => {
@@ -119,6 +135,7 @@ impl Patching {
                         self.copied_bytes
                     )));
                 }
+                self.take(self.items_behind(&path))?;
                 self.run(&kind, PatchOperation::Copy(CopyOperation { from, path }))
             }
             "test" => {
@@ -126,9 +143,10 @@ impl Patching {
                 if is_equal(self.find(&kind, &path)?, &value) {
                     return Ok(());
                 }
+                let path = shown(&path);
                 Err(Status::unprocessable(format!("testing value {path} failed: test failed")))
             }
-            _ => Err(Status::unprocessable(format!("Unexpected kind: {kind}"))),
+            _ => Err(Status::unprocessable(format!("Unexpected kind: {}", shown(&kind)))),
         }
     }
 
@@ -137,11 +155,31 @@ impl Patching {
         json_patch::patch_unsafe(&mut self.document, &[operation]).map_err(|error| {
             match error.kind {
                 PatchErrorKind::CannotMoveInsideItself => Status::unprocessable(format!(
-                    "{kind} operation does not apply: a value cannot be moved into itself: {path}"
+                    "{kind} operation does not apply: a value cannot be moved into itself: {}",
+                    shown(&path)
                 )),
                 _ => missing(kind, &path),
             }
         })
+    }
+
+    /// Steps that an operation is going to take.
+    fn take(&mut self, steps: usize) -> Result<()> {
+        self.steps = self.steps.saturating_add(steps);
+        if self.steps <= STEPS_MAX {
+            return Ok(());
+        }
+        let message = format!("the operations of the patch take more than {STEPS_MAX} steps");
+        Err(Status::unprocessable(message))
+    }
+
+    /// How many items of a list stand at or behind a place in it.
+    fn items_behind(&self, path: &Pointer) -> usize {
+        let list = path.split_back().and_then(|(list, place)| {
+            let place: usize = place.encoded().parse().ok()?;
+            Some(self.document.pointer(list.as_str())?.as_array()?.len().saturating_sub(place))
+        });
+        list.unwrap_or_default()
     }
 
     fn find(&self, kind: &str, path: &Pointer) -> Result<&Value> {
@@ -151,7 +189,8 @@ impl Patching {
 
 fn missing(kind: &str, path: &Pointer) -> Status {
     Status::unprocessable(format!(
-        "{kind} operation does not apply: doc is missing path: \"{path}\": missing value"
+        "{kind} operation does not apply: doc is missing path: \"{}\": missing value",
+        shown(&path)
     ))
 }
 
@@ -162,7 +201,7 @@ fn pointer(operation: &Map<String, Value>, kind: &str, member: &str) -> Result<P
     };
     match operation.get(member) {
         Some(Value::String(pointer)) => PointerBuf::parse(pointer.as_str())
-            .map_err(|_| failed(&format!("not a JSON pointer: {pointer:?}"))),
+            .map_err(|_| failed(&format!("not a JSON pointer: {:?}", shown(pointer)))),
         Some(_) => Err(failed("not a string")),
         None => Err(failed("missing value")),
     }
@@ -181,6 +220,15 @@ fn check_depth(path: &Pointer, value: &Value) -> Result<()> {
     }
     let message = format!("the patched object would nest deeper than {DEPTH_MAX}");
     Err(Status::unprocessable(message))
+}
+
+/// How many values there are in a value, with itself.
+fn values(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => 1 + items.iter().map(values).sum::<usize>(),
+        Value::Object(fields) => 1 + fields.values().map(values).sum::<usize>(),
+        _ => 1,
+    }
 }
 
 /// How many bytes the value has as JSON.
@@ -208,7 +256,9 @@ fn is_equal(a: &Value, b: &Value) -> bool {
         (Value::Number(a), Value::Number(b)) => {
             let is_whole = |number: &serde_json::Number| number.is_i64() || number.is_u64();
             // Two whole numbers are compared exactly: as floating-point numbers large ones would become equal.
-            if is_whole(a) && is_whole(b) { a == b } else { a.as_f64() == b.as_f64() }
+            // One that is no floating-point number is there where numbers are kept as they are written.
+            let is_exact = (is_whole(a) && is_whole(b)) || a.as_f64().is_none();
+            if is_exact { a == b } else { a.as_f64() == b.as_f64() }
         }
         (Value::Array(a), Value::Array(b)) => {
             a.len() == b.len() && a.iter().zip(b).all(|(a, b)| is_equal(a, b))

@@ -16,6 +16,8 @@ mod strategic;
 #[cfg(test)]
 mod tests;
 
+use std::fmt;
+
 use serde_json::Value;
 
 use super::Schema;
@@ -83,7 +85,7 @@ impl PatchType {
     ///
     /// # Errors
     ///
-    /// Those of [`json_patch`], [`merge_patch`] and [`strategic_merge_patch`]; 422 where no object would come
+    /// Those of [`json_patch()`], [`merge_patch`] and [`strategic_merge_patch`]; 422 where no object would come
     /// out, and 415 for [`PatchType::Apply`], which needs to know who applies.
     pub fn patch(self, object: &Value, patch: &[u8], schema: &Schema) -> Result<Value> {
         let patched = match self {
@@ -99,6 +101,7 @@ impl PatchType {
         if patched.is_object() {
             return Ok(patched);
         }
+        let patched = shown(&patched);
         let message = format!("Invalid value: {patched}: the patched object is not an object");
         Err(Status::invalid("", "", "", vec![Cause::new("FieldValueInvalid", message, "patch")]))
     }
@@ -123,6 +126,17 @@ fn read(patch: &[u8]) -> Result<Value> {
     }
     serde_json::from_slice(patch)
         .map_err(|error| Status::bad_request(format!("error decoding patch: {error}")))
+}
+
+/// The beginning of what a client has sent, for a message.
+fn shown(sent: &impl fmt::Display) -> String {
+    const CHARS_MAX: usize = 500;
+    let mut text = sent.to_string();
+    if let Some((end, _)) = text.char_indices().nth(CHARS_MAX) {
+        text.truncate(end);
+        text.push_str("...");
+    }
+    text
 }
 
 fn too_large(why: &str) -> Status {

@@ -119,8 +119,8 @@ fn what_is_nested_by_copy_move_and_add_can_be_read_again() {
         [vec![copies; 5_000], moves.iter().cycle().take(6_000).cloned().collect(), one_deeper];
     for operations in attempts {
         assert_eq!(apply(&start, &operations), Err(422));
-        let fits = (0..operations.len()).rev().filter(|n| *n < 400);
-        let deepest = fits.filter_map(|n| apply(&start, operations.split_at(n).0).ok()).next();
+        let mut fits = (0..operations.len()).rev().filter(|n| *n < 400);
+        let deepest = fits.find_map(|n| apply(&start, operations.split_at(n).0).ok());
         let deepest = deepest.expect("some of them fit");
         assert_eq!(depth(&deepest), DEPTH_MAX);
         assert!(readable(&deepest));
@@ -149,6 +149,100 @@ fn what_is_copied_is_bounded() {
     };
     assert_eq!(copies((3 << 20) - 2), Ok(()));
     assert_eq!(copies((3 << 20) - 1), Err(422));
+}
+
+#[test]
+fn what_moves_others_is_bounded() {
+    let list = json!({"a": vec![0; 200_000], "b": {}});
+    let round =
+        [json!({"op": "remove", "path": "/a/0"}), json!({"op": "add", "path": "/a/0", "value": 0})];
+    let rounds = |n: usize| round.iter().cycle().take(2 * n).cloned().collect::<Vec<_>>();
+    assert_eq!(apply(&list, &rounds(10)), Ok(list.clone()));
+    assert_eq!(apply(&list, &rounds(300)), Err(422));
+    // At the end nothing gives way.
+    let at_end = [
+        json!({"op": "remove", "path": "/a/199999"}),
+        json!({"op": "add", "path": "/a/-", "value": 0}),
+    ];
+    let at_end: Vec<_> = at_end.iter().cycle().take(10_000).cloned().collect();
+    assert_eq!(apply(&list, &at_end), Ok(list.clone()));
+    // What is moved deeper is measured each time.
+    let round = [
+        json!({"op": "move", "from": "/a", "path": "/b/a"}),
+        json!({"op": "move", "from": "/b/a", "path": "/a"}),
+    ];
+    let rounds = |n: usize| round.iter().cycle().take(2 * n).cloned().collect::<Vec<_>>();
+    assert_eq!(apply(&list, &rounds(10)), Ok(list.clone()));
+    assert_eq!(apply(&list, &rounds(600)), Err(422));
+}
+
+#[test]
+fn what_is_not_json_is_refused() {
+    let deep = |open: &str, close: &str| [open.repeat(50_000), close.repeat(50_000)].concat();
+    let wrong: Vec<Vec<u8>> = vec![
+        b"".to_vec(),
+        b" ".to_vec(),
+        b"{".to_vec(),
+        b"{} {}".to_vec(),
+        b"{\"a\": 1,}".to_vec(),
+        b"{'a': 1}".to_vec(),
+        b"{\"a\": NaN}".to_vec(),
+        b"{\"a\": 01}".to_vec(),
+        b"{\"a\": \"\xff\"}".to_vec(),
+        b"{\"a\": \"\\ud800\"}".to_vec(),
+        b"\xef\xbb\xbf{}".to_vec(),
+        b"a: 1".to_vec(),
+        deep("[", "]").into_bytes(),
+        deep("{\"a\":", "}").into_bytes(),
+        deep("[{\"op\":\"add\",\"path\":\"/a\",\"value\":", "}]").into_bytes(),
+        "[".repeat(super::PATCH_BYTES_MAX).into_bytes(),
+    ];
+    for patch in wrong {
+        for patch_type in [PatchType::Json, PatchType::Merge, PatchType::StrategicMerge] {
+            let status = patch_type.patch(&json!({}), &patch, &schema()).expect_err("it is wrong");
+            assert_eq!(status.code(), 400, "{status}");
+            assert!(status.message().len() < 1_000);
+        }
+    }
+}
+
+#[test]
+fn of_members_of_one_name_the_last_counts() {
+    let table = [
+        (PatchType::Json, r#"[{"op": "add", "op": "remove", "path": "/b", "path": "/a"}]"#),
+        (PatchType::Merge, r#"{"a": 2, "a": null}"#),
+        (PatchType::StrategicMerge, r#"{"a": 2, "a": null}"#),
+    ];
+    for (patch_type, patch) in table {
+        let patched = patch_type.patch(&json!({"a": 1}), patch.as_bytes(), &schema());
+        assert_eq!(patched, Ok(json!({})), "{patch}");
+    }
+}
+
+#[test]
+fn messages_show_the_beginning_of_what_was_sent() {
+    let long = "x".repeat(100_000);
+    let table = [
+        (PatchType::Json, json!([{"op": long, "path": "/a"}])),
+        (PatchType::Json, json!([{"op": "remove", "path": format!("/{long}")}])),
+        (PatchType::Json, json!([{"op": "remove", "path": long}])),
+        (PatchType::Json, json!([{"op": "test", "path": "", "value": long}])),
+        (PatchType::Json, json!([{"op": "add", "path": "", "value": [long]}])),
+        (PatchType::Merge, json!([long])),
+        (PatchType::StrategicMerge, json!({"$patch": long})),
+        (PatchType::StrategicMerge, json!({"named": [{"a": long}]})),
+        (PatchType::StrategicMerge, json!({"$setElementOrder/list": [long], "list": ["y"]})),
+        (
+            PatchType::StrategicMerge,
+            json!({"$setElementOrder/named": [long], "named": [{"name": 1}]}),
+        ),
+    ];
+    for (patch_type, patch) in table {
+        let document = json!({"named": []});
+        let patched = patch_type.patch(&document, patch.to_string().as_bytes(), &schema());
+        let status = patched.expect_err("it fails");
+        assert!(status.message().len() < 2_000, "{patch_type:?}: {}", status.message().len());
+    }
 }
 
 /// Any JSON, with the names and texts that patches give a meaning.
@@ -225,7 +319,7 @@ fn operations() -> impl Strategy<Value = Value> {
         "a", "b", "list", "0", "1", "-", "-1", "01", "1e3", "~0", "~", "",
     ]);
     let path = prop::collection::vec(token, 0..4)
-        .prop_map(|tokens| tokens.iter().map(|token| format!("/{token}")).collect::<String>());
+        .prop_map(|tokens| tokens.iter().flat_map(|token| ["/", token]).collect::<String>());
     let operation = (op, path.clone(), path, hostile()).prop_map(
         |(op, path, from, value)| json!({"op": op, "path": path, "from": from, "value": value}),
     );

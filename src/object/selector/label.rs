@@ -255,13 +255,15 @@ impl LabelRequirement {
 
     fn matches(&self, label: Option<&str>) -> bool {
         let number = |text: &str| text.parse::<i64>().ok();
+        let is_among =
+            |label: &str| self.values.binary_search_by(|value| value.as_str().cmp(label)).is_ok();
         let value = self.values.first().map(String::as_str);
         match self.operator {
             LabelOperator::In | LabelOperator::Equals | LabelOperator::DoubleEquals => {
-                label.is_some_and(|label| self.values.iter().any(|value| value == label))
+                label.is_some_and(is_among)
             }
             LabelOperator::NotIn | LabelOperator::NotEquals => {
-                label.is_none_or(|label| self.values.iter().all(|value| value != label))
+                label.is_none_or(|label| !is_among(label))
             }
             LabelOperator::Exists => label.is_some(),
             LabelOperator::DoesNotExist => label.is_none(),

@@ -41,7 +41,7 @@ impl Leases {
         let reuse = REUSE_SECONDS.min(ttl.saturating_mul(REUSE_PERCENT) / 100);
         let mut last = lock(&self.last);
         let lasts = now.saturating_add(micros(ttl)) < last.ends;
-        let is_close = now.saturating_add(micros(ttl.saturating_add(reuse))) > last.ends;
+        let is_close = now.saturating_add(micros(ttl.saturating_add(reuse))) >= last.ends;
         if lasts && is_close && last.objects < SHARED_MAX {
             last.objects += 1;
             return Ok(last.id);

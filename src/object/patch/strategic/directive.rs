@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
+use crate::object::patch::shown;
 use crate::object::status::{Result, Status};
 
 pub(super) const PATCH: &str = "$patch";
@@ -68,7 +69,7 @@ pub(super) fn known(patch: Value) -> Result<String> {
         Value::String(patch) if ["delete", "replace", "merge"].contains(&patch.as_str()) => {
             Ok(patch)
         }
-        other => Err(Status::bad_request(format!("unknown patch type: {other}"))),
+        other => Err(Status::bad_request(format!("unknown patch type: {}", shown(&other)))),
     }
 }
 

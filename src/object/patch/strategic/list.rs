@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use super::Merging;
 use super::directive::{self, PATCH, bad_format};
 use crate::object::Schema;
+use crate::object::patch::shown;
 use crate::object::status::{Result, Status};
 
 /// Merges two lists.
@@ -96,8 +97,8 @@ pub(super) fn check_order(new: &[Value], order: &[Value], key: Option<&str>) -> 
             let Some(place) = places.next() else {
                 return Err(Status::bad_request(format!(
                     "The order in patch list:\n{}\n doesn't match $setElementOrder list:\n{}\n",
-                    Value::from(new),
-                    Value::from(order)
+                    shown(&Value::from(new)),
+                    shown(&Value::from(order))
                 )));
             };
             if identity(place, key)? == value {
@@ -194,7 +195,8 @@ fn identity<'a>(item: &'a Value, key: Option<&str>) -> Result<&'a Value> {
 
 fn key_of<'a>(item: &'a Value, key: &str) -> Result<&'a Value> {
     let Value::Object(fields) = item else {
-        return Err(Status::bad_request(format!("expected a map, but received: {item}")));
+        let message = format!("expected a map, but received: {}", shown(item));
+        return Err(Status::bad_request(message));
     };
     fields.get(key).ok_or_else(|| without_key(fields, key))
 }
@@ -227,6 +229,6 @@ fn no_merge_key() -> Status {
 }
 
 fn without_key(item: &Map<String, Value>, key: &str) -> Status {
-    let item = Value::Object(item.clone());
+    let item = shown(&Value::Object(item.clone()));
     Status::bad_request(format!("map: {item} does not contain declared merge key: {key}"))
 }
