@@ -171,13 +171,10 @@ pub enum Reason {
     InternalError,
     /// 500: what is stored cannot be read.
     StoreReadError,
-    /// 504: the answer did not come in time.
+    /// 504: the answer did not come in time. What was asked for may have been done.
     Timeout,
-    /// 504: the store did not answer in time.
+    /// 500: it could not be done now; trying again is worth while.
     ServerTimeout,
-    /// 422 without a list of fields, as a JSON patch that cannot be applied.
-    #[serde(rename = "")]
-    UnprocessableEntity,
 }
 
 impl Reason {
@@ -192,10 +189,10 @@ impl Reason {
             Self::Expired | Self::Gone => 410,
             Self::RequestEntityTooLarge => 413,
             Self::UnsupportedMediaType => 415,
-            Self::Invalid | Self::UnprocessableEntity => 422,
+            Self::Invalid => 422,
             Self::TooManyRequests => 429,
-            Self::InternalError | Self::StoreReadError => 500,
-            Self::Timeout | Self::ServerTimeout => 504,
+            Self::InternalError | Self::StoreReadError | Self::ServerTimeout => 500,
+            Self::Timeout => 504,
         }
     }
 }
@@ -298,7 +295,7 @@ impl Status {
 
     /// 422 without a list of fields.
     pub fn unprocessable(message: impl Into<String>) -> Self {
-        Self::new(Reason::UnprocessableEntity, message)
+        Self::new(Reason::Invalid, message)
     }
 
     /// 500.
@@ -323,8 +320,8 @@ impl Status {
     }
 
     /// 504: whether the write has happened cannot be known.
-    pub fn unknown(message: impl Into<String>) -> Self {
-        let mut status = Self::new(Reason::ServerTimeout, message);
+    pub fn unknown(message: impl fmt::Display) -> Self {
+        let mut status = Self::new(Reason::Timeout, format!("Timeout: {message}"));
         status.0.is_unknown = true;
         status
     }
@@ -428,9 +425,7 @@ impl Serialize for Status {
         map.serialize_entry("metadata", &metadata)?;
         map.serialize_entry("status", "Failure")?;
         map.serialize_entry("message", self.message())?;
-        if self.reason() != Reason::UnprocessableEntity {
-            map.serialize_entry("reason", &self.reason())?;
-        }
+        map.serialize_entry("reason", &self.reason())?;
         if *self.details() != Details::default() {
             map.serialize_entry("details", self.details())?;
         }

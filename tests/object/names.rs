@@ -10,10 +10,10 @@ const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower ca
      start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
      '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and \
-     end with an alphanumeric character (e.g. 'my-name', or '123-abc', regex used for validation is \
+     end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is \
      '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
 const KEY: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
-     alphanumeric character (e.g. 'MyName', or 'my.name', or '123-abc', regex used for validation is \
+     alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
      '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 
 /// Metadata that is not valid, and the causes that are told: reason, field, message.
