@@ -159,7 +159,7 @@ fn calls(count: u64) {
     let bytes = |number: u64| pod(number).to_string().into_bytes();
     let all = |each: &dyn Fn(u64)| time(count, || (0..count).for_each(each));
     for round in 1..=ROUNDS as u64 {
-        let values: Vec<_> = (0..count).map(|number| bytes(number)).collect();
+        let values: Vec<_> = (0..count).map(bytes).collect();
         let value = |number: u64| values[usize::try_from(number).expect("a small number")].clone();
         let read = |number: u64| store.get(bare_key(number)).expect("read").expect("there");
         let object = all(&|number| bench.create(number));
@@ -238,7 +238,7 @@ fn lists(bench: &Bench, count: u64) {
     for ((name, ..), rounds) in ways.iter().zip(&rounds) {
         report(name, rounds);
     }
-    let count_of = time(1, || drop(bench.pods.count("/pods").expect("counted")));
+    let count_of = time(1, || assert_eq!(bench.pods.count("/pods").expect("counted"), count));
     println!("{:<28} {count_of:>12.0} (one call)", "count");
 }
 

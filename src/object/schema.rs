@@ -158,8 +158,20 @@ impl Schema {
                 Some(other) => return Err(bad(&format!("no such type: {other:?}"))),
             }
         };
+        let mut patch_strategy = Vec::new();
+        let named = schema["x-kubernetes-patch-strategy"].as_str().unwrap_or_default();
+        for name in named.split(',').filter(|name| !name.is_empty()) {
+            patch_strategy.push(match name {
+                "merge" => PatchStrategy::Merge,
+                "replace" => PatchStrategy::Replace,
+                "retainKeys" => PatchStrategy::RetainKeys,
+                other => return Err(bad(&format!("no such patch strategy: {other:?}"))),
+            });
+        }
+        let patch_merge_key = schema["x-kubernetes-patch-merge-key"].as_str().map(str::to_owned);
         let list_type = match schema["x-kubernetes-list-type"].as_str() {
-            None | Some("atomic") => ListType::Atomic,
+            None => Self::list_type_of_patches(&shape, &patch_strategy, patch_merge_key.as_deref()),
+            Some("atomic") => ListType::Atomic,
             Some("set") => ListType::Set,
             Some("map") => match strings("x-kubernetes-list-map-keys") {
                 keys if keys.is_empty() => return Err(bad("a list of type map without its keys")),
@@ -175,19 +187,22 @@ impl Schema {
             Some("atomic") => true,
             Some(other) => return Err(bad(&format!("no such map type: {other:?}"))),
         };
-        let mut patch_strategy = Vec::new();
-        let named = schema["x-kubernetes-patch-strategy"].as_str().unwrap_or_default();
-        for name in named.split(',').filter(|name| !name.is_empty()) {
-            patch_strategy.push(match name {
-                "merge" => PatchStrategy::Merge,
-                "replace" => PatchStrategy::Replace,
-                "retainKeys" => PatchStrategy::RetainKeys,
-                other => return Err(bad(&format!("no such patch strategy: {other:?}"))),
-            });
-        }
-        let patch_merge_key = schema["x-kubernetes-patch-merge-key"].as_str().map(str::to_owned);
         let default = schema.get("default").cloned();
         Ok(Self { shape, list_type, is_atomic_map, patch_strategy, patch_merge_key, default })
+    }
+
+    /// How lists are merged whose type is not said, but how patches merge them: older schemas have no more.
+    fn list_type_of_patches(
+        shape: &Shape,
+        strategy: &[PatchStrategy],
+        merge_key: Option<&str>,
+    ) -> ListType {
+        match (shape, merge_key) {
+            (Shape::List(_), _) if !strategy.contains(&PatchStrategy::Merge) => ListType::Atomic,
+            (Shape::List(_), Some(key)) => ListType::Map(vec![key.into()]),
+            (Shape::List(items), None) if items.scalar().is_some() => ListType::Set,
+            _ => ListType::Atomic,
+        }
     }
 
     /// That of `metadata`, for kinds whose schema does not say more than that it is there: `ObjectMeta` of
@@ -306,7 +321,7 @@ impl Schema {
         }
     }
 
-    /// How the list is merged.
+    /// How the list is merged by apply: as its type says, or else as patches merge it.
     pub fn list_type(&self) -> &ListType {
         &self.list_type
     }

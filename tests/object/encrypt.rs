@@ -1,11 +1,13 @@
 //! Objects encrypted in the store: nobody reads them there, moves them, or loses them when keys change.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use annals::Store;
+use annals::object::WatchEventKind::{Added, Deleted, Modified};
 use annals::object::{
-    AesGcm, EncryptionKey, GetOptions, GroupResource, Preconditions, Prefixed, Storage,
-    Transformer, Unencrypted, UpdateOptions,
+    AesGcm, EncryptionKey, GetOptions, GroupResource, ListOptions, Preconditions, Prefixed,
+    Storage, Transformer, Unencrypted, UpdateOptions, WatchOptions,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -153,4 +155,34 @@ fn what_was_stored_before_encryption_is_read_where_that_is_allowed() {
     let back = Prefixed::new("", Unencrypted).or(AesGcm::PREFIX, AesGcm::new(key("old", 1)));
     assert_eq!(touch(&encrypted(&store, back), KEY), "4");
     assert_eq!(secrets(&store).get(KEY, &GetOptions::default()).unwrap()["data"], secret()["data"]);
+}
+
+#[test]
+fn lists_watches_and_deletions_see_what_was_written_with_any_key() {
+    let (_directory, store) = store();
+    let name = |n: u8| format!("/secrets/default/{n}");
+    encrypted(&store, old()).create(&name(0), secret(), 0).unwrap();
+    let storage = encrypted(&store, rotating());
+    storage.create(&name(1), secret(), 0).unwrap();
+
+    let options = ListOptions { recursive: true, ..ListOptions::default() };
+    let list = storage.list("/secrets", &options).unwrap();
+    assert_eq!(list.items.len(), 2);
+    assert!(list.items.iter().all(|item| item["data"] == secret()["data"]));
+    assert!(encrypted(&store, new()).list("/secrets", &options).is_err(), "one cannot be read");
+
+    let options =
+        WatchOptions { resource_version: "1".into(), recursive: true, ..WatchOptions::default() };
+    let mut watch = storage.watch("/secrets", &options).unwrap();
+    touch(&storage, &name(0));
+    let none = Preconditions::none();
+    let gone = storage.delete(&name(1), &none, &mut |_| Ok(()), None).unwrap();
+    let expected = [(Added, "2"), (Added, "3"), (Modified, "4"), (Deleted, "5")];
+    for (kind, version) in expected {
+        let event = watch.next_timeout(Duration::from_secs(60)).expect("it has happened");
+        assert_eq!(event.kind, kind);
+        assert_eq!(event.object["metadata"]["resourceVersion"], version);
+        assert_eq!(event.object["data"], secret()["data"]);
+    }
+    assert!(format!("{gone:?}").contains("hunter2"), "what is deleted is answered as it was");
 }

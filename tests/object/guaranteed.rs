@@ -404,3 +404,23 @@ fn objects_share_leases() {
     world.pods.create("/pods/ns/short", pod("ns", "short"), 30).unwrap();
     assert_ne!(lease(&world, "/pods/ns/short"), second);
 }
+
+/// Those that share a lease end in one revision, and each is told.
+#[test]
+fn objects_of_one_lease_end_together() {
+    let world = still();
+    let names = ["a", "b", "c"];
+    for name in names {
+        world.pods.create(&format!("/pods/ns/{name}"), pod("ns", name), 100).unwrap();
+    }
+    let before = world.store.revision();
+    let mut watch = world.watch("/pods", &super::watch::from(before));
+    pass(&world, 200);
+    assert_eq!(world.store.revision(), before + 1);
+    for name in names {
+        let gone = next(&mut watch);
+        assert_eq!((gone.kind, number(&gone.object)), (Deleted, before + 1));
+        assert_eq!(gone.object["metadata"]["name"], name);
+    }
+    assert_eq!(world.pods.count("/pods").unwrap(), 0);
+}

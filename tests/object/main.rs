@@ -11,14 +11,18 @@
 )]
 
 mod apply;
+mod calls;
+mod collection;
 mod delete;
 mod documents;
 mod encrypt;
+mod examples;
 mod follow;
 mod generation;
 mod guaranteed;
 mod kit;
 mod list;
+mod managers;
 mod model;
 mod names;
 mod pages;
@@ -28,6 +32,7 @@ mod race;
 #[path = "../support/random.rs"]
 mod random;
 mod registry;
+mod selector;
 mod storage;
 mod strategic;
 mod versions;

@@ -171,3 +171,53 @@ fn objects_that_cannot_be_read_are_named() {
         ("FieldValueTooMany", "too many errors, the list is truncated")
     );
 }
+
+/// Whatever clients make of tokens: they get a list of what lies below the key, or are told why not.
+#[test]
+fn tokens_lead_nowhere_else() {
+    let world = World::new();
+    world.make(&pod("ns", "a"));
+    world.store.put("/registry/podsecrets/x", "test!{}").unwrap();
+    world.store.put("/registry/secrets/x", "test!{}").unwrap();
+    let good = world.store.revision();
+    let mut random = super::random::Random::new(7);
+    let parts =
+        ["..", ".", "/", "//", "a", "ns", "\0", "\u{10ffff}", "", "secrets", "podsecrets", "%2e"];
+    for _ in 0..2000 {
+        let start: String = (0..random.below(6)).map(|_| *random.pick(&parts)).collect();
+        let rv = [
+            json!(good),
+            json!(-1),
+            json!(0),
+            json!(1),
+            json!(i64::MIN),
+            json!(i64::MAX),
+            json!("1"),
+            json!(1.5),
+            json!(u64::MAX),
+        ];
+        let json = json!({"v": "meta.k8s.io/v1", "rv": random.pick(&rv), "start": start, "remaining": random.next()});
+        let mut bytes = json.to_string().into_bytes();
+        if random.one_in(3) {
+            let at = random.index(bytes.len());
+            bytes[at] ^= 1 << random.below(8);
+        }
+        let mut continue_token = URL_SAFE_NO_PAD.encode(bytes);
+        if random.one_in(5) {
+            continue_token.truncate(random.index(continue_token.len()));
+            continue_token.push(*random.pick(&['=', '+', '\n', 'A', '\u{e4}']));
+        }
+        match world
+            .pods
+            .list("/pods", &ListOptions { continue_token: continue_token.clone(), ..recursive() })
+        {
+            Ok(list) => {
+                assert!(list.items.iter().all(|item| item["metadata"]["name"] == "a"), "{list:?}");
+            }
+            Err(error) => {
+                let refused = status::<()>(Err(error));
+                assert!(matches!(refused.code(), 400 | 410 | 504), "{continue_token}: {refused:?}");
+            }
+        }
+    }
+}

@@ -120,7 +120,7 @@ fn unsupported(types: &[PatchType]) -> Status {
 }
 
 /// The bytes of a patch as JSON.
-fn read(patch: &[u8]) -> Result<Value> {
+pub(super) fn read(patch: &[u8]) -> Result<Value> {
     if patch.len() > PATCH_BYTES_MAX {
         return Err(too_large(&format!("limit is {PATCH_BYTES_MAX}")));
     }

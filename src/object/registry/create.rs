@@ -10,6 +10,7 @@ use crate::object::storage::{GetOptions, StorageError};
 
 use super::options::CreateOptions;
 use super::strategy::GenerationRule;
+use super::update::Part;
 use super::{Objects, validate};
 
 /// How often a name is made up for one object. Eight are enough for a million objects of one base, with one failure in a
@@ -55,6 +56,8 @@ impl<K: Kv> Objects<K> {
         self.match_namespace(namespace, &mut object)?;
         self.fill(&mut object);
         self.prepare_new(&mut object)?;
+        let mut object = self.track(Part::Main, &options.field_manager, &Value::Null, object)?;
+        object.sort_all_objects();
         let name = meta::name(&object).to_owned();
         let key = self.key(meta::namespace(&object), &name)?;
         let ttl = options.ttl.or_else(|| self.strategy.ttl(&object, None)).unwrap_or(0);
@@ -71,7 +74,7 @@ impl<K: Kv> Objects<K> {
     }
 
     /// What would be created, without a version.
-    fn create_dry(&self, key: &str, mut object: Value) -> Result<Value, StorageError> {
+    fn create_dry(&self, key: &str, object: Value) -> Result<Value, StorageError> {
         if !meta::resource_version(&object).is_empty() {
             let message = "resourceVersion should not be set on objects to be created";
             return Err(Status::bad_request(message).into());
@@ -80,7 +83,6 @@ impl<K: Kv> Objects<K> {
         if !self.storage.get(key, &options)?.is_null() {
             return Err(StorageError::exists(key));
         }
-        object.sort_all_objects();
         Ok(object)
     }
 

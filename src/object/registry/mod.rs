@@ -16,6 +16,7 @@ mod finalize;
 mod names;
 mod options;
 mod patching;
+mod reads;
 mod strategy;
 mod typed;
 mod update;

@@ -2,15 +2,16 @@
 
 use serde_json::Value;
 
+use crate::object::apply::{Manager, apply, update};
 use crate::object::kv::Kv;
 use crate::object::meta;
-use crate::object::patch::PatchType;
+use crate::object::patch::{self, PatchType};
 use crate::object::status::{Cause, Reason, Result, Status};
 use crate::object::storage::Preconditions;
 
 use super::Objects;
 use super::options::{field_manager, refuse};
-use super::update::{Write, check_name};
+use super::update::{Part, Write, check_name};
 
 /// How to patch: `PatchOptions` of `meta/v1`.
 #[derive(Clone, Debug, Default)]
@@ -85,11 +86,19 @@ impl<K: Kv> Objects<K> {
             preconditions: Preconditions::none(),
             force_allow_create: patch_type == PatchType::Apply,
             ttl: None,
+            manager: &options.field_manager,
+            is_apply: patch_type == PatchType::Apply,
         };
+        let not_found = || Status::not_found(self.storage.resource(), name);
         let mut keeps_managers = true;
         loop {
             let written = self.write(&write, &mut |there| {
-                let mut object = self.patched(&write, there, patch_type, patch)?;
+                let mut object = match patch_type {
+                    PatchType::Apply => self.applied(&write, there, patch, options)?,
+                    _ if there.is_null() => return Err(not_found()),
+                    _ => patch_type.patch(there, patch, &self.schema)?,
+                };
+                self.check_patched(&write, there, &mut object)?;
                 if !keeps_managers {
                     meta::set_field(&mut object, "managedFields", Value::Null);
                 }
@@ -109,25 +118,77 @@ impl<K: Kv> Objects<K> {
         }
     }
 
-    /// What the patch makes of what is there.
-    fn patched(
+    /// What is there, or nothing, as it is when the manager wants this of it.
+    fn applied(
         &self,
         write: &Write<'_>,
         there: &Value,
-        patch_type: PatchType,
         patch: &[u8],
+        options: &PatchOptions,
     ) -> Result<Value> {
-        let resource = self.storage.resource();
-        if there.is_null() {
-            return Err(Status::not_found(resource, write.name));
+        let wanted = patch::read(patch)?;
+        let live = (!there.is_null()).then_some(there);
+        // What the kind takes from what is stored, whatever is applied.
+        let fields = wanted.as_object().into_iter().flatten().map(|(field, _)| field.as_str());
+        let reset: Vec<[&str; 1]> = match write.part {
+            Part::Main if self.strategy.has_status() => vec![["status"]],
+            Part::Main => Vec::new(),
+            Part::Status => {
+                fields.filter(|field| *field != "status").map(|field| [field]).collect()
+            }
+        };
+        let reset: Vec<&[&str]> = reset.iter().map(<[&str; 1]>::as_slice).collect();
+        let now = meta::now(&*self.clock);
+        let manager = self.manager(write.part, write.manager, &now, &reset);
+        apply(live, &wanted, &self.schema, &manager, options.force.unwrap_or(false))
+    }
+
+    /// Brings managed fields up to date after a write that is no apply. Nobody keeps count of an object as long as no writer
+    /// gives his name.
+    pub(super) fn track(
+        &self,
+        part: Part,
+        manager: &str,
+        old: &Value,
+        object: Value,
+    ) -> Result<Value> {
+        let is_managed = |object: &Value| !meta::field(object, "managedFields").is_null();
+        if manager.is_empty() && !is_managed(old) && !is_managed(&object) {
+            return Ok(object);
         }
-        let mut object = patch_type.patch(there, patch, &self.schema)?;
-        self.kind.accept(&mut object)?;
-        meta::normalize(&mut object)?;
-        self.match_namespace(write.namespace, &mut object)?;
-        check_name(&object, write.namespace, write.name)?;
-        unite_owners(&mut object);
-        Ok(object)
+        let now = meta::now(&*self.clock);
+        update(old, object, &self.schema, &self.manager(part, manager, &now, &[]))
+    }
+
+    fn manager<'a>(
+        &'a self,
+        part: Part,
+        name: &'a str,
+        now: &'a str,
+        reset_fields: &'a [&'a [&'a str]],
+    ) -> Manager<'a> {
+        let subresource = match part {
+            Part::Main => "",
+            Part::Status => "status",
+        };
+        Manager { name, api_version: &self.kind.api_version, subresource, now, reset_fields }
+    }
+
+    /// Refuses what is no object of this kind and name any more.
+    fn check_patched(&self, write: &Write<'_>, there: &Value, object: &mut Value) -> Result<()> {
+        self.kind.accept(object)?;
+        meta::normalize(object)?;
+        let uid = meta::uid(object);
+        if there.is_null() && !uid.is_empty() {
+            let why = format!(
+                "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+            );
+            return Err(Status::conflict(self.storage.resource(), write.name, why));
+        }
+        self.match_namespace(write.namespace, object)?;
+        check_name(object, write.namespace, write.name)?;
+        unite_owners(object);
+        Ok(())
     }
 
     /// Refuses strategic merge patches of a kind whose lists nobody has told how to merge.

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::kv::Store;
 use crate::object::kv::Kv;
 use crate::object::status::{Result, Status};
-use crate::object::storage::GetOptions;
+use crate::object::storage::{GetOptions, List, ListOptions};
 
 use super::Objects;
 use super::delete::Deletion;
@@ -77,6 +77,18 @@ impl<T: Serialize + DeserializeOwned, K: Kv> Typed<T, K> {
     /// Those of it; 500 for an object that is no `T`.
     pub fn get(&self, namespace: &str, name: &str, options: &GetOptions) -> Result<T> {
         from_value(self.objects.get(namespace, name, options)?)
+    }
+
+    /// [`Objects::list`]: the objects, and what is told of the list beside them.
+    ///
+    /// # Errors
+    ///
+    /// Those of it; 500 for an object that is no `T`.
+    pub fn list(&self, namespace: &str, options: &ListOptions) -> Result<(Vec<T>, List)> {
+        let mut list = self.objects.list(namespace, options)?;
+        let items = std::mem::take(&mut list.items);
+        let items = items.into_iter().map(from_value).collect::<Result<_>>()?;
+        Ok((items, list))
     }
 
     /// [`Objects::update`]: the object, and whether it has been created.

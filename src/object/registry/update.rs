@@ -32,10 +32,14 @@ pub(super) struct Write<'a> {
     /// Whether to create what is not there, whatever the kind does.
     pub(super) force_allow_create: bool,
     pub(super) ttl: Option<u64>,
+    /// Whose write it is, as managed fields name him.
+    pub(super) manager: &'a str,
+    /// Whether the change brings managed fields up to date itself, as an apply does.
+    pub(super) is_apply: bool,
 }
 
 impl<'a> Write<'a> {
-    fn new(part: Part, namespace: &'a str, name: &'a str, options: &PutOptions) -> Self {
+    fn new(part: Part, namespace: &'a str, name: &'a str, options: &'a PutOptions) -> Self {
         Self {
             namespace,
             name,
@@ -44,6 +48,8 @@ impl<'a> Write<'a> {
             preconditions: options.preconditions.clone(),
             force_allow_create: options.force_allow_create,
             ttl: options.ttl,
+            manager: &options.field_manager,
+            is_apply: false,
         }
     }
 }
@@ -197,6 +203,9 @@ impl<K: Kv> Objects<K> {
                 self.match_namespace(write.namespace, &mut object)?;
                 self.fill(&mut object);
                 self.prepare_new(&mut object)?;
+                if !write.is_apply {
+                    object = self.track(write.part, write.manager, &Value::Null, object)?;
+                }
                 let ttl = write.ttl.or_else(|| self.strategy.ttl(&object, None));
                 return Ok((object, Some(ttl.unwrap_or(0))));
             }
@@ -321,6 +330,9 @@ impl<K: Kv> Objects<K> {
             return Err(self.invalid(&object, causes));
         }
         self.strategy.canonicalize(&mut object);
+        if !write.is_apply {
+            object = self.track(write.part, write.manager, old, object)?;
+        }
         ignore_times_of_managers(&mut object, old);
         Ok(object)
     }

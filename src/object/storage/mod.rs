@@ -303,10 +303,11 @@ impl<K: Kv> Storage<K> {
     /// What somebody believes to be there. Its lease is not known.
     fn suggested(&self, object: &Value) -> Result<State, StorageError> {
         let revision = self.codec.versioner.object_resource_version(object)?;
-        let mut bare = object.clone();
-        self.codec.versioner.prepare_for_storage(&mut bare)?;
-        let data = encode(&mut bare)?;
-        Ok(State { object: object.clone(), data, revision, lease: 0, is_stale: false })
+        let mut object = object.clone();
+        self.codec.versioner.prepare_for_storage(&mut object)?;
+        let data = encode(&mut object)?;
+        self.codec.attach(&mut object, revision);
+        Ok(State { object, data, revision, lease: 0, is_stale: false })
     }
 
     /// Writes if the key is as it was at `revision`; 0 for a key that is free.
@@ -369,7 +370,7 @@ fn encode(object: &mut Value) -> Result<Vec<u8>, StorageError> {
         return Err(Status::bad_request(message).into());
     }
     object.sort_all_objects();
-    Ok(object.to_string().into_bytes())
+    serde_json::to_vec(object).map_err(|bad| Status::internal(bad).into())
 }
 
 /// Whether a value nests no deeper than that.

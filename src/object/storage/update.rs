@@ -82,9 +82,10 @@ impl<K: Kv> Storage<K> {
         let mut known = self.known(&key, cached, ignore)?;
         loop {
             let tried = preconditions.check(&key, &known.state.object).and_then(|()| {
-                let State { object, revision, lease, .. } = &known.state;
+                let State { object, revision, lease, .. } = &mut known.state;
                 let told = ResponseMeta { resource_version: *revision, lease: *lease };
-                try_update(object.clone(), told)
+                // Whoever tries again has read it again.
+                try_update(std::mem::take(object), told)
             });
             let (mut object, ttl) = match tried {
                 Ok(updated) => updated,
@@ -103,7 +104,8 @@ impl<K: Kv> Storage<K> {
                     }
                 }
                 if !known.state.is_stale {
-                    return Ok(known.state.object);
+                    self.codec.attach(&mut object, known.state.revision);
+                    return Ok(object);
                 }
             }
             let lease = match ttl {

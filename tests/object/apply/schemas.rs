@@ -1,5 +1,7 @@
 //! Schemas: what they say of ownership, what becomes of it when they change, and what is not of its type.
 
+use annals::object::ListType;
+
 use super::*;
 
 fn structure(is_atomic: bool) -> Schema {
@@ -59,6 +61,43 @@ fn the_set_of_what_is_applied() {
         let owners: &[(&str, &[&str])] = if paths.is_empty() { &[] } else { &[("me", paths)] };
         Story::of(&of).apply("me", object.clone()).is(object.clone()).owned(owners);
     }
+}
+
+/// As the schemas of built-in kinds say it that are older than list types.
+#[test]
+fn a_list_without_a_type_is_merged_as_patches_merge_it() {
+    let item = object(json!({"name": text()}));
+    for (strategy, key, items, said, expected) in [
+        (json!("merge"), json!("name"), &item, json!(null), ListType::Map(vec!["name".into()])),
+        (
+            json!("merge,retainKeys"),
+            json!("name"),
+            &item,
+            json!(null),
+            ListType::Map(vec!["name".into()]),
+        ),
+        (json!("merge"), json!(null), &text(), json!(null), ListType::Set),
+        (json!("merge"), json!(null), &item, json!(null), ListType::Atomic),
+        (json!("replace"), json!("name"), &item, json!(null), ListType::Atomic),
+        (json!(null), json!("name"), &item, json!(null), ListType::Atomic),
+        (json!("merge"), json!("name"), &item, json!("atomic"), ListType::Atomic),
+        (json!("merge"), json!("name"), &text(), json!("set"), ListType::Set),
+    ] {
+        let of = schema(&json!({"list": {
+            "type": "array", "items": items,
+            "x-kubernetes-patch-strategy": strategy, "x-kubernetes-patch-merge-key": key,
+            "x-kubernetes-list-type": said,
+        }}));
+        assert_eq!(of.field("list").map(Schema::list_type), Some(&expected));
+    }
+    let containers = json!({
+        "type": "array", "items": item,
+        "x-kubernetes-patch-strategy": "merge", "x-kubernetes-patch-merge-key": "name",
+    });
+    Story::of(&schema(&json!({ "containers": containers })))
+        .apply("one", json!({"containers": [{"name": "a"}]}))
+        .apply("two", json!({"containers": [{"name": "b"}]}))
+        .is(json!({"containers": [{"name": "a"}, {"name": "b"}]}));
 }
 
 #[test]

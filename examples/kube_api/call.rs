@@ -1,0 +1,157 @@
+//! What a request asks for: its parameters, headers and body as options of the library.
+
+use std::collections::HashMap;
+
+use annals::object::{
+    Cause, CreateOptions, DeleteOptions, FieldSelector, LabelSelector, ListOptions, Match,
+    PatchOptions, PatchType, Preconditions, Predicate, PropagationPolicy, PutOptions, Result,
+    Status, WatchOptions,
+};
+use axum::body::Bytes;
+use axum::http::{HeaderMap, Method, header};
+use serde_json::{Value, json};
+
+/// What a request asks for.
+pub(crate) struct Call {
+    pub(crate) method: Method,
+    pub(crate) path: Vec<String>,
+    pub(crate) query: HashMap<String, String>,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+/// What the parameters, headers and the body of a request say.
+impl Call {
+    pub(crate) fn text(&self, name: &str) -> String {
+        self.query.get(name).cloned().unwrap_or_default()
+    }
+
+    fn read<T: std::str::FromStr>(&self, name: &str) -> Result<Option<T>> {
+        let Some(text) = self.query.get(name).filter(|text| !text.is_empty()) else {
+            return Ok(None);
+        };
+        let bad =
+            || Status::bad_request(format!("invalid value of the parameter {name}: {text:?}"));
+        text.parse().map(Some).map_err(|_| bad())
+    }
+
+    pub(crate) fn number(&self, name: &str) -> Result<Option<u64>> {
+        self.read(name)
+    }
+
+    pub(crate) fn is(&self, name: &str) -> Result<bool> {
+        match self.text(name).as_str() {
+            "1" => Ok(true),
+            "0" => Ok(false),
+            _ => Ok(self.read(name)?.unwrap_or(false)),
+        }
+    }
+
+    pub(crate) fn header(&self, name: &header::HeaderName) -> String {
+        let value = self.headers.get(name).and_then(|value| value.to_str().ok());
+        value.unwrap_or_default().to_owned()
+    }
+
+    pub(crate) fn object(&self) -> Result<Value> {
+        serde_json::from_slice(&self.body).map_err(|bad| Status::bad_request(bad.to_string()))
+    }
+
+    fn dry_run(&self) -> Result<bool> {
+        match self.text("dryRun").as_str() {
+            "" => Ok(false),
+            "All" => Ok(true),
+            other => {
+                let cause = Cause::not_supported("dryRun", &json!([other]), &["All"]);
+                Err(Status::invalid("meta.k8s.io", "Options", "", vec![cause]))
+            }
+        }
+    }
+
+    /// Who does not say who he is is called by the program that he uses.
+    fn field_manager(&self) -> String {
+        let agent = self.header(&header::USER_AGENT);
+        let agent = agent.split('/').next().unwrap_or_default();
+        self.query.get("fieldManager").map_or(agent, String::as_str).to_owned()
+    }
+
+    fn predicate(&self) -> Result<Predicate> {
+        Ok(Predicate {
+            label: LabelSelector::parse(&self.text("labelSelector"))?,
+            field: FieldSelector::parse(&self.text("fieldSelector"))?,
+            ..Predicate::everything()
+        })
+    }
+
+    pub(crate) fn list_options(&self) -> Result<ListOptions> {
+        Ok(ListOptions {
+            resource_version: self.text("resourceVersion"),
+            resource_version_match: Match::parse(&self.text("resourceVersionMatch"))?,
+            limit: self.number("limit")?.unwrap_or(0),
+            continue_token: self.text("continue"),
+            predicate: self.predicate()?,
+            ..ListOptions::default()
+        })
+    }
+
+    pub(crate) fn watch_options(&self) -> Result<WatchOptions> {
+        Ok(WatchOptions {
+            resource_version: self.text("resourceVersion"),
+            send_initial_events: self.read("sendInitialEvents")?,
+            allow_bookmarks: self.is("allowWatchBookmarks")?,
+            predicate: self.predicate()?,
+            ..WatchOptions::default()
+        })
+    }
+
+    pub(crate) fn create_options(&self) -> Result<CreateOptions> {
+        let (dry_run, field_manager) = (self.dry_run()?, self.field_manager());
+        Ok(CreateOptions { dry_run, field_manager, ..CreateOptions::default() })
+    }
+
+    pub(crate) fn put_options(&self) -> Result<PutOptions> {
+        let (dry_run, field_manager) = (self.dry_run()?, self.field_manager());
+        Ok(PutOptions { dry_run, field_manager, ..PutOptions::default() })
+    }
+
+    pub(crate) fn patch_options(
+        &self,
+        patch_type: PatchType,
+        subresource: String,
+    ) -> Result<PatchOptions> {
+        // Who applies has to give his name.
+        let field_manager = match patch_type {
+            PatchType::Apply => self.text("fieldManager"),
+            _ => self.field_manager(),
+        };
+        let (dry_run, force) = (self.dry_run()?, self.read("force")?);
+        Ok(PatchOptions { dry_run, field_manager, force, subresource })
+    }
+
+    /// From the body, or from the parameters where there is none.
+    pub(crate) fn delete_options(&self) -> Result<DeleteOptions> {
+        let said = if self.body.is_empty() { Value::Null } else { self.object()? };
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let policy = text(&said["propagationPolicy"])
+            .or_else(|| self.query.get("propagationPolicy").cloned());
+        let in_body =
+            said["dryRun"].as_array().is_some_and(|all| all.iter().any(|one| one == "All"));
+        Ok(DeleteOptions {
+            dry_run: in_body || self.dry_run()?,
+            grace_period_seconds: match said["gracePeriodSeconds"].as_i64() {
+                Some(seconds) => Some(seconds),
+                None => self.read("gracePeriodSeconds")?,
+            },
+            preconditions: Preconditions {
+                uid: text(&said["preconditions"]["uid"]),
+                resource_version: text(&said["preconditions"]["resourceVersion"]),
+            },
+            propagation_policy: policy
+                .map(|policy| PropagationPolicy::parse(&policy))
+                .transpose()?,
+            orphan_dependents: match said["orphanDependents"].as_bool() {
+                Some(orphans) => Some(orphans),
+                None => self.read("orphanDependents")?,
+            },
+        })
+    }
+}

@@ -1,0 +1,173 @@
+//! Lists and watches of the objects of a kind, and the deletion of what a list names.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::object::kv::Kv;
+use crate::object::meta;
+use crate::object::selector::FieldSelector;
+use crate::object::status::{Reason, Result, Status};
+use crate::object::storage::{List, ListOptions, ObjectWatch, Predicate, WatchOptions};
+
+use super::Objects;
+use super::names::path_segment;
+use super::options::DeleteOptions;
+
+/// So many objects are listed at a time to be deleted.
+const DELETED_PAGE: u64 = 10_000;
+
+/// What every object can be selected by.
+const OWN_FIELDS: [&str; 2] = ["metadata.name", "metadata.namespace"];
+
+impl<K: Kv> Objects<K> {
+    /// The objects of a namespace, or of all if it is empty, in the order of their keys; as of one revision, from which a
+    /// [`watch`](Self::watch) can go on. Selectors, limits and versions are in the options; `recursive` and how
+    /// fields are read are known here.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use annals::object::{CreateOptions, Kind, LabelSelector, ListOptions, Objects, Predicate};
+    /// # use serde_json::json;
+    /// # let directory = tempfile::tempdir().expect("a temporary directory");
+    /// # let store = Arc::new(annals::Store::open(directory.path())?);
+    /// # let pods = Objects::new(store, Kind::new("v1", "Pod", "pods"));
+    /// for (name, tier) in [("web", "front"), ("api", "back"), ("log", "back")] {
+    ///     let pod = json!({"metadata": {"name": name, "labels": {"tier": tier}}});
+    ///     pods.create("default", pod, &CreateOptions::default())?;
+    /// }
+    /// let predicate = Predicate { label: LabelSelector::parse("tier=back")?, ..Default::default() };
+    /// let list = pods.list("default", &ListOptions { predicate, ..Default::default() })?;
+    /// let names: Vec<_> = list.items.iter().map(|pod| &pod["metadata"]["name"]).collect();
+    /// assert_eq!(names, ["api", "log"]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// 400 for a field that no selector of this kind may name; 410 for a version that has been compacted; those of
+    /// [`Storage::list`](crate::object::Storage::list).
+    pub fn list(&self, namespace: &str, options: &ListOptions) -> Result<List> {
+        let mut options = options.clone();
+        let (key, recursive) = self.scope(namespace, &mut options.predicate)?;
+        options.recursive = recursive;
+        let list = self.storage.list(&key, &options);
+        list.map_err(|error| error.into_status(self.storage.resource(), ""))
+    }
+
+    /// What happens to the objects of a namespace, or of all if it is empty.
+    ///
+    /// # Errors
+    ///
+    /// As [`list`](Self::list), but that a version has been compacted is told as the first event.
+    pub fn watch(&self, namespace: &str, options: &WatchOptions) -> Result<ObjectWatch<K>> {
+        let mut options = options.clone();
+        let (key, recursive) = self.scope(namespace, &mut options.predicate)?;
+        options.recursive = recursive;
+        if options.bookmark.is_null() {
+            options.bookmark = json!({"apiVersion": self.kind.api_version, "kind": self.kind.kind});
+        }
+        let watch = self.storage.watch(&key, &options);
+        watch.map_err(|error| error.into_status(self.storage.resource(), ""))
+    }
+
+    /// Deletes what a list names, one object after the other, and answers the list. It is not one transaction: where it fails,
+    /// some of them are gone.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`list`](Self::list) and [`delete`](Self::delete), but that an object is gone already.
+    pub fn delete_collection(
+        &self,
+        namespace: &str,
+        options: &DeleteOptions,
+        list: &ListOptions,
+    ) -> Result<List> {
+        options.check()?;
+        let mut page = list.clone();
+        if page.limit == 0 {
+            page.limit = DELETED_PAGE;
+        }
+        let mut all: Option<List> = None;
+        loop {
+            let mut found = self.list(namespace, &page)?;
+            for object in &found.items {
+                match self.delete(meta::namespace(object), meta::name(object), options) {
+                    Err(status) if status.reason() != Reason::NotFound => return Err(status),
+                    _ => {}
+                }
+            }
+            let next = std::mem::take(&mut found.continue_token);
+            let all = match &mut all {
+                None => all.insert(found),
+                Some(all) => {
+                    all.items.append(&mut found.items);
+                    all
+                }
+            };
+            if list.limit != 0 || next.is_empty() {
+                if list.limit != 0 {
+                    all.continue_token = next;
+                } else {
+                    all.remaining_item_count = None;
+                }
+                return Ok(std::mem::take(all));
+            }
+            page.continue_token = next;
+            page.resource_version = String::new();
+            page.resource_version_match = None;
+        }
+    }
+
+    /// Under which key the objects lie that are wanted, and whether below it; tells the predicate how to read fields.
+    fn scope(&self, namespace: &str, wanted: &mut Predicate) -> Result<(String, bool)> {
+        let mut known = self.strategy.selectable_fields();
+        known.extend(OWN_FIELDS.map(str::to_owned));
+        check_fields(&wanted.field, &known)?;
+        wanted.fields = Some(Arc::new(move |object: &Value, field: &str| {
+            known.iter().any(|known| known == field).then(|| field_of(object, field))?
+        }));
+        let mut namespace = namespace;
+        if namespace.is_empty()
+            && let Some(exact) = wanted.field.requires_exact("metadata.namespace")
+            && path_segment(exact, false).is_empty()
+        {
+            namespace = exact;
+        }
+        if let Some(name) = wanted.field.requires_exact("metadata.name")
+            && let Ok(key) = self.key(namespace, name)
+        {
+            return Ok((key, false));
+        }
+        Ok((self.root(namespace)?, true))
+    }
+}
+
+/// Refuses selectors of fields that the kind does not know.
+fn check_fields(selector: &FieldSelector, known: &[String]) -> Result<()> {
+    for requirement in selector.requirements() {
+        let field = &requirement.field;
+        if known.iter().any(|known| known == field) {
+            continue;
+        }
+        let more = known.iter().map(String::as_str).filter(|known| !OWN_FIELDS.contains(known));
+        let all: Vec<_> =
+            OWN_FIELDS.into_iter().chain(more).map(|known| format!("{known:?}")).collect();
+        let message = format!("{field:?} is not a known field selector: only {}", all.join(", "));
+        return Err(Status::bad_request(message));
+    }
+    Ok(())
+}
+
+/// A field by its path; what is no single value is as good as absent.
+fn field_of(object: &Value, path: &str) -> Option<String> {
+    let mut value = object;
+    for part in path.split('.') {
+        value = value.get(part)?;
+    }
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Bool(_) | Value::Number(_) => Some(value.to_string()),
+        _ => None,
+    }
+}

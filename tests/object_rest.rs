@@ -1,0 +1,330 @@
+//! The REST example, asked by an HTTP client over a socket.
+
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "what fails here fails the test")]
+
+#[path = "../examples/kube_api/main.rs"]
+mod kube_api;
+
+use std::io::{BufRead, BufReader};
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread;
+
+use annals::vfs::MemoryVfs;
+use annals::{Options, Store};
+use serde_json::{Value, json};
+use ureq::Agent;
+
+const JSON: &str = "application/json";
+const MERGE: &str = "application/merge-patch+json";
+const STRATEGIC: &str = "application/strategic-merge-patch+json";
+const OPERATIONS: &str = "application/json-patch+json";
+const APPLY: &str = "application/apply-patch+yaml";
+const PODS: &str = "/api/v1/namespaces/default/pods";
+
+struct Client {
+    agent: Agent,
+    base: String,
+}
+
+impl Client {
+    /// A client of a server of its own, which ends with the process.
+    fn new() -> Self {
+        let options = Options::new().vfs(Arc::new(MemoryVfs::new()));
+        let store: Arc<Store> = Arc::new(options.open("store").expect("a fresh store opens"));
+        let (told, address) = mpsc::channel();
+        thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
+            runtime.expect("a runtime").block_on(async {
+                let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+                told.send(listener.local_addr().expect("its address")).expect("the test waits");
+                kube_api::serve(listener, store).await.expect("it serves");
+            });
+        });
+        let config = Agent::config_builder().http_status_as_error(false);
+        let agent = config.user_agent("tester/1.0").build().into();
+        Self { agent, base: format!("http://{}", address.recv().expect("it listens")) }
+    }
+
+    fn send(&self, method: &str, path: &str, content_type: &str, body: &str) -> (u16, Value) {
+        let uri = format!("{}{path}", self.base);
+        let request = match method {
+            "POST" => self.agent.post(uri),
+            "PUT" => self.agent.put(uri),
+            "PATCH" => self.agent.patch(uri),
+            _ => self.agent.delete(uri).force_send_body(),
+        };
+        let mut response = request.content_type(content_type).send(body).expect("an answer");
+        let text = response.body_mut().read_to_string().expect("a text");
+        let value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("no JSON: {text}"));
+        (response.status().as_u16(), value)
+    }
+
+    fn get(&self, path: &str) -> (u16, Value) {
+        let mut response =
+            self.agent.get(format!("{}{path}", self.base)).call().expect("an answer");
+        let text = response.body_mut().read_to_string().expect("a text");
+        (response.status().as_u16(), serde_json::from_str(&text).expect("JSON"))
+    }
+
+    fn delete(&self, path: &str) -> (u16, Value) {
+        let mut response =
+            self.agent.delete(format!("{}{path}", self.base)).call().expect("an answer");
+        let text = response.body_mut().read_to_string().expect("a text");
+        (response.status().as_u16(), serde_json::from_str(&text).expect("JSON"))
+    }
+
+    fn post(&self, path: &str, object: &Value) -> (u16, Value) {
+        self.send("POST", path, JSON, &object.to_string())
+    }
+
+    fn put(&self, path: &str, object: &Value) -> (u16, Value) {
+        self.send("PUT", path, JSON, &object.to_string())
+    }
+
+    fn patch(&self, path: &str, content_type: &str, patch: &Value) -> (u16, Value) {
+        self.send("PATCH", path, content_type, &patch.to_string())
+    }
+
+    /// The lines of a watch, as they come.
+    fn watch(&self, path: &str) -> impl Iterator<Item = Value> + use<> {
+        let response = self.agent.get(format!("{}{path}", self.base)).call().expect("an answer");
+        assert_eq!(response.status(), 200);
+        let lines = BufReader::new(response.into_body().into_reader()).lines();
+        lines.map(|line| serde_json::from_str(&line.expect("a line")).expect("JSON"))
+    }
+}
+
+fn pod(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "labels": {"app": name}},
+        "spec": {"nodeName": "one", "containers": [{"name": "main", "image": "a:1"}]},
+    })
+}
+
+#[track_caller]
+fn assert_status(answer: &(u16, Value), code: u16, reason: &str) {
+    let (told, status) = answer;
+    assert_eq!(
+        (*told, &status["code"], &status["reason"]),
+        (code, &json!(code), &json!(reason)),
+        "{status}"
+    );
+    assert_eq!((&status["kind"], &status["status"]), (&json!("Status"), &json!("Failure")));
+}
+
+#[test]
+fn clients_discover_what_there_is() {
+    let client = Client::new();
+    assert_eq!(client.get("/api").1["versions"], json!(["v1"]));
+    assert_eq!(client.get("/version").1["major"], "1");
+    let groups = client.get("/apis").1;
+    let names: Vec<_> =
+        groups["groups"].as_array().unwrap().iter().map(|group| &group["name"]).collect();
+    assert_eq!(names, ["apps", "example.com"]);
+    let (code, core) = client.get("/api/v1");
+    assert_eq!((code, &core["groupVersion"]), (200, &json!("v1")));
+    let resources = core["resources"].as_array().unwrap();
+    let find = |name: &str| resources.iter().find(|resource| resource["name"] == name);
+    let pods = find("pods").expect("pods are served");
+    assert_eq!((&pods["kind"], &pods["namespaced"]), (&json!("Pod"), &json!(true)));
+    assert!(find("pods/status").is_some() && find("configmaps/status").is_none());
+    assert_eq!(client.get("/apis/apps/v1").1["resources"][0]["name"], "deployments");
+    for absent in ["/", "/apis/none/v1", "/api/v1/guesses", "/api/v2/pods", "/openapi/v3"] {
+        assert_status(&client.get(absent), 404, "NotFound");
+    }
+}
+
+#[test]
+fn objects_live_and_die_by_their_verbs() {
+    let client = Client::new();
+    let (code, made) = client.post(PODS, &pod("web"));
+    assert_eq!((code, &made["metadata"]["generation"]), (201, &json!(1)));
+    assert_eq!(made["metadata"]["managedFields"][0]["manager"], "tester");
+    assert_status(&client.post(PODS, &pod("web")), 409, "AlreadyExists");
+    let web = &format!("{PODS}/web");
+    assert_eq!(client.get(web), (200, made.clone()));
+    assert_status(&client.get(&format!("{PODS}/api")), 404, "NotFound");
+
+    let mut changed = made.clone();
+    changed["spec"]["nodeName"] = "two".into();
+    let (code, written) = client.put(web, &changed);
+    assert_eq!((code, &written["metadata"]["generation"]), (200, &json!(2)));
+    let stale = client.put(web, &changed);
+    assert_status(&stale, 409, "Conflict");
+    let message = "Operation cannot be fulfilled on pods \"web\": the object has been modified; please apply your \
+                   changes to the latest version and try again";
+    assert_eq!(stale.1["message"], message);
+
+    let told = json!({"metadata": {"name": "web"}, "status": {"phase": "Running"}});
+    let (code, running) = client.put(&format!("{web}/status"), &told);
+    assert_eq!(
+        (code, &running["status"]["phase"], &running["spec"]["nodeName"]),
+        (200, &json!("Running"), &json!("two"))
+    );
+    assert_eq!(running["metadata"]["generation"], 2);
+
+    let other = json!({"preconditions": {"uid": "other"}});
+    assert_status(&client.send("DELETE", web, JSON, &other.to_string()), 409, "Conflict");
+    let (code, gone) = client.delete(web);
+    assert_eq!(
+        (code, &gone["status"], &gone["details"]["name"]),
+        (200, &json!("Success"), &json!("web"))
+    );
+    assert_status(&client.delete(web), 404, "NotFound");
+
+    // What lies in no namespace.
+    let space = json!({"metadata": {"name": "shop"}});
+    let (code, made) = client.post("/api/v1/namespaces", &space);
+    assert_eq!((code, made["metadata"].get("namespace")), (201, None));
+    assert_eq!(client.get("/api/v1/namespaces/shop"), (200, made));
+    let told = json!({"metadata": {"name": "shop"}, "status": {"phase": "Active"}});
+    assert_eq!(client.put("/api/v1/namespaces/shop/status", &told).0, 200);
+}
+
+#[test]
+fn every_type_of_patch_is_taken() {
+    let client = Client::new();
+    client.post(PODS, &pod("web"));
+    let web = &format!("{PODS}/web");
+    let sidecar = json!({"spec": {"containers": [{"name": "log", "image": "log:1"}]}});
+    let names = |pod: &Value| -> Vec<Value> {
+        let containers = pod["spec"]["containers"].as_array().unwrap();
+        containers.iter().map(|container| container["name"].clone()).collect()
+    };
+    let (code, merged) = client.patch(web, STRATEGIC, &sidecar);
+    assert_eq!((code, names(&merged).len()), (200, 2), "{merged}");
+    let (_, replaced) = client.patch(web, MERGE, &sidecar);
+    assert_eq!(names(&replaced), ["log"]);
+    let test = json!([{"op": "test", "path": "/spec/nodeName", "value": "two"}]);
+    let (code, status) = client.patch(web, OPERATIONS, &test);
+    assert_eq!((code, &status["code"], status.get("reason")), (422, &json!(422), None));
+    let replace = json!([{"op": "replace", "path": "/spec/nodeName", "value": "two"}]);
+    assert_eq!(client.patch(web, OPERATIONS, &replace).1["spec"]["nodeName"], "two");
+    assert_status(&client.patch(web, JSON, &sidecar), 415, "UnsupportedMediaType");
+    let foos = "/apis/example.com/v1/namespaces/default/foos";
+    assert_eq!(client.post(foos, &json!({"metadata": {"name": "foo"}})).0, 201);
+    let foo = format!("{foos}/foo");
+    assert_status(&client.patch(&foo, STRATEGIC, &sidecar), 415, "UnsupportedMediaType");
+    assert_eq!(client.patch(&foo, MERGE, &json!({"bar": 1})).1["bar"], 1);
+
+    let api = format!("{PODS}/api");
+    assert_status(&client.patch(&api, APPLY, &pod("api")), 422, "Invalid");
+    let mine = format!("{api}?fieldManager=mine");
+    assert_eq!(client.patch(&mine, APPLY, &pod("api")).0, 201);
+    let mut theirs = pod("api");
+    theirs["spec"]["nodeName"] = "two".into();
+    let conflict = client.patch(&format!("{api}?fieldManager=theirs"), APPLY, &theirs);
+    assert_status(&conflict, 409, "Conflict");
+    assert_eq!(conflict.1["details"]["causes"][0]["field"], ".spec.nodeName");
+    let (code, forced) =
+        client.patch(&format!("{api}?fieldManager=theirs&force=true"), APPLY, &theirs);
+    assert_eq!((code, &forced["spec"]["nodeName"]), (200, &json!("two")));
+}
+
+#[test]
+fn lists_come_in_pages_and_by_selectors() {
+    let client = Client::new();
+    for name in ["a", "b", "c", "d", "e"] {
+        client.post(PODS, &pod(name));
+    }
+    client.post("/api/v1/namespaces/other/pods", &pod("a"));
+    let names = |list: &Value| -> Vec<String> {
+        let items = list["items"].as_array().unwrap().iter();
+        items.map(|pod| pod["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let (code, all) = client.get("/api/v1/pods");
+    assert_eq!((code, &all["kind"], names(&all).len()), (200, &json!("PodList"), 6));
+    let (mut path, mut found) = (format!("{PODS}?limit=2"), Vec::new());
+    let mut versions = Vec::new();
+    loop {
+        let (code, page) = client.get(&path);
+        assert_eq!(code, 200, "{page}");
+        found.extend(names(&page));
+        versions.push(page["metadata"]["resourceVersion"].clone());
+        // What happens in between is not in this list.
+        client.post(PODS, &pod(&format!("late-{}", found.len())));
+        let Some(token) = page["metadata"]["continue"].as_str() else { break };
+        path = format!("{PODS}?limit=2&continue={token}");
+    }
+    assert_eq!(found, ["a", "b", "c", "d", "e"]);
+    versions.dedup();
+    assert_eq!(versions.len(), 1, "all pages are of one revision");
+
+    let select = |query: &str| names(&client.get(&format!("/api/v1/pods?{query}")).1);
+    assert_eq!(select("labelSelector=app%20in%20(b,c)"), ["b", "c"]);
+    assert_eq!(select("fieldSelector=metadata.name%3Da"), ["a", "a"]);
+    assert_eq!(select("fieldSelector=metadata.namespace%3Dother,spec.nodeName%3Done"), ["a"]);
+    let version = versions[0].as_str().unwrap();
+    let exact = format!("{PODS}?resourceVersion={version}&resourceVersionMatch=Exact");
+    assert_eq!(names(&client.get(&exact).1).len(), 5);
+    for (query, code) in [
+        ("labelSelector=%21%21", 400),
+        ("fieldSelector=spec.other%3D1", 400),
+        ("limit=many", 400),
+        ("continue=none", 400),
+        ("resourceVersionMatch=Exact", 422),
+        ("resourceVersion=99999", 504),
+    ] {
+        let (told, status) = client.get(&format!("{PODS}?{query}"));
+        assert_eq!((told, &status["code"]), (code, &json!(code)), "{query}: {status}");
+    }
+    let (code, deleted) = client.delete(&format!("{PODS}?labelSelector=app%20in%20(b,c)"));
+    assert_eq!((code, names(&deleted)), (200, vec!["b".into(), "c".into()]));
+    assert_status(&client.get(&format!("{PODS}/b")), 404, "NotFound");
+}
+
+#[test]
+fn a_watch_tells_line_by_line() {
+    let client = Client::new();
+    client.post(PODS, &pod("a"));
+    let list = client.get(PODS).1;
+    let version = list["metadata"]["resourceVersion"].as_str().unwrap();
+    let mut from_list = client.watch(&format!("{PODS}?watch=true&resourceVersion={version}"));
+    let query =
+        "watch=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan";
+    let mut from_nothing = client.watch(&format!("{PODS}?{query}"));
+
+    let line = from_nothing.next().expect("a line");
+    assert_eq!(
+        (&line["type"], &line["object"]["metadata"]["name"]),
+        (&json!("ADDED"), &json!("a"))
+    );
+    let mark = from_nothing.next().expect("a line");
+    assert_eq!(mark["type"], "BOOKMARK");
+    assert_eq!(mark["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
+
+    let web = format!("{PODS}/web");
+    client.post(PODS, &pod("web"));
+    client.patch(&web, MERGE, &json!({"spec": {"nodeName": "two"}}));
+    client.delete(&web);
+    for watch in [&mut from_list as &mut dyn Iterator<Item = Value>, &mut from_nothing] {
+        let told: Vec<_> = watch
+            .take(3)
+            .map(|line| (line["type"].clone(), line["object"]["spec"]["nodeName"].clone()))
+            .collect();
+        let expected = [("ADDED", "one"), ("MODIFIED", "two"), ("DELETED", "two")];
+        assert_eq!(told, expected.map(|(kind, node)| (json!(kind), json!(node))));
+    }
+    // One that ends by itself.
+    let short = client.watch(&format!("{PODS}?watch=true&timeoutSeconds=0"));
+    assert_eq!(short.count(), 0);
+}
+
+#[test]
+fn dry_runs_and_what_cannot_be_done() {
+    let client = Client::new();
+    let (code, made) = client.post(&format!("{PODS}?dryRun=All"), &pod("web"));
+    assert_eq!((code, made["metadata"].get("resourceVersion")), (201, None));
+    assert_status(&client.get(&format!("{PODS}/web")), 404, "NotFound");
+    assert_status(&client.post(&format!("{PODS}?dryRun=Some"), &pod("web")), 422, "Invalid");
+    assert_status(&client.post(PODS, &pod("Web")), 422, "Invalid");
+    assert_status(&client.send("POST", PODS, JSON, "no JSON"), 400, "BadRequest");
+    assert_status(&client.send("PUT", PODS, JSON, "{}"), 405, "MethodNotAllowed");
+    let large = "x".repeat((3 << 20) + 1);
+    assert_status(&client.send("POST", PODS, JSON, &large), 413, "RequestEntityTooLarge");
+    for path in ["/api/v1/namespaces/a%2Fb/pods/c", "/api/v1/namespaces/../pods/c"] {
+        assert_eq!(client.get(path).0 / 100, 4, "{path}");
+    }
+}
