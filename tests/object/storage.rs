@@ -2,7 +2,7 @@
 //!
 //! row 9: the_operations_of_the_interface_are_there
 //! row 11: objects_are_got
-//! row 14: objects_are_got, keys_lead_nowhere_else
+//! row 14: objects_are_got, keys_lead_nowhere_else, keys_belong_to_their_resource
 //! row 23: what_is_deleted_and_made_again_is_another
 //! row 26: objects_are_got
 //! row 28: objects_are_created
@@ -10,8 +10,8 @@
 //! row 44: objects_are_got
 
 use annals::object::{
-    GetOptions, Preconditions, Reason, Status, Storage, StorageError, StorageErrorKind as Kind,
-    UpdateOptions, WatchOptions,
+    GetOptions, GroupResource, ListOptions, Preconditions, Reason, Status, Storage, StorageError,
+    StorageErrorKind as Kind, UpdateOptions, WatchOptions,
 };
 use annals::{Options, Store};
 use serde_json::{Value, json};
@@ -149,6 +149,56 @@ fn keys_lead_nowhere_else() {
         assert!(refused.iter().all(|status| status.code() == 400), "{refused:?}");
     }
     assert_eq!(world.store.revision(), 1);
+}
+
+/// `RunTestKeySchema`: which keys belong to a resource.
+#[test]
+fn keys_belong_to_their_resource() {
+    let world = World::new();
+    let resource = GroupResource::new("", "pods");
+    let pods = Storage::new(world.store.clone(), "registry/", resource, "/pods/");
+    let (empty, invalid, lacks) = ("empty key", "invalid key", "lacks resource prefix");
+    let table = [
+        ("", empty, empty),
+        ("/", empty, empty),
+        (".", invalid, invalid),
+        ("..", invalid, invalid),
+        ("pods", lacks, lacks),
+        ("/pods", lacks, ""),
+        ("/pods.apps", lacks, lacks),
+        ("/foo/", lacks, lacks),
+        ("/pods/", "", ""),
+        ("/pods/name", "", ""),
+        ("/pods/namespace", "", ""),
+        ("/pods/namespace/name", "", ""),
+    ];
+    let check = |key: &str, refusal: &str, answer: Result<(), StorageError>| match answer {
+        Ok(()) => assert_eq!(refusal, "", "{key}"),
+        Err(error) => {
+            assert!(!refusal.is_empty() && error.to_string().contains(refusal), "{key}: {error}");
+            assert_eq!(status::<()>(Err(error)).code(), 400);
+        }
+    };
+    let none = &Preconditions::none();
+    for (key, one, all) in table {
+        let keep = &mut |pod: Value, _| Ok((pod, None));
+        let options = UpdateOptions::default();
+        check(key, one, pods.create(key, pod("ns", "a"), 0).map(drop));
+        check(key, one, pods.get(key, &GetOptions::default()).map(drop));
+        check(key, one, pods.guaranteed_update(key, options, none, keep, None).map(drop));
+        check(key, one, pods.list(key, &ListOptions::default()).map(drop));
+        check(key, one, pods.watch(key, &WatchOptions::default()).map(drop));
+        check(key, all, pods.list(key, &recursive()).map(drop));
+        check(key, all, pods.count(key).map(drop));
+        let whole = WatchOptions { recursive: true, ..WatchOptions::default() };
+        check(key, all, pods.watch(key, &whole).map(drop));
+    }
+    assert_eq!(pods.list("/pods", &recursive()).unwrap().items.len(), 4);
+    assert_eq!(pods.list("/pods/namespace", &recursive()).unwrap().items.len(), 1);
+    for (key, one, _) in table {
+        check(key, one, pods.delete(key, none, &mut |_| Ok(()), None).map(drop));
+    }
+    assert_eq!(pods.count("/pods").unwrap(), 0);
 }
 
 /// `RunTestUnconditionalDelete`, `RunTestConditionalDelete`.

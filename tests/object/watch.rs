@@ -402,6 +402,31 @@ fn a_watch_that_is_behind_is_told_so() {
     assert_eq!(watch.next(), None);
 }
 
+/// What there was is told as it was, also if that has been changed and compacted since; then what came.
+#[test]
+fn the_beginning_stays_as_it_was() {
+    let world = World::new();
+    let made: Vec<_> = ["a", "b", "c"].iter().map(|name| world.make(&pod("ns", name)).1).collect();
+    let mut watch = world.watch("/pods", &all());
+    expect(&mut watch, Added, &made[0]);
+    let before = world.store.revision();
+    world.update("/pods/ns/b", |pod| pod["spec"] = json!({"nodeName": "b"}));
+    world.delete("/pods/ns/c");
+    world.store.compact(world.store.revision()).unwrap();
+    expect(&mut watch, Added, &made[1]);
+    expect(&mut watch, Added, &made[2]);
+    let mut last = before;
+    while last < world.store.revision() {
+        let event = next(&mut watch);
+        if let Error(status) = event.kind {
+            assert_eq!(status.code(), 410);
+            return;
+        }
+        assert_eq!(number(&event.object), last + 1);
+        last += 1;
+    }
+}
+
 /// All changes of a transaction are told, in its order.
 #[test]
 fn a_transaction_of_many_is_told_whole() {

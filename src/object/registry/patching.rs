@@ -78,7 +78,7 @@ impl<K: Kv> Objects<K> {
         options.check(patch_type)?;
         let part = self.part(&options.subresource)?;
         self.check_type(patch_type)?;
-        let write = Write {
+        let mut write = Write {
             namespace,
             name,
             part,
@@ -87,10 +87,9 @@ impl<K: Kv> Objects<K> {
             force_allow_create: patch_type == PatchType::Apply,
             ttl: None,
             manager: &options.field_manager,
-            is_apply: patch_type == PatchType::Apply,
+            is_tracked: patch_type != PatchType::Apply,
         };
         let not_found = || Status::not_found(self.storage.resource(), name);
-        let mut keeps_managers = true;
         loop {
             let written = self.write(&write, &mut |there| {
                 let mut object = match patch_type {
@@ -99,7 +98,7 @@ impl<K: Kv> Objects<K> {
                     _ => patch_type.patch(there, patch, &self.schema)?,
                 };
                 self.check_patched(&write, there, &mut object)?;
-                if !keeps_managers {
+                if !write.is_tracked && patch_type != PatchType::Apply {
                     meta::set_field(&mut object, "managedFields", Value::Null);
                 }
                 Ok(object)
@@ -107,11 +106,9 @@ impl<K: Kv> Objects<K> {
             match written {
                 // Who owns what may be most of an object. It is no reason to refuse a patch.
                 Err(status)
-                    if status.reason() == Reason::RequestEntityTooLarge
-                        && keeps_managers
-                        && patch_type != PatchType::Apply =>
+                    if status.reason() == Reason::RequestEntityTooLarge && write.is_tracked =>
                 {
-                    keeps_managers = false;
+                    write.is_tracked = false;
                 }
                 other => return other,
             }

@@ -11,9 +11,8 @@ use super::names::NameRule;
 /// What the rules of one kind are. Every hook has a default, so that a strategy says what is particular only.
 ///
 /// The order of a write: defaults, [`prepare_for_create`](Self::prepare_for_create) or
-/// [`prepare_for_update`](Self::prepare_for_update), generation, validation,
-/// [`canonicalize`](Self::canonicalize). All may be called several times for one write, when others write
-/// at the same time.
+/// [`prepare_for_update`](Self::prepare_for_update), validation, [`canonicalize`](Self::canonicalize),
+/// generation. All may be called several times for one write, when others write at the same time.
 ///
 /// ```
 /// use annals::object::{Cause, GenerationRule, Strategy};

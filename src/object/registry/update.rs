@@ -34,8 +34,8 @@ pub(super) struct Write<'a> {
     pub(super) ttl: Option<u64>,
     /// Whose write it is, as managed fields name him.
     pub(super) manager: &'a str,
-    /// Whether the change brings managed fields up to date itself, as an apply does.
-    pub(super) is_apply: bool,
+    /// Whether managed fields are still to be brought up to date; an apply has done so.
+    pub(super) is_tracked: bool,
 }
 
 impl<'a> Write<'a> {
@@ -49,7 +49,7 @@ impl<'a> Write<'a> {
             force_allow_create: options.force_allow_create,
             ttl: options.ttl,
             manager: &options.field_manager,
-            is_apply: false,
+            is_tracked: true,
         }
     }
 }
@@ -190,6 +190,7 @@ impl<K: Kv> Objects<K> {
             && (self.strategy.allow_create_on_update() || write.force_allow_create);
         let mut attempt = Attempt::Updated;
         let mut try_update = |there: Value, told: ResponseMeta| {
+            attempt = Attempt::Updated;
             let is_new = told.resource_version == 0;
             if is_new && !may_create {
                 return Err(Status::not_found(resource, write.name).into());
@@ -203,13 +204,12 @@ impl<K: Kv> Objects<K> {
                 self.match_namespace(write.namespace, &mut object)?;
                 self.fill(&mut object);
                 self.prepare_new(&mut object)?;
-                if !write.is_apply {
+                if write.is_tracked {
                     object = self.track(write.part, write.manager, &Value::Null, object)?;
                 }
                 let ttl = write.ttl.or_else(|| self.strategy.ttl(&object, None));
                 return Ok((object, Some(ttl.unwrap_or(0))));
             }
-            attempt = Attempt::Updated;
             self.check_version(write.name, &mut object, &old)?;
             let object = self.prepare_update(write, object, &old)?;
             if is_emptied(&object, &old) {
@@ -310,12 +310,6 @@ impl<K: Kv> Objects<K> {
         if meta::field(&object, field).is_null() {
             meta::set_field(&mut object, field, meta::field(old, field).clone());
         }
-        let rule = self.strategy.generation();
-        let is_own = write.part == Part::Main && rule != GenerationRule::Never;
-        if is_own && rule.is_changed(&object, old) {
-            let generation = meta::generation(&object).saturating_add(1);
-            meta::set_generation(&mut object, generation);
-        }
         let mut causes =
             validate::metadata(&object, self.kind.namespaced, self.strategy.name_rule());
         causes.extend(validate::metadata_update(&object, old));
@@ -330,7 +324,13 @@ impl<K: Kv> Objects<K> {
             return Err(self.invalid(&object, causes));
         }
         self.strategy.canonicalize(&mut object);
-        if !write.is_apply {
+        let rule = self.strategy.generation();
+        let is_own = write.part == Part::Main && rule != GenerationRule::Never;
+        if is_own && rule.is_changed(&object, old) {
+            let generation = meta::generation(&object).saturating_add(1);
+            meta::set_generation(&mut object, generation);
+        }
+        if write.is_tracked {
             object = self.track(write.part, write.manager, old, object)?;
         }
         ignore_times_of_managers(&mut object, old);
