@@ -29,7 +29,7 @@ pub(super) fn prepare(
         full.push('/');
     }
     let rest = full.strip_prefix(resource_prefix.trim_end_matches('/'));
-    if rest.is_none_or(|rest| !rest.is_empty() && !rest.starts_with('/')) {
+    if rest.is_none_or(|rest| !rest.starts_with('/')) {
         return refuse(format!("invalid key: {full:?} lacks resource prefix: {resource_prefix:?}"));
     }
     full.insert_str(0, path_prefix);
@@ -87,6 +87,7 @@ mod tests {
         assert_eq!(prepare("/r", "/pods/", "/pods/..a", false).unwrap(), "/r/pods/..a");
         assert_eq!(prepare("/r", "/a", "/a", true).unwrap(), "/r/a/");
         assert_eq!(prepare("/r", "/a", "/a/", true).unwrap(), "/r/a/");
-        assert_eq!(prepare("/r", "/a", "/a", false).unwrap(), "/r/a");
+        assert!(prepare("/r", "/a", "/a", false).is_err());
+        assert_eq!(prepare("/r", "/a", "/a/b", false).unwrap(), "/r/a/b");
     }
 }
