@@ -15,6 +15,7 @@ mod calls;
 mod collection;
 mod delete;
 mod documents;
+mod edges;
 mod encrypt;
 mod examples;
 mod follow;
