@@ -11,8 +11,8 @@ use super::names::NameRule;
 /// What the rules of one kind are. Every hook has a default, so that a strategy says what is particular only.
 ///
 /// The order of a write: defaults, [`prepare_for_create`](Self::prepare_for_create) or
-/// [`prepare_for_update`](Self::prepare_for_update), generation, validation,
-/// [`canonicalize`](Self::canonicalize). All may be called several times for one write, when others write
+/// [`prepare_for_update`](Self::prepare_for_update), validation, [`canonicalize`](Self::canonicalize), and for updates
+/// the generation, which counts what is different then; a new object has generation 1 from the beginning. All may be called several times for one write, when others write
 /// at the same time.
 ///
 /// ```
@@ -105,6 +105,12 @@ pub trait Strategy: Send + Sync + 'static {
     /// What is wrong with a change of the status. Default: nothing.
     fn validate_status_update(&self, object: &Value, old: &Value) -> Vec<Cause> {
         let _ = (object, old);
+        Vec::new()
+    }
+
+    /// Why an object may not be deleted. Asked before it is marked, and again when it is to go. Default: nothing.
+    fn validate_delete(&self, object: &Value) -> Vec<Cause> {
+        let _ = object;
         Vec::new()
     }
 
