@@ -204,9 +204,11 @@ pub(super) fn now(clock: &dyn Clock) -> String {
     rfc3339(clock.now_micros())
 }
 
-/// Microseconds since the Unix epoch as RFC 3339 in UTC, rounded down to whole seconds.
+/// Microseconds since the Unix epoch as RFC 3339 in UTC, rounded down to whole seconds; the last second of the year 9999
+/// for what is later.
 pub(super) fn rfc3339(micros: i64) -> String {
-    jiff::Timestamp::from_second(micros.div_euclid(1_000_000))
+    let (first, last) = (jiff::Timestamp::MIN.as_second(), jiff::Timestamp::MAX.as_second());
+    jiff::Timestamp::from_second(micros.div_euclid(1_000_000).clamp(first, last))
         .map(|time| time.to_string())
         .unwrap_or_default()
 }

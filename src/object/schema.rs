@@ -346,3 +346,6 @@ impl Schema {
         self.default.as_ref()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -36,6 +36,7 @@ mod registry;
 mod selector;
 mod storage;
 mod strategic;
+mod strategy;
 mod versions;
 mod watch;
 mod world;

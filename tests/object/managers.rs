@@ -239,3 +239,32 @@ fn appliers_of_different_fields_do_not_lose_each_other() {
     assert!(spec.len() == 8 && spec.values().all(|value| *value == 9), "{spec:?}");
     assert_eq!(managers(&there).len(), 8);
 }
+
+#[test]
+fn managed_fields_are_given_up_before_a_patch_is_refused() {
+    let options = annals::Options::new()
+        .vfs(Arc::new(annals::vfs::MemoryVfs::new()))
+        .durability(annals::Durability::Buffered)
+        .value_bytes_max(4096);
+    let pods = Objects::new(Arc::new(options.open("store").unwrap()), pod_kind());
+    super::kit::create(&pods, pod("web"));
+    apply(&pods, &wanted(json!({"a": 0})), "one").unwrap();
+    // Each field is there twice: once with its value, once as somebody's.
+    let mut managed = true;
+    for number in 0..60 {
+        let field = format!("a-field-with-a-name-{number}");
+        let patch = json!({"spec": {&field: number}}).to_string();
+        let manager = by(&format!("m{number}"));
+        let (patched, _) = pods
+            .patch("default", "web", PatchType::Merge, patch.as_bytes(), &manager)
+            .expect("it is no reason to refuse a patch");
+        assert_eq!(patched["spec"][field], number);
+        managed &= !managers(&patched).is_empty();
+    }
+    assert!(!managed, "the limit has been met");
+    // What is too large by itself is.
+    let patch = json!({"spec": {"large": "x".repeat(4096)}}).to_string();
+    let status =
+        refused(pods.patch("default", "web", PatchType::Merge, patch.as_bytes(), &by("m")));
+    assert_eq!((status.code(), status.reason()), (413, Reason::RequestEntityTooLarge));
+}

@@ -183,7 +183,8 @@ impl<K: Kv> Objects<K> {
             .map_err(|error| error.into_status(self.storage.resource(), name))
     }
 
-    /// How many objects there are in a namespace, or in all if it is empty. Costs as much as a list of keys.
+    /// How many objects there are in a namespace, or in all if it is empty; it takes
+    /// [what a count takes](crate::View::count).
     ///
     /// # Errors
     ///

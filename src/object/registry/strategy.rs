@@ -12,8 +12,8 @@ use super::names::NameRule;
 ///
 /// The order of a write: defaults, [`prepare_for_create`](Self::prepare_for_create) or
 /// [`prepare_for_update`](Self::prepare_for_update), validation, [`canonicalize`](Self::canonicalize), and for updates
-/// the generation, which counts what is different then; a new object has generation 1 from the beginning. All may be called several times for one write, when others write
-/// at the same time.
+/// the generation, which counts what is different then; a new object has generation 1 from the beginning. All may be
+/// called several times for one write, when others write at the same time.
 ///
 /// ```
 /// use annals::object::{Cause, GenerationRule, Strategy};
@@ -108,7 +108,8 @@ pub trait Strategy: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Why an object may not be deleted. Asked before it is marked, and again when it is to go. Default: nothing.
+    /// Why an object may not be deleted. Asked by every deletion, of what is there; not when the last finalizer of what is
+    /// being deleted is taken away. Default: nothing.
     fn validate_delete(&self, object: &Value) -> Vec<Cause> {
         let _ = object;
         Vec::new()

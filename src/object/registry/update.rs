@@ -81,8 +81,8 @@ pub(super) type Change<'a> = dyn FnMut(&Value) -> Result<Value> + 'a;
 impl<K: Kv> Objects<K> {
     /// Replaces an object; answers it as stored, and whether it has been created.
     ///
-    /// - The resource version in `object` is the one that it was made from; if it is not the newest, or the object is gone,
-    ///   the answer is 409.
+    /// - The resource version in `object` is the one that it was made from; if it is not the newest, the answer is 409;
+    ///   also where the object is gone, and updates create.
     /// - Without one it replaces whatever is there, where the kind allows that.
     /// - A UID in it has to be that of the object that is there.
     /// - What clients cannot change (UID, times, generation, the status if it is a subresource) stays as it is.
@@ -219,6 +219,7 @@ impl<K: Kv> Objects<K> {
             && (self.strategy.allow_create_on_update() || write.force_allow_create);
         let mut attempt = Attempt::Updated;
         let mut try_update = |there: Value, told: ResponseMeta| {
+            attempt = Attempt::Updated;
             let is_new = told.resource_version == 0;
             if is_new && !may_create {
                 return Err(Status::not_found(resource, write.name).into());
@@ -239,7 +240,6 @@ impl<K: Kv> Objects<K> {
                 let ttl = write.ttl.or_else(|| self.strategy.ttl(&object, None));
                 return Ok((object, Some(ttl.unwrap_or(0))));
             }
-            attempt = Attempt::Updated;
             self.check_version(write.name, &mut object, &old)?;
             let object = self.prepare_update(write, object, &old)?;
             if is_emptied(&object, &old) {
