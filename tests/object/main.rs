@@ -11,6 +11,7 @@
 )]
 
 mod apply;
+mod between;
 mod calls;
 mod collection;
 mod delete;
