@@ -209,6 +209,32 @@ fn a_collection_is_deleted_one_by_one() {
     assert_eq!(pods.count("").unwrap(), 2);
 }
 
+#[test]
+fn a_collection_is_deleted_as_it_is_and_not_as_it_was() {
+    let pods = three();
+    let old = ListOptions { resource_version: "2".into(), ..ListOptions::default() };
+    let deleted = pods.delete_collection("", &DeleteOptions::default(), &old).unwrap();
+    assert_eq!((names(&deleted).len(), pods.count("").unwrap()), (3, 0));
+}
+
+#[test]
+fn a_list_of_one_name_goes_on_as_it_is_told() {
+    let pods = three();
+    let page = ListOptions { limit: 1, ..ListOptions::default() };
+    let first = pods.list("a", &page).unwrap();
+    assert_eq!(names(&first), ["a/one"]);
+    let mut rest = by_fields("metadata.name=one");
+    rest.continue_token = first.continue_token;
+    assert_eq!(names(&pods.list("a", &rest).unwrap()), [""; 0], "it lies before the token");
+
+    // The rest of a namespace that a selector has named.
+    let mut page = by_fields("metadata.namespace=a");
+    page.limit = 1;
+    let first = pods.list("", &page).unwrap();
+    page.continue_token = first.continue_token;
+    assert_eq!(names(&pods.list("", &page).unwrap()), ["a/two"]);
+}
+
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Light {
     metadata: Value,

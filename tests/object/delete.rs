@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use annals::clock::ManualClock;
 use annals::object::{
-    DeleteOptions, Deletion, GarbageCollection, KindStrategy, Objects, Preconditions,
-    PropagationPolicy, PutOptions, Result,
+    Cause, DeleteOptions, Deletion, GarbageCollection, KindStrategy, Objects, Preconditions,
+    PropagationPolicy, PutOptions, Result, Strategy,
 };
 use serde_json::{Value, json};
 
@@ -77,7 +77,7 @@ fn preconditions_of_a_deletion_have_to_be_met() {
     let versioned =
         |version: &str| Preconditions { uid: None, resource_version: Some(version.into()) };
     let message = "Operation cannot be fulfilled on Pod \"web\": the ResourceVersion in the precondition (1) does \
-                   not match the ResourceVersion in record (2). The object might have been deleted and then recreated";
+                   not match the ResourceVersion in record (2). The object might have been modified";
     assert_refused(delete(&pods, "web", &only(versioned("1"))), 409, message);
     assert_eq!(get(&pods, "web").unwrap(), made);
     let both = Preconditions { uid: Some(uid), resource_version: Some("2".into()) };
@@ -311,6 +311,48 @@ fn time(clock: &ManualClock) -> String {
     use annals::clock::Clock;
     let seconds = clock.now_micros() / 1_000_000 - NOW + 20;
     format!("2023-11-14T22:{:02}:{:02}Z", 13 + seconds / 60, seconds % 60)
+}
+
+#[test]
+fn grace_ends_at_a_time_that_can_be_told() {
+    for (strategy, asked, expected) in [
+        (30, Some(i64::MAX), (253_402_207_200 - NOW, "9999-12-30T22:00:00Z")),
+        (-5, None, (1, "2023-11-14T22:13:21Z")),
+    ] {
+        let pods = pods_by(KindStrategy::new().grace_seconds(strategy));
+        create(&pods, pod("web"));
+        let options = DeleteOptions { grace_period_seconds: asked, ..DeleteOptions::default() };
+        assert!(!delete(&pods, "web", &options).unwrap().is_deleted);
+        let there = get(&pods, "web").unwrap();
+        let metadata = &there["metadata"];
+        assert_eq!(metadata["deletionGracePeriodSeconds"], expected.0);
+        assert_eq!(metadata["deletionTimestamp"], expected.1);
+        assert!(!delete(&pods, "web", &options).unwrap().is_deleted);
+        assert_eq!(get(&pods, "web").unwrap(), there, "once is enough");
+    }
+}
+
+/// Locked objects stay.
+struct Locks;
+
+impl Strategy for Locks {
+    fn validate_delete(&self, object: &Value) -> Vec<Cause> {
+        match object["spec"]["locked"] {
+            Value::Bool(true) => vec![Cause::forbidden("spec.locked", "it is locked")],
+            _ => vec![],
+        }
+    }
+}
+
+#[test]
+fn a_kind_may_refuse_deletions() {
+    let locks = pods().strategy(Locks);
+    let mut lock = create(&locks, json!({"metadata": {"name": "web"}, "spec": {"locked": true}}));
+    let message = "Pod \"web\" is invalid: spec.locked: Forbidden: it is locked";
+    assert_refused(delete(&locks, "web", &now()), 422, message);
+    lock["spec"]["locked"] = false.into();
+    put(&locks, &lock).unwrap();
+    assert!(delete(&locks, "web", &now()).unwrap().is_deleted);
 }
 
 #[test]

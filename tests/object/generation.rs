@@ -6,7 +6,7 @@
 //! row 22: a_deployment_begins_without_status_and_keeps_it
 
 use annals::object::{
-    CreateOptions, DeleteOptions, GenerationRule, Kind, KindStrategy, Objects, PutOptions,
+    CreateOptions, DeleteOptions, GenerationRule, Kind, KindStrategy, Objects, PutOptions, Strategy,
 };
 use serde_json::{Value, json};
 
@@ -206,4 +206,27 @@ fn the_wish_to_delete_counts_once() {
     uncounted.create("default", stuck, &CreateOptions::default()).unwrap();
     let deletion = uncounted.delete("default", "web", &DeleteOptions::default()).unwrap();
     assert_eq!(deletion.object["metadata"].get("generation"), None);
+}
+
+/// The order of a list says nothing.
+struct Sorted;
+
+impl Strategy for Sorted {
+    fn canonicalize(&self, object: &mut Value) {
+        if let Some(list) = object["spec"]["list"].as_array_mut() {
+            list.sort_by_key(Value::as_i64);
+        }
+    }
+}
+
+#[test]
+fn what_canonicalization_takes_back_does_not_count() {
+    let pods = pods().strategy(Sorted);
+    let made = create(&pods, json!({"metadata": {"name": "web"}, "spec": {"list": [3, 1, 2]}}));
+    assert_eq!(made["spec"]["list"], json!([1, 2, 3]));
+    let mut same = made.clone();
+    same["spec"]["list"] = json!([2, 3, 1]);
+    assert_eq!(put(&pods, &same).unwrap(), made);
+    same["spec"]["list"] = json!([4, 3, 1]);
+    assert_eq!(generation(&put(&pods, &same).unwrap()), 2);
 }

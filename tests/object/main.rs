@@ -11,10 +11,12 @@
 )]
 
 mod apply;
+mod between;
 mod calls;
 mod collection;
 mod delete;
 mod documents;
+mod edges;
 mod encrypt;
 mod examples;
 mod follow;

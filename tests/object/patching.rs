@@ -11,7 +11,7 @@ use annals::object::{
 use serde_json::{Value, json};
 
 use super::kit::{
-    assert_refused, create, generation, get, pod, pods, pods_by, refused, store, version,
+    assert_refused, create, generation, get, pod, pods, pods_by, put, refused, store, version,
 };
 
 fn patch_with(
@@ -147,11 +147,14 @@ fn what_fails_is_told_by_its_code() {
         (StrategicMerge, "no JSON".into(), 400),
         (StrategicMerge, json!({"$patch": "guess"}).to_string(), 400),
         // What comes out is not one of these objects.
-        (Merge, json!({"kind": "Node"}).to_string(), 400),
+        (Merge, json!({"kind": "Node"}).to_string(), 422),
+        (Merge, json!({"apiVersion": "v2"}).to_string(), 422),
+        (Merge, json!({"metadata": "text"}).to_string(), 422),
+        (StrategicMerge, json!({"kind": "Node"}).to_string(), 422),
         (Merge, json!({"metadata": {"name": "api"}}).to_string(), 400),
         (Merge, json!({"metadata": {"namespace": "other"}}).to_string(), 400),
         (Merge, json!({"metadata": null}).to_string(), 400),
-        (Merge, json!({"metadata": {"labels": {"a": 1}}}).to_string(), 400),
+        (Merge, json!({"metadata": {"labels": {"a": 1}}}).to_string(), 422),
         (Merge, json!({"metadata": {"labels": {"-a": "b"}}}).to_string(), 422),
         (Merge, json!({"metadata": {"uid": "other"}}).to_string(), 422),
     ];
@@ -164,6 +167,13 @@ fn what_fails_is_told_by_its_code() {
         assert_eq!(refused(patched).code(), code, "{patch_type:?} {shown}");
     }
     assert_eq!(get(&pods, "web").unwrap(), made, "none of them has changed anything");
+
+    let status = refused(patch(&pods, Merge, &json!({"metadata": {"labels": {"a": 1}}})));
+    let [cause] = &status.details().causes[..] else { panic!("{status:?}") };
+    assert_eq!((cause.field.as_str(), cause.reason.as_str()), ("patch", "FieldValueInvalid"));
+    let why = "json: cannot unmarshal object into field metadata.labels of type map[string]string";
+    assert!(status.message().starts_with(" \"\" is invalid: patch: Invalid value: "), "{status}");
+    assert!(status.message().ends_with(why), "{status}");
 
     let absent = json!({"spec": {}}).to_string();
     let patched =
@@ -232,6 +242,16 @@ fn owners_that_are_the_same_are_one() {
     let change = json!({"metadata": {"ownerReferences": [owner("a"), owner("b"), owner("a")]}});
     let patched = patch(&pods, PatchType::Merge, &change).unwrap();
     assert_eq!(patched["metadata"]["ownerReferences"], json!([owner("a"), owner("b")]));
+
+    // However it is written, and however many there are.
+    let mut many = pod("many");
+    many["metadata"]["ownerReferences"] =
+        (0..100_000).map(|n| owner(if n % 2 == 0 { "a" } else { "b" })).collect();
+    let mut made = create(&pods, many.clone());
+    assert_eq!(made["metadata"]["ownerReferences"], json!([owner("a"), owner("b")]));
+    made["metadata"]["ownerReferences"] = json!([owner("b"), owner("b")]);
+    let written = put(&pods, &made).unwrap();
+    assert_eq!(written["metadata"]["ownerReferences"], json!([owner("b")]));
 }
 
 #[test]

@@ -174,6 +174,11 @@ fn namespaces_have_to_match() {
     let message =
         "the namespace of the provided object does not match the namespace sent on the request";
     assert_refused(pods.create("default", other.clone(), &CreateOptions::default()), 400, message);
+    assert_refused(
+        pods.update("default", "web", other.clone(), &PutOptions::default()),
+        400,
+        message,
+    );
     let own = pods.create("", other, &CreateOptions::default()).unwrap();
     assert_eq!(own["metadata"]["namespace"], "other");
     let message = "Pod \"web\" is invalid: metadata.namespace: Required value";
@@ -399,6 +404,15 @@ fn dry_runs_do_everything_but_write() {
     let there = create(&pods, pod("web"));
     let taken = pods.create("default", pod("web"), &create_dry);
     assert_refused(taken, 409, "pods \"web\" already exists");
+    // A version that is none is no obstacle, here as there.
+    for none in ["", "0", "none"] {
+        let mut unversioned = pod("versioned");
+        unversioned["metadata"]["resourceVersion"] = none.into();
+        assert!(pods.create("default", unversioned, &create_dry).is_ok(), "{none}");
+    }
+    let mut versioned = pod("versioned");
+    versioned["metadata"]["resourceVersion"] = "1".into();
+    assert_eq!(refused(pods.create("default", versioned, &create_dry)).code(), 400);
 
     let put_dry = PutOptions { dry_run: true, ..PutOptions::default() };
     let mut changed = there.clone();
@@ -415,6 +429,18 @@ fn dry_runs_do_everything_but_write() {
 
     assert_eq!(get(&pods, "web").unwrap(), there);
     assert_eq!(pods.storage().kv().revision(), 2, "nothing else has been written");
+}
+
+#[test]
+fn what_is_gone_is_not_made_again_from_a_version() {
+    let pods = pods_by(KindStrategy::new().create_on_update());
+    let mut read = create(&pods, pod("web"));
+    pods.delete("default", "web", &DeleteOptions::default()).unwrap();
+    read["metadata"].as_object_mut().unwrap().remove("uid");
+    let status = refused(put(&pods, &read));
+    assert_eq!((status.code(), status.reason()), (409, Reason::Conflict));
+    read["metadata"]["resourceVersion"] = "0".into();
+    assert!(put(&pods, &read).is_ok());
 }
 
 #[test]

@@ -7,10 +7,11 @@ use crate::object::kv::Kv;
 use crate::object::meta;
 use crate::object::status::{Reason, Result, Status};
 use crate::object::storage::{GetOptions, StorageError};
+use crate::object::versioner::{ApiVersioner, Versioner};
 
 use super::options::CreateOptions;
 use super::strategy::GenerationRule;
-use super::update::Part;
+use super::update::{Part, unite_owners};
 use super::{Objects, validate};
 
 /// How often a name is made up for one object. Eight are enough for a million objects of one base, with one failure in a
@@ -75,7 +76,7 @@ impl<K: Kv> Objects<K> {
 
     /// What would be created, without a version.
     fn create_dry(&self, key: &str, object: Value) -> Result<Value, StorageError> {
-        if !meta::resource_version(&object).is_empty() {
+        if ApiVersioner.object_resource_version(&object).is_ok_and(|version| version != 0) {
             let message = "resourceVersion should not be set on objects to be created";
             return Err(Status::bad_request(message).into());
         }
@@ -120,6 +121,7 @@ impl<K: Kv> Objects<K> {
 
     /// Brings a new object into the form in which it is stored, if it is valid.
     pub(super) fn prepare_new(&self, object: &mut Value) -> Result<()> {
+        unite_owners(object);
         self.strategy.apply_defaults(object);
         if self.strategy.has_status()
             && let Some(fields) = object.as_object_mut()

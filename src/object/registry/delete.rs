@@ -1,11 +1,15 @@
 //! Deletion: at once, gracefully, or when the finalizers are gone.
+//!
+//! Whether an object may go is judged by what has been read of it, and what is deleted is what was judged: where others
+//! come in between, it is judged again.
 
 use serde_json::Value;
 
 use crate::object::kv::Kv;
 use crate::object::meta;
 use crate::object::status::{Result, Status};
-use crate::object::storage::{GetOptions, Preconditions, StorageError, StorageErrorKind};
+use crate::object::storage::{Deleted, GetOptions, Preconditions, StorageError, StorageErrorKind};
+use crate::object::versioner::{ApiVersioner, Versioner};
 
 use super::Objects;
 use super::finalize::{self, Grace};
@@ -19,6 +23,8 @@ pub struct Deletion {
     pub object: Value,
     /// Whether it is gone. Otherwise it has finalizers, or is going gracefully.
     pub is_deleted: bool,
+    /// The revision of its last change before; `None` where it is not gone, or somebody else has made the end.
+    pub mod_revision: Option<u64>,
     status: Option<Value>,
 }
 
@@ -29,77 +35,139 @@ impl Deletion {
     }
 }
 
-/// Why a guaranteed update of a deletion has ended without a write.
-enum Abort {
-    /// There is nothing to wait for.
-    Now,
-    /// The object is going already.
+/// What marking an object came to.
+enum Marked {
+    /// It is there, and being deleted.
+    Stays(Value),
+    /// It was being deleted before, and nothing has changed.
     Pending(Value),
+    /// Nothing keeps it, and nothing has been written.
+    Goes(Value),
+    /// It has been marked to go now.
+    Ends(Value),
+    /// Nobody wants it deleted any more.
+    Unwanted,
+}
+
+/// What removing an object came to.
+pub(super) enum Removal {
+    Done(Deleted),
+    /// It is not there any more, whether or not another has its name by now.
+    Gone,
+    /// It has been changed since it was judged.
+    Changed,
+}
+
+/// What one attempt of a deletion came to.
+enum Attempt {
+    Done(Deletion),
+    Again,
+    Unwanted,
 }
 
 impl<K: Kv> Objects<K> {
     /// Deletes an object, or marks it as being deleted where it has finalizers or goes gracefully: then the generation grows,
-    /// and who removes the last finalizer, or deletes it with a grace of 0, makes the end.
+    /// and who removes the last finalizer, or deletes it with a grace of 0, makes the end. What others change at the same
+    /// time counts: a finalizer that they add keeps the object.
     ///
     /// # Errors
     ///
-    /// 404; 409 where the preconditions are not met; 422 for options that contradict themselves.
+    /// 404; 409 where the preconditions are not met; 422 for options that contradict themselves, and for what the
+    /// [`Strategy`](super::Strategy) does not let go.
     pub fn delete(&self, namespace: &str, name: &str, options: &DeleteOptions) -> Result<Deletion> {
-        let key = self.key(namespace, name)?;
-        let resource = self.storage.resource();
-        let told = |error: StorageError| error.into_status(resource, name);
-        let mut object = self.storage.get(&key, &GetOptions::default()).map_err(told)?;
-        let now = self.clock.now_micros().div_euclid(1_000_000);
-        let strategy = &*self.strategy;
-        let grace = finalize::before_delete(&self.kind, strategy, &mut object, options, now)?;
-        if grace == Grace::Pending {
-            return Ok(self.deletion(object, false));
-        }
-        let mut preconditions = options.preconditions.clone();
-        let mut last = None;
-        let needs_update = grace != Grace::None
-            || meta::finalizers(&object).next().is_some()
-            || finalize::finalizers(strategy, &object, options).is_some();
-        if needs_update {
-            match self.mark(&key, name, options, now)? {
-                Marked::Stays(object) => {
-                    return Ok(Deletion { object, is_deleted: false, status: None });
-                }
-                Marked::Pending(object) => return Ok(self.deletion(object, false)),
-                Marked::Goes(None) => {}
-                Marked::Goes(Some(object)) => {
-                    if options.dry_run {
-                        return Ok(Deletion { object, is_deleted: true, status: None });
-                    }
-                    // It was this call that has changed the version.
-                    if preconditions.resource_version.is_some() {
-                        let version = meta::resource_version(&object).to_owned();
-                        preconditions.resource_version = Some(version);
-                    }
-                    last = Some(object);
-                }
-            }
-        }
-        match (self.remove(&key, &preconditions, options.dry_run), last) {
-            (Ok(object), _) => Ok(self.deletion(object, true)),
-            // Somebody else has made the end of what was marked to end now.
-            (Err(error), Some(last)) if error.kind() == StorageErrorKind::KeyNotFound => {
-                Ok(self.deletion(last, true))
-            }
-            (Err(error), _) => Err(told(error)),
+        match self.delete_wanted(namespace, name, options, &|_| true)? {
+            Some(deletion) => Ok(deletion),
+            None => Err(Status::not_found(self.storage.resource(), name)),
         }
     }
 
-    /// Marks an object as being deleted.
-    fn mark(&self, key: &str, name: &str, options: &DeleteOptions, now: i64) -> Result<Marked> {
+    /// Deletes an object as long as it is the one that is wanted; `None` where it is not.
+    pub(super) fn delete_wanted(
+        &self,
+        namespace: &str,
+        name: &str,
+        options: &DeleteOptions,
+        is_wanted: &dyn Fn(&Value) -> bool,
+    ) -> Result<Option<Deletion>> {
+        let key = self.key(namespace, name)?;
+        loop {
+            match self.delete_once(&key, name, options, is_wanted)? {
+                Attempt::Done(deletion) => return Ok(Some(deletion)),
+                Attempt::Unwanted => return Ok(None),
+                Attempt::Again => {}
+            }
+        }
+    }
+
+    fn delete_once(
+        &self,
+        key: &str,
+        name: &str,
+        options: &DeleteOptions,
+        is_wanted: &dyn Fn(&Value) -> bool,
+    ) -> Result<Attempt> {
+        let told = |error: StorageError| error.into_status(self.storage.resource(), name);
+        let mut object = self.storage.get(key, &GetOptions::default()).map_err(told)?;
+        if !is_wanted(&object) {
+            return Ok(Attempt::Unwanted);
+        }
+        let now = self.clock.now_micros().div_euclid(1_000_000);
         let strategy = &*self.strategy;
-        let (mut abort, mut stays) = (None, false);
+        let grace = finalize::before_delete(&self.kind, strategy, &mut object, options, now)?;
+        let needs_update = grace != Grace::None
+            || meta::finalizers(&object).next().is_some()
+            || finalize::finalizers(strategy, &object, options).is_some();
+        let marked = if grace == Grace::Pending {
+            Marked::Pending(object)
+        } else if needs_update {
+            self.mark(key, name, options, now, is_wanted)?
+        } else {
+            Marked::Goes(object)
+        };
+        let (judged, is_marked) = match marked {
+            Marked::Unwanted => return Ok(Attempt::Unwanted),
+            Marked::Stays(object) => return Ok(Attempt::Done(Deletion::of(object, false))),
+            Marked::Ends(object) if options.dry_run => {
+                return Ok(Attempt::Done(Deletion::of(object, true)));
+            }
+            Marked::Pending(object) => {
+                return Ok(Attempt::Done(self.told_by_status(Deletion::of(object, false))));
+            }
+            Marked::Goes(object) => (object, false),
+            Marked::Ends(object) => (object, true),
+        };
+        let deletion = match self.remove(key, &judged, options.dry_run).map_err(told)? {
+            Removal::Done(Deleted { object, mod_revision }) => {
+                Deletion { mod_revision: Some(mod_revision), ..Deletion::of(object, true) }
+            }
+            // Somebody else has made the end of what was marked to end now.
+            Removal::Gone if is_marked => Deletion::of(judged, true),
+            Removal::Gone | Removal::Changed => return Ok(Attempt::Again),
+        };
+        Ok(Attempt::Done(self.told_by_status(deletion)))
+    }
+
+    /// Marks an object as being deleted.
+    fn mark(
+        &self,
+        key: &str,
+        name: &str,
+        options: &DeleteOptions,
+        now: i64,
+        is_wanted: &dyn Fn(&Value) -> bool,
+    ) -> Result<Marked> {
+        let strategy = &*self.strategy;
+        let (mut unwritten, mut stays) = (None, false);
         let mut try_update = |mut object: Value, _| {
-            abort = None;
+            let nothing_to_write = || Err(Status::internal("nothing to be written").into());
+            if !is_wanted(&object) {
+                unwritten = Some(Marked::Unwanted);
+                return nothing_to_write();
+            }
             let grace = finalize::before_delete(&self.kind, strategy, &mut object, options, now)?;
             if grace == Grace::Pending {
-                abort = Some(Abort::Pending(object));
-                return Err(Status::internal("abort delete").into());
+                unwritten = Some(Marked::Pending(object));
+                return nothing_to_write();
             }
             if let Some(finalizers) = finalize::finalizers(strategy, &object, options) {
                 let finalizers =
@@ -114,52 +182,71 @@ impl<K: Kv> Objects<K> {
                     stays = true;
                 }
                 _ => {
-                    abort = Some(Abort::Now);
-                    return Err(Status::internal("delete now").into());
+                    unwritten = Some(Marked::Goes(object));
+                    return nothing_to_write();
                 }
             }
             Ok((object, None))
         };
         let preconditions = &options.preconditions;
         let answer = self.guarantee(key, false, preconditions, options.dry_run, &mut try_update);
-        match (answer, abort) {
-            (_, Some(Abort::Pending(object))) => Ok(Marked::Pending(object)),
-            (_, Some(Abort::Now)) => Ok(Marked::Goes(None)),
+        match (answer, unwritten) {
+            (_, Some(marked)) => Ok(marked),
             (Ok(object), None) if stays => Ok(Marked::Stays(object)),
-            (Ok(object), None) => Ok(Marked::Goes(Some(object))),
+            (Ok(object), None) => Ok(Marked::Ends(object)),
             (Err(error), None) => Err(error.into_status(self.storage.resource(), name)),
         }
     }
 
-    /// Deletes a key, or would.
+    /// Deletes a key, or would, as long as what is there is what was judged.
     pub(super) fn remove(
         &self,
         key: &str,
-        preconditions: &Preconditions,
+        judged: &Value,
         dry_run: bool,
-    ) -> Result<Value, StorageError> {
-        if dry_run {
-            let object = self.storage.get(key, &GetOptions::default())?;
-            preconditions.check(key, &object)?;
-            return Ok(object);
+    ) -> Result<Removal, StorageError> {
+        let mut kept = None;
+        let mut validate = |there: &Value| {
+            kept = if meta::resource_version(there) == meta::resource_version(judged) {
+                return Ok(());
+            } else if meta::uid(there) == meta::uid(judged) {
+                Some(Removal::Changed)
+            } else {
+                Some(Removal::Gone)
+            };
+            Err(Status::internal("it is not what was judged").into())
+        };
+        let answer = if dry_run {
+            self.storage.get(key, &GetOptions::default()).and_then(|object| {
+                validate(&object)?;
+                let mod_revision = ApiVersioner.object_resource_version(&object)?;
+                Ok(Deleted { object, mod_revision })
+            })
+        } else {
+            self.storage.delete(key, &Preconditions::none(), &mut validate, None)
+        };
+        match (answer, kept) {
+            (_, Some(kept)) => Ok(kept),
+            (Ok(deleted), None) => Ok(Removal::Done(deleted)),
+            (Err(error), None) if error.kind() == StorageErrorKind::KeyNotFound => {
+                Ok(Removal::Gone)
+            }
+            (Err(error), None) => Err(error),
         }
-        Ok(self.storage.delete(key, preconditions, &mut |_| Ok(()), None)?.object)
     }
 
-    fn deletion(&self, object: Value, is_deleted: bool) -> Deletion {
-        let status = (!self.strategy.returns_deleted_object()).then(|| {
-            Status::success(self.storage.resource(), meta::name(&object), meta::uid(&object))
-        });
-        Deletion { object, is_deleted, status }
+    fn told_by_status(&self, mut deletion: Deletion) -> Deletion {
+        if !self.strategy.returns_deleted_object() {
+            let object = &deletion.object;
+            let (name, uid) = (meta::name(object), meta::uid(object));
+            deletion.status = Some(Status::success(self.storage.resource(), name, uid));
+        }
+        deletion
     }
 }
 
-/// What marking an object came to.
-enum Marked {
-    /// It is there, and being deleted.
-    Stays(Value),
-    /// It was being deleted before, and nothing has changed.
-    Pending(Value),
-    /// It is to be deleted now; with what has been written, if anything was.
-    Goes(Option<Value>),
+impl Deletion {
+    fn of(object: Value, is_deleted: bool) -> Self {
+        Self { object, is_deleted, mod_revision: None, status: None }
+    }
 }

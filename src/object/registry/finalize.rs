@@ -10,6 +10,9 @@ use super::options::{DeleteOptions, PropagationPolicy};
 use super::strategy::{GarbageCollection, Strategy};
 use super::validate::{FOREGROUND, ORPHAN};
 
+/// 9999-12-30T22:00:00Z: the last time that can be told.
+const LAST_SECOND: i64 = 253_402_207_200;
+
 /// How an object goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Grace {
@@ -32,6 +35,10 @@ pub(super) fn before_delete(
 ) -> Result<Grace> {
     options.check()?;
     check_preconditions(kind, object, options)?;
+    let causes = strategy.validate_delete(object);
+    if !causes.is_empty() {
+        return Err(Status::invalid(kind.group(), &kind.kind, meta::name(object), causes));
+    }
     // What is negative is one second.
     let asked = options.grace_period_seconds.map(|asked| if asked < 0 { 1 } else { asked });
     if meta::deletion_grace_period(object).is_some_and(|own| own < 0) {
@@ -48,6 +55,10 @@ pub(super) fn before_delete(
         });
     }
     let Some(grace) = strategy.grace_period(object, asked) else { return Ok(Grace::None) };
+    let grace = match grace {
+        ..0 => 1,
+        _ => grace.min(LAST_SECOND.saturating_sub(now)),
+    };
     let ends = meta::rfc3339(now.saturating_add(grace).saturating_mul(1_000_000));
     meta::set_text(object, "deletionTimestamp", &ends);
     meta::set_field(object, "deletionGracePeriodSeconds", grace.into());
@@ -96,16 +107,18 @@ fn bump_generation(object: &mut Value) {
 
 fn check_preconditions(kind: &Kind, object: &Value, options: &DeleteOptions) -> Result<()> {
     let resource = crate::object::kind::GroupResource::new(kind.group(), &kind.kind);
-    let refuse = |what: &str, wanted: &str, found: &str| {
+    let refuse = |what: &str, wanted: &str, found: &str, happened: &str| {
         let why = format!(
-            "the {what} in the precondition ({wanted}) does not match the {what} in record ({found}). The object might have been deleted and then recreated"
+            "the {what} in the precondition ({wanted}) does not match the {what} in record ({found}). The object might have been {happened}"
         );
         Err(Status::conflict(&resource, meta::name(object), why))
     };
     match (&options.preconditions.uid, &options.preconditions.resource_version) {
-        (Some(uid), _) if uid != meta::uid(object) => refuse("UID", uid, meta::uid(object)),
+        (Some(uid), _) if uid != meta::uid(object) => {
+            refuse("UID", uid, meta::uid(object), "deleted and then recreated")
+        }
         (_, Some(version)) if version != meta::resource_version(object) => {
-            refuse("ResourceVersion", version, meta::resource_version(object))
+            refuse("ResourceVersion", version, meta::resource_version(object), "modified")
         }
         _ => Ok(()),
     }

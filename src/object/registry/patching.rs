@@ -11,7 +11,10 @@ use crate::object::storage::Preconditions;
 
 use super::Objects;
 use super::options::{field_manager, refuse};
-use super::update::{Part, Write, check_name};
+use super::update::{Managers, Part, Write, check_name};
+
+/// So many characters of what cannot be decoded are shown.
+const SHOWN_MAX: usize = 500;
 
 /// How to patch: `PatchOptions` of `meta/v1`.
 #[derive(Clone, Debug, Default)]
@@ -78,37 +81,41 @@ impl<K: Kv> Objects<K> {
         options.check(patch_type)?;
         let part = self.part(&options.subresource)?;
         self.check_type(patch_type)?;
+        let is_apply = patch_type == PatchType::Apply;
         let mut write = Write {
             namespace,
             name,
             part,
             dry_run: options.dry_run,
             preconditions: Preconditions::none(),
-            force_allow_create: patch_type == PatchType::Apply,
+            force_allow_create: is_apply,
             ttl: None,
             manager: &options.field_manager,
-            is_tracked: patch_type != PatchType::Apply,
+            managers: if is_apply { Managers::Kept } else { Managers::Tracked },
         };
         let not_found = || Status::not_found(self.storage.resource(), name);
         loop {
+            let mut is_patched = false;
             let written = self.write(&write, &mut |there| {
+                is_patched = false;
                 let mut object = match patch_type {
                     PatchType::Apply => self.applied(&write, there, patch, options)?,
                     _ if there.is_null() => return Err(not_found()),
                     _ => patch_type.patch(there, patch, &self.schema)?,
                 };
+                is_patched = true;
                 self.check_patched(&write, there, &mut object)?;
-                if !write.is_tracked && patch_type != PatchType::Apply {
-                    meta::set_field(&mut object, "managedFields", Value::Null);
-                }
                 Ok(object)
             });
             match written {
-                // Who owns what may be most of an object. It is no reason to refuse a patch.
+                // Who owns what may be most of an object. It is no reason to refuse a patch; one that is too large itself
+                // is refused before.
                 Err(status)
-                    if status.reason() == Reason::RequestEntityTooLarge && write.is_tracked =>
+                    if status.reason() == Reason::RequestEntityTooLarge
+                        && is_patched
+                        && write.managers == Managers::Tracked =>
                 {
-                    write.is_tracked = false;
+                    write.managers = Managers::Forgotten;
                 }
                 other => return other,
             }
@@ -173,8 +180,16 @@ impl<K: Kv> Objects<K> {
 
     /// Refuses what is no object of this kind and name any more.
     fn check_patched(&self, write: &Write<'_>, there: &Value, object: &mut Value) -> Result<()> {
-        self.kind.accept(object)?;
-        meta::normalize(object)?;
+        let decoded = self.kind.accept(object).and_then(|()| meta::normalize(object));
+        if let Err(why) = decoded {
+            if write.managers == Managers::Kept {
+                return Err(why);
+            }
+            // Each patch may be right, and what it is made on, but not what comes of both.
+            let shown: String = object.to_string().chars().take(SHOWN_MAX).collect();
+            let cause = Cause::invalid("patch", &shown.into(), why.message());
+            return Err(Status::invalid("", "", "", vec![cause]));
+        }
         let uid = meta::uid(object);
         if there.is_null() && !uid.is_empty() {
             let why = format!(
@@ -183,9 +198,7 @@ impl<K: Kv> Objects<K> {
             return Err(Status::conflict(self.storage.resource(), write.name, why));
         }
         self.match_namespace(write.namespace, object)?;
-        check_name(object, write.namespace, write.name)?;
-        unite_owners(object);
-        Ok(())
+        check_name(object, write.namespace, write.name)
     }
 
     /// Refuses strategic merge patches of a kind whose lists nobody has told how to merge.
@@ -201,19 +214,5 @@ impl<K: Kv> Objects<K> {
                 "the body of the request was in an unknown format - accepted media types include: {types}"
             ),
         ))
-    }
-}
-
-/// Leaves one of several owner references that are the same: patches merge lists into such.
-fn unite_owners(object: &mut Value) {
-    let Some(owners) = meta::field(object, "ownerReferences").as_array() else { return };
-    let mut united: Vec<Value> = Vec::with_capacity(owners.len());
-    for owner in owners {
-        if !united.contains(owner) {
-            united.push(owner.clone());
-        }
-    }
-    if united.len() != owners.len() {
-        meta::set_field(object, "ownerReferences", Value::Array(united));
     }
 }

@@ -8,7 +8,7 @@ use crate::object::kv::Kv;
 use crate::object::meta;
 use crate::object::selector::FieldSelector;
 use crate::object::status::{Reason, Result, Status};
-use crate::object::storage::{List, ListOptions, ObjectWatch, Predicate, WatchOptions};
+use crate::object::storage::{List, ListOptions, Match, ObjectWatch, Predicate, WatchOptions};
 
 use super::Objects;
 use super::names::path_segment;
@@ -49,7 +49,8 @@ impl<K: Kv> Objects<K> {
     /// [`Storage::list`](crate::object::Storage::list).
     pub fn list(&self, namespace: &str, options: &ListOptions) -> Result<List> {
         let mut options = options.clone();
-        let (key, recursive) = self.scope(namespace, &mut options.predicate)?;
+        let token = &options.continue_token;
+        let (key, recursive) = self.scope(namespace, token, &mut options.predicate)?;
         options.recursive = recursive;
         let list = self.storage.list(&key, &options);
         list.map_err(|error| error.into_status(self.storage.resource(), ""))
@@ -62,7 +63,7 @@ impl<K: Kv> Objects<K> {
     /// As [`list`](Self::list), but that a version has been compacted is told as the first event.
     pub fn watch(&self, namespace: &str, options: &WatchOptions) -> Result<ObjectWatch<K>> {
         let mut options = options.clone();
-        let (key, recursive) = self.scope(namespace, &mut options.predicate)?;
+        let (key, recursive) = self.scope(namespace, "", &mut options.predicate)?;
         options.recursive = recursive;
         if options.bookmark.is_null() {
             options.bookmark = json!({"apiVersion": self.kind.api_version, "kind": self.kind.kind});
@@ -72,7 +73,8 @@ impl<K: Kv> Objects<K> {
     }
 
     /// Deletes what a list names, one object after the other, and answers the list. It is not one transaction: where it fails,
-    /// some of them are gone.
+    /// some of them are gone. What is no longer the object of the list, or no longer selected, when its turn comes is
+    /// left alone. Takes the memory of the whole list, unless that has a limit.
     ///
     /// # Errors
     ///
@@ -85,14 +87,24 @@ impl<K: Kv> Objects<K> {
     ) -> Result<List> {
         options.check()?;
         let mut page = list.clone();
+        self.scope(namespace, "", &mut page.predicate)?;
+        let selected = page.predicate.clone();
         if page.limit == 0 {
             page.limit = DELETED_PAGE;
+            // With a limit, a version alone would be exactly that one.
+            if !page.resource_version.is_empty() && page.resource_version_match.is_none() {
+                page.resource_version_match = Some(Match::NotOlderThan);
+            }
         }
         let mut all: Option<List> = None;
         loop {
             let mut found = self.list(namespace, &page)?;
             for object in &found.items {
-                match self.delete(meta::namespace(object), meta::name(object), options) {
+                let is_wanted = |there: &Value| {
+                    meta::uid(there) == meta::uid(object) && selected.matches(there)
+                };
+                let (namespace, name) = (meta::namespace(object), meta::name(object));
+                match self.delete_wanted(namespace, name, options, &is_wanted) {
                     Err(status) if status.reason() != Reason::NotFound => return Err(status),
                     _ => {}
                 }
@@ -119,8 +131,14 @@ impl<K: Kv> Objects<K> {
         }
     }
 
-    /// Under which key the objects lie that are wanted, and whether below it; tells the predicate how to read fields.
-    fn scope(&self, namespace: &str, wanted: &mut Predicate) -> Result<(String, bool)> {
+    /// Under which key the objects lie that are wanted, and whether below it; tells the predicate how to read fields. A list
+    /// that goes on by a token goes on as it began: not as one object.
+    fn scope(
+        &self,
+        namespace: &str,
+        continue_token: &str,
+        wanted: &mut Predicate,
+    ) -> Result<(String, bool)> {
         let mut known = self.strategy.selectable_fields();
         known.extend(OWN_FIELDS.map(str::to_owned));
         check_fields(&wanted.field, &known)?;
@@ -134,7 +152,8 @@ impl<K: Kv> Objects<K> {
         {
             namespace = exact;
         }
-        if let Some(name) = wanted.field.requires_exact("metadata.name")
+        if continue_token.is_empty()
+            && let Some(name) = wanted.field.requires_exact("metadata.name")
             && let Ok(key) = self.key(namespace, name)
         {
             return Ok((key, false));

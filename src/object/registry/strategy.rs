@@ -11,8 +11,9 @@ use super::names::NameRule;
 /// What the rules of one kind are. Every hook has a default, so that a strategy says what is particular only.
 ///
 /// The order of a write: defaults, [`prepare_for_create`](Self::prepare_for_create) or
-/// [`prepare_for_update`](Self::prepare_for_update), validation, [`canonicalize`](Self::canonicalize),
-/// generation. All may be called several times for one write, when others write at the same time.
+/// [`prepare_for_update`](Self::prepare_for_update), validation, [`canonicalize`](Self::canonicalize), and for updates
+/// the generation, which counts what is different then; a new object has generation 1 from the beginning. All may be
+/// called several times for one write, when others write at the same time.
 ///
 /// ```
 /// use annals::object::{Cause, GenerationRule, Strategy};
@@ -104,6 +105,13 @@ pub trait Strategy: Send + Sync + 'static {
     /// What is wrong with a change of the status. Default: nothing.
     fn validate_status_update(&self, object: &Value, old: &Value) -> Vec<Cause> {
         let _ = (object, old);
+        Vec::new()
+    }
+
+    /// Why an object may not be deleted. Asked by every deletion, of what is there; not when the last finalizer of what is
+    /// being deleted is taken away. Default: nothing.
+    fn validate_delete(&self, object: &Value) -> Vec<Cause> {
+        let _ = object;
         Vec::new()
     }
 

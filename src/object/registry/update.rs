@@ -1,15 +1,18 @@
 //! Updates: whole objects, the status alone, and changes made by a function.
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value};
 
 use crate::object::kv::Kv;
 use crate::object::meta;
 use crate::object::status::{Cause, Reason, Result, Status};
 use crate::object::storage::{
-    GetOptions, Preconditions, ResponseMeta, StorageError, StorageErrorKind, UpdateOptions,
+    GetOptions, Preconditions, ResponseMeta, StorageError, UpdateOptions,
 };
 use crate::object::versioner::{ApiVersioner, Versioner};
 
+use super::delete::Removal;
 use super::options::PutOptions;
 use super::strategy::GenerationRule;
 use super::{Objects, validate};
@@ -34,8 +37,18 @@ pub(super) struct Write<'a> {
     pub(super) ttl: Option<u64>,
     /// Whose write it is, as managed fields name him.
     pub(super) manager: &'a str,
-    /// Whether managed fields are still to be brought up to date; an apply has done so.
-    pub(super) is_tracked: bool,
+    pub(super) managers: Managers,
+}
+
+/// What a write does with managed fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Managers {
+    /// Brings them up to date.
+    Tracked,
+    /// Stores them as the change has made them: an apply brings them up to date itself.
+    Kept,
+    /// Takes them away.
+    Forgotten,
 }
 
 impl<'a> Write<'a> {
@@ -49,7 +62,7 @@ impl<'a> Write<'a> {
             force_allow_create: options.force_allow_create,
             ttl: options.ttl,
             manager: &options.field_manager,
-            is_tracked: true,
+            managers: Managers::Tracked,
         }
     }
 }
@@ -58,8 +71,8 @@ impl<'a> Write<'a> {
 enum Attempt {
     Updated,
     Created,
-    /// The last finalizer of an object that is being deleted is gone: so is the object.
-    Emptied(Value),
+    /// The last finalizer of an object that is being deleted is gone: so is the object. As it would be, and as it was.
+    Emptied(Value, Value),
 }
 
 /// What is to become of an object; of null where there is none.
@@ -68,7 +81,8 @@ pub(super) type Change<'a> = dyn FnMut(&Value) -> Result<Value> + 'a;
 impl<K: Kv> Objects<K> {
     /// Replaces an object; answers it as stored, and whether it has been created.
     ///
-    /// - The resource version in `object` is the one that it was made from; if it is not the newest, the answer is 409.
+    /// - The resource version in `object` is the one that it was made from; if it is not the newest, the answer is 409;
+    ///   also where the object is gone, and updates create.
     /// - Without one it replaces whatever is there, where the kind allows that.
     /// - A UID in it has to be that of the object that is there.
     /// - What clients cannot change (UID, times, generation, the status if it is a subresource) stays as it is.
@@ -169,6 +183,7 @@ impl<K: Kv> Objects<K> {
         options.check()?;
         self.kind.accept(&mut object)?;
         meta::normalize(&mut object)?;
+        self.match_namespace(namespace, &mut object)?;
         check_name(&object, namespace, name)?;
         let mut write = Write::new(part, namespace, name, options);
         if write.preconditions.uid.is_none() && !meta::uid(&object).is_empty() {
@@ -184,6 +199,20 @@ impl<K: Kv> Objects<K> {
         change: &mut Change<'_>,
     ) -> Result<(Value, bool)> {
         let key = self.key(write.namespace, write.name)?;
+        loop {
+            if let Some(written) = self.write_once(write, &key, change)? {
+                return Ok(written);
+            }
+        }
+    }
+
+    /// `None` where what was to be deleted by the write is another by now.
+    fn write_once(
+        &self,
+        write: &Write<'_>,
+        key: &str,
+        change: &mut Change<'_>,
+    ) -> Result<Option<(Value, bool)>> {
         let resource = self.storage.resource();
         // A status of what is not there is none.
         let may_create = write.part == Part::Main
@@ -200,13 +229,14 @@ impl<K: Kv> Objects<K> {
             self.kind.accept(&mut object)?;
             meta::normalize(&mut object)?;
             if is_new {
+                if ApiVersioner.object_resource_version(&object)? != 0 {
+                    return Err(Status::modified(resource, write.name).into());
+                }
                 attempt = Attempt::Created;
                 self.match_namespace(write.namespace, &mut object)?;
                 self.fill(&mut object);
                 self.prepare_new(&mut object)?;
-                if write.is_tracked {
-                    object = self.track(write.part, write.manager, &Value::Null, object)?;
-                }
+                let object = self.with_managers(write, &Value::Null, object)?;
                 let ttl = write.ttl.or_else(|| self.strategy.ttl(&object, None));
                 return Ok((object, Some(ttl.unwrap_or(0))));
             }
@@ -214,20 +244,26 @@ impl<K: Kv> Objects<K> {
             let object = self.prepare_update(write, object, &old)?;
             if is_emptied(&object, &old) {
                 let message = "emptied finalizers";
-                attempt = Attempt::Emptied(object);
+                attempt = Attempt::Emptied(object, old);
                 return Err(Status::internal(message).into());
             }
             let ttl = write.ttl.or_else(|| self.strategy.ttl(&object, Some(&old)));
             Ok((object, ttl))
         };
         let preconditions = &write.preconditions;
-        let answer =
-            self.guarantee(&key, may_create, preconditions, write.dry_run, &mut try_update);
+        let answer = self.guarantee(key, may_create, preconditions, write.dry_run, &mut try_update);
+        let told = |error: StorageError| error.into_status(resource, write.name);
         match (answer, attempt) {
-            (Ok(object), Attempt::Created) => Ok((object, true)),
-            (Ok(object), _) => Ok((object, false)),
-            (Err(_), Attempt::Emptied(object)) => self.delete_emptied(write, &key, object),
-            (Err(error), _) => Err(error.into_status(resource, write.name)),
+            (Ok(object), Attempt::Created) => Ok(Some((object, true))),
+            (Ok(object), _) => Ok(Some((object, false))),
+            (Err(_), Attempt::Emptied(object, old)) => {
+                match self.remove(key, &old, write.dry_run).map_err(told)? {
+                    // That somebody else has made the end is as good.
+                    Removal::Done(_) | Removal::Gone => Ok(Some((object, false))),
+                    Removal::Changed => Ok(None),
+                }
+            }
+            (Err(error), _) => Err(told(error)),
         }
     }
 
@@ -280,9 +316,21 @@ impl<K: Kv> Objects<K> {
         if version == there { Ok(()) } else { Err(Status::modified(resource, name)) }
     }
 
+    fn with_managers(&self, write: &Write<'_>, old: &Value, mut object: Value) -> Result<Value> {
+        match write.managers {
+            Managers::Tracked => self.track(write.part, write.manager, old, object),
+            Managers::Kept => Ok(object),
+            Managers::Forgotten => {
+                meta::set_field(&mut object, "managedFields", Value::Null);
+                Ok(object)
+            }
+        }
+    }
+
     /// Brings a changed object into the form in which it is stored, if it is valid.
     fn prepare_update(&self, write: &Write<'_>, mut object: Value, old: &Value) -> Result<Value> {
         self.match_namespace(write.namespace, &mut object)?;
+        unite_owners(&mut object);
         match write.part {
             Part::Main => {
                 self.strategy.apply_defaults(&mut object);
@@ -330,20 +378,9 @@ impl<K: Kv> Objects<K> {
             let generation = meta::generation(&object).saturating_add(1);
             meta::set_generation(&mut object, generation);
         }
-        if write.is_tracked {
-            object = self.track(write.part, write.manager, old, object)?;
-        }
+        let mut object = self.with_managers(write, old, object)?;
         ignore_times_of_managers(&mut object, old);
         Ok(object)
-    }
-
-    /// Deletes an object whose last finalizer is gone. That somebody else has done so is as good.
-    fn delete_emptied(&self, write: &Write<'_>, key: &str, object: Value) -> Result<(Value, bool)> {
-        match self.remove(key, &write.preconditions, write.dry_run) {
-            Ok(_) => Ok((object, false)),
-            Err(error) if error.kind() == StorageErrorKind::KeyNotFound => Ok((object, false)),
-            Err(error) => Err(error.into_status(self.storage.resource(), write.name)),
-        }
     }
 }
 
@@ -367,6 +404,17 @@ pub(super) fn check_name(object: &Value, namespace: &str, name: &str) -> Result<
         )));
     }
     Ok(())
+}
+
+/// Leaves one of several owner references that are the same: merges of lists bring about such.
+pub(super) fn unite_owners(object: &mut Value) {
+    let Some(owners) = meta::field(object, "ownerReferences").as_array() else { return };
+    let mut seen = HashSet::with_capacity(owners.len());
+    let united: Vec<&Value> = owners.iter().filter(|owner| seen.insert(*owner)).collect();
+    if united.len() != owners.len() {
+        let united = united.into_iter().cloned().collect();
+        meta::set_field(object, "ownerReferences", Value::Array(united));
+    }
 }
 
 /// Gives a field the value that it has in `old`.
