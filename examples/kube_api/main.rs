@@ -1,9 +1,16 @@
-//! The REST of a Kubernetes API server over a store: enough of it for `kubectl` and for client libraries.
-//! Discovery; get, list, create, replace, patch and delete; watches as lines of JSON. All rules are the
-//! library's: what is here reads requests and writes answers.
+//! The REST of a Kubernetes API server over a store, as far as clients ask for it every day: discovery; get,
+//! list, create, replace, patch and delete; watches as lines of JSON. All rules are the library's: what is here
+//! reads requests and writes answers.
 //!
-//! Run with `cargo run --example kube_api --features object [-- DIRECTORY]`, then for example
-//! `kubectl --server http://127.0.0.1:8001 --validate=false apply --server-side -f pod.json`.
+//! Run with `cargo run --example kube_api --features object [-- DIRECTORY]`, then in another terminal:
+//!
+//! ```text
+//! PODS=http://127.0.0.1:8001/api/v1/namespaces/default/pods
+//! curl -N "$PODS?watch=true" &
+//! curl -H 'Content-Type: application/json' -d '{"metadata": {"name": "web"}}' $PODS
+//! curl -X PATCH -H 'Content-Type: application/merge-patch+json' -d '{"spec": {"nodeName": "one"}}' $PODS/web
+//! curl -X DELETE $PODS/web
+//! ```
 
 #![allow(
     dead_code,

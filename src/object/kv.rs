@@ -171,7 +171,9 @@ impl From<crate::Error> for Status {
             Kind::FutureRevision { requested, current, .. } => {
                 Self::too_large_resource_version(*requested, *current, 0)
             }
-            Kind::KeyTooLong { .. } | Kind::EmptyKey => Self::bad_request(error.to_string()),
+            Kind::KeyTooLong { .. } | Kind::EmptyKey | Kind::LeaseTtlTooLarge { .. } => {
+                Self::bad_request(error.to_string())
+            }
             Kind::ValueTooLong { .. } | Kind::TransactionTooLarge { .. } => {
                 Self::new(Reason::RequestEntityTooLarge, error.to_string())
             }

@@ -3,7 +3,7 @@
 //! The codes, reasons and messages are those of `k8s.io/apimachinery/pkg/api/errors`, so that a REST
 //! server can answer with them as they are: a [`Status`] serializes to the JSON of `v1.Status`.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
@@ -128,10 +128,34 @@ impl Cause {
     }
 }
 
+/// So many bytes of a value are shown: a message is not to grow with what a client sends.
+const SHOWN_BYTES: usize = 500;
+
+/// A value as messages show it; of a long one the beginning.
 fn shown(value: &Value) -> String {
-    match value {
-        Value::String(text) => format!("{text:?}"),
-        other => other.to_string(),
+    let mut shown = Shown(String::new());
+    let written = match value {
+        Value::String(text) => write!(shown, "{text:?}"),
+        other => write!(shown, "{other}"),
+    };
+    let Shown(mut text) = shown;
+    if written.is_err() {
+        text.push_str("...");
+    }
+    text
+}
+
+/// Takes a text up to a length, and then no more.
+struct Shown(String);
+
+impl fmt::Write for Shown {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let mut end = text.len().min(SHOWN_BYTES - self.0.len());
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        self.0.push_str(text.get(..end).unwrap_or_default());
+        if end == text.len() { Ok(()) } else { Err(fmt::Error) }
     }
 }
 
@@ -171,13 +195,10 @@ pub enum Reason {
     InternalError,
     /// 500: what is stored cannot be read.
     StoreReadError,
-    /// 504: the answer did not come in time.
+    /// 504: the answer did not come in time. What was asked for may have been done.
     Timeout,
-    /// 504: the store did not answer in time.
+    /// 500: it could not be done now; trying again is worth while.
     ServerTimeout,
-    /// 422 without a list of fields, as a JSON patch that cannot be applied.
-    #[serde(rename = "")]
-    UnprocessableEntity,
 }
 
 impl Reason {
@@ -192,10 +213,10 @@ impl Reason {
             Self::Expired | Self::Gone => 410,
             Self::RequestEntityTooLarge => 413,
             Self::UnsupportedMediaType => 415,
-            Self::Invalid | Self::UnprocessableEntity => 422,
+            Self::Invalid => 422,
             Self::TooManyRequests => 429,
-            Self::InternalError | Self::StoreReadError => 500,
-            Self::Timeout | Self::ServerTimeout => 504,
+            Self::InternalError | Self::StoreReadError | Self::ServerTimeout => 500,
+            Self::Timeout => 504,
         }
     }
 }
@@ -204,6 +225,9 @@ impl Reason {
 /// `OptimisticLockErrorMsg` of `k8s.io/apiserver/pkg/registry/generic/registry/store.go`.
 pub const OPTIMISTIC_LOCK_MESSAGE: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
+
+/// So many causes are told.
+const CAUSES_MAX: usize = 100;
 
 impl Status {
     /// A failure of this kind, with its code.
@@ -265,15 +289,21 @@ impl Status {
         status
     }
 
-    /// 422: the object of this kind is not valid; each cause names a field.
-    pub fn invalid(group: &str, kind: &str, name: &str, causes: Vec<Cause>) -> Self {
+    /// 422: the object of this kind is not valid; each cause names a field. Of very many causes a hundred are told, and
+    /// how many more there are.
+    pub fn invalid(group: &str, kind: &str, name: &str, mut causes: Vec<Cause>) -> Self {
         let qualified = if group.is_empty() { kind.into() } else { format!("{kind}.{group}") };
+        let more = causes.len().saturating_sub(CAUSES_MAX);
+        causes.truncate(CAUSES_MAX);
         let mut told: Vec<String> = Vec::new();
         for cause in &causes {
             let one = format!("{}: {}", cause.field, cause.message);
             if !told.contains(&one) {
                 told.push(one);
             }
+        }
+        if more > 0 {
+            told.push(format!("and {more} more"));
         }
         let told = match told.len() {
             1 => told.remove(0),
@@ -298,7 +328,7 @@ impl Status {
 
     /// 422 without a list of fields.
     pub fn unprocessable(message: impl Into<String>) -> Self {
-        Self::new(Reason::UnprocessableEntity, message)
+        Self::new(Reason::Invalid, message)
     }
 
     /// 500.
@@ -323,8 +353,8 @@ impl Status {
     }
 
     /// 504: whether the write has happened cannot be known.
-    pub fn unknown(message: impl Into<String>) -> Self {
-        let mut status = Self::new(Reason::ServerTimeout, message);
+    pub fn unknown(message: impl fmt::Display) -> Self {
+        let mut status = Self::new(Reason::Timeout, format!("Timeout: {message}"));
         status.0.is_unknown = true;
         status
     }
@@ -428,9 +458,7 @@ impl Serialize for Status {
         map.serialize_entry("metadata", &metadata)?;
         map.serialize_entry("status", "Failure")?;
         map.serialize_entry("message", self.message())?;
-        if self.reason() != Reason::UnprocessableEntity {
-            map.serialize_entry("reason", &self.reason())?;
-        }
+        map.serialize_entry("reason", &self.reason())?;
         if *self.details() != Details::default() {
             map.serialize_entry("details", self.details())?;
         }

@@ -5,7 +5,7 @@
 use serde_json::Value;
 
 use super::meta;
-use super::status::{Cause, Result, Status};
+use super::status::{Cause, Details, Reason, Result, Status};
 
 /// Attaches versions to objects and lists, and reads them: the five operations of
 /// `k8s.io/apiserver/pkg/storage.Versioner`.
@@ -132,6 +132,8 @@ fn invalid(version: &str) -> Status {
     let why = if is_decimal { "value out of range" } else { "invalid syntax" };
     let message =
         format!("Invalid value: {version:?}: strconv.ParseUint: parsing {version:?}: {why}");
-    let cause = Cause::new("FieldValueInvalid", message, "resourceVersion");
-    Status::invalid("", "", "", vec![cause])
+    // Of which object it is, nobody knows here.
+    let mut details = Details::default();
+    details.causes = vec![Cause::new("FieldValueInvalid", message.as_str(), "resourceVersion")];
+    Status::new(Reason::Invalid, format!("resourceVersion: {message}")).with_details(details)
 }

@@ -77,7 +77,7 @@ fn preconditions_of_a_deletion_have_to_be_met() {
     let versioned =
         |version: &str| Preconditions { uid: None, resource_version: Some(version.into()) };
     let message = "Operation cannot be fulfilled on Pod \"web\": the ResourceVersion in the precondition (1) does \
-                   not match the ResourceVersion in record (2). The object might have been deleted and then recreated";
+                   not match the ResourceVersion in record (2). The object might have been modified";
     assert_refused(delete(&pods, "web", &only(versioned("1"))), 409, message);
     assert_eq!(get(&pods, "web").unwrap(), made);
     let both = Preconditions { uid: Some(uid), resource_version: Some("2".into()) };

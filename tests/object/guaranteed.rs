@@ -370,7 +370,7 @@ fn what_has_a_time_to_live_keeps_it() {
     assert_eq!(set(1, None), first);
     let second = set(2, Some(500));
     assert!(second != 0 && second != first);
-    assert_eq!(set(2, Some(0)), second, "nothing else changes, so nothing is written");
+    assert_eq!(set(2, Some(0)), 0, "a time to live ends also where nothing else changes");
     assert_eq!(set(3, Some(0)), 0);
     assert_eq!(set(4, None), 0);
     assert_eq!(set(5, Some(500)), second, "it is shared");

@@ -16,6 +16,7 @@ mod calls;
 mod collection;
 mod delete;
 mod documents;
+mod edges;
 mod encrypt;
 mod examples;
 mod follow;

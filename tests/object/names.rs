@@ -10,11 +10,32 @@ const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower ca
      start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
      '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and \
-     end with an alphanumeric character (e.g. 'my-name', or '123-abc', regex used for validation is \
+     end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is \
      '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
 const KEY: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
-     alphanumeric character (e.g. 'MyName', or 'my.name', or '123-abc', regex used for validation is \
+     alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
      '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
+
+/// What a client sends takes room in an answer once, and not for each thing that is wrong with it.
+#[test]
+fn what_is_told_of_a_large_object_is_short() {
+    let pods = pods();
+    let owner = json!({"controller": true});
+    let text = "\u{1}".repeat(3000);
+    for (field, value) in [
+        ("ownerReferences", Value::Array(vec![owner; 20_000])),
+        ("finalizers", (0..20_000).map(|n| Value::from(format!("-{n}"))).collect()),
+        ("labels", (0..20_000).map(|n| (format!("-{n}"), Value::from(""))).collect()),
+        ("annotations", json!({ text.repeat(20): "" })),
+    ] {
+        let mut object = pod("web");
+        object["metadata"][field] = value;
+        let told = pods.create("default", object, &CreateOptions::default()).unwrap_err();
+        assert_eq!(told.code(), 422, "{field}");
+        let size = serde_json::to_string(&told).unwrap().len();
+        assert!(size < 400 << 10, "{field}: {size} bytes");
+    }
+}
 
 /// Metadata that is not valid, and the causes that are told: reason, field, message.
 type Case = (Value, Vec<(&'static str, &'static str, String)>);

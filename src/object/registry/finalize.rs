@@ -107,16 +107,18 @@ fn bump_generation(object: &mut Value) {
 
 fn check_preconditions(kind: &Kind, object: &Value, options: &DeleteOptions) -> Result<()> {
     let resource = crate::object::kind::GroupResource::new(kind.group(), &kind.kind);
-    let refuse = |what: &str, wanted: &str, found: &str| {
+    let refuse = |what: &str, wanted: &str, found: &str, happened: &str| {
         let why = format!(
-            "the {what} in the precondition ({wanted}) does not match the {what} in record ({found}). The object might have been deleted and then recreated"
+            "the {what} in the precondition ({wanted}) does not match the {what} in record ({found}). The object might have been {happened}"
         );
         Err(Status::conflict(&resource, meta::name(object), why))
     };
     match (&options.preconditions.uid, &options.preconditions.resource_version) {
-        (Some(uid), _) if uid != meta::uid(object) => refuse("UID", uid, meta::uid(object)),
+        (Some(uid), _) if uid != meta::uid(object) => {
+            refuse("UID", uid, meta::uid(object), "deleted and then recreated")
+        }
         (_, Some(version)) if version != meta::resource_version(object) => {
-            refuse("ResourceVersion", version, meta::resource_version(object))
+            refuse("ResourceVersion", version, meta::resource_version(object), "modified")
         }
         _ => Ok(()),
     }

@@ -35,6 +35,7 @@ use super::kv::Kv;
 use super::meta;
 use super::schema::Schema;
 use super::status::{Cause, Result, Status};
+use super::storage::keys::join;
 use super::storage::{GetOptions, Storage};
 use super::transform::{Identity, Transformer};
 
@@ -128,7 +129,7 @@ impl<K: Kv> Objects<K> {
     /// With other keys behind the prefix than `/` and the resource (`/pods`), or `/`, the group, `/` and the resource.
     #[must_use]
     pub fn resource_prefix(mut self, prefix: &str) -> Self {
-        self.resource_prefix = prefix.into();
+        self.resource_prefix = join(prefix).into();
         self.with_storage()
     }
 

@@ -18,10 +18,10 @@ pub enum NameRule {
 
 const LABEL_MAX: usize = 63;
 const LABEL_RULE: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and \
-                          must start and end with an alphanumeric character (e.g. 'my-name', or '123-abc', regex used \
+                          must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used \
                           for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
 const DNS_1035_RULE: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an \
-                             alphabetic character, and end with an alphanumeric character (e.g. 'my-name', or \
+                             alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or \
                              'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
 
 impl NameRule {

@@ -136,7 +136,7 @@ fn common(object: &Value, causes: &mut Vec<Cause>) {
 
 fn owner_references(object: &Value, causes: &mut Vec<Cause>) {
     let all = meta::field(object, "ownerReferences");
-    let mut controller: Option<String> = None;
+    let (mut controller, mut is_told) = (None, false);
     for (at, reference) in all.as_array().into_iter().flatten().enumerate() {
         let path = format!("metadata.ownerReferences[{at}]");
         let text = |field: &str| reference[field].as_str().unwrap_or_default();
@@ -165,7 +165,10 @@ fn owner_references(object: &Value, causes: &mut Vec<Cause>) {
             let this = format!("{}/{}", text("kind"), text("name"));
             match &controller {
                 None => controller = Some(this),
+                // Told once: of every further one nothing else could be said.
+                Some(_) if is_told => {}
                 Some(first) => {
+                    is_told = true;
                     let why = format!(
                         "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {this}"
                     );

@@ -108,14 +108,14 @@ fn wrong_label_selectors_are_told_as_upstream_tells_them() {
         label_error("x=a||y=b"),
         "unable to parse requirement: values[0][x]: Invalid value: \"a||y\": a valid label must be an \
          empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with \
-         an alphanumeric character (e.g. 'MyValue', or 'my_value', or '12345', regex used for validation \
+         an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation \
          is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
     );
     assert_eq!(
         label_error("~x"),
         "unable to parse requirement: <nil>: Invalid value: \"~x\": name part must consist of \
          alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character \
-         (e.g. 'MyName', or 'my.name', or '123-abc', regex used for validation is \
+         (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
          '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
     );
 }

@@ -96,5 +96,5 @@ fn too_long(length_max: usize) -> String {
 
 fn not_matching(rule: &str, format: &str, examples: &[&str]) -> String {
     let examples: Vec<_> = examples.iter().map(|example| format!("'{example}', ")).collect();
-    format!("{rule} (e.g. {}regex used for validation is '{format}')", examples.join("or "))
+    format!("{rule} (e.g. {}regex used for validation is '{format}')", examples.join(" or "))
 }

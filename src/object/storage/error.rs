@@ -132,9 +132,7 @@ impl StorageError {
             }
             StorageErrorKind::Unreachable => Status::new(Reason::ServerTimeout, self.to_string()),
             StorageErrorKind::Timeout => Status::new(Reason::Timeout, self.to_string()),
-            StorageErrorKind::CorruptObject => {
-                Status::new(Reason::StoreReadError, self.to_string())
-            }
+            StorageErrorKind::CorruptObject => Status::internal(self),
             StorageErrorKind::Internal | StorageErrorKind::Refused => {
                 Status::internal(self.message)
             }

@@ -4,7 +4,7 @@ use super::error::StorageError;
 use crate::object::status::Status;
 
 /// A path with one slash before each of its parts, and none behind: `path.Join("/", path)` of Go, but `/` is empty.
-pub(super) fn join(path: &str) -> String {
+pub(crate) fn join(path: &str) -> String {
     path.split('/').filter(|part| !part.is_empty()).flat_map(|part| ["/", part]).collect()
 }
 
@@ -17,7 +17,8 @@ pub(super) fn prepare(
     recursive: bool,
 ) -> Result<String, StorageError> {
     let refuse = |what: String| Err(Status::bad_request(what).into());
-    if key.split('/').any(|part| part == "." || part == "..") {
+    // Upstream takes an empty part for none when it makes a key of it; here it would be another key.
+    if key.split('/').any(|part| part == "." || part == "..") || key.contains("//") {
         return refuse(format!("invalid key: {key:?}"));
     }
     if key.is_empty() || key == "/" {
@@ -27,7 +28,8 @@ pub(super) fn prepare(
     if recursive && !full.ends_with('/') {
         full.push('/');
     }
-    if !full.starts_with(resource_prefix) {
+    let rest = full.strip_prefix(resource_prefix.trim_end_matches('/'));
+    if rest.is_none_or(|rest| !rest.starts_with('/')) {
         return refuse(format!("invalid key: {full:?} lacks resource prefix: {resource_prefix:?}"));
     }
     full.insert_str(0, path_prefix);
@@ -70,15 +72,22 @@ mod tests {
             "/a/../b",
             "/pods/./a",
             "/pods/..",
+            "//",
+            "/pods//a",
         ] {
             assert!(prepare("", "", bad, false).is_err(), "{bad}");
             assert!(prepare("", "", bad, true).is_err(), "{bad}");
         }
-        assert!(prepare("", "/pods/", "/services/a", false).is_err());
+        for resource_prefix in ["/pods/", "/pods"] {
+            for other in ["/services/a", "/pods2/a", "/pods2"] {
+                assert!(prepare("", resource_prefix, other, false).is_err(), "{other}");
+            }
+        }
         assert_eq!(prepare("/r", "/pods/", "/pods/...", false).unwrap(), "/r/pods/...");
         assert_eq!(prepare("/r", "/pods/", "/pods/..a", false).unwrap(), "/r/pods/..a");
         assert_eq!(prepare("/r", "/a", "/a", true).unwrap(), "/r/a/");
         assert_eq!(prepare("/r", "/a", "/a/", true).unwrap(), "/r/a/");
-        assert_eq!(prepare("/r", "/a", "/a", false).unwrap(), "/r/a");
+        assert!(prepare("/r", "/a", "/a", false).is_err());
+        assert_eq!(prepare("/r", "/a", "/a/b", false).unwrap(), "/r/a/b");
     }
 }

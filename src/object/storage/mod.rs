@@ -15,7 +15,7 @@
 mod codec;
 mod delete;
 mod error;
-mod keys;
+pub(super) mod keys;
 mod list;
 mod predicate;
 mod token;
@@ -136,15 +136,15 @@ struct State {
 }
 
 impl<K: Kv> Storage<K> {
-    /// The objects of `resource` below `prefix`, all of whose keys begin with `resource_prefix`. Slashes before and
-    /// behind the prefix make no difference.
+    /// The objects of `resource` below `prefix`, all of whose keys begin with `resource_prefix` and a slash.
+    /// Slashes before and behind the two prefixes make no difference.
     pub fn new(kv: Arc<K>, prefix: &str, resource: GroupResource, resource_prefix: &str) -> Self {
         let codec = Codec { versioner: Arc::new(ApiVersioner), transformer: Arc::new(Identity) };
         Self {
             kv,
             prefix: keys::join(prefix),
             resource,
-            resource_prefix: format!("/{}", resource_prefix.trim_start_matches('/')),
+            resource_prefix: keys::join(resource_prefix),
             codec,
             leases: ttl::Leases::new(Arc::new(SystemClock::new())),
         }

@@ -37,20 +37,23 @@ impl Leases {
     pub(super) fn get<K: Kv>(&self, kv: &K, ttl: u64) -> crate::Result<i64> {
         let micros =
             |seconds: u64| i64::try_from(seconds.saturating_mul(1_000_000)).unwrap_or(i64::MAX);
-        let now = self.clock.elapsed_micros();
         let reuse = REUSE_SECONDS.min(ttl.saturating_mul(REUSE_PERCENT) / 100);
         let mut last = lock(&self.last);
+        let now = self.clock.elapsed_micros();
         let lasts = now.saturating_add(micros(ttl)) < last.ends;
         let is_close = now.saturating_add(micros(ttl.saturating_add(reuse))) >= last.ends;
         if lasts && is_close && last.objects < SHARED_MAX {
             last.objects += 1;
             return Ok(last.id);
         }
+        // Others may come in between, and have one granted as well: better than to wait for each other.
+        drop(last);
         let ttl = ttl.saturating_add(reuse);
         let id = kv.grant(i64::try_from(ttl).unwrap_or(i64::MAX))?;
-        *last = Last { id, ends: now.saturating_add(micros(ttl)), objects: 1 };
+        *lock(&self.last) = Last { id, ends: now.saturating_add(micros(ttl)), objects: 1 };
         Ok(id)
     }
+
     /// Gives no other this lease: it is gone.
     pub(super) fn forget(&self, id: i64) {
         let mut last = lock(&self.last);

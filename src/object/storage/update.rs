@@ -38,7 +38,7 @@ impl<K: Kv> Storage<K> {
     /// seconds: `None` keeps what it has, `Some(0)` is for ever.
     ///
     /// - If what it answers is what is stored, nothing is written, and the version stays, unless the
-    ///   [`Transformer`](crate::object::Transformer) calls the stored bytes stale.
+    ///   [`Transformer`](crate::object::Transformer) calls the stored bytes stale, or a time to live begins or ends.
     /// - `cached` is what the caller believes to be there. It saves a read, and is no more than a suggestion: when the
     ///   preconditions or `try_update` refuse it, or the write meets another revision, what is there is
     ///   read, and if it is another the change is tried again.
@@ -81,13 +81,17 @@ impl<K: Kv> Storage<K> {
         let ignore = options.ignore_not_found;
         let mut known = self.known(&key, cached, ignore)?;
         loop {
-            let tried = preconditions.check(&key, &known.state.object).and_then(|()| {
-                let State { object, revision, lease, .. } = &mut known.state;
-                let told = ResponseMeta { resource_version: *revision, lease: *lease };
-                // Whoever tries again has read it again.
-                try_update(std::mem::take(object), told)
-            });
-            let (mut object, ttl) = match tried {
+            if let Err(unmet) = preconditions.check(&key, &known.state.object) {
+                if known.is_current {
+                    return Err(unmet);
+                }
+                known = Known { state: self.current(&key, ignore)?, is_current: true };
+                continue;
+            }
+            let State { object, revision, lease, .. } = &mut known.state;
+            let told = ResponseMeta { resource_version: *revision, lease: *lease };
+            // Whoever tries again has read it again.
+            let (mut object, ttl) = match try_update(std::mem::take(object), told) {
                 Ok(updated) => updated,
                 Err(error) => {
                     self.refresh_after(error, &key, &mut known, ignore)?;
@@ -96,10 +100,19 @@ impl<K: Kv> Storage<K> {
             };
             self.codec.versioner.prepare_for_storage(&mut object)?;
             let data = encode(&mut object)?;
-            if !known.state.is_stale && data == known.state.data {
+            let keeps_lease = match ttl {
+                None => true,
+                Some(0) => known.state.lease == 0,
+                Some(_) => false,
+            };
+            if keeps_lease && !known.state.is_stale && data == known.state.data {
                 if !known.is_current {
+                    let revision = known.state.revision;
                     known = Known { state: self.current(&key, ignore)?, is_current: true };
-                    if data != known.state.data {
+                    // What was suggested is not what is there, and may be something else to whoever asked.
+                    let ends_lease = ttl == Some(0) && known.state.lease != 0;
+                    let is_other = known.state.revision != revision || known.state.data != data;
+                    if is_other || ends_lease {
                         continue;
                     }
                 }
@@ -132,8 +145,11 @@ impl<K: Kv> Storage<K> {
         ignore_not_found: bool,
     ) -> Result<Known, StorageError> {
         match cached {
-            Some(object) => Ok(Known { state: self.suggested(object)?, is_current: false }),
-            None => Ok(Known { state: self.current(key, ignore_not_found)?, is_current: true }),
+            Some(object) if self.codec.versioner.object_resource_version(object)? > 0 => {
+                Ok(Known { state: self.suggested(object)?, is_current: false })
+            }
+            // What nobody has stored is no suggestion of what is there.
+            _ => Ok(Known { state: self.current(key, ignore_not_found)?, is_current: true }),
         }
     }
 
