@@ -239,3 +239,23 @@ fn the_architecture_page_names_every_room() {
         assert!(page.contains(&format!("`{room}")), "ARCHITECTURE.md does not mention `{room}`");
     }
 }
+
+#[test]
+fn the_tests_that_the_table_of_objects_names_are_there() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let table = fs::read_to_string(root.join("src/object/TESTS.md")).expect("the table");
+    let mut files = Vec::new();
+    rust_files(&root.join("tests/object"), &mut files);
+    let mut count = 0;
+    for name in table.split('`').filter(|part| part.contains("::")) {
+        let (room, test) = name.split_once("::").expect("a module and a test");
+        let there = files.iter().any(|path| {
+            let is_room = path.file_stem().is_some_and(|stem| stem == room)
+                || path.parent().and_then(Path::file_name).is_some_and(|parent| parent == room);
+            is_room && fs::read_to_string(path).expect("source").contains(&format!("fn {test}("))
+        });
+        assert!(there, "there is no test {name}");
+        count += 1;
+    }
+    assert!(count > 50, "{count}");
+}
