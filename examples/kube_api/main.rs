@@ -136,14 +136,14 @@ fn lines_of(
         let _slot = slot;
         let handle = watch.handle();
         while !lines.is_closed() && !is_over() {
-            match watch.next_timeout(Duration::from_millis(200)) {
-                Some(event) => {
-                    if !send(&lines, format!("{}\n", json!(event)), &is_over) {
-                        break;
-                    }
+            let Some(event) = watch.next_timeout(Duration::from_millis(200)) else {
+                if handle.is_ended() {
+                    break;
                 }
-                None if handle.is_ended() => break,
-                None => {}
+                continue;
+            };
+            if !send(&lines, format!("{}\n", json!(event)), &is_over) {
+                break;
             }
         }
     };
