@@ -34,7 +34,9 @@ impl Client {
         let store: Arc<Store> = Arc::new(options.open("store").expect("a fresh store opens"));
         let (told, address) = mpsc::channel();
         thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
+            let mut runtime = tokio::runtime::Builder::new_current_thread();
+            // Few, so that whatever takes one for good is found.
+            let runtime = runtime.enable_io().max_blocking_threads(2).build();
             runtime.expect("a runtime").block_on(async {
                 let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
                 told.send(listener.local_addr().expect("its address")).expect("the test waits");
@@ -198,8 +200,7 @@ fn every_type_of_patch_is_taken() {
     let (_, replaced) = client.patch(web, MERGE, &sidecar);
     assert_eq!(names(&replaced), ["log"]);
     let test = json!([{"op": "test", "path": "/spec/nodeName", "value": "two"}]);
-    let (code, status) = client.patch(web, OPERATIONS, &test);
-    assert_eq!((code, &status["code"], status.get("reason")), (422, &json!(422), None));
+    assert_status(&client.patch(web, OPERATIONS, &test), 422, "Invalid");
     let replace = json!([{"op": "replace", "path": "/spec/nodeName", "value": "two"}]);
     assert_eq!(client.patch(web, OPERATIONS, &replace).1["spec"]["nodeName"], "two");
     assert_status(&client.patch(web, JSON, &sidecar), 415, "UnsupportedMediaType");
@@ -326,5 +327,59 @@ fn dry_runs_and_what_cannot_be_done() {
     assert_status(&client.send("POST", PODS, JSON, &large), 413, "RequestEntityTooLarge");
     for path in ["/api/v1/namespaces/a%2Fb/pods/c", "/api/v1/namespaces/../pods/c"] {
         assert_eq!(client.get(path).0 / 100, 4, "{path}");
+    }
+}
+
+/// What cannot be understood is not passed over, least of all when something is to be deleted.
+#[test]
+fn options_of_another_type_are_refused() {
+    let client = Client::new();
+    client.post(PODS, &pod("web"));
+    let web = format!("{PODS}/web");
+    for body in [
+        json!({"dryRun": "All"}),
+        json!({"preconditions": {"uid": 7}}),
+        json!({"preconditions": {"resourceVersion": 5}}),
+        json!({"preconditions": []}),
+        json!({"gracePeriodSeconds": "0"}),
+        json!({"orphanDependents": "true"}),
+        json!({"propagationPolicy": 1}),
+        json!(["All"]),
+        json!("All"),
+    ] {
+        let answer = client.send("DELETE", &web, JSON, &body.to_string());
+        assert_status(&answer, 400, "BadRequest");
+    }
+    let some = json!({"dryRun": ["Some"]}).to_string();
+    assert_status(&client.send("DELETE", &web, JSON, &some), 422, "Invalid");
+    let dry = json!({"kind": "DeleteOptions", "apiVersion": "v1", "dryRun": ["All"]}).to_string();
+    assert_eq!(client.send("DELETE", &web, JSON, &dry).0, 200);
+    assert_eq!(client.get(&web).0, 200, "it is there as before");
+    for query in ["dryRun=%ff", "labelSelector=%fe%ff", "limit=many", "sendInitialEvents=true"] {
+        let (code, _) = client.get(&format!("{PODS}?{query}"));
+        assert!(code == 400 || code == 422 || query.starts_with("dryRun"), "{query}: {code}");
+    }
+    for query in ["sendInitialEvents=true", "resourceVersionMatch=NotOlderThan"] {
+        assert_status(&client.get(&format!("{PODS}?watch=1&{query}")), 422, "Invalid");
+    }
+
+    let mut stuck = pod("stuck");
+    stuck["metadata"]["finalizers"] = json!(["example.com/wait"]);
+    client.post(PODS, &stuck);
+    let stuck = format!("{PODS}/stuck");
+    let waits = json!({"orphanDependents": false}).to_string();
+    assert_eq!(client.send("DELETE", &stuck, JSON, &waits).0, 202);
+    assert_eq!(client.delete(&stuck).0, 200);
+}
+
+/// More watches than the runtime has threads for requests.
+#[test]
+fn watches_leave_requests_their_threads() {
+    let client = Client::new();
+    let watches: Vec<_> =
+        (0..8).map(|_| client.watch(&format!("{PODS}?watch=true&resourceVersion=0"))).collect();
+    assert_eq!(client.post(PODS, &pod("web")).0, 201);
+    for watch in watches {
+        assert_eq!({ watch }.next().expect("a line")["type"], "ADDED");
     }
 }

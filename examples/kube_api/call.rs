@@ -9,6 +9,7 @@ use annals::object::{
 };
 use axum::body::Bytes;
 use axum::http::{HeaderMap, Method, header};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 /// What a request asks for.
@@ -57,14 +58,9 @@ impl Call {
     }
 
     fn dry_run(&self) -> Result<bool> {
-        match self.text("dryRun").as_str() {
-            "" => Ok(false),
-            "All" => Ok(true),
-            other => {
-                let cause = Cause::not_supported("dryRun", &json!([other]), &["All"]);
-                Err(Status::invalid("meta.k8s.io", "Options", "", vec![cause]))
-            }
-        }
+        dry_run(
+            self.query.get("dryRun").map(String::as_str).into_iter().filter(|one| !one.is_empty()),
+        )
     }
 
     /// Who does not say who he is is called by the program that he uses.
@@ -83,6 +79,11 @@ impl Call {
     }
 
     pub(crate) fn list_options(&self) -> Result<ListOptions> {
+        if self.query.contains_key("sendInitialEvents") {
+            let why = "sendInitialEvents is forbidden for list";
+            let cause = Cause::forbidden("sendInitialEvents", why);
+            return Err(Status::invalid("meta.k8s.io", "ListOptions", "", vec![cause]));
+        }
         Ok(ListOptions {
             resource_version: self.text("resourceVersion"),
             resource_version_match: Match::parse(&self.text("resourceVersionMatch"))?,
@@ -94,9 +95,26 @@ impl Call {
     }
 
     pub(crate) fn watch_options(&self) -> Result<WatchOptions> {
+        let send_initial_events: Option<bool> = self.read("sendInitialEvents")?;
+        let wanted = Match::parse(&self.text("resourceVersionMatch"))?;
+        let field = "resourceVersionMatch";
+        let cause = match (send_initial_events, wanted) {
+            (None, None) | (Some(_), Some(Match::NotOlderThan)) => None,
+            (None, Some(_)) => Some(Cause::forbidden(
+                field,
+                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+            )),
+            (Some(_), _) => Some(Cause::forbidden(
+                field,
+                "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+            )),
+        };
+        if let Some(cause) = cause {
+            return Err(Status::invalid("meta.k8s.io", "ListOptions", "", vec![cause]));
+        }
         Ok(WatchOptions {
             resource_version: self.text("resourceVersion"),
-            send_initial_events: self.read("sendInitialEvents")?,
+            send_initial_events,
             allow_bookmarks: self.is("allowWatchBookmarks")?,
             predicate: self.predicate()?,
             ..WatchOptions::default()
@@ -127,31 +145,64 @@ impl Call {
         Ok(PatchOptions { dry_run, field_manager, force, subresource })
     }
 
-    /// From the body, or from the parameters where there is none.
+    /// From the body, or from the parameters where it does not say.
     pub(crate) fn delete_options(&self) -> Result<DeleteOptions> {
-        let said = if self.body.is_empty() { Value::Null } else { self.object()? };
-        let text = |value: &Value| value.as_str().map(str::to_owned);
-        let policy = text(&said["propagationPolicy"])
-            .or_else(|| self.query.get("propagationPolicy").cloned());
-        let in_body =
-            said["dryRun"].as_array().is_some_and(|all| all.iter().any(|one| one == "All"));
+        let said: Said = if self.body.is_empty() {
+            Said::default()
+        } else {
+            serde_json::from_slice(&self.body).map_err(|bad| {
+                Status::bad_request(format!("the body is no DeleteOptions: {bad}"))
+            })?
+        };
+        let in_body = dry_run(said.dry_run.unwrap_or_default().iter().map(String::as_str))?;
+        let policy =
+            said.propagation_policy.or_else(|| self.query.get("propagationPolicy").cloned());
+        let Conditions { uid, resource_version } = said.preconditions.unwrap_or_default();
         Ok(DeleteOptions {
-            dry_run: in_body || self.dry_run()?,
-            grace_period_seconds: match said["gracePeriodSeconds"].as_i64() {
+            dry_run: self.dry_run()? || in_body,
+            grace_period_seconds: match said.grace_period_seconds {
                 Some(seconds) => Some(seconds),
                 None => self.read("gracePeriodSeconds")?,
             },
-            preconditions: Preconditions {
-                uid: text(&said["preconditions"]["uid"]),
-                resource_version: text(&said["preconditions"]["resourceVersion"]),
-            },
+            preconditions: Preconditions { uid, resource_version },
             propagation_policy: policy
                 .map(|policy| PropagationPolicy::parse(&policy))
                 .transpose()?,
-            orphan_dependents: match said["orphanDependents"].as_bool() {
+            orphan_dependents: match said.orphan_dependents {
                 Some(orphans) => Some(orphans),
                 None => self.read("orphanDependents")?,
             },
         })
     }
+}
+
+/// `DeleteOptions` of `meta/v1`. What has another type is no wish that could be passed over.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Said {
+    dry_run: Option<Vec<String>>,
+    grace_period_seconds: Option<i64>,
+    preconditions: Option<Conditions>,
+    propagation_policy: Option<String>,
+    orphan_dependents: Option<bool>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Conditions {
+    uid: Option<String>,
+    resource_version: Option<String>,
+}
+
+/// Whether all stages are to be run dry: there are no others to choose from.
+fn dry_run<'a>(stages: impl Iterator<Item = &'a str>) -> Result<bool> {
+    let mut is_dry = false;
+    for stage in stages {
+        if stage != "All" {
+            let cause = Cause::not_supported("dryRun", &json!([stage]), &["All"]);
+            return Err(Status::invalid("meta.k8s.io", "Options", "", vec![cause]));
+        }
+        is_dry = true;
+    }
+    Ok(is_dry)
 }

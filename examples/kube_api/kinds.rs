@@ -5,12 +5,15 @@ use std::sync::Arc;
 use annals::Store;
 use annals::object::{GenerationRule, Kind, KindStrategy, Objects, Result, Schema};
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 
-use super::nowhere;
+use super::{WATCHES_MAX, nowhere};
 
 /// The kinds that are served.
 pub(crate) struct Api {
     kinds: Vec<Served>,
+    /// What is left of the watches that may be open.
+    pub(crate) watches: Arc<Semaphore>,
 }
 
 pub(crate) struct Served {
@@ -64,7 +67,7 @@ impl Api {
                 served.objects = served.objects.clone().schema(schema);
             }
         }
-        Self { kinds }
+        Self { kinds, watches: Arc::new(Semaphore::new(WATCHES_MAX)) }
     }
 
     pub(crate) fn groups(&self) -> Value {

@@ -26,6 +26,7 @@ use std::error::Error;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use annals::Store;
@@ -37,10 +38,17 @@ use axum::extract::{Query, Request, State};
 use axum::http::{StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::mpsc::{self, error::TrySendError};
 
 use call::Call;
 use kinds::{Api, Served};
+
+/// So many watches may be open at the same time.
+const WATCHES_MAX: usize = 1_000;
+
+/// So long a watch waits for a client that does not read, once what may lie between them is full.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 #[tokio::main(flavor = "current_thread")]
 pub(crate) async fn main() -> std::result::Result<(), Box<dyn Error>> {
@@ -65,7 +73,7 @@ pub(crate) async fn serve(
 
 enum Answer {
     Json(StatusCode, Value),
-    Watch(Box<ObjectWatch<Store>>, Option<Duration>),
+    Watch(Box<ObjectWatch<Store>>, Option<Duration>, OwnedSemaphorePermit),
 }
 
 /// Where a request points to.
@@ -84,20 +92,24 @@ async fn handle(State(api): State<Arc<Api>>, request: Request) -> Response {
     };
     let path = parts.uri.path().split('/').filter(|part| !part.is_empty());
     let path = path.map(str::to_owned).collect();
-    let query = query(&parts.uri);
+    let query = match query(&parts.uri) {
+        Ok(query) => query,
+        Err(status) => return refuse(&status),
+    };
     let call = Call { method: parts.method, path, query, headers: parts.headers, body };
     // The store waits for its disk: not here, where all other requests would wait, too.
     match tokio::task::spawn_blocking(move || api.answer(&call)).await {
         Ok(Ok(Answer::Json(code, value))) => json_of(code, &value),
-        Ok(Ok(Answer::Watch(watch, timeout))) => lines_of(*watch, timeout),
+        Ok(Ok(Answer::Watch(watch, timeout, slot))) => lines_of(*watch, timeout, slot),
         Ok(Err(status)) => refuse(&status),
         Err(panicked) => refuse(&Status::internal(panicked)),
     }
 }
 
 /// The last of several parameters of a name counts.
-fn query(uri: &Uri) -> HashMap<String, String> {
-    Query::<HashMap<String, String>>::try_from_uri(uri).map(|query| query.0).unwrap_or_default()
+fn query(uri: &Uri) -> Result<HashMap<String, String>> {
+    let query = Query::<HashMap<String, String>>::try_from_uri(uri);
+    query.map(|query| query.0).map_err(|bad| Status::bad_request(bad.body_text()))
 }
 
 fn json_of(code: StatusCode, value: &Value) -> Response {
@@ -110,25 +122,56 @@ fn refuse(status: &Status) -> Response {
     json_of(code, &json!(status))
 }
 
-/// One line of JSON for each event, as it happens.
-fn lines_of(mut watch: ObjectWatch<Store>, timeout: Option<Duration>) -> Response {
+/// One line of JSON for each event, as it happens. A watch waits in a thread of its own: those that answer requests are
+/// for requests.
+fn lines_of(
+    mut watch: ObjectWatch<Store>,
+    timeout: Option<Duration>,
+    slot: OwnedSemaphorePermit,
+) -> Response {
     let (lines, receiver) = mpsc::channel::<String>(64);
     let begin = Instant::now();
-    tokio::task::spawn_blocking(move || {
+    let is_over = move || timeout.is_some_and(|timeout| begin.elapsed() >= timeout);
+    let waits = move || {
+        let _slot = slot;
         let handle = watch.handle();
-        while !lines.is_closed() && timeout.is_none_or(|timeout| begin.elapsed() < timeout) {
-            match watch.next_timeout(Duration::from_millis(200)) {
-                Some(event) => {
-                    // Nobody reads on: the next round sees it.
-                    let _ = lines.blocking_send(format!("{}\n", json!(event)));
+        while !lines.is_closed() && !is_over() {
+            let Some(event) = watch.next_timeout(Duration::from_millis(200)) else {
+                if handle.is_ended() {
+                    break;
                 }
-                None if handle.is_ended() => break,
-                None => {}
+                continue;
+            };
+            if !send(&lines, format!("{}\n", json!(event)), &is_over) {
+                break;
             }
         }
-    });
+    };
+    if let Err(error) = thread::Builder::new().name("watch".into()).spawn(waits) {
+        return refuse(&too_many_watches(&error.to_string()));
+    }
     let headers = [(header::CONTENT_TYPE, "application/json")];
     (headers, Body::from_stream(Lines(receiver))).into_response()
+}
+
+/// Whether somebody takes the line: who does not read for a while, or is gone, does not.
+fn send(lines: &mpsc::Sender<String>, mut line: String, is_over: &dyn Fn() -> bool) -> bool {
+    let begin = Instant::now();
+    loop {
+        match lines.try_send(line) {
+            Ok(()) => return true,
+            Err(TrySendError::Full(back)) if begin.elapsed() < PATIENCE && !is_over() => {
+                line = back;
+                thread::sleep(Duration::from_millis(20));
+            }
+            Err(_) => return false,
+        }
+    }
+}
+
+fn too_many_watches(why: &str) -> Status {
+    let message = format!("too many watches at the same time, please try again later: {why}");
+    Status::new(Reason::TooManyRequests, message)
 }
 
 struct Lines(mpsc::Receiver<String>);
@@ -194,9 +237,13 @@ impl Api {
         };
         let (code, value) = match (call.method.as_str(), name.is_empty()) {
             ("GET", true) if call.is("watch")? => {
-                let watch = objects.watch(&namespace, &call.watch_options()?)?;
+                let options = call.watch_options()?;
                 let timeout = call.number("timeoutSeconds")?.map(Duration::from_secs);
-                return Ok(Answer::Watch(Box::new(watch), timeout));
+                let slot = Arc::clone(&self.watches).try_acquire_owned();
+                let slot =
+                    slot.map_err(|_| too_many_watches(&format!("{WATCHES_MAX} are open")))?;
+                let watch = objects.watch(&namespace, &options)?;
+                return Ok(Answer::Watch(Box::new(watch), timeout, slot));
             }
             ("GET", true) => {
                 let list = objects.list(&namespace, &call.list_options()?)?;
@@ -235,8 +282,12 @@ impl Api {
                 (if is_new { StatusCode::CREATED } else { StatusCode::OK }, object)
             }
             ("DELETE", false) if !is_status => {
-                let deletion = objects.delete(&namespace, &name, &call.delete_options()?)?;
-                (StatusCode::OK, deletion.into_answer())
+                let options = call.delete_options()?;
+                let deletion = objects.delete(&namespace, &name, &options)?;
+                // Who wanted its dependents to go as well has to wait for it.
+                let waits = !deletion.is_deleted && options.orphan_dependents == Some(false);
+                let code = if waits { StatusCode::ACCEPTED } else { StatusCode::OK };
+                (code, deletion.into_answer())
             }
             _ => {
                 let message = "the server does not allow this method on the requested resource";

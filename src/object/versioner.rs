@@ -133,7 +133,7 @@ fn invalid(version: &str) -> Status {
     let message =
         format!("Invalid value: {version:?}: strconv.ParseUint: parsing {version:?}: {why}");
     // Of which object it is, nobody knows here.
-    let mut details = Details::default();
-    details.causes = vec![Cause::new("FieldValueInvalid", message.as_str(), "resourceVersion")];
+    let causes = vec![Cause::new("FieldValueInvalid", message.as_str(), "resourceVersion")];
+    let details = Details { causes, ..Details::default() };
     Status::new(Reason::Invalid, format!("resourceVersion: {message}")).with_details(details)
 }

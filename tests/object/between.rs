@@ -1,4 +1,4 @@
-//! What others do between the steps of a write, and stores that take less than they should.
+//! What others do between the steps of a write, and what is too much for the store.
 
 use std::sync::{Arc, Mutex};
 
@@ -189,4 +189,29 @@ fn a_patch_does_not_fail_for_managed_fields_alone() {
         refused(meddled.patch("default", "web", PatchType::Merge, change.as_bytes(), &by));
     assert_eq!(refused.reason(), Reason::RequestEntityTooLarge);
     assert_eq!(get(&pods, "web").unwrap(), patched);
+}
+
+#[test]
+fn dry_runs_refuse_what_nests_too_deep() {
+    let (pods, _) = world();
+    create(&pods, pod("web"));
+    for (name, depth, is_fine) in [("web", 126, true), ("web", 127, false), ("api", 127, false)] {
+        let mut deep = pod(name);
+        deep["spec"] = (1..depth).fold(Value::Array(vec![]), |inner, _| json!([inner]));
+        for dry_run in [true, false] {
+            let done = if name == "web" {
+                let options = PutOptions { dry_run, ..PutOptions::default() };
+                pods.update("default", name, deep.clone(), &options).map(|_| ())
+            } else {
+                let options = CreateOptions { dry_run, ..CreateOptions::default() };
+                pods.create("default", deep.clone(), &options).map(|_| ())
+            };
+            match done {
+                Ok(()) => assert!(is_fine, "{name} {depth} {dry_run}"),
+                Err(status) => {
+                    assert!(!is_fine && status.code() == 400, "{name} {depth} {dry_run} {status}");
+                }
+            }
+        }
+    }
 }

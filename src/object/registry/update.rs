@@ -12,6 +12,7 @@ use crate::object::storage::{
 };
 use crate::object::versioner::{ApiVersioner, Versioner};
 
+use super::create::check_stored;
 use super::delete::Removal;
 use super::options::PutOptions;
 use super::strategy::GenerationRule;
@@ -295,6 +296,7 @@ impl<K: Kv> Objects<K> {
         };
         let told = ResponseMeta { resource_version, lease: 0 };
         let (mut object, _) = try_update(there, told)?;
+        check_stored(&object)?;
         ApiVersioner.update_object(&mut object, resource_version)?;
         object.sort_all_objects();
         Ok(object)
