@@ -45,12 +45,16 @@
 //!   ignored). What is patched into something that is no object of its kind is 422, as there.
 //! - A time to live that an update does not name stays, as the documents promise; the store on etcd drops it. One that
 //!   it names begins anew, also where nothing else changes.
+//! - A deletion takes what it has judged, and nothing else: a finalizer that comes in between keeps the object, and one
+//!   that was made anew under the name is not deleted. A write that names the version of what is gone is refused
+//!   with 409, also where a kind creates on update.
 //! - A deletion answers with its own revision as the version, as today's Kubernetes does, and not with that of the
 //!   last change.
 //! - JSON patch is RFC 6902 and merge patch RFC 7396 to the letter; see there for what libraries of Go do otherwise.
 //! - There is no cache between clients and the store: what is read is what is stored, "too old" comes from
 //!   compaction alone, and nothing waits for a cache to catch up.
-//! - `fieldValidation` is not there: fields that a schema does not know are kept, but in an apply.
+//! - `fieldValidation` is not there: fields that a schema does not know are kept, but in an apply. Objects are JSON, not
+//!   YAML, and no hook decorates what is answered.
 //! - Nobody is told how long calls take here; the store tells of its own (see the crate's documentation).
 //!
 #![doc = include_str!("TESTS.md")]

@@ -175,7 +175,7 @@ impl<K: Kv> Storage<K> {
     ///   longer is [deleted](WatchEventKind::Deleted), and told as it was before.
     /// - A version that is still to come is waited for.
     ///
-    /// As long as the beginning has not been told, it keeps what was there from being reclaimed.
+    /// As long as the beginning has not been told, it keeps what was there from being reclaimed, and the store open.
     ///
     /// ```
     /// # use std::sync::Arc;
