@@ -8,11 +8,10 @@ use crate::object::kv::Kv;
 use crate::object::meta;
 use crate::object::status::{Cause, Reason, Result, Status};
 use crate::object::storage::{
-    GetOptions, Preconditions, ResponseMeta, StorageError, UpdateOptions,
+    GetOptions, Preconditions, ResponseMeta, StorageError, UpdateOptions, check_depth,
 };
 use crate::object::versioner::{ApiVersioner, Versioner};
 
-use super::create::check_stored;
 use super::delete::Removal;
 use super::options::PutOptions;
 use super::strategy::GenerationRule;
@@ -296,7 +295,7 @@ impl<K: Kv> Objects<K> {
         };
         let told = ResponseMeta { resource_version, lease: 0 };
         let (mut object, _) = try_update(there, told)?;
-        check_stored(&object)?;
+        check_depth(&object)?;
         ApiVersioner.update_object(&mut object, resource_version)?;
         object.sort_all_objects();
         Ok(object)

@@ -37,6 +37,7 @@ use super::kv::{Kv, ScanRequest};
 use super::meta;
 use super::status::{Cause, Status};
 use super::transform::{Identity, Transformer};
+use super::value::{DEPTH_MAX, is_object_within_depth};
 use super::versioner::{ApiVersioner, Versioner};
 use codec::{Codec, Decoded, Unreadable};
 
@@ -360,28 +361,19 @@ enum Lease {
     Ttl(u64),
 }
 
-/// How deep an object may nest: what is deeper could be written, but not read again.
-const DEPTH_MAX: usize = 127;
+/// Refuses an object that nests so deep that it could not be read again.
+pub(super) fn check_depth(object: &Value) -> super::status::Result<()> {
+    if is_object_within_depth(object) {
+        return Ok(());
+    }
+    Err(Status::bad_request(format!("the object nests deeper than {DEPTH_MAX}")))
+}
 
 /// The bytes of an object: equal for equal objects.
 fn encode(object: &mut Value) -> Result<Vec<u8>, StorageError> {
-    if !is_flat(object, DEPTH_MAX) {
-        let message = format!("the object nests deeper than {DEPTH_MAX}");
-        return Err(Status::bad_request(message).into());
-    }
+    check_depth(object)?;
     object.sort_all_objects();
     serde_json::to_vec(object).map_err(|bad| Status::internal(bad).into())
-}
-
-/// Whether a value nests no deeper than that.
-fn is_flat(value: &Value, depth: usize) -> bool {
-    match value {
-        Value::Array(items) => depth > 0 && items.iter().all(|item| is_flat(item, depth - 1)),
-        Value::Object(fields) => {
-            depth > 0 && fields.values().all(|field| is_flat(field, depth - 1))
-        }
-        _ => true,
-    }
 }
 
 /// `If mod_revision(key) == revision Then op Else get(key)`: the one transaction that all writes of objects are.
