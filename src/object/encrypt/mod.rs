@@ -7,7 +7,8 @@
 //! ```
 //!
 //! The key under which the object lies is authenticated with it: a value that somebody copies to another key
-//! cannot be read there. Who can write to the store can still put back an older value of the same key.
+//! cannot be read there. Who can write to the store can still put back an older value of the same key; and as long as
+//! values without encryption are read, too, one of these: leave that out once all objects have been written anew.
 //!
 //! The nonce is random. With one key no more than 2^32 values may be written: beyond that the chance that a nonce
 //! repeats exceeds 2^-32 (NIST SP 800-38D, 8.3), and two values under one nonce give away their difference and
@@ -31,7 +32,8 @@ use super::transform::Transformer;
 const NONCE_BYTES: usize = 12;
 const TAG_BYTES: usize = 16;
 
-/// A secret with a name. The memory in which it is kept is wiped when it is dropped, and no output shows it.
+/// A secret with a name. The memory in which it is kept is wiped when it is dropped (copies on the stack, made while
+/// it was read, are not), and no output shows it.
 pub struct EncryptionKey {
     name: String,
     cipher: Box<dyn Cipher>,

@@ -87,6 +87,10 @@ pub struct Objects<K: Kv = Store> {
 
 impl<K: Kv> Objects<K> {
     /// The objects of a kind, stored below `/registry`, by the default [`KindStrategy`].
+    ///
+    /// Nothing keeps apart two kinds that lie at one place. A resource of the core group lies at `/resource`, any other at
+    /// `/group/resource`: give a core resource that is called as a group of the same store, as `apps`, a
+    /// [`resource_prefix`](Self::resource_prefix) of its own.
     pub fn new(kv: Arc<K>, kind: Kind) -> Self {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let transformer: Arc<dyn Transformer> = Arc::new(Identity);

@@ -68,7 +68,8 @@ impl LabelSelector {
         Self::default()
     }
 
-    /// The selector that means no object.
+    /// The selector that means no object. It has no text: what is displayed is that of
+    /// [`everything`](Self::everything), as upstream.
     pub fn nothing() -> Self {
         Self { requirements: Vec::new(), is_nothing: true }
     }

@@ -292,7 +292,8 @@ fn initial(kv: KeyValue) -> KvEvent {
 
 impl<K: Kv> ObjectWatch<K> {
     /// The next event if it is there or comes within `timeout`; `None` also when the watch
-    /// [has ended](WatchHandle::is_ended).
+    /// [has ended](WatchHandle::is_ended). What there was at the beginning is looked through whatever time that takes:
+    /// of very many objects of which none is wanted, longer than `timeout`.
     pub fn next_timeout(&mut self, timeout: Duration) -> Option<WatchEvent> {
         let watch = Stopwatch::start();
         let mut left = timeout;
