@@ -7,7 +7,7 @@ use std::io::{BufRead as _, BufReader, Lines, Read as _};
 use std::process::{Child, ChildStdout, Stdio};
 use std::time::Duration;
 
-use annals::{CommitOptions, Store, TxnRequest, put};
+use annals::{CommitOptions, Options, Store, TxnRequest, put};
 use common::Tool;
 use jiff::{Timestamp, ToSpan as _};
 use serde_json::Value;
@@ -117,11 +117,14 @@ fn a_time_passes_though_nothing_comes() {
 fn a_followed_history_is_not_gathered() {
     const VALUES: u64 = 96;
     let tool = Tool::new();
-    let store = Store::open(tool.store()).unwrap();
+    // What a store has not moved to its files yet, a reader has to hold in memory: with small memtables and no
+    // thread that may come late to them, that is little.
+    let options = Options::new().background(false).memtable_bytes(4 << 20);
+    let store = options.open(tool.store()).unwrap();
     for n in 0..VALUES {
         store.put("k", vec![u8::try_from(n).unwrap(); 1 << 20]).unwrap();
+        while store.run_background().unwrap() {}
     }
-    store.flush().unwrap();
     store.close().unwrap();
     let line = ["-O", "cache_bytes=1M", "history", "k", "--follow", "-o", "raw"];
     let mut child = tool.command(&line).stdout(Stdio::piped()).spawn().unwrap();
@@ -133,6 +136,6 @@ fn a_followed_history_is_not_gathered() {
     let kib: u64 = anonymous.trim().trim_end_matches(" kB").parse().unwrap();
     child.kill().unwrap();
     child.wait().unwrap();
-    // A command that reads one version at a time takes a third of what all of them are.
-    assert!(kib < VALUES * 1024 / 3 * 2, "{status}");
+    // A command that reads one version at a time holds a few of them.
+    assert!(kib < VALUES * 1024 / 4, "{status}");
 }
