@@ -85,7 +85,8 @@ pub use patch::{PATCH_BYTES_MAX, PatchType, json_patch, merge_patch, strategic_m
 pub use prefix::{Prefixed, Unencrypted};
 pub use registry::{
     CreateOptions, DeleteOptions, Deletion, GarbageCollection, GenerationRule, KindStrategy,
-    NameRule, Objects, PatchOptions, PropagationPolicy, PutOptions, Strategy, Typed,
+    NameRule, Objects, PatchOptions, PropagationPolicy, PutOptions, Strategy, Typed, TypedEvent,
+    TypedWatch,
 };
 pub use schema::{ListType, PatchStrategy, Scalar, Schema};
 pub use selector::{

@@ -38,6 +38,7 @@ mod selector;
 mod storage;
 mod strategic;
 mod strategy;
+mod typed;
 mod versions;
 mod watch;
 mod world;

@@ -44,7 +44,7 @@ pub use names::NameRule;
 pub use options::{CreateOptions, DeleteOptions, PropagationPolicy, PutOptions};
 pub use patching::PatchOptions;
 pub use strategy::{GarbageCollection, GenerationRule, KindStrategy, Strategy};
-pub use typed::Typed;
+pub use typed::{Typed, TypedEvent, TypedWatch};
 
 /// The objects of one kind in a store. A clone is another handle on the same.
 ///

@@ -46,6 +46,7 @@ pub use error::{StorageError, StorageErrorKind};
 pub use list::{List, ListOptions, Match};
 pub use predicate::{FieldsOf, Predicate};
 pub use update::{ResponseMeta, UpdateOptions};
+pub(super) use watch::INITIAL_EVENTS_END;
 pub use watch::{ObjectWatch, WatchEvent, WatchEventKind, WatchHandle, WatchOptions};
 
 /// Objects of one resource in a store.

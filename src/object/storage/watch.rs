@@ -31,7 +31,7 @@ const BOOKMARKS_EVERY: Duration = Duration::from_secs(60);
 /// Not more often than this.
 const BOOKMARKS_MIN: Duration = Duration::from_millis(100);
 /// The annotation of the bookmark behind what there was when the watch began.
-const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
+pub(in crate::object) const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 /// As good as for ever.
 const LONG: Duration = Duration::from_secs(3600);
 
