@@ -68,10 +68,15 @@ impl<K: Kv> Objects<K> {
         } else {
             self.storage.create(&key, object, ttl)
         };
-        made.map_err(|error| {
+        let mut made = made.map_err(|error| {
             let status = error.into_status(self.storage.resource(), &name);
             self.explain_taken(status, &key, &name, has_base)
-        })
+        })?;
+        if !options.dry_run {
+            self.strategy.after_create(&made);
+        }
+        self.strategy.decorate(&mut made);
+        Ok(made)
     }
 
     /// What would be created, without a version.
