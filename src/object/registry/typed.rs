@@ -205,7 +205,7 @@ impl<T: Serialize + DeserializeOwned, K: Kv> Typed<T, K> {
     /// # use serde_json::json;
     /// # let directory = tempfile::tempdir().expect("a temporary directory");
     /// # let store = Arc::new(annals::Store::open(directory.path())?);
-    /// #[derive(Serialize, Deserialize)]
+    /// #[derive(Debug, Serialize, Deserialize)]
     /// struct Light {
     ///     metadata: serde_json::Value,
     ///     #[serde(default)]
