@@ -15,7 +15,7 @@
 mod codec;
 mod delete;
 mod error;
-pub(super) mod keys;
+mod keys;
 mod list;
 mod predicate;
 mod token;
@@ -50,7 +50,8 @@ pub use watch::{ObjectWatch, WatchEvent, WatchEventKind, WatchHandle, WatchOptio
 
 /// Objects of one resource in a store.
 ///
-/// Keys are paths, as `/pods/default/web`; full keys begin with a prefix, as `/registry`.
+/// Keys are paths, as `/pods/default/web`; full keys begin with a prefix, as `/registry`. A clone is another handle on
+/// the same.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -68,11 +69,11 @@ pub use watch::{ObjectWatch, WatchEvent, WatchEventKind, WatchHandle, WatchOptio
 /// ```
 pub struct Storage<K: Kv> {
     kv: Arc<K>,
-    prefix: String,
-    resource: GroupResource,
-    resource_prefix: String,
+    prefix: Arc<str>,
+    resource: Arc<GroupResource>,
+    resource_prefix: Arc<str>,
     codec: Codec,
-    leases: ttl::Leases,
+    leases: Arc<ttl::Leases>,
 }
 
 /// What has to be true of an object for a call to have an effect.
@@ -143,12 +144,29 @@ impl<K: Kv> Storage<K> {
         let codec = Codec { versioner: Arc::new(ApiVersioner), transformer: Arc::new(Identity) };
         Self {
             kv,
-            prefix: keys::join(prefix),
-            resource,
-            resource_prefix: keys::join(resource_prefix),
+            prefix: keys::join(prefix).into(),
+            resource: Arc::new(resource),
+            resource_prefix: keys::join(resource_prefix).into(),
             codec,
-            leases: ttl::Leases::new(Arc::new(SystemClock::new())),
+            leases: Arc::new(ttl::Leases::new(Arc::new(SystemClock::new()))),
         }
+    }
+
+    /// With full keys that begin with another prefix.
+    pub(super) fn prefix(mut self, prefix: &str) -> Self {
+        self.prefix = keys::join(prefix).into();
+        self
+    }
+
+    /// With keys that begin with another prefix.
+    pub(super) fn resource_prefix(mut self, prefix: &str) -> Self {
+        self.resource_prefix = keys::join(prefix).into();
+        self
+    }
+
+    /// What all keys begin with, without a slash behind.
+    pub(super) fn root(&self) -> &str {
+        &self.resource_prefix
     }
 
     /// With other versions.
@@ -165,10 +183,10 @@ impl<K: Kv> Storage<K> {
         self
     }
 
-    /// With another clock, by which objects share leases.
+    /// With another clock, by which objects share leases: not with those of the handle that this one is made of.
     #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
-        self.leases = ttl::Leases::new(clock);
+        self.leases = Arc::new(ttl::Leases::new(clock));
         self
     }
 
@@ -391,6 +409,19 @@ fn read_else(mut answer: TxnResponse) -> Option<KeyValue> {
     match answer.responses.pop() {
         Some(OpResponse::Range(mut read)) => read.kvs.pop(),
         _ => None,
+    }
+}
+
+impl<K: Kv> Clone for Storage<K> {
+    fn clone(&self) -> Self {
+        Self {
+            kv: Arc::clone(&self.kv),
+            prefix: Arc::clone(&self.prefix),
+            resource: Arc::clone(&self.resource),
+            resource_prefix: Arc::clone(&self.resource_prefix),
+            codec: self.codec.clone(),
+            leases: Arc::clone(&self.leases),
+        }
     }
 }
 
