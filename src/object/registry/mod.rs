@@ -22,6 +22,7 @@ mod typed;
 mod update;
 mod validate;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -177,6 +178,15 @@ impl<K: Kv> Objects<K> {
     pub fn count(&self, namespace: &str) -> Result<u64> {
         let key = self.root(namespace)?;
         self.storage.count(&key).map_err(|error| error.into_status(self.storage.resource(), ""))
+    }
+
+    /// The storage that a call writes to, or would.
+    fn storage_for(&self, dry_run: bool) -> Cow<'_, Storage<K>> {
+        if dry_run {
+            Cow::Owned(self.storage.clone().dry_run())
+        } else {
+            Cow::Borrowed(&self.storage)
+        }
     }
 
     /// The key below which the objects of a namespace lie, or all of them.
