@@ -16,6 +16,7 @@ mod calls;
 mod collection;
 mod delete;
 mod documents;
+mod dry;
 mod edges;
 mod encrypt;
 mod examples;
