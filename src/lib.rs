@@ -137,8 +137,10 @@
 //! | `annals.lease_expiry` | debug | ending up to 16 leases whose time is over |
 //! | `annals.poisoned` | error | event: the store accepts no more writes, and why |
 //! | `annals.torn_tail` | warn | event: a batch at the end of the log was dropped; it was never acknowledged |
+//! | `annals.object_slow` | warn | event: a call of the storage of objects has taken more than 500 ms; with `verb`, `resource`, `key` and `micros` |
 //!
-//! Counters and histograms are those of all stores of the process. Gauges have the label `store`, the directory, and
+//! Counters and histograms are those of all stores of the process; that of objects has the labels `verb` (`create`, `get`,
+//! `list`, `count`, `update`, `delete`) and `resource`. Gauges have the label `store`, the directory, and
 //! are brought up to date by [`Store::stats`]: call it before they are collected, and not for a closed store, nor in the
 //! process of a writer for another handle that only reads. For a look from outside the process
 //! there is [`Options::live_interval_seconds`].
@@ -155,6 +157,7 @@
 //! | `annals_commit_seconds` | histogram | commits from call to answer; of those that wait for no sync one in 64 |
 //! | `annals_sync_seconds` | histogram | writes of the log, each with its sync |
 //! | `annals_batch_commits` | histogram | commits that share a sync |
+//! | `annals_object_seconds` | histogram | calls of the storage of objects |
 //! | `annals_revision` | gauge | newest visible revision |
 //! | `annals_durable_revision` | gauge | newest durable revision |
 //! | `annals_memtable_bytes` | gauge | memory of the memtable generations |
