@@ -54,8 +54,11 @@
 //! - There is no cache between clients and the store: what is read is what is stored, "too old" comes from
 //!   compaction alone, and nothing waits for a cache to catch up.
 //! - `fieldValidation` is not there: fields that a schema does not know are kept, but in an apply. Objects are JSON, not
-//!   YAML, and no hook decorates what is answered.
-//! - Nobody is told how long calls take here; the store tells of its own (see the crate's documentation).
+//!   YAML.
+//! - Hooks behind a write (`after_create` and its like) are not called for dry runs, nor by whoever finds that another has
+//!   made the end of an object.
+//! - How long calls of the storage take is told by metrics, and of those above 500 ms by an event, where the features of
+//!   the crate ask for it; there are no steps of a call in it.
 //!
 #![doc = include_str!("TESTS.md")]
 
@@ -85,7 +88,8 @@ pub use patch::{PATCH_BYTES_MAX, PatchType, json_patch, merge_patch, strategic_m
 pub use prefix::{Prefixed, Unencrypted};
 pub use registry::{
     CreateOptions, DeleteOptions, Deletion, GarbageCollection, GenerationRule, KindStrategy,
-    NameRule, Objects, PatchOptions, PropagationPolicy, PutOptions, Strategy, Typed,
+    NameRule, Objects, PatchOptions, PropagationPolicy, PutOptions, Strategy, Typed, TypedEvent,
+    TypedWatch,
 };
 pub use schema::{ListType, PatchStrategy, Scalar, Schema};
 pub use selector::{

@@ -39,6 +39,7 @@ mod selector;
 mod storage;
 mod strategic;
 mod strategy;
+mod typed;
 mod versions;
 mod watch;
 mod world;

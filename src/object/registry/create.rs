@@ -63,10 +63,15 @@ impl<K: Kv> Objects<K> {
         let ttl = options.ttl.or_else(|| self.strategy.ttl(&object, None)).unwrap_or(0);
         let has_base = !meta::generate_name(&object).is_empty();
         let made = self.storage_for(options.dry_run).create(&key, object, ttl);
-        made.map_err(|error| {
+        let mut made = made.map_err(|error| {
             let status = error.into_status(self.storage.resource(), &name);
             self.explain_taken(status, &key, &name, has_base)
-        })
+        })?;
+        if !options.dry_run {
+            self.strategy.after_create(&made);
+        }
+        self.strategy.decorate(&mut made);
+        Ok(made)
     }
 
     /// Says of a name that is taken whether the server has chosen it, and whether its object is about to go.

@@ -93,7 +93,10 @@ impl<K: Kv> Objects<K> {
         let key = self.key(namespace, name)?;
         loop {
             match self.delete_once(&key, name, options, is_wanted)? {
-                Attempt::Done(deletion) => return Ok(Some(deletion)),
+                Attempt::Done(mut deletion) => {
+                    self.strategy.decorate(&mut deletion.object);
+                    return Ok(Some(deletion));
+                }
                 Attempt::Unwanted => return Ok(None),
                 Attempt::Again => {}
             }
@@ -221,7 +224,12 @@ impl<K: Kv> Objects<K> {
         let answer = storage.delete(key, &Preconditions::none(), &mut validate, None);
         match (answer, kept) {
             (_, Some(kept)) => Ok(kept),
-            (Ok(deleted), None) => Ok(Removal::Done(deleted)),
+            (Ok(deleted), None) => {
+                if !dry_run {
+                    self.strategy.after_delete(&deleted.object);
+                }
+                Ok(Removal::Done(deleted))
+            }
             (Err(error), None) if error.kind() == StorageErrorKind::KeyNotFound => {
                 Ok(Removal::Gone)
             }

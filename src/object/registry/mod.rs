@@ -44,7 +44,7 @@ pub use names::NameRule;
 pub use options::{CreateOptions, DeleteOptions, PropagationPolicy, PutOptions};
 pub use patching::PatchOptions;
 pub use strategy::{GarbageCollection, GenerationRule, KindStrategy, Strategy};
-pub use typed::Typed;
+pub use typed::{Typed, TypedEvent, TypedWatch};
 
 /// The objects of one kind in a store. A clone is another handle on the same.
 ///
@@ -164,9 +164,12 @@ impl<K: Kv> Objects<K> {
     /// 404; 504 where the store has not come as far as the resource version asked for.
     pub fn get(&self, namespace: &str, name: &str, options: &GetOptions) -> Result<Value> {
         let key = self.key(namespace, name)?;
-        self.storage
-            .get(&key, options)
-            .map_err(|error| error.into_status(self.storage.resource(), name))
+        let found = self.storage.get(&key, options);
+        let mut object = found.map_err(|error| error.into_status(self.storage.resource(), name))?;
+        if !object.is_null() {
+            self.strategy.decorate(&mut object);
+        }
+        Ok(object)
     }
 
     /// How many objects there are in a namespace, or in all if it is empty; it takes

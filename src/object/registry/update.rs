@@ -198,8 +198,9 @@ impl<K: Kv> Objects<K> {
     ) -> Result<(Value, bool)> {
         let key = self.key(write.namespace, write.name)?;
         loop {
-            if let Some(written) = self.write_once(write, &key, change)? {
-                return Ok(written);
+            if let Some((mut object, is_new)) = self.write_once(write, &key, change)? {
+                self.strategy.decorate(&mut object);
+                return Ok((object, is_new));
             }
         }
     }
@@ -254,8 +255,18 @@ impl<K: Kv> Objects<K> {
         let answer = storage.guaranteed_update(key, options, preconditions, &mut try_update, None);
         let told = |error: StorageError| error.into_status(resource, write.name);
         match (answer, attempt) {
-            (Ok(object), Attempt::Created) => Ok(Some((object, true))),
-            (Ok(object), _) => Ok(Some((object, false))),
+            (Ok(object), Attempt::Created) => {
+                if !write.dry_run {
+                    self.strategy.after_create(&object);
+                }
+                Ok(Some((object, true)))
+            }
+            (Ok(object), _) => {
+                if !write.dry_run {
+                    self.strategy.after_update(&object);
+                }
+                Ok(Some((object, false)))
+            }
             (Err(_), Attempt::Emptied(object, old)) => {
                 match self.remove(key, &old, write.dry_run).map_err(told)? {
                     // That somebody else has made the end is as good.
