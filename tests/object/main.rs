@@ -23,6 +23,7 @@ mod examples;
 mod follow;
 mod generation;
 mod guaranteed;
+mod history;
 mod kit;
 mod list;
 mod managers;
