@@ -60,6 +60,7 @@
 #![doc = include_str!("TESTS.md")]
 
 mod apply;
+mod decode;
 #[cfg(feature = "encryption")]
 mod encrypt;
 pub(crate) mod kind;
@@ -77,6 +78,7 @@ mod value;
 mod versioner;
 
 pub use apply::{Manager, apply, update};
+pub use decode::{FieldValidation, Warnings};
 #[cfg(feature = "encryption")]
 pub use encrypt::{AesGcm, EncryptionKey};
 pub use kind::{GroupResource, Kind};
