@@ -54,9 +54,13 @@ fn set(object: &mut Value, scale: &Value) -> Result<()> {
         let cause = Cause::invalid("spec.replicas", replicas, "must be greater than or equal to 0");
         return Err(Status::invalid("autoscaling", "Scale", meta::name(object), vec![cause]));
     }
-    object["spec"]["replicas"] = replicas.clone();
-    if let Some(version) = scale["metadata"]["resourceVersion"].as_str().filter(|v| !v.is_empty()) {
+    let version = meta::resource_version(scale);
+    if !version.is_empty() {
         object["metadata"]["resourceVersion"] = version.into();
     }
+    if !object["spec"].is_object() {
+        object["spec"] = json!({});
+    }
+    object["spec"]["replicas"] = replicas.clone();
     Ok(())
 }
