@@ -54,7 +54,9 @@
 //! - There is no cache between clients and the store: what is read is what is stored, "too old" comes from
 //!   compaction alone, and nothing waits for a cache to catch up.
 //! - `fieldValidation` is not there: fields that a schema does not know are kept, but in an apply. Objects are JSON, not
-//!   YAML, and no hook decorates what is answered.
+//!   YAML.
+//! - Hooks behind a write (`after_create` and its like) are not called for dry runs, nor by whoever finds that another has
+//!   made the end of an object.
 //! - Nobody is told how long calls take here; the store tells of its own (see the crate's documentation).
 //!
 #![doc = include_str!("TESTS.md")]
@@ -87,7 +89,8 @@ pub use patch::{PATCH_BYTES_MAX, PatchType, json_patch, merge_patch, strategic_m
 pub use prefix::{Prefixed, Unencrypted};
 pub use registry::{
     CreateOptions, DeleteOptions, Deletion, GarbageCollection, GenerationRule, KindStrategy,
-    NameRule, Objects, PatchOptions, PropagationPolicy, PutOptions, Strategy, Typed,
+    NameRule, Objects, PatchOptions, PropagationPolicy, PutOptions, Strategy, Typed, TypedEvent,
+    TypedWatch,
 };
 pub use schema::{ListType, PatchStrategy, Scalar, Schema};
 pub use selector::{

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use annals::clock::ManualClock;
 use annals::object::{
-    CreateOptions, Kind, ListOptions, Objects, Preconditions, PutOptions, StorageErrorKind,
-    UpdateOptions,
+    CreateOptions, Identity, Kind, ListOptions, Objects, Preconditions, Prefixed, PutOptions,
+    StorageErrorKind, UpdateOptions,
 };
 use annals::{Options, Store};
 use serde_json::{Value, json};
 
-use super::kit::{create, get, pod, pods, put, version};
+use super::kit::{clock, create, get, pod, pods, put, store, version};
 use super::world::World;
 
 /// Doubles with 17 digits, every bit of which counts.
@@ -65,6 +65,24 @@ fn prefixes_are_the_same_with_and_without_slashes() {
             }
             assert_eq!(names, ["a", "b", "c"], "{registry} {prefix}");
         }
+    }
+}
+
+#[test]
+fn builders_leave_what_others_have_set() {
+    let store = store();
+    let plain = Objects::new(Arc::clone(&store), Kind::new("v1", "Pod", "pods"));
+    let marked = || Arc::new(Prefixed::new("marked:", Identity));
+    let orders = [
+        plain.clone().prefix("r").resource_prefix("p").transformer(marked()).clock(clock()),
+        plain.clock(clock()).transformer(marked()).resource_prefix("p").prefix("r"),
+    ];
+    for (name, pods) in ["a", "b"].into_iter().zip(orders) {
+        let made = create(&pods, pod(name));
+        assert_eq!(made["metadata"]["creationTimestamp"], "2023-11-14T22:13:20Z");
+        let stored = store.get(format!("/r/p/default/{name}")).unwrap().expect("under this key");
+        assert!(stored.value.starts_with(b"marked:{"), "{name}");
+        assert_eq!(pods.count("default").unwrap(), if name == "a" { 1 } else { 2 });
     }
 }
 

@@ -1,10 +1,12 @@
 //! The hooks of a kind, and in which order a write asks them.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use annals::object::{
-    Cause, CreateOptions, DeleteOptions, GarbageCollection, GenerationRule, Objects, PutOptions,
-    Strategy,
+    Cause, CreateOptions, DeleteOptions, GarbageCollection, GenerationRule, GetOptions,
+    ListOptions, Objects, PatchOptions, PatchType, PutOptions, Strategy, WatchEventKind,
+    WatchOptions,
 };
 use serde_json::{Value, json};
 
@@ -86,6 +88,21 @@ impl Strategy for Notes {
         }
     }
 
+    fn after_create(&self, object: &Value) {
+        self.note("after create");
+        assert!(object["metadata"]["resourceVersion"].is_string() && object["seen"].is_null());
+    }
+
+    fn after_update(&self, object: &Value) {
+        self.note("after update");
+        assert!(object["metadata"]["resourceVersion"].is_string() && object["seen"].is_null());
+    }
+
+    fn after_delete(&self, object: &Value) {
+        self.note("after delete");
+        assert!(object["metadata"]["resourceVersion"].is_string() && object["seen"].is_null());
+    }
+
     fn canonicalize(&self, object: &mut Value) {
         self.note("canonicalize");
         if let Some(tags) = object["spec"]["tags"].as_array() {
@@ -122,20 +139,21 @@ fn hooks_are_asked_in_order() {
         &objects,
         json!({"metadata": {"name": "web"}, "spec": {"class": "a", "tags": ["b", "a"]}, "status": {"phase": "Running"}}),
     );
-    assert_eq!(notes.taken(), ["defaults", "create", "validate", "canonicalize"]);
+    assert_eq!(notes.taken(), ["defaults", "create", "validate", "canonicalize", "after create"]);
     assert_eq!(made["spec"], json!({"class": "a", "replicas": 1, "tags": ["a", "b"]}));
     assert_eq!(made["status"], json!({"phase": "Pending"}));
 
     // What is filled in, kept and put in order is no change.
     let same = json!({"metadata": {"name": "web"}, "spec": {"class": "z", "tags": ["b", "a"]}});
     assert_eq!(put(&objects, &same).unwrap(), made);
-    let expected = ["defaults", "update", "validate", "validate update", "canonicalize"];
+    let expected =
+        ["defaults", "update", "validate", "validate update", "canonicalize", "after update"];
     assert_eq!(notes.taken(), expected);
 
     let mut told = made;
     told["status"]["phase"] = "Running".into();
     let (told, _) = objects.update_status("default", "web", told, &PutOptions::default()).unwrap();
-    assert_eq!(notes.taken(), ["status", "validate status", "canonicalize"]);
+    assert_eq!(notes.taken(), ["status", "validate status", "canonicalize", "after update"]);
     assert_eq!((version(&told), generation(&told)), ("3", 1));
 }
 
@@ -205,5 +223,100 @@ fn no_grace_is_so_long_that_it_is_none() {
         }
         let options = DeleteOptions { grace_period_seconds: Some(0), ..DeleteOptions::default() };
         assert!(objects.delete("default", name, &options).unwrap().is_deleted);
+    }
+}
+
+#[test]
+fn what_comes_after_a_write_is_called_once() {
+    let (objects, notes) = objects();
+    let after = || -> Vec<_> {
+        notes.taken().into_iter().filter(|hook| hook.starts_with("after")).collect()
+    };
+    let of = |name: &str, finalizers: Value| json!({"metadata": {"name": name, "finalizers": finalizers}, "spec": {}});
+    create(&objects, of("web", json!(["a/b"])));
+    assert_eq!(after(), ["after create"]);
+    let dry = CreateOptions { dry_run: true, ..CreateOptions::default() };
+    objects.create("default", of("dry", json!([])), &dry).unwrap();
+    refused(objects.create("default", of("web", json!([])), &CreateOptions::default()));
+    let dry = PutOptions { dry_run: true, ..PutOptions::default() };
+    objects.update("default", "web", of("web", json!(["a/b", "c/d"])), &dry).unwrap();
+    let dry = DeleteOptions { dry_run: true, ..DeleteOptions::default() };
+    assert!(!objects.delete("default", "web", &dry).unwrap().is_deleted);
+    assert_eq!(after(), [""; 0], "nothing has been written");
+
+    // An update that creates is a creation; one that takes the last finalizer away a deletion.
+    let force = PutOptions { force_allow_create: true, ..PutOptions::default() };
+    objects.update("default", "new", of("new", json!([])), &force).unwrap();
+    assert_eq!(after(), ["after create"]);
+    assert!(!objects.delete("default", "web", &DeleteOptions::default()).unwrap().is_deleted);
+    assert_eq!(after(), [""; 0], "it has been marked");
+    put(&objects, &of("web", json!([]))).unwrap();
+    assert_eq!(after(), ["after delete"]);
+    assert!(objects.delete("default", "new", &DeleteOptions::default()).unwrap().is_deleted);
+    assert_eq!(after(), ["after delete"]);
+}
+
+/// Tells clients what it does not store.
+struct Decorated;
+
+impl Strategy for Decorated {
+    fn prepare_for_update(&self, object: &mut Value, _: &Value) {
+        object.as_object_mut().unwrap().remove("seen");
+    }
+
+    fn validate(&self, object: &Value) -> Vec<Cause> {
+        assert_eq!(object.get("seen"), None);
+        Vec::new()
+    }
+
+    fn decorate(&self, object: &mut Value) {
+        assert_eq!(object.get("seen"), None, "once is enough");
+        object["seen"] = object["metadata"]["resourceVersion"].clone();
+    }
+}
+
+#[test]
+fn all_that_is_answered_is_decorated_and_nothing_that_is_stored() {
+    let objects = Objects::new(store(), pod_kind()).strategy(Decorated);
+    let options = WatchOptions { allow_bookmarks: true, ..WatchOptions::default() };
+    let options = WatchOptions { send_initial_events: Some(true), ..options };
+    let mut watch = objects.watch("default", &options).unwrap();
+    let key = "/registry/pods/default/web";
+    let check = |object: &Value, version: &str| {
+        assert_eq!((&object["seen"], super::kit::version(object)), (&json!(version), version));
+        if let Some(stored) = objects.storage().kv().get(key).unwrap() {
+            let stored: Value = serde_json::from_slice(&stored.value).unwrap();
+            assert_eq!(stored.get("seen"), None);
+        }
+    };
+    let mut made = create(&objects, json!({"metadata": {"name": "web"}, "spec": 1}));
+    check(&made, "2");
+    check(&get(&objects, "web").unwrap(), "2");
+    made["spec"] = 2.into();
+    check(&put(&objects, &made).unwrap(), "3");
+    let patch = |of: &str| {
+        let options = PatchOptions::default();
+        objects.patch("default", "web", PatchType::Merge, of.as_bytes(), &options).unwrap().0
+    };
+    check(&patch(r#"{"spec": 3}"#), "4");
+    check(&patch("{}"), "4");
+    let add = |object: &mut Value| {
+        assert_eq!(object.get("seen"), None);
+        object["spec"] = 5.into();
+        Ok(())
+    };
+    check(&objects.modify("default", "web", &PutOptions::default(), add).unwrap(), "5");
+    let list = objects.list("default", &ListOptions::default()).unwrap();
+    assert_eq!(list.items.len(), 1);
+    check(&list.items[0], "5");
+    check(&objects.delete("default", "web", &DeleteOptions::default()).unwrap().object, "6");
+    let none = GetOptions { ignore_not_found: true, ..GetOptions::default() };
+    assert_eq!(objects.get("default", "web", &none).unwrap(), Value::Null);
+
+    let mut next = || watch.next_timeout(Duration::from_secs(60)).expect("an event");
+    let bookmark = next();
+    assert_eq!((bookmark.kind, bookmark.object.get("seen")), (WatchEventKind::Bookmark, None));
+    for version in ["2", "3", "4", "5", "6"] {
+        check(&next().object, version);
     }
 }

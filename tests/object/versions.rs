@@ -12,11 +12,11 @@ use std::sync::Arc;
 
 use annals::object::{
     ApiVersioner, GetOptions, GroupResource, ListOptions, Preconditions, Result, Status, Storage,
-    Versioner, WatchOptions,
+    UpdateOptions, Versioner, WatchOptions,
 };
 use serde_json::{Value, json};
 
-use super::world::{World, expect, number, pod, recursive, version};
+use super::world::{World, expect, number, pod, recursive, version, with};
 
 #[test]
 fn versions_are_revisions_of_the_whole_store() {
@@ -216,6 +216,14 @@ fn versions_may_look_otherwise() {
         ..Default::default()
     };
     let mut watch = things.watch("/things", &options).unwrap();
+    let dry = things.clone().dry_run();
+    let thing = |version: &str| json!({"metadata": {"name": "b", "resourceVersion": version}});
+    assert!(dry.create("/things/b", thing("v1"), 0).is_err());
+    assert_eq!(version(&dry.create("/things/b", thing("1"), 0).unwrap()), "");
+    let mut change = |thing, _| Ok((with(thing, &["n"], 1), None));
+    let (options, none) = (UpdateOptions::default(), Preconditions::none());
+    let would = dry.guaranteed_update("/things/a", options, &none, &mut change, None).unwrap();
+    assert_eq!((version(&would), &would["n"]), ("v2", &json!(1)));
     let wanted = Preconditions { resource_version: Some("v2".into()), ..Preconditions::none() };
     let gone = things.delete("/things/a", &wanted, &mut |_| Ok(()), Some(&made)).unwrap().object;
     assert_eq!(version(&gone), "v3");

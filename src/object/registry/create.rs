@@ -6,8 +6,7 @@ use uuid::Uuid;
 use crate::object::kv::Kv;
 use crate::object::meta;
 use crate::object::status::{Reason, Result, Status};
-use crate::object::storage::{GetOptions, StorageError, check_depth};
-use crate::object::versioner::{ApiVersioner, Versioner};
+use crate::object::storage::GetOptions;
 
 use super::options::CreateOptions;
 use super::strategy::GenerationRule;
@@ -63,29 +62,16 @@ impl<K: Kv> Objects<K> {
         let key = self.key(meta::namespace(&object), &name)?;
         let ttl = options.ttl.or_else(|| self.strategy.ttl(&object, None)).unwrap_or(0);
         let has_base = !meta::generate_name(&object).is_empty();
-        let made = if options.dry_run {
-            self.create_dry(&key, object)
-        } else {
-            self.storage.create(&key, object, ttl)
-        };
-        made.map_err(|error| {
+        let made = self.storage_for(options.dry_run).create(&key, object, ttl);
+        let mut made = made.map_err(|error| {
             let status = error.into_status(self.storage.resource(), &name);
             self.explain_taken(status, &key, &name, has_base)
-        })
-    }
-
-    /// What would be created, without a version.
-    fn create_dry(&self, key: &str, object: Value) -> Result<Value, StorageError> {
-        if ApiVersioner.object_resource_version(&object).is_ok_and(|version| version != 0) {
-            let message = "resourceVersion should not be set on objects to be created";
-            return Err(Status::bad_request(message).into());
+        })?;
+        if !options.dry_run {
+            self.strategy.after_create(&made);
         }
-        check_depth(&object)?;
-        let options = GetOptions { ignore_not_found: true, ..GetOptions::default() };
-        if !self.storage.get(key, &options)?.is_null() {
-            return Err(StorageError::exists(key));
-        }
-        Ok(object)
+        self.strategy.decorate(&mut made);
+        Ok(made)
     }
 
     /// Says of a name that is taken whether the server has chosen it, and whether its object is about to go.

@@ -8,8 +8,9 @@ use serde_json::Value;
 use crate::object::kv::Kv;
 use crate::object::meta;
 use crate::object::status::{Result, Status};
-use crate::object::storage::{Deleted, GetOptions, Preconditions, StorageError, StorageErrorKind};
-use crate::object::versioner::{ApiVersioner, Versioner};
+use crate::object::storage::{
+    Deleted, GetOptions, Preconditions, StorageError, StorageErrorKind, UpdateOptions,
+};
 
 use super::Objects;
 use super::finalize::{self, Grace};
@@ -92,7 +93,10 @@ impl<K: Kv> Objects<K> {
         let key = self.key(namespace, name)?;
         loop {
             match self.delete_once(&key, name, options, is_wanted)? {
-                Attempt::Done(deletion) => return Ok(Some(deletion)),
+                Attempt::Done(mut deletion) => {
+                    self.strategy.decorate(&mut deletion.object);
+                    return Ok(Some(deletion));
+                }
                 Attempt::Unwanted => return Ok(None),
                 Attempt::Again => {}
             }
@@ -127,9 +131,6 @@ impl<K: Kv> Objects<K> {
         let (judged, is_marked) = match marked {
             Marked::Unwanted => return Ok(Attempt::Unwanted),
             Marked::Stays(object) => return Ok(Attempt::Done(Deletion::of(object, false))),
-            Marked::Ends(object) if options.dry_run => {
-                return Ok(Attempt::Done(Deletion::of(object, true)));
-            }
             Marked::Pending(object) => {
                 return Ok(Attempt::Done(self.told_by_status(Deletion::of(object, false))));
             }
@@ -138,6 +139,8 @@ impl<K: Kv> Objects<K> {
         };
         let deletion = match self.remove(key, &judged, options.dry_run).map_err(told)? {
             Removal::Done(Deleted { object, mod_revision }) => {
+                // What a dry run would have marked is not what is there.
+                let object = if is_marked && options.dry_run { judged } else { object };
                 Deletion { mod_revision: Some(mod_revision), ..Deletion::of(object, true) }
             }
             // Somebody else has made the end of what was marked to end now.
@@ -189,7 +192,8 @@ impl<K: Kv> Objects<K> {
             Ok((object, None))
         };
         let preconditions = &options.preconditions;
-        let answer = self.guarantee(key, false, preconditions, options.dry_run, &mut try_update);
+        let (storage, update) = (self.storage_for(options.dry_run), UpdateOptions::default());
+        let answer = storage.guaranteed_update(key, update, preconditions, &mut try_update, None);
         match (answer, unwritten) {
             (_, Some(marked)) => Ok(marked),
             (Ok(object), None) if stays => Ok(Marked::Stays(object)),
@@ -216,18 +220,16 @@ impl<K: Kv> Objects<K> {
             };
             Err(Status::internal("it is not what was judged").into())
         };
-        let answer = if dry_run {
-            self.storage.get(key, &GetOptions::default()).and_then(|object| {
-                validate(&object)?;
-                let mod_revision = ApiVersioner.object_resource_version(&object)?;
-                Ok(Deleted { object, mod_revision })
-            })
-        } else {
-            self.storage.delete(key, &Preconditions::none(), &mut validate, None)
-        };
+        let storage = self.storage_for(dry_run);
+        let answer = storage.delete(key, &Preconditions::none(), &mut validate, None);
         match (answer, kept) {
             (_, Some(kept)) => Ok(kept),
-            (Ok(deleted), None) => Ok(Removal::Done(deleted)),
+            (Ok(deleted), None) => {
+                if !dry_run {
+                    self.strategy.after_delete(&deleted.object);
+                }
+                Ok(Removal::Done(deleted))
+            }
             (Err(error), None) if error.kind() == StorageErrorKind::KeyNotFound => {
                 Ok(Removal::Gone)
             }

@@ -23,6 +23,7 @@ mod typed;
 mod update;
 mod validate;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -36,16 +37,15 @@ use super::kv::Kv;
 use super::meta;
 use super::schema::Schema;
 use super::status::{Cause, Result, Status};
-use super::storage::keys::join;
 use super::storage::{GetOptions, Storage};
-use super::transform::{Identity, Transformer};
+use super::transform::Transformer;
 
 pub use delete::Deletion;
 pub use names::NameRule;
 pub use options::{CreateOptions, DeleteOptions, PropagationPolicy, PutOptions};
 pub use patching::PatchOptions;
 pub use strategy::{GarbageCollection, GenerationRule, KindStrategy, Strategy};
-pub use typed::Typed;
+pub use typed::{Typed, TypedEvent, TypedWatch};
 
 /// The objects of one kind in a store. A clone is another handle on the same.
 ///
@@ -79,11 +79,8 @@ pub struct Objects<K: Kv = Store> {
     kind: Arc<Kind>,
     strategy: Arc<dyn Strategy>,
     schema: Arc<Schema>,
-    storage: Arc<Storage<K>>,
+    storage: Storage<K>,
     clock: Arc<dyn Clock>,
-    transformer: Arc<dyn Transformer>,
-    prefix: Arc<str>,
-    resource_prefix: Arc<str>,
 }
 
 impl<K: Kv> Objects<K> {
@@ -93,49 +90,32 @@ impl<K: Kv> Objects<K> {
     /// `/group/resource`: give a core resource that is called as a group of the same store, as `apps`, a
     /// [`resource_prefix`](Self::resource_prefix) of its own.
     pub fn new(kv: Arc<K>, kind: Kind) -> Self {
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-        let transformer: Arc<dyn Transformer> = Arc::new(Identity);
-        let prefix: Arc<str> = "/registry".into();
-        let resource_prefix: Arc<str> = match kind.group() {
-            "" => format!("/{}", kind.resource),
-            group => format!("/{group}/{}", kind.resource),
-        }
-        .into();
-        let storage = Storage::new(kv, &prefix, kind.group_resource(), &resource_prefix);
+        let resource_prefix = match kind.group() {
+            "" => kind.resource.clone(),
+            group => format!("{group}/{}", kind.resource),
+        };
+        let storage = Storage::new(kv, "/registry", kind.group_resource(), &resource_prefix);
         Self {
             kind: Arc::new(kind),
             strategy: Arc::new(KindStrategy::new()),
             schema: Arc::new(Schema::any()),
-            storage: Arc::new(storage),
-            clock,
-            transformer,
-            prefix,
-            resource_prefix,
+            storage,
+            clock: Arc::new(SystemClock::new()),
         }
-    }
-
-    fn with_storage(mut self) -> Self {
-        let kv = Arc::clone(self.storage.kv());
-        let resource = self.kind.group_resource();
-        let storage = Storage::new(kv, &self.prefix, resource, &self.resource_prefix)
-            .transformer(Arc::clone(&self.transformer))
-            .clock(Arc::clone(&self.clock));
-        self.storage = Arc::new(storage);
-        self
     }
 
     /// With keys that begin with another prefix than `/registry`.
     #[must_use]
     pub fn prefix(mut self, prefix: &str) -> Self {
-        self.prefix = prefix.into();
-        self.with_storage()
+        self.storage = self.storage.prefix(prefix);
+        self
     }
 
     /// With other keys behind the prefix than `/` and the resource (`/pods`), or `/`, the group, `/` and the resource.
     #[must_use]
     pub fn resource_prefix(mut self, prefix: &str) -> Self {
-        self.resource_prefix = join(prefix).into();
-        self.with_storage()
+        self.storage = self.storage.resource_prefix(prefix);
+        self
     }
 
     /// By the rules of this kind.
@@ -156,15 +136,16 @@ impl<K: Kv> Objects<K> {
     /// With objects changed on their way to the store and back, as by encryption.
     #[must_use]
     pub fn transformer(mut self, transformer: Arc<dyn Transformer>) -> Self {
-        self.transformer = transformer;
-        self.with_storage()
+        self.storage = self.storage.transformer(transformer);
+        self
     }
 
     /// By another clock.
     #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.storage = self.storage.clock(Arc::clone(&clock));
         self.clock = clock;
-        self.with_storage()
+        self
     }
 
     /// What kind it is.
@@ -184,9 +165,12 @@ impl<K: Kv> Objects<K> {
     /// 404; 504 where the store has not come as far as the resource version asked for.
     pub fn get(&self, namespace: &str, name: &str, options: &GetOptions) -> Result<Value> {
         let key = self.key(namespace, name)?;
-        self.storage
-            .get(&key, options)
-            .map_err(|error| error.into_status(self.storage.resource(), name))
+        let found = self.storage.get(&key, options);
+        let mut object = found.map_err(|error| error.into_status(self.storage.resource(), name))?;
+        if !object.is_null() {
+            self.strategy.decorate(&mut object);
+        }
+        Ok(object)
     }
 
     /// How many objects there are in a namespace, or in all if it is empty; it takes
@@ -200,10 +184,19 @@ impl<K: Kv> Objects<K> {
         self.storage.count(&key).map_err(|error| error.into_status(self.storage.resource(), ""))
     }
 
+    /// The storage that a call writes to, or would.
+    fn storage_for(&self, dry_run: bool) -> Cow<'_, Storage<K>> {
+        if dry_run {
+            Cow::Owned(self.storage.clone().dry_run())
+        } else {
+            Cow::Borrowed(&self.storage)
+        }
+    }
+
     /// The key below which the objects of a namespace lie, or all of them.
     fn root(&self, namespace: &str) -> Result<String> {
         if namespace.is_empty() || !self.kind.namespaced {
-            return Ok(self.resource_prefix.to_string());
+            return Ok(self.storage.root().to_owned());
         }
         let wrong = names::path_segment(namespace, false);
         if !wrong.is_empty() {
@@ -211,7 +204,7 @@ impl<K: Kv> Objects<K> {
                 format!("Namespace parameter invalid: {namespace:?}: {}", wrong.join(";"));
             return Err(Status::bad_request(message));
         }
-        Ok(format!("{}/{namespace}", self.resource_prefix))
+        Ok(format!("{}/{namespace}", self.storage.root()))
     }
 
     fn key(&self, namespace: &str, name: &str) -> Result<String> {
@@ -257,11 +250,8 @@ impl<K: Kv> Clone for Objects<K> {
             kind: Arc::clone(&self.kind),
             strategy: Arc::clone(&self.strategy),
             schema: Arc::clone(&self.schema),
-            storage: Arc::clone(&self.storage),
+            storage: self.storage.clone(),
             clock: Arc::clone(&self.clock),
-            transformer: Arc::clone(&self.transformer),
-            prefix: Arc::clone(&self.prefix),
-            resource_prefix: Arc::clone(&self.resource_prefix),
         }
     }
 }

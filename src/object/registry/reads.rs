@@ -53,7 +53,9 @@ impl<K: Kv> Objects<K> {
         let (key, recursive) = self.scope(namespace, token, &mut options.predicate)?;
         options.recursive = recursive;
         let list = self.storage.list(&key, &options);
-        list.map_err(|error| error.into_status(self.storage.resource(), ""))
+        let mut list = list.map_err(|error| error.into_status(self.storage.resource(), ""))?;
+        list.items.iter_mut().for_each(|object| self.strategy.decorate(object));
+        Ok(list)
     }
 
     /// What happens to the objects of a namespace, or of all if it is empty.
@@ -69,7 +71,9 @@ impl<K: Kv> Objects<K> {
             options.bookmark = json!({"apiVersion": self.kind.api_version, "kind": self.kind.kind});
         }
         let watch = self.storage.watch(&key, &options);
-        watch.map_err(|error| error.into_status(self.storage.resource(), ""))
+        let watch = watch.map_err(|error| error.into_status(self.storage.resource(), ""))?;
+        let strategy = Arc::clone(&self.strategy);
+        Ok(watch.decorated(Arc::new(move |object| strategy.decorate(object))))
     }
 
     /// Deletes what a list names, one object after the other, and answers the list. It is not one transaction: where it fails,

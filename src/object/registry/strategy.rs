@@ -13,7 +13,8 @@ use super::names::NameRule;
 /// The order of a write: defaults, [`prepare_for_create`](Self::prepare_for_create) or
 /// [`prepare_for_update`](Self::prepare_for_update), validation, [`canonicalize`](Self::canonicalize), and for updates
 /// the generation, which counts what is different then; a new object has generation 1 from the beginning. All may be
-/// called several times for one write, when others write at the same time.
+/// called several times for one write, when others write at the same time. What comes after a write is called once, and
+/// not for dry runs.
 ///
 /// ```
 /// use annals::object::{Cause, GenerationRule, Strategy};
@@ -117,6 +118,34 @@ pub trait Strategy: Send + Sync + 'static {
 
     /// Brings a valid object into the one form in which it is stored, as by sorting lists without order. Default: nothing.
     fn canonicalize(&self, object: &mut Value) {
+        let _ = object;
+    }
+
+    /// Called when an object has been created, also by an update or an apply. Default: nothing.
+    ///
+    /// This and the next two are called by the thread that has written, before it is answered: slow ones make writes slow, and
+    /// they cannot fail. They are no part of the write: a process that ends in between never calls them, and others may
+    /// have changed the object by then. What must not be missed is told by a [`watch`](super::Objects::watch).
+    fn after_create(&self, object: &Value) {
+        let _ = object;
+    }
+
+    /// Called when an object has been updated, also where nothing was to be written; not where its deletion has only been
+    /// marked. Default: nothing.
+    fn after_update(&self, object: &Value) {
+        let _ = object;
+    }
+
+    /// Called when an object is gone, also by an update that has taken its last finalizer away; not where its time to live has
+    /// ended. Default: nothing.
+    fn after_delete(&self, object: &Value) {
+        let _ = object;
+    }
+
+    /// Changes every object that is answered, listed or told by a watch, on its way to the client: what is added here
+    /// is not stored, and has to be taken away in [`prepare_for_update`](Self::prepare_for_update) when it comes back.
+    /// Selectors do not see it, nor does any other hook. Default: nothing.
+    fn decorate(&self, object: &mut Value) {
         let _ = object;
     }
 

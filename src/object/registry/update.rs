@@ -2,14 +2,12 @@
 
 use std::collections::HashSet;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::object::kv::Kv;
 use crate::object::meta;
 use crate::object::status::{Cause, Reason, Result, Status};
-use crate::object::storage::{
-    GetOptions, Preconditions, ResponseMeta, StorageError, UpdateOptions, check_depth,
-};
+use crate::object::storage::{Preconditions, ResponseMeta, StorageError, UpdateOptions};
 use crate::object::versioner::{ApiVersioner, Versioner};
 
 use super::delete::Removal;
@@ -200,8 +198,9 @@ impl<K: Kv> Objects<K> {
     ) -> Result<(Value, bool)> {
         let key = self.key(write.namespace, write.name)?;
         loop {
-            if let Some(written) = self.write_once(write, &key, change)? {
-                return Ok(written);
+            if let Some((mut object, is_new)) = self.write_once(write, &key, change)? {
+                self.strategy.decorate(&mut object);
+                return Ok((object, is_new));
             }
         }
     }
@@ -250,12 +249,24 @@ impl<K: Kv> Objects<K> {
             let ttl = write.ttl.or_else(|| self.strategy.ttl(&object, Some(&old)));
             Ok((object, ttl))
         };
+        let storage = self.storage_for(write.dry_run);
+        let options = UpdateOptions { ignore_not_found: may_create };
         let preconditions = &write.preconditions;
-        let answer = self.guarantee(key, may_create, preconditions, write.dry_run, &mut try_update);
+        let answer = storage.guaranteed_update(key, options, preconditions, &mut try_update, None);
         let told = |error: StorageError| error.into_status(resource, write.name);
         match (answer, attempt) {
-            (Ok(object), Attempt::Created) => Ok(Some((object, true))),
-            (Ok(object), _) => Ok(Some((object, false))),
+            (Ok(object), Attempt::Created) => {
+                if !write.dry_run {
+                    self.strategy.after_create(&object);
+                }
+                Ok(Some((object, true)))
+            }
+            (Ok(object), _) => {
+                if !write.dry_run {
+                    self.strategy.after_update(&object);
+                }
+                Ok(Some((object, false)))
+            }
             (Err(_), Attempt::Emptied(object, old)) => {
                 match self.remove(key, &old, write.dry_run).map_err(told)? {
                     // That somebody else has made the end is as good.
@@ -265,40 +276,6 @@ impl<K: Kv> Objects<K> {
             }
             (Err(error), _) => Err(told(error)),
         }
-    }
-
-    /// [`guaranteed_update`](crate::object::Storage::guaranteed_update), or what it would do.
-    pub(super) fn guarantee(
-        &self,
-        key: &str,
-        ignore_not_found: bool,
-        preconditions: &Preconditions,
-        dry_run: bool,
-        try_update: &mut dyn FnMut(
-            Value,
-            ResponseMeta,
-        ) -> Result<(Value, Option<u64>), StorageError>,
-    ) -> Result<Value, StorageError> {
-        let options = UpdateOptions { ignore_not_found };
-        if !dry_run {
-            return self.storage.guaranteed_update(key, options, preconditions, try_update, None);
-        }
-        let options = GetOptions { ignore_not_found, ..GetOptions::default() };
-        let there = match self.storage.get(key, &options)? {
-            Value::Null => Value::Object(Map::new()),
-            there => there,
-        };
-        preconditions.check(key, &there)?;
-        let resource_version = match there.get("metadata") {
-            None => 0,
-            Some(_) => ApiVersioner.object_resource_version(&there)?,
-        };
-        let told = ResponseMeta { resource_version, lease: 0 };
-        let (mut object, _) = try_update(there, told)?;
-        check_depth(&object)?;
-        ApiVersioner.update_object(&mut object, resource_version)?;
-        object.sort_all_objects();
-        Ok(object)
     }
 
     /// The optimistic lock: an object says which version it was made from, or takes what is there.

@@ -7,13 +7,13 @@ use crate::object::kv::Kv;
 
 use super::error::StorageError;
 use super::update::Known;
-use super::{Preconditions, Storage, if_unchanged, read_else};
+use super::{Outcome, Preconditions, Storage};
 
 /// An object that has been deleted.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Deleted {
-    /// As it was, with the *revision of the deletion* as its version.
+    /// As it was, with the *revision of the deletion* as its version; of a dry run, as it is.
     pub object: Value,
     /// The revision of its last change before.
     pub mod_revision: u64,
@@ -47,14 +47,17 @@ impl<K: Kv> Storage<K> {
             }
             let delete = Op::DeleteRange(DeleteRangeRequest::new(&key));
             let revision = known.state.revision;
-            let answer = self.kv.transact(if_unchanged(&key, revision, delete))?;
-            if answer.succeeded && revision != 0 {
-                let mut object = known.state.object;
-                self.codec.attach(&mut object, answer.revision);
-                return Ok(Deleted { object, mod_revision: revision });
+            match self.commit(&key, revision, delete)? {
+                Outcome::Done(deleted_at) => {
+                    let mut object = known.state.object;
+                    self.codec.attach(&mut object, deleted_at);
+                    return Ok(Deleted { object, mod_revision: revision });
+                }
+                Outcome::Lost(there) => {
+                    let state = self.state_or_none(&key, there, false)?;
+                    known = Known { state, is_current: true };
+                }
             }
-            let state = self.state_or_none(&key, read_else(answer), false)?;
-            known = Known { state, is_current: true };
         }
     }
 }

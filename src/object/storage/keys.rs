@@ -4,7 +4,7 @@ use super::error::StorageError;
 use crate::object::status::Status;
 
 /// A path with one slash before each of its parts, and none behind: `path.Join("/", path)` of Go, but `/` is empty.
-pub(crate) fn join(path: &str) -> String {
+pub(super) fn join(path: &str) -> String {
     path.split('/').filter(|part| !part.is_empty()).flat_map(|part| ["/", part]).collect()
 }
 

@@ -2,7 +2,8 @@
 //!
 //! `storage.Interface` of `k8s.io/apiserver/pkg/storage`, with the behaviour of its store on etcd
 //! (`pkg/storage/etcd3/store.go`). Each write is one transaction, `If mod_revision(key) == r Then put or delete Else
-//! get(key)`; who loses goes on with what the `Else` has read, without another round.
+//! get(key)`; who loses goes on with what the `Else` has read, without another round. A dry run is the same, but for
+//! what is written.
 //!
 //! ```text
 //!   object --versioner: takes the version away--> JSON --transformer--> value of the key
@@ -13,9 +14,10 @@
 //! nothing writes nothing.
 
 mod codec;
+mod commit;
 mod delete;
 mod error;
-pub(super) mod keys;
+mod keys;
 mod list;
 mod predicate;
 mod token;
@@ -26,11 +28,10 @@ mod watch;
 use std::fmt;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use serde_json::Value;
 
 use crate::clock::{Clock, SystemClock};
-use crate::kv::{KeyValue, Op, OpResponse, PutRequest, RangeRequest, TxnRequest, TxnResponse};
+use crate::kv::KeyValue;
 
 use super::kind::GroupResource;
 use super::kv::{Kv, ScanRequest};
@@ -40,17 +41,20 @@ use super::transform::{Identity, Transformer};
 use super::value::{DEPTH_MAX, is_object_within_depth};
 use super::versioner::{ApiVersioner, Versioner};
 use codec::{Codec, Decoded, Unreadable};
+use commit::{Lease, Outcome};
 
 pub use delete::Deleted;
 pub use error::{StorageError, StorageErrorKind};
 pub use list::{List, ListOptions, Match};
 pub use predicate::{FieldsOf, Predicate};
 pub use update::{ResponseMeta, UpdateOptions};
+pub(super) use watch::INITIAL_EVENTS_END;
 pub use watch::{ObjectWatch, WatchEvent, WatchEventKind, WatchHandle, WatchOptions};
 
 /// Objects of one resource in a store.
 ///
-/// Keys are paths, as `/pods/default/web`; full keys begin with a prefix, as `/registry`.
+/// Keys are paths, as `/pods/default/web`; full keys begin with a prefix, as `/registry`. A clone is another handle on
+/// the same.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -68,11 +72,13 @@ pub use watch::{ObjectWatch, WatchEvent, WatchEventKind, WatchHandle, WatchOptio
 /// ```
 pub struct Storage<K: Kv> {
     kv: Arc<K>,
-    prefix: String,
-    resource: GroupResource,
-    resource_prefix: String,
+    prefix: Arc<str>,
+    resource: Arc<GroupResource>,
+    resource_prefix: Arc<str>,
     codec: Codec,
-    leases: ttl::Leases,
+    leases: Arc<ttl::Leases>,
+    /// Whether nothing is written.
+    is_dry: bool,
 }
 
 /// What has to be true of an object for a call to have an effect.
@@ -143,12 +149,30 @@ impl<K: Kv> Storage<K> {
         let codec = Codec { versioner: Arc::new(ApiVersioner), transformer: Arc::new(Identity) };
         Self {
             kv,
-            prefix: keys::join(prefix),
-            resource,
-            resource_prefix: keys::join(resource_prefix),
+            prefix: keys::join(prefix).into(),
+            resource: Arc::new(resource),
+            resource_prefix: keys::join(resource_prefix).into(),
             codec,
-            leases: ttl::Leases::new(Arc::new(SystemClock::new())),
+            leases: Arc::new(ttl::Leases::new(Arc::new(SystemClock::new()))),
+            is_dry: false,
         }
+    }
+
+    /// With full keys that begin with another prefix.
+    pub(super) fn prefix(mut self, prefix: &str) -> Self {
+        self.prefix = keys::join(prefix).into();
+        self
+    }
+
+    /// With keys that begin with another prefix.
+    pub(super) fn resource_prefix(mut self, prefix: &str) -> Self {
+        self.resource_prefix = keys::join(prefix).into();
+        self
+    }
+
+    /// What all keys begin with, without a slash behind.
+    pub(super) fn root(&self) -> &str {
+        &self.resource_prefix
     }
 
     /// With other versions.
@@ -165,10 +189,34 @@ impl<K: Kv> Storage<K> {
         self
     }
 
-    /// With another clock, by which objects share leases.
+    /// With another clock, by which objects share leases: not with those of the handle that this one is made of.
     #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
-        self.leases = ttl::Leases::new(clock);
+        self.leases = Arc::new(ttl::Leases::new(clock));
+        self
+    }
+
+    /// The same, all of whose writes do everything but write: they are checked, refused and answered as they would be.
+    /// What they answer has the version of what is there, and that of what is not there none.
+    ///
+    /// The store is asked, so that it refuses what is too large for it; but of a bound on the bytes of a transaction
+    /// ([`transaction_bytes_max`](crate::Options::transaction_bytes_max)) that is below that of a value, it says nothing.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use annals::object::{GroupResource, Storage};
+    /// # use serde_json::json;
+    /// # let directory = tempfile::tempdir().expect("a temporary directory");
+    /// # let store = Arc::new(annals::Store::open(directory.path())?);
+    /// # let pods = Storage::new(store, "/registry", GroupResource::new("", "pods"), "/pods");
+    /// let web = json!({"metadata": {"name": "web"}});
+    /// assert_eq!(pods.clone().dry_run().create("/pods/web", web.clone(), 0)?, web);
+    /// assert_eq!(pods.count("/pods")?, 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn dry_run(mut self) -> Self {
+        self.is_dry = true;
         self
     }
 
@@ -197,11 +245,10 @@ impl<K: Kv> Storage<K> {
         }
         self.codec.versioner.prepare_for_storage(&mut object)?;
         let data = encode(&mut object)?;
-        let answer = self.put(&key, &data, 0, Lease::Ttl(ttl))?;
-        if !answer.succeeded {
+        let Outcome::Done(revision) = self.put(&key, &data, 0, Lease::Ttl(ttl))? else {
             return Err(StorageError::exists(&key));
-        }
-        self.codec.attach(&mut object, answer.revision);
+        };
+        self.codec.attach(&mut object, revision);
         Ok(object)
     }
 
@@ -310,59 +357,10 @@ impl<K: Kv> Storage<K> {
         self.codec.attach(&mut object, revision);
         Ok(State { object, data, revision, lease: 0, is_stale: false })
     }
-
-    /// Writes if the key is as it was at `revision`; 0 for a key that is free.
-    fn put(
-        &self,
-        key: &str,
-        data: &[u8],
-        revision: u64,
-        lease: Lease,
-    ) -> Result<TxnResponse, StorageError> {
-        let value = self
-            .codec
-            .transformer
-            .to_storage(data, key.as_bytes())
-            .map_err(|bad| StorageError::internal(key, bad))?;
-        let value = Bytes::from(value);
-        let mut again = true;
-        loop {
-            let id = match lease {
-                Lease::Keep | Lease::Ttl(0) => 0,
-                Lease::Ttl(ttl) => self.leases.get(&*self.kv, ttl)?,
-            };
-            let put = PutRequest {
-                lease: id,
-                ignore_lease: lease == Lease::Keep,
-                ..PutRequest::new(key, value.clone())
-            };
-            match self.kv.transact(if_unchanged(key, revision, Op::Put(put))) {
-                // A lease that is shared may have ended, or have been revoked, since it was granted.
-                Err(error)
-                    if again
-                        && id != 0
-                        && matches!(error.kind(), crate::ErrorKind::LeaseNotFound { .. }) =>
-                {
-                    self.leases.forget(id);
-                    again = false;
-                }
-                answer => return Ok(answer?),
-            }
-        }
-    }
-}
-
-/// What becomes of the lease of a key that is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lease {
-    /// It stays.
-    Keep,
-    /// One of so many seconds; 0 for none.
-    Ttl(u64),
 }
 
 /// Refuses an object that nests so deep that it could not be read again.
-pub(super) fn check_depth(object: &Value) -> super::status::Result<()> {
+fn check_depth(object: &Value) -> super::status::Result<()> {
     if is_object_within_depth(object) {
         return Ok(());
     }
@@ -376,21 +374,17 @@ fn encode(object: &mut Value) -> Result<Vec<u8>, StorageError> {
     serde_json::to_vec(object).map_err(|bad| Status::internal(bad).into())
 }
 
-/// `If mod_revision(key) == revision Then op Else get(key)`: the one transaction that all writes of objects are.
-/// Revision 0 is "there is none".
-fn if_unchanged(key: &str, revision: u64, then: Op) -> TxnRequest {
-    TxnRequest {
-        compare: vec![crate::kv::mod_revision(key).eq(revision)],
-        success: vec![then],
-        failure: vec![Op::Range(RangeRequest::new(key))],
-    }
-}
-
-/// What the `Else` of [`if_unchanged`] has read.
-fn read_else(mut answer: TxnResponse) -> Option<KeyValue> {
-    match answer.responses.pop() {
-        Some(OpResponse::Range(mut read)) => read.kvs.pop(),
-        _ => None,
+impl<K: Kv> Clone for Storage<K> {
+    fn clone(&self) -> Self {
+        Self {
+            kv: Arc::clone(&self.kv),
+            prefix: Arc::clone(&self.prefix),
+            resource: Arc::clone(&self.resource),
+            resource_prefix: Arc::clone(&self.resource_prefix),
+            codec: self.codec.clone(),
+            leases: Arc::clone(&self.leases),
+            is_dry: self.is_dry,
+        }
     }
 }
 

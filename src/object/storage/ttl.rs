@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::clock::Clock;
+use crate::kv::LEASE_TTL_MAX;
 use crate::object::kv::Kv;
 use crate::sync::plain::{Mutex, lock};
 
@@ -37,7 +38,7 @@ impl Leases {
     pub(super) fn get<K: Kv>(&self, kv: &K, ttl: u64) -> crate::Result<i64> {
         let micros =
             |seconds: u64| i64::try_from(seconds.saturating_mul(1_000_000)).unwrap_or(i64::MAX);
-        let reuse = REUSE_SECONDS.min(ttl.saturating_mul(REUSE_PERCENT) / 100);
+        let reuse = reuse(ttl);
         let mut last = lock(&self.last);
         let now = self.clock.elapsed_micros();
         let lasts = now.saturating_add(micros(ttl)) < last.ends;
@@ -48,8 +49,8 @@ impl Leases {
         }
         // Others may come in between, and have one granted as well: better than to wait for each other.
         drop(last);
+        let id = kv.grant(granted(ttl))?;
         let ttl = ttl.saturating_add(reuse);
-        let id = kv.grant(i64::try_from(ttl).unwrap_or(i64::MAX))?;
         *lock(&self.last) = Last { id, ends: now.saturating_add(micros(ttl)), objects: 1 };
         Ok(id)
     }
@@ -61,4 +62,23 @@ impl Leases {
             *last = Last::default();
         }
     }
+}
+
+/// Seconds for which a lease is given to others, too.
+fn reuse(ttl: u64) -> u64 {
+    REUSE_SECONDS.min(ttl.saturating_mul(REUSE_PERCENT) / 100)
+}
+
+/// Seconds for which a lease is granted.
+fn granted(ttl: u64) -> i64 {
+    i64::try_from(ttl.saturating_add(reuse(ttl))).unwrap_or(i64::MAX)
+}
+
+/// Refuses what no lease is granted for.
+pub(super) fn check(ttl: u64) -> crate::Result<()> {
+    let (ttl, max) = (granted(ttl), LEASE_TTL_MAX);
+    if ttl > max {
+        return Err(crate::ErrorKind::LeaseTtlTooLarge { ttl, max }.into());
+    }
+    Ok(())
 }

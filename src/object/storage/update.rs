@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::object::kv::Kv;
 
 use super::error::StorageError;
-use super::{Lease, Preconditions, State, Storage, encode, read_else};
+use super::{Lease, Outcome, Preconditions, State, Storage, encode};
 
 /// How to update.
 #[derive(Clone, Copy, Debug, Default)]
@@ -127,13 +127,16 @@ impl<K: Kv> Storage<K> {
                 None => Lease::Keep,
                 Some(ttl) => Lease::Ttl(ttl),
             };
-            let answer = self.put(&key, &data, known.state.revision, lease)?;
-            if answer.succeeded {
-                self.codec.attach(&mut object, answer.revision);
-                return Ok(object);
+            match self.put(&key, &data, known.state.revision, lease)? {
+                Outcome::Done(revision) => {
+                    self.codec.attach(&mut object, revision);
+                    return Ok(object);
+                }
+                Outcome::Lost(there) => {
+                    let state = self.state_or_none(&key, there, ignore)?;
+                    known = Known { state, is_current: true };
+                }
             }
-            let state = self.state_or_none(&key, read_else(answer), ignore)?;
-            known = Known { state, is_current: true };
         }
     }
 

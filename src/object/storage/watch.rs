@@ -31,7 +31,7 @@ const BOOKMARKS_EVERY: Duration = Duration::from_secs(60);
 /// Not more often than this.
 const BOOKMARKS_MIN: Duration = Duration::from_millis(100);
 /// The annotation of the bookmark behind what there was when the watch began.
-const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
+pub(in crate::object) const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 /// As good as for ever.
 const LONG: Duration = Duration::from_secs(3600);
 
@@ -141,7 +141,11 @@ pub struct ObjectWatch<K: Kv> {
     /// Since something was told.
     quiet: Stopwatch,
     handle: WatchHandle,
+    decorate: Decorate,
 }
+
+/// Changes an object on its way to the client.
+pub(in crate::object) type Decorate = Arc<dyn Fn(&mut Value) + Send + Sync>;
 
 /// Ends an [`ObjectWatch`] from any thread.
 #[derive(Clone)]
@@ -221,6 +225,7 @@ impl<K: Kv> Storage<K> {
                 is_ended: AtomicBool::new(false),
                 cancel: None,
             })),
+            decorate: Arc::new(|_| ()),
         };
         if let Err(why) = self.begin_watch(&mut watch, &key, known, with_initial, options) {
             watch.error = Some(why);
@@ -302,7 +307,10 @@ impl<K: Kv> ObjectWatch<K> {
                 return self.end();
             }
             match self.step(left) {
-                Ok(Some(event)) => {
+                Ok(Some(mut event)) => {
+                    if event.kind != WatchEventKind::Bookmark {
+                        (self.decorate)(&mut event.object);
+                    }
                     self.quiet = Stopwatch::start();
                     return Some(event);
                 }
@@ -321,6 +329,12 @@ impl<K: Kv> ObjectWatch<K> {
                 return None;
             }
         }
+    }
+
+    /// With objects changed before they are told.
+    pub(in crate::object) fn decorated(mut self, decorate: Decorate) -> Self {
+        self.decorate = decorate;
+        self
     }
 
     /// What ends the watch from anywhere.
