@@ -9,12 +9,35 @@
 //! Run with `cargo run --example kube_api --features object [-- DIRECTORY]`, then in another terminal:
 //!
 //! ```text
+//! alias k='kubectl --server=http://127.0.0.1:8001 --kubeconfig=/dev/null'
+//! k api-resources
+//! k run web --image=web:1
+//! k get pods -o wide
+//! k get pods -w &
+//! k label pod web tier=front
+//! k patch pod web --type=merge -p '{"spec": {"nodeName": "one"}}'
+//! k run web --image=web:2 --dry-run=client -o yaml > web.yaml; k diff -f web.yaml; k apply -f web.yaml
+//! k apply --server-side -f web.yaml --force-conflicts
+//! k edit pod web
+//! k delete pod web
+//! k create deployment web --image=web:1 --dry-run=client -o yaml | k apply -f -
+//! k scale deployment web --replicas=3
+//! k explain deployment.spec
+//! ```
+//!
+//! or, without `kubectl`:
+//!
+//! ```text
 //! PODS=http://127.0.0.1:8001/api/v1/namespaces/default/pods
 //! curl -N "$PODS?watch=true" &
 //! curl -H 'Content-Type: application/json' -d '{"metadata": {"name": "web"}}' $PODS
 //! curl -X PATCH -H 'Content-Type: application/merge-patch+json' -d '{"spec": {"nodeName": "one"}}' $PODS/web
 //! curl -X DELETE $PODS/web
 //! ```
+//!
+//! Nobody is asked who he is. What is not here: protocol buffers, in which `kubectl create` sends what it makes of its
+//! flags itself (`create namespace shop`; `--dry-run=client -o yaml | k create -f -` goes around it), logs and `exec`, and whoever
+//! makes Pods of Deployments.
 
 #![allow(
     dead_code,
