@@ -32,6 +32,7 @@ use serde_json::Value;
 
 use crate::clock::{Clock, SystemClock};
 use crate::kv::KeyValue;
+use crate::observe::ObjectCall;
 
 use super::kind::GroupResource;
 use super::kv::{Kv, ScanRequest};
@@ -42,6 +43,7 @@ use super::value::{DEPTH_MAX, is_object_within_depth};
 use super::versioner::{ApiVersioner, Versioner};
 use codec::{Codec, Decoded, Unreadable};
 use commit::{Lease, Outcome};
+use ttl::Lent;
 
 pub use delete::Deleted;
 pub use error::{StorageError, StorageErrorKind};
@@ -233,10 +235,14 @@ impl<K: Kv> Storage<K> {
     /// Stores an object under a key that is free; with a time to live of so many seconds, unless that is 0. Answers it
     /// with its version.
     ///
+    /// What has a time to live may live a twentieth of it longer, up to a minute, or a second where that is more: so
+    /// objects share [leases](Kv::grant), and not each of them writes one.
+    ///
     /// # Errors
     ///
     /// [`KeyExists`](StorageErrorKind::KeyExists); 400 for an object that has a version.
     pub fn create(&self, key: &str, mut object: Value, ttl: u64) -> Result<Value, StorageError> {
+        let _call = self.timed("create", key);
         let key = self.key(key)?;
         // A version that is none is no obstacle: it is taken away.
         if self.codec.versioner.object_resource_version(&object).is_ok_and(|version| version != 0) {
@@ -245,7 +251,8 @@ impl<K: Kv> Storage<K> {
         }
         self.codec.versioner.prepare_for_storage(&mut object)?;
         let data = encode(&mut object)?;
-        let Outcome::Done(revision) = self.put(&key, &data, 0, Lease::Ttl(ttl))? else {
+        let mut own = Lent::default();
+        let Outcome::Done(revision) = self.put(&key, &data, 0, Lease::Ttl(ttl), &mut own)? else {
             return Err(StorageError::exists(&key));
         };
         self.codec.attach(&mut object, revision);
@@ -260,6 +267,7 @@ impl<K: Kv> Storage<K> {
     /// for; [`CorruptObject`](StorageErrorKind::CorruptObject) or [`Internal`](StorageErrorKind::Internal) for what
     /// cannot be read.
     pub fn get(&self, key: &str, options: &GetOptions) -> Result<Value, StorageError> {
+        let _call = self.timed("get", key);
         let key = self.key(key)?;
         let (found, current) = self.kv.get(key.as_bytes(), None)?;
         self.check_minimum(&options.resource_version, current)?;
@@ -277,9 +285,15 @@ impl<K: Kv> Storage<K> {
     ///
     /// 400 for a key that leads elsewhere.
     pub fn count(&self, key: &str) -> Result<u64, StorageError> {
+        let _call = self.timed("count", key);
         let prefix = self.prefix_of(key)?;
         let prefix = prefix.as_bytes();
         Ok(self.kv.count(ScanRequest { prefix, start: prefix, at: None })?)
+    }
+
+    /// Whoever wants to know is told how long the call takes.
+    fn timed<'c>(&'c self, verb: &'static str, key: &'c str) -> ObjectCall<'c> {
+        ObjectCall::begin(verb, &*self.resource, key)
     }
 
     fn key(&self, key: &str) -> Result<String, StorageError> {
