@@ -169,7 +169,8 @@ fn exercise() {
 #[cfg(feature = "object")]
 fn calls_of_objects() {
     use annals::object::{
-        GroupResource, ListOptions, Preconditions, Result, Storage, Transformer, UpdateOptions,
+        GetOptions, GroupResource, ListOptions, Preconditions, Result, Storage, Transformer,
+        UpdateOptions,
     };
     use serde_json::json;
 
@@ -192,7 +193,7 @@ fn calls_of_objects() {
     let store = Arc::new(store);
     let pods = Storage::new(store, "/registry", GroupResource::new("", "pods"), "/pods");
     pods.create("/pods/web", json!({}), 0).unwrap();
-    pods.clone().transformer(Arc::new(Slow)).get("/pods/web", &Default::default()).unwrap();
+    pods.clone().transformer(Arc::new(Slow)).get("/pods/web", &GetOptions::default()).unwrap();
     pods.list("/pods", &ListOptions { recursive: true, ..ListOptions::default() }).unwrap();
     pods.count("/pods").unwrap();
     let none = Preconditions::none();
