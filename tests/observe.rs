@@ -169,8 +169,8 @@ fn exercise() {
 #[cfg(feature = "object")]
 fn calls_of_objects() {
     use annals::object::{
-        GetOptions, GroupResource, ListOptions, Preconditions, Result, Storage, Transformer,
-        UpdateOptions,
+        GetOptions, GroupResource, GuaranteedUpdateOptions, ListOptions, Preconditions, Result,
+        Storage, Transformer,
     };
     use serde_json::json;
 
@@ -198,8 +198,14 @@ fn calls_of_objects() {
     pods.count("/pods").unwrap();
     let none = Preconditions::none();
     let mut change = |_, _| Ok((json!({"spec": 1}), None));
-    pods.guaranteed_update("/pods/web", UpdateOptions::default(), &none, &mut change, None)
-        .unwrap();
+    pods.guaranteed_update(
+        "/pods/web",
+        GuaranteedUpdateOptions::default(),
+        &none,
+        &mut change,
+        None,
+    )
+    .unwrap();
     pods.delete("/pods/web", &none, &mut |_| Ok(()), None).unwrap();
 }
 

@@ -62,7 +62,7 @@
 //!
 #![doc = include_str!("TESTS.md")]
 
-mod apply;
+pub mod apply;
 #[cfg(feature = "encryption")]
 mod encrypt;
 pub(crate) mod kind;
@@ -79,27 +79,26 @@ mod transform;
 mod value;
 mod versioner;
 
-pub use apply::{Manager, apply, update};
 #[cfg(feature = "encryption")]
 pub use encrypt::{AesGcm, EncryptionKey};
 pub use kind::{GroupResource, Kind};
 pub use kv::{Changes, Kv, KvEvent, KvWatch, ScanRequest, StoreWatch, WatchRequest};
 pub use patch::{PATCH_BYTES_MAX, PatchType, json_patch, merge_patch, strategic_merge_patch};
-pub use prefix::{Prefixed, Unencrypted};
+pub use prefix::Prefixed;
 pub use registry::{
     CreateOptions, DeleteOptions, Deletion, GarbageCollection, GenerationRule, KindStrategy,
-    NameRule, Objects, PatchOptions, PropagationPolicy, PutOptions, Strategy, Typed, TypedEvent,
-    TypedWatch,
+    NameRule, Objects, PatchOptions, PropagationPolicy, Strategy, Typed, TypedEvent, TypedWatch,
+    UpdateOptions,
 };
 pub use schema::{ListType, PatchStrategy, Scalar, Schema};
 pub use selector::{
     FieldRequirement, FieldSelector, LabelOperator, LabelRequirement, LabelSelector,
 };
-pub use status::{Cause, Details, OPTIMISTIC_LOCK_MESSAGE, Reason, Result, Status};
+pub use status::{Cause, Details, Reason, Result, Status};
 pub use storage::{
-    Deleted, FieldsOf, GetOptions, List, ListOptions, Match, ObjectWatch, Preconditions, Predicate,
-    ResponseMeta, Storage, StorageError, StorageErrorKind, UpdateOptions, WatchEvent,
-    WatchEventKind, WatchHandle, WatchOptions,
+    Deleted, FieldsOf, GetOptions, GuaranteedUpdateOptions, List, ListOptions, ObjectWatch,
+    Preconditions, Predicate, ResourceVersionMatch, ResponseMeta, Storage, StorageError,
+    StorageErrorKind, WatchEvent, WatchEventKind, WatchHandle, WatchOptions,
 };
 pub use transform::{Identity, Transformer};
 pub use versioner::{ApiVersioner, Versioner};

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use annals::object::{
-    GroupResource, Kv, ListOptions, Preconditions, ScanRequest, Storage, StoreWatch, UpdateOptions,
-    WatchEventKind, WatchOptions, WatchRequest,
+    GroupResource, GuaranteedUpdateOptions, Kv, ListOptions, Preconditions, ScanRequest, Storage,
+    StoreWatch, WatchEventKind, WatchOptions, WatchRequest,
 };
 use annals::{Durability, KeyValue, Options, Result, Store, TxnRequest, TxnResponse};
 use serde_json::{Value, json};
@@ -109,7 +109,7 @@ fn update(
         change(&mut pod);
         Ok((pod, None))
     };
-    let (options, none) = (UpdateOptions::default(), Preconditions::none());
+    let (options, none) = (GuaranteedUpdateOptions::default(), Preconditions::none());
     pods.guaranteed_update("/pods/ns/a", options, &none, &mut each, cached).unwrap()
 }
 

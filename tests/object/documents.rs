@@ -10,8 +10,8 @@
 use std::sync::Arc;
 
 use annals::object::{
-    ApiVersioner, GetOptions, GroupResource, Preconditions, Reason, Storage, UpdateOptions,
-    Versioner,
+    ApiVersioner, GetOptions, GroupResource, GuaranteedUpdateOptions, Preconditions, Reason,
+    Storage, Versioner,
 };
 use annals::{Store, Transaction};
 use serde_json::{Value, json};
@@ -82,8 +82,9 @@ fn the_pod_of_the_document_is_stored_without_version_and_link() {
         Ok((pod, None))
     };
     let none = Preconditions::none();
-    let kept =
-        pods.guaranteed_update(key, UpdateOptions::default(), &none, &mut again, None).unwrap();
+    let kept = pods
+        .guaranteed_update(key, GuaranteedUpdateOptions::default(), &none, &mut again, None)
+        .unwrap();
     assert_eq!((store.revision(), &kept["metadata"]["resourceVersion"]), (2, &json!("2")));
 }
 
@@ -158,7 +159,7 @@ fn etcds_four_versions_and_where_objects_show_them() {
     };
     let none = Preconditions::none();
     let changed = pods
-        .guaranteed_update("/pods/a", UpdateOptions::default(), &none, &mut label, None)
+        .guaranteed_update("/pods/a", GuaranteedUpdateOptions::default(), &none, &mut label, None)
         .unwrap();
     let kv = store.get("/registry/pods/a").unwrap().unwrap();
     // Revision of the store, then of the key: created, changed last, how often written.

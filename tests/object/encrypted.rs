@@ -7,8 +7,8 @@ use std::time::Duration;
 use annals::Store;
 use annals::object::{
     AesGcm, CreateOptions, DeleteOptions, EncryptionKey, GetOptions, KindStrategy, LabelSelector,
-    ListOptions, ObjectWatch, Objects, PatchOptions, PatchType, Predicate, Prefixed, PutOptions,
-    Result, Schema, Transformer, WatchEvent, WatchOptions,
+    ListOptions, ObjectWatch, Objects, PatchOptions, PatchType, Predicate, Prefixed, Result,
+    Schema, Transformer, UpdateOptions, WatchEvent, WatchOptions,
 };
 use serde_json::{Value, json};
 
@@ -171,7 +171,7 @@ fn patch(pods: &Objects, name: &str, patch_type: PatchType, patch: &Value) -> Re
 fn update(pods: &Objects, name: &str, change: impl Fn(&mut Value)) -> Result<Value> {
     let mut object = get(pods, name)?;
     change(&mut object);
-    Ok(pods.update("default", name, object, &PutOptions::default())?.0)
+    Ok(pods.update("default", name, object, &UpdateOptions::default())?.0)
 }
 
 /// Makes, reads, changes and deletes, in every way there is.
@@ -190,7 +190,7 @@ fn exercise(twins: &mut Twins, name: &str, key: &str) {
     let late = |pods: &Objects| {
         let mut late = get(pods, name)?;
         late["metadata"]["resourceVersion"] = "1".into();
-        Ok(pods.update("default", name, late, &PutOptions::default())?.0)
+        Ok(pods.update("default", name, late, &UpdateOptions::default())?.0)
     };
     assert_eq!(refused(twins.call(late)).code(), 409);
     let same = twins.done(|pods| update(pods, name, of_node("two")));
@@ -198,7 +198,7 @@ fn exercise(twins: &mut Twins, name: &str, key: &str) {
     twins.done(|pods| {
         let mut running = get(pods, name)?;
         running["status"] = json!({"phase": "Running"});
-        Ok(pods.update_status("default", name, running, &PutOptions::default())?.0)
+        Ok(pods.update_status("default", name, running, &UpdateOptions::default())?.0)
     });
     twins.check_stored(name, key);
 
@@ -221,7 +221,7 @@ fn exercise(twins: &mut Twins, name: &str, key: &str) {
 
     let finalizer = |finalizers: Value| {
         move |pods: &Objects| {
-            pods.modify("default", name, &PutOptions::default(), |pod| {
+            pods.modify("default", name, &UpdateOptions::default(), |pod| {
                 pod["metadata"]["finalizers"] = finalizers.clone();
                 Ok(())
             })
@@ -296,7 +296,7 @@ fn what_an_old_key_has_written_is_written_anew_once_by_an_update_that_changes_no
     }
     // Dry runs write nothing anew.
     let third = of(&[("third", 3), NEW]);
-    let dry = PutOptions { dry_run: true, ..PutOptions::default() };
+    let dry = UpdateOptions { dry_run: true, ..UpdateOptions::default() };
     third.update("default", "web", pod("web"), &dry).unwrap();
     assert_eq!(version(&get(&of(&[NEW]), "web").unwrap()), "3");
 
@@ -304,7 +304,7 @@ fn what_an_old_key_has_written_is_written_anew_once_by_an_update_that_changes_no
     let old = of(&[OLD]);
     assert_eq!(refused(get(&old, "web")).code(), 500);
     assert_eq!(refused(old.list("default", &ListOptions::default())).code(), 500);
-    let overwrite = old.update("default", "web", pod("web"), &PutOptions::default());
+    let overwrite = old.update("default", "web", pod("web"), &UpdateOptions::default());
     assert_eq!(refused(overwrite).code(), 500);
     assert_eq!(refused(old.delete("default", "web", &DeleteOptions::default())).code(), 500);
     let none = GetOptions { ignore_not_found: true, ..GetOptions::default() };

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use annals::clock::ManualClock;
 use annals::object::{
-    GetOptions, GroupResource, List, ListOptions, ObjectWatch, Preconditions, Predicate, Reason,
-    Result as StatusResult, Status, Storage, StorageError, Transformer, UpdateOptions, WatchEvent,
-    WatchEventKind, WatchOptions,
+    GetOptions, GroupResource, GuaranteedUpdateOptions, List, ListOptions, ObjectWatch,
+    Preconditions, Predicate, Reason, Result as StatusResult, Status, Storage, StorageError,
+    Transformer, WatchEvent, WatchEventKind, WatchOptions,
 };
 use annals::{Durability, Options, Store};
 use serde_json::{Value, json};
@@ -106,7 +106,7 @@ impl World {
 
     /// Makes or changes an object.
     pub fn update(&self, key: &str, change: impl Fn(&mut Value)) -> Value {
-        let options = UpdateOptions { ignore_not_found: true };
+        let options = GuaranteedUpdateOptions { ignore_not_found: true };
         let mut each = |mut pod: Value, _| {
             change(&mut pod);
             Ok((pod, None))
