@@ -106,18 +106,6 @@ fn a_value_that_is_moved_to_another_key_fails_to_open() {
 }
 
 #[test]
-fn a_flipped_bit_in_the_store_is_found() {
-    let (_directory, store) = store();
-    let storage = encrypted(&store, old());
-    storage.create(KEY, secret(), 0).unwrap();
-    let mut touched = bytes(&store, KEY);
-    *touched.last_mut().unwrap() ^= 1;
-    store.put(format!("/registry{KEY}"), touched).unwrap();
-    let error = storage.get(KEY, &GetOptions::default()).unwrap_err();
-    assert_eq!(error.into_status(storage.resource(), "db").code(), 500);
-}
-
-#[test]
 fn keys_change_and_objects_follow() {
     let (_directory, store) = store();
     encrypted(&store, old()).create(KEY, secret(), 0).unwrap();

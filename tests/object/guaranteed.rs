@@ -279,11 +279,11 @@ fn conflicts_are_tried_again() {
     }
 }
 
-/// 64 threads that each count a thousand times end with 64,000.
+/// Also where what is written begins with a suggestion; many more threads count in `race`.
 #[test]
 fn nothing_is_lost_between_many_threads() {
-    const THREADS: u64 = 64;
-    const TIMES: u64 = 1000;
+    const THREADS: u64 = 8;
+    const TIMES: u64 = 200;
     let world = &World::new();
     let (key, made) = &world.make(&pod("ns", "counter"));
     thread::scope(|scope| {

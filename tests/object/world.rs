@@ -1,7 +1,5 @@
 //! What the tests of the storage share: a store of pods whose transformer can be made to misbehave.
 
-#![allow(dead_code, reason = "the tests come one after the other")]
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -64,7 +62,7 @@ impl Transformer for Prefix {
 
 /// A store of pods.
 pub struct World {
-    pub directory: TempDir,
+    _directory: TempDir,
     pub clock: Arc<ManualClock>,
     pub store: Arc<Store>,
     pub pods: Storage<Store>,
@@ -86,7 +84,7 @@ impl World {
             Storage::new(store.clone(), "/registry", GroupResource::new("", "pods"), "/pods")
                 .transformer(transformer.clone())
                 .clock(clock.clone());
-        Self { directory, clock, store, pods, transformer }
+        Self { _directory: directory, clock, store, pods, transformer }
     }
 
     /// Stores a pod, whatever was there before; answers its key and the pod.
