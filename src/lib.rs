@@ -49,8 +49,8 @@
 //! # Where to begin
 //!
 //! * [`Store`] has every call. [`Store::put`], [`Store::get`], [`Store::delete`] are the short ones.
-//! * [`Store::compare_and_put`] is the usual compare-and-swap, [`Store::submit_compare_and_put`] and
-//!   [`Store::submit`] give a [`Ticket`] to wait for or to await.
+//! * [`Store::compare_and_put`] is the usual compare-and-swap, [`Store::update`] tries as often as it takes,
+//!   [`Store::submit_compare_and_put`] and [`Store::submit`] give a [`Ticket`] to wait for or to await.
 //! * [`Store::txn`] builds transactions, with [`put`], [`get`], [`delete`] and the comparisons
 //!   [`mod_revision`], [`create_revision`], [`version`], [`value`], [`lease()`].
 //! * [`Store::latest`], [`Store::at`], [`Store::at_time`] return a [`View`], which reads keys and
@@ -84,8 +84,9 @@
 //! flush was behind.
 //!
 //! A reader sees a new value only once it is durable, so threads that read, change and swap *one* key get
-//! one commit a sync. One thread goes faster on it by taking the revision of [`Ticket::outcome`] for the
-//! next comparison.
+//! one commit a sync. [`Store::update`] has the store do all three, and goes on from what is not durable yet:
+//! those that change one key then share their syncs, too. One thread may also take the revision of
+//! [`Ticket::outcome`] for the next comparison.
 //!
 //! # Errors
 //!
@@ -235,7 +236,7 @@ pub use crate::kv::{
     LEASE_TTL_MAX, LEASE_TTL_MIN, Lease, LeaseGrantRequest, LeaseRevokeResponse, Load, Loading,
     Log, Op, OpResponse, Origin, Outcome, PutRequest, PutResponse, RangeIter, RangeRequest,
     RangeResponse, Retention, RetentionRule, SortOrder, SortTarget, SpaceOptions, SpaceSurvey,
-    Store, Ticket, Transaction, TxnBuilder, TxnRequest, TxnResponse, Version, View,
+    Store, Ticket, Transaction, TxnBuilder, TxnRequest, TxnResponse, Update, Version, View,
     create_revision, delete, delete_prefix, get, lease, mod_revision, prefix_range_end, put, range,
     txn, value, version,
 };

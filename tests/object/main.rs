@@ -21,6 +21,7 @@ mod edges;
 mod encrypt;
 mod encrypted;
 mod examples;
+mod fields;
 mod follow;
 mod generation;
 mod guaranteed;
