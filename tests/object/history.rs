@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use annals::object::{
-    CreateOptions, DeleteOptions, HistoryOptions, Kind, ListOptions, Match, ObjectHistory,
-    ObjectState, ObjectVersion, Objects, PutOptions, Reason, Result, Strategy,
+    CreateOptions, DeleteOptions, HistoryOptions, Kind, ListOptions, ObjectHistory, ObjectState,
+    ObjectVersion, Objects, Reason, ResourceVersionMatch, Result, Strategy, UpdateOptions,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use super::between::world;
 use super::kit::{create, get, pod, pods, refused, store, version};
 
 fn set(objects: &Objects, name: &str, replicas: u64) -> Value {
-    let set = objects.modify("default", name, &PutOptions::default(), |object| {
+    let set = objects.modify("default", name, &UpdateOptions::default(), |object| {
         object["replicas"] = replicas.into();
         Ok(())
     });
@@ -71,7 +71,7 @@ fn an_object_is_told_as_it_was_at_every_version() {
         // The list of that version has it the same.
         let list = ListOptions {
             resource_version: revision.to_string(),
-            resource_version_match: Some(Match::Exact),
+            resource_version_match: Some(ResourceVersionMatch::Exact),
             ..ListOptions::default()
         };
         let items = pods.list("default", &list).unwrap().items;
@@ -277,7 +277,7 @@ fn what_is_told_is_decorated_and_of_its_type() {
     let odd = json!({"metadata": {"name": "a"}, "count": "none"});
     create(&counters, odd);
     for count in 1..=2 {
-        let set = counters.modify("default", "a", &PutOptions::default(), |counter| {
+        let set = counters.modify("default", "a", &UpdateOptions::default(), |counter| {
             counter["count"] = count.into();
             Ok(())
         });

@@ -19,6 +19,7 @@ mod documents;
 mod dry;
 mod edges;
 mod encrypt;
+mod encrypted;
 mod examples;
 mod fields;
 mod follow;

@@ -32,7 +32,7 @@ impl<K: Kv> Objects<K> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// [`list`](Self::list) does the same for many, with [`Match::Exact`](crate::object::Match::Exact).
+    /// [`list`](Self::list) does the same for many, with [`ResourceVersionMatch::Exact`](crate::object::ResourceVersionMatch::Exact).
     ///
     /// # Errors
     ///

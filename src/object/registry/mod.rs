@@ -43,7 +43,7 @@ use super::transform::Transformer;
 
 pub use delete::Deletion;
 pub use names::NameRule;
-pub use options::{CreateOptions, DeleteOptions, PropagationPolicy, PutOptions};
+pub use options::{CreateOptions, DeleteOptions, PropagationPolicy, UpdateOptions};
 pub use patching::PatchOptions;
 pub use strategy::{GarbageCollection, GenerationRule, KindStrategy, Strategy};
 pub use typed::{Typed, TypedEvent, TypedWatch};
@@ -55,7 +55,7 @@ pub use typed::{Typed, TypedEvent, TypedWatch};
 ///
 /// ```
 /// use std::sync::Arc;
-/// use annals::object::{CreateOptions, Kind, Objects, PutOptions};
+/// use annals::object::{CreateOptions, Kind, Objects, UpdateOptions};
 /// use serde_json::json;
 /// # let directory = tempfile::tempdir().expect("a temporary directory");
 ///
@@ -67,12 +67,12 @@ pub use typed::{Typed, TypedEvent, TypedWatch};
 /// let mut second = pods.get("default", "web", &Default::default())?;
 ///
 /// first["spec"]["nodeName"] = "two".into();
-/// let (written, _) = pods.update("default", "web", first, &PutOptions::default())?;
+/// let (written, _) = pods.update("default", "web", first, &UpdateOptions::default())?;
 /// assert_eq!(written["metadata"]["generation"], 2);
 ///
 /// // Somebody else has read the pod before that.
 /// second["metadata"]["labels"] = json!({"tier": "front"});
-/// let refused = pods.update("default", "web", second, &PutOptions::default()).unwrap_err();
+/// let refused = pods.update("default", "web", second, &UpdateOptions::default()).unwrap_err();
 /// assert_eq!(refused.code(), 409);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
