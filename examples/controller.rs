@@ -13,8 +13,8 @@ use std::thread;
 use annals::Store;
 use annals::object::{
     CreateOptions, DeleteOptions, GetOptions, Kind, KindStrategy, LabelSelector, ListOptions,
-    ObjectWatch, Objects, Predicate, Reason, Result, UpdateOptions, WatchEventKind, WatchHandle,
-    WatchOptions, meta,
+    ObjectWatch, Objects, Preconditions, Predicate, Reason, Result, UpdateOptions, WatchEventKind,
+    WatchHandle, WatchOptions, meta,
 };
 use serde_json::{Value, json};
 
@@ -166,28 +166,31 @@ impl Controller {
         if set.is_null() {
             return Ok(None);
         }
-        self.tell(set, namespace, name, wanted)
+        self.tell(&set, namespace, name, wanted)
     }
 
-    /// Says how far it has come. Where somebody has written meanwhile, his version is read, and it is said again.
+    /// Says how far it has come with what it has seen of the set, whatever has become of that meanwhile.
     fn tell(
         &self,
-        mut set: Value,
+        seen: &Value,
         namespace: &str,
         name: &str,
         replicas: usize,
     ) -> Result<Option<Value>> {
-        let status = json!({"observedGeneration": meta::generation(&set), "replicas": replicas});
-        loop {
+        let status = json!({"observedGeneration": meta::generation(seen), "replicas": replicas});
+        // Not of one that was made anew by this name.
+        let preconditions = Preconditions::uid(meta::uid(seen));
+        let options = UpdateOptions { preconditions, ..UpdateOptions::default() };
+        let told = self.sets.modify_status(namespace, name, &options, |set| {
             set["status"] = status.clone();
-            match self.sets.update_status(namespace, name, set, &UpdateOptions::default()) {
-                Ok((set, _)) => return Ok(Some(set)),
-                Err(refused) if refused.reason() == Reason::Conflict => {
-                    set = self.sets.get(namespace, name, &GetOptions::default())?;
-                }
-                Err(refused) if refused.reason() == Reason::NotFound => return Ok(None),
-                Err(refused) => return Err(refused),
+            Ok(())
+        });
+        match told {
+            Ok(set) => Ok(Some(set)),
+            Err(refused) if matches!(refused.reason(), Reason::NotFound | Reason::Conflict) => {
+                Ok(None)
             }
+            Err(refused) => Err(refused),
         }
     }
 }

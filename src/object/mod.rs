@@ -93,8 +93,8 @@ pub use patch::{PATCH_BYTES_MAX, PatchType, json_patch, merge_patch, strategic_m
 pub use prefix::Prefixed;
 pub use registry::{
     CreateOptions, DeleteOptions, Deletion, GarbageCollection, GenerationRule, KindStrategy,
-    NameRule, Objects, PatchOptions, PropagationPolicy, Strategy, Typed, TypedEvent, TypedWatch,
-    UpdateOptions,
+    NameRule, Objects, Pages, PatchOptions, PropagationPolicy, Strategy, Typed, TypedEvent,
+    TypedWatch, UpdateOptions,
 };
 pub use schema::{ListType, PatchStrategy, Scalar, Schema};
 pub use selector::{

@@ -96,10 +96,7 @@ impl<T: Serialize + DeserializeOwned, K: Kv> Typed<T, K> {
     ///
     /// Those of it; 500 for an object that is no `T`.
     pub fn list(&self, namespace: &str, options: &ListOptions) -> Result<(Vec<T>, List)> {
-        let mut list = self.objects.list(namespace, options)?;
-        let items = std::mem::take(&mut list.items);
-        let items = items.into_iter().map(|object| self.decode(object)).collect::<Result<_>>()?;
-        Ok((items, list))
+        self.decode_list(self.objects.list(namespace, options)?)
     }
 
     /// [`Objects::update`]: the object, and whether it has been created.
@@ -144,15 +141,9 @@ impl<T: Serialize + DeserializeOwned, K: Kv> Typed<T, K> {
         namespace: &str,
         name: &str,
         options: &UpdateOptions,
-        mut change: impl FnMut(&mut T) -> Result<()>,
+        change: impl FnMut(&mut T) -> Result<()>,
     ) -> Result<T> {
-        let modified = self.objects.modify(namespace, name, options, |object| {
-            let mut typed = self.decode(object.take())?;
-            change(&mut typed)?;
-            *object = to_value(&typed)?;
-            Ok(())
-        });
-        self.decode(modified?)
+        self.decode(self.objects.modify(namespace, name, options, self.on_value(change))?)
     }
 
     /// [`Objects::patch`]: the object, and whether it has been created. A patch is bytes whatever the type: it says of an object
@@ -272,6 +263,13 @@ impl<T: Serialize + DeserializeOwned, K: Kv> Typed<T, K> {
             .map_err(|bad| not_decoded::<T>(self.objects.storage().resource(), &object, &bad))
     }
 
+    /// The objects of a list, and the list without them.
+    pub(super) fn decode_list(&self, mut list: List) -> Result<(Vec<T>, List)> {
+        let items = std::mem::take(&mut list.items);
+        let items = items.into_iter().map(|object| self.decode(object)).collect::<Result<_>>()?;
+        Ok((items, list))
+    }
+
     fn decode_written(&self, (object, is_new): (Value, bool)) -> Result<(T, bool)> {
         Ok((self.decode(object)?, is_new))
     }
@@ -289,7 +287,7 @@ impl<T, K: Kv> fmt::Debug for Typed<T, K> {
     }
 }
 
-fn to_value<T: Serialize + ?Sized>(object: &T) -> Result<Value> {
+pub(super) fn to_value<T: Serialize + ?Sized>(object: &T) -> Result<Value> {
     serde_json::to_value(object).map_err(|bad| Status::bad_request(bad.to_string()))
 }
 

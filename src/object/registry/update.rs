@@ -50,7 +50,12 @@ pub(super) enum Managers {
 }
 
 impl<'a> Write<'a> {
-    fn new(part: Part, namespace: &'a str, name: &'a str, options: &'a UpdateOptions) -> Self {
+    pub(super) fn new(
+        part: Part,
+        namespace: &'a str,
+        name: &'a str,
+        options: &'a UpdateOptions,
+    ) -> Self {
         Self {
             namespace,
             name,
@@ -117,7 +122,9 @@ impl<K: Kv> Objects<K> {
     }
 
     /// Changes an object by a function, for certain: where others have changed it meanwhile, the function is called again with
-    /// what is there then.
+    /// what is there then. The status, where it is a subresource, is kept whatever the function makes of it: see
+    /// [`modify_status`](Self::modify_status). What is not there is not created, whatever the options say: see
+    /// [`create_or_modify`](Self::create_or_modify).
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -143,19 +150,9 @@ impl<K: Kv> Objects<K> {
         namespace: &str,
         name: &str,
         options: &UpdateOptions,
-        mut change: impl FnMut(&mut Value) -> Result<()>,
+        change: impl FnMut(&mut Value) -> Result<()>,
     ) -> Result<Value> {
-        options.check()?;
-        let write = Write::new(Part::Main, namespace, name, options);
-        let written = self.write(&write, &mut |there| {
-            if there.is_null() {
-                return Err(Status::not_found(self.storage.resource(), name));
-            }
-            let mut object = there.clone();
-            change(&mut object)?;
-            Ok(object)
-        });
-        Ok(written?.0)
+        self.modify_part(Part::Main, namespace, name, options, change)
     }
 
     /// The part that a subresource is; the object where it is empty.
