@@ -1,13 +1,17 @@
 //! What the object layer needs of a store below it: reads as of a revision, transactions decided by
 //! compare-and-swap, leases, and changes in order. [`Store`] has it; anything that keeps etcd's revisions can.
 
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
+
+use futures_core::Stream;
 
 use crate::kv::{
     ChangeKind, KeyRange, KeyValue, RangeIter, RangeRequest, RangeResponse, Store, TxnRequest,
     TxnResponse, Version,
 };
-use crate::watch::{Event, Watch};
+use crate::watch::{Batch, Event, Watch};
 
 use super::status::{Reason, Status};
 
@@ -144,6 +148,17 @@ pub trait KvWatch: Send {
     fn canceller(&self) -> Box<dyn Fn() + Send + Sync>;
 }
 
+/// Changes that a task can wait for: with it, a watch of objects is a [`Stream`].
+pub trait PollKvWatch: KvWatch {
+    /// The next changes, all of one revision; where there are none, the task is woken when there may be, or when the watch has
+    /// ended.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`next_timeout`](KvWatch::next_timeout).
+    fn poll_changes(&mut self, context: &mut Context<'_>) -> Poll<crate::Result<Changes>>;
+}
+
 /// What one revision has changed of the keys that are watched; without events it is a notice of progress:
 /// everything up to the revision has been told.
 #[derive(Clone, Debug, Default)]
@@ -268,15 +283,24 @@ impl KvWatch for StoreWatch {
             // It has ended since it was asked, and may still have to say why.
             item = self.0.try_next();
         }
-        let batch = item.unwrap_or_else(|| Err(crate::ErrorKind::Closed.into()))?;
-        Ok(Some(Changes {
-            revision: batch.revision(),
-            events: batch.events().iter().map(KvEvent::from).collect(),
-        }))
+        changes(item).map(Some)
     }
 
     fn canceller(&self) -> Box<dyn Fn() + Send + Sync> {
         let handle = self.0.handle();
         Box::new(move || handle.cancel())
     }
+}
+
+impl PollKvWatch for StoreWatch {
+    fn poll_changes(&mut self, context: &mut Context<'_>) -> Poll<crate::Result<Changes>> {
+        Pin::new(&mut self.0).poll_next(context).map(changes)
+    }
+}
+
+/// Of what a watch of the store tells, or has ended.
+fn changes(told: Option<crate::Result<Batch>>) -> crate::Result<Changes> {
+    let batch = told.unwrap_or_else(|| Err(crate::ErrorKind::Closed.into()))?;
+    let events = batch.events().iter().map(KvEvent::from).collect();
+    Ok(Changes { revision: batch.revision(), events })
 }

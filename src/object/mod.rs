@@ -59,6 +59,9 @@
 //! - Fields that a schema does not know are told or refused as [`FieldValidation`] says, but never dropped: what is taken is
 //!   kept whole. (An apply takes no such field.) Objects are JSON; who serves YAML, as `examples/kube_api` does, makes
 //!   JSON of it.
+//! - A kind has one version. Objects that are stored under another version of their group are answered as they are stored, and
+//!   cannot be written (400, or 422 of a patch) unless [`Objects::also_stored_as`] says how they become those of this one.
+//! - What a patch makes no object of its kind any more is refused with its kind and name, which are empty there.
 //! - Hooks behind a write (`after_create` and its like) are not called for dry runs, nor by whoever finds that another has
 //!   made the end of an object.
 //! - How long calls of the storage take is told by metrics, and of those above 500 ms by an event, where the features of
@@ -88,7 +91,7 @@ pub use decode::{FieldValidation, Warnings};
 #[cfg(feature = "encryption")]
 pub use encrypt::{AesGcm, EncryptionKey};
 pub use kind::{GroupResource, Kind};
-pub use kv::{Changes, Kv, KvEvent, KvWatch, ScanRequest, StoreWatch, WatchRequest};
+pub use kv::{Changes, Kv, KvEvent, KvWatch, PollKvWatch, ScanRequest, StoreWatch, WatchRequest};
 pub use patch::{PATCH_BYTES_MAX, PatchType, json_patch, merge_patch, strategic_merge_patch};
 pub use prefix::Prefixed;
 pub use registry::{

@@ -172,7 +172,8 @@ fn what_fails_is_told_by_its_code() {
     let [cause] = &status.details().causes[..] else { panic!("{status:?}") };
     assert_eq!((cause.field.as_str(), cause.reason.as_str()), ("patch", "FieldValueInvalid"));
     let why = "json: cannot unmarshal object into field metadata.labels of type map[string]string";
-    assert!(status.message().starts_with(" \"\" is invalid: patch: Invalid value: "), "{status}");
+    let what = "Pod \"web\" is invalid: patch: Invalid value: ";
+    assert!(status.message().starts_with(what), "{status}");
     assert!(status.message().ends_with(why), "{status}");
 
     let absent = json!({"spec": {}}).to_string();

@@ -10,6 +10,7 @@
 //!
 //! `Store` of `k8s.io/apiserver/pkg/registry/generic/registry`, with what its handlers do before.
 
+mod convert;
 mod create;
 mod decoding;
 mod delete;

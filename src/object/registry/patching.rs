@@ -193,7 +193,8 @@ impl<K: Kv> Objects<K> {
             // Each patch may be right, and what it is made on, but not what comes of both.
             let shown: String = object.to_string().chars().take(SHOWN_MAX).collect();
             let cause = Cause::invalid("patch", &shown.into(), why.message());
-            return Err(Status::invalid("", "", "", vec![cause]));
+            let (group, kind) = (self.kind.group(), &self.kind.kind);
+            return Err(Status::invalid(group, kind, write.name, vec![cause]));
         }
         let uid = meta::uid(object);
         if there.is_null() && !uid.is_empty() {

@@ -9,11 +9,14 @@ use crate::object::status::Status;
 use crate::object::transform::Transformer;
 use crate::object::versioner::Versioner;
 
+use super::convert::Conversions;
+
 /// What makes objects of values, and values of objects. Cloning is cheap.
 #[derive(Clone)]
 pub(super) struct Codec {
     pub(super) versioner: Arc<dyn Versioner>,
     pub(super) transformer: Arc<dyn Transformer>,
+    pub(super) conversions: Conversions,
 }
 
 /// What a value stands for.
@@ -43,13 +46,14 @@ impl Codec {
         value: &[u8],
         revision: u64,
     ) -> Result<Decoded, Unreadable> {
-        let (data, is_stale) =
+        let (data, mut is_stale) =
             self.transformer.from_storage(value, key).map_err(Unreadable::Transform)?;
         let mut object: Value = match serde_json::from_slice(&data) {
             Ok(object @ Value::Object(_)) => object,
             Ok(_) => return Err(Unreadable::Decode("it is not a JSON object".into())),
             Err(bad) => return Err(Unreadable::Decode(bad.to_string())),
         };
+        is_stale |= self.conversions.convert(&mut object).map_err(Unreadable::Decode)?;
         self.attach(&mut object, revision);
         Ok(Decoded { object, data, is_stale })
     }

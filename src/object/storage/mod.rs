@@ -15,12 +15,14 @@
 
 mod codec;
 mod commit;
+mod convert;
 mod delete;
 mod error;
 mod history;
 mod keys;
 mod list;
 mod predicate;
+mod stream;
 mod token;
 mod ttl;
 mod update;
@@ -44,6 +46,7 @@ use super::value::{DEPTH_MAX, is_object_within_depth};
 use super::versioner::{ApiVersioner, Versioner};
 use codec::{Codec, Decoded, Unreadable};
 use commit::{Lease, Outcome};
+use convert::Conversions;
 use ttl::Lent;
 
 pub use delete::Deleted;
@@ -150,7 +153,11 @@ impl<K: Kv> Storage<K> {
     /// The objects of `resource` below `prefix`, all of whose keys begin with `resource_prefix` and a slash.
     /// Slashes before and behind the two prefixes make no difference.
     pub fn new(kv: Arc<K>, prefix: &str, resource: GroupResource, resource_prefix: &str) -> Self {
-        let codec = Codec { versioner: Arc::new(ApiVersioner), transformer: Arc::new(Identity) };
+        let codec = Codec {
+            versioner: Arc::new(ApiVersioner),
+            transformer: Arc::new(Identity),
+            conversions: Conversions::default(),
+        };
         Self {
             kv,
             prefix: keys::join(prefix).into(),

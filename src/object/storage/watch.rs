@@ -5,6 +5,7 @@
 //! there is much.
 
 use std::fmt;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use serde_json::{Value, json};
 use crate::ErrorKind;
 use crate::clock::Stopwatch;
 use crate::kv::KeyValue;
-use crate::object::kv::{Kv, KvEvent, KvWatch, ScanRequest, WatchRequest};
+use crate::object::kv::{Changes, Kv, KvEvent, KvWatch, ScanRequest, WatchRequest};
 use crate::object::meta;
 use crate::object::status::{Reason, Status};
 use crate::sync::plain::{AtomicBool, Ordering};
@@ -32,8 +33,6 @@ const BOOKMARKS_EVERY: Duration = Duration::from_secs(60);
 const BOOKMARKS_MIN: Duration = Duration::from_millis(100);
 /// The annotation of the bookmark behind what there was when the watch began.
 pub(in crate::object) const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
-/// As good as for ever.
-const LONG: Duration = Duration::from_secs(3600);
 
 /// What to watch.
 ///
@@ -121,7 +120,7 @@ impl Serialize for WatchEvent {
 
 /// Tells what happens to objects, in the order of their versions; made by [`Storage::watch`].
 ///
-/// It is an iterator that waits for the next event, and ends after an
+/// It is an iterator that waits for the next event, and a [`Stream`](futures_core::Stream) of a task; it ends after an
 /// [error](WatchEventKind::Error) or when it is [cancelled](WatchHandle::cancel).
 pub struct ObjectWatch<K: Kv> {
     codec: Codec,
@@ -303,23 +302,8 @@ impl<K: Kv> ObjectWatch<K> {
         let watch = Stopwatch::start();
         let (mut left, mut looks) = (timeout, 0..1_000);
         loop {
-            if self.handle.is_ended() {
-                return self.end();
-            }
-            match self.step(left) {
-                Ok(Some(mut event)) => {
-                    if event.kind != WatchEventKind::Bookmark {
-                        (self.decorate)(&mut event.object);
-                    }
-                    self.quiet = Stopwatch::start();
-                    return Some(event);
-                }
-                Ok(None) => {}
-                Err(why) => {
-                    let is_cancelled = self.handle.is_ended();
-                    self.end();
-                    return why.filter(|_| !is_cancelled).map(WatchEvent::error);
-                }
+            if let ControlFlow::Break(told) = self.turn(|live| live.next_timeout(left)) {
+                return told;
             }
             // Of what was there already some is looked at in any case.
             let is_waiting = self.initial.is_none() && self.pending.len() == 0;
@@ -328,6 +312,32 @@ impl<K: Kv> ObjectWatch<K> {
             left = timeout.saturating_sub(passed);
             if (is_waiting || has_looked) && left.is_zero() {
                 return None;
+            }
+        }
+    }
+
+    /// Does the next thing there is to do, with what the live watch says to `ask` if that is it; breaks with what is to be
+    /// told, and with nothing where it has ended.
+    pub(super) fn turn(
+        &mut self,
+        ask: impl FnOnce(&mut K::Watch) -> crate::Result<Option<Changes>>,
+    ) -> ControlFlow<Option<WatchEvent>> {
+        if self.handle.is_ended() {
+            return ControlFlow::Break(self.end());
+        }
+        match self.step(ask) {
+            Ok(Some(mut event)) => {
+                if event.kind != WatchEventKind::Bookmark {
+                    (self.decorate)(&mut event.object);
+                }
+                self.quiet = Stopwatch::start();
+                ControlFlow::Break(Some(event))
+            }
+            Ok(None) => ControlFlow::Continue(()),
+            Err(why) => {
+                let is_cancelled = self.handle.is_ended();
+                self.end();
+                ControlFlow::Break(why.filter(|_| !is_cancelled).map(WatchEvent::error))
             }
         }
     }
@@ -351,7 +361,10 @@ impl<K: Kv> ObjectWatch<K> {
     }
 
     /// Does the next thing there is to do; the error ends the watch, and is told unless it is none.
-    fn step(&mut self, timeout: Duration) -> Result<Option<WatchEvent>, Option<Status>> {
+    fn step(
+        &mut self,
+        ask: impl FnOnce(&mut K::Watch) -> crate::Result<Option<Changes>>,
+    ) -> Result<Option<WatchEvent>, Option<Status>> {
         if let Some(why) = self.error.take() {
             return Err(Some(why));
         }
@@ -375,7 +388,7 @@ impl<K: Kv> ObjectWatch<K> {
             return Ok(Some(event));
         }
         let Some(live) = &mut self.live else { return Err(None) };
-        match live.next_timeout(timeout) {
+        match ask(live) {
             Ok(None) => Ok(None),
             Ok(Some(changes)) if changes.events.is_empty() => {
                 Ok(self.bookmarks_every.map(|_| self.bookmark(changes.revision)))
@@ -467,22 +480,6 @@ fn list_error(error: crate::Error) -> Status {
         _ => error.into(),
     }
 }
-
-impl<K: Kv> Iterator for ObjectWatch<K> {
-    type Item = WatchEvent;
-
-    /// Waits for the next event; `None` once the watch has ended.
-    fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            let event = self.next_timeout(LONG);
-            if event.is_some() || self.handle.is_ended() {
-                return event;
-            }
-        }
-    }
-}
-
-impl<K: Kv> std::iter::FusedIterator for ObjectWatch<K> {}
 
 impl<K: Kv> fmt::Debug for ObjectWatch<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

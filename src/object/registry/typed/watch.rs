@@ -3,15 +3,18 @@
 use std::fmt;
 use std::iter::FusedIterator;
 use std::marker::PhantomData;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures_core::Stream;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::kv::Store;
 use crate::object::kind::GroupResource;
-use crate::object::kv::Kv;
+use crate::object::kv::{Kv, PollKvWatch};
 use crate::object::meta;
 use crate::object::status::{Result, Status};
 use crate::object::storage::{
@@ -146,6 +149,20 @@ impl<T: DeserializeOwned, K: Kv> Iterator for TypedWatch<T, K> {
 }
 
 impl<T: DeserializeOwned, K: Kv> FusedIterator for TypedWatch<T, K> {}
+
+/// As an [`ObjectWatch`].
+impl<T: DeserializeOwned, K: Kv> Stream for TypedWatch<T, K>
+where
+    K::Watch: PollKvWatch,
+{
+    type Item = TypedEvent<T>;
+
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let watch = self.get_mut();
+        let event = Pin::new(&mut watch.watch).poll_next(context);
+        event.map(|event| event.map(|event| watch.typed(event)))
+    }
+}
 
 impl<T, K: Kv> fmt::Debug for TypedWatch<T, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
