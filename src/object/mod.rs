@@ -39,6 +39,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! The store keeps what was: [`Objects::get_at`] is an object as it was at a version, and [`Objects::history`] tells all of its
+//! versions, deletions included, back to where the store has been [compacted](crate::Store::compact).
+//!
 //! # What is not as in Kubernetes
 //!
 //! - A version on create is refused with 400; there it is a plain error, 500 (one of the documents says that it is
@@ -63,7 +66,7 @@
 //!
 #![doc = include_str!("TESTS.md")]
 
-mod apply;
+pub mod apply;
 mod decode;
 #[cfg(feature = "encryption")]
 mod encrypt;
@@ -81,27 +84,27 @@ mod transform;
 mod value;
 mod versioner;
 
-pub use apply::{Manager, apply, update};
 pub use decode::{FieldValidation, Warnings};
 #[cfg(feature = "encryption")]
 pub use encrypt::{AesGcm, EncryptionKey};
 pub use kind::{GroupResource, Kind};
 pub use kv::{Changes, Kv, KvEvent, KvWatch, ScanRequest, StoreWatch, WatchRequest};
 pub use patch::{PATCH_BYTES_MAX, PatchType, json_patch, merge_patch, strategic_merge_patch};
-pub use prefix::{Prefixed, Unencrypted};
+pub use prefix::Prefixed;
 pub use registry::{
     CreateOptions, DeleteOptions, Deletion, GarbageCollection, GenerationRule, KindStrategy,
-    NameRule, Objects, PatchOptions, PropagationPolicy, PutOptions, Strategy, Typed, TypedEvent,
-    TypedWatch,
+    NameRule, Objects, PatchOptions, PropagationPolicy, Strategy, Typed, TypedEvent, TypedWatch,
+    UpdateOptions,
 };
 pub use schema::{ListType, PatchStrategy, Scalar, Schema};
 pub use selector::{
     FieldRequirement, FieldSelector, LabelOperator, LabelRequirement, LabelSelector,
 };
-pub use status::{Cause, Details, OPTIMISTIC_LOCK_MESSAGE, Reason, Result, Status};
+pub use status::{Cause, Details, Reason, Result, Status};
 pub use storage::{
-    Deleted, FieldsOf, GetOptions, List, ListOptions, Match, ObjectWatch, Preconditions, Predicate,
-    ResponseMeta, Storage, StorageError, StorageErrorKind, UpdateOptions, WatchEvent,
+    Deleted, FieldsOf, GetOptions, GuaranteedUpdateOptions, HistoryOptions, List, ListOptions,
+    ObjectHistory, ObjectState, ObjectVersion, ObjectWatch, Preconditions, Predicate,
+    ResourceVersionMatch, ResponseMeta, Storage, StorageError, StorageErrorKind, WatchEvent,
     WatchEventKind, WatchHandle, WatchOptions,
 };
 pub use transform::{Identity, Transformer};
