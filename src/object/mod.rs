@@ -100,5 +100,5 @@ pub use storage::{
     ResponseMeta, Storage, StorageError, StorageErrorKind, UpdateOptions, WatchEvent,
     WatchEventKind, WatchHandle, WatchOptions,
 };
-pub use transform::{Identity, Transformer};
+pub use transform::Transformer;
 pub use versioner::{ApiVersioner, Versioner};

@@ -2,7 +2,7 @@
 
 use super::status::Result;
 
-/// Changes the bytes of an object before they are stored, and back.
+/// Changes the bytes of an object before they are stored, and back: for encryption, take [`AesGcm`](super::AesGcm).
 ///
 /// `key` is the full key under which they lie. One that encrypts authenticates it, so that a value that was copied to
 /// another key cannot be read there.
@@ -22,19 +22,4 @@ pub trait Transformer: Send + Sync + 'static {
     ///
     /// Why it cannot be.
     fn to_storage(&self, data: &[u8], key: &[u8]) -> Result<Vec<u8>>;
-}
-
-/// Stores what it is given.
-#[derive(Clone, Copy, Debug, Default)]
-#[expect(clippy::exhaustive_structs, reason = "it has no state")]
-pub struct Identity;
-
-impl Transformer for Identity {
-    fn from_storage(&self, data: &[u8], _: &[u8]) -> Result<(Vec<u8>, bool)> {
-        Ok((data.to_vec(), false))
-    }
-
-    fn to_storage(&self, data: &[u8], _: &[u8]) -> Result<Vec<u8>> {
-        Ok(data.to_vec())
-    }
 }

@@ -31,18 +31,18 @@ fn key(name: &str, byte: u8) -> EncryptionKey {
 }
 
 /// With the key "old" alone.
-fn old() -> Prefixed {
-    Prefixed::new(AesGcm::PREFIX, AesGcm::new(key("old", 1)))
+fn old() -> AesGcm {
+    AesGcm::new(key("old", 1))
 }
 
 /// "new" writes, "old" reads.
-fn rotating() -> Prefixed {
-    Prefixed::new(AesGcm::PREFIX, AesGcm::new(key("new", 2)).or(key("old", 1)).unwrap())
+fn rotating() -> AesGcm {
+    AesGcm::new(key("new", 2)).or(key("old", 1)).unwrap()
 }
 
 /// With the key "new" alone.
-fn new() -> Prefixed {
-    Prefixed::new(AesGcm::PREFIX, AesGcm::new(key("new", 2)))
+fn new() -> AesGcm {
+    AesGcm::new(key("new", 2))
 }
 
 const KEY: &str = "/secrets/default/db";
@@ -146,13 +146,13 @@ fn what_was_stored_before_encryption_is_read_where_that_is_allowed() {
     secrets(&store).create(KEY, secret(), 0).unwrap();
     assert!(encrypted(&store, old()).get(KEY, &GetOptions::default()).is_err());
 
-    let storage = encrypted(&store, old().or("", Unencrypted));
+    let storage = encrypted(&store, old().or_unencrypted());
     assert_eq!(storage.get(KEY, &GetOptions::default()).unwrap()["data"], secret()["data"]);
     assert_eq!(touch(&storage, KEY), "3");
     assert!(bytes(&store, KEY).starts_with(b"k8s:enc:aesgcm:v1:old:"));
 
     // And the way back.
-    let back = Prefixed::new("", Unencrypted).or(AesGcm::PREFIX, AesGcm::new(key("old", 1)));
+    let back = Prefixed::new("", Unencrypted).or("", old());
     assert_eq!(touch(&encrypted(&store, back), KEY), "4");
     assert_eq!(secrets(&store).get(KEY, &GetOptions::default()).unwrap()["data"], secret()["data"]);
 }

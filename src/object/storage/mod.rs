@@ -36,8 +36,9 @@ use crate::kv::KeyValue;
 use super::kind::GroupResource;
 use super::kv::{Kv, ScanRequest};
 use super::meta;
+use super::prefix::Unencrypted;
 use super::status::{Cause, Status};
-use super::transform::{Identity, Transformer};
+use super::transform::Transformer;
 use super::value::{DEPTH_MAX, is_object_within_depth};
 use super::versioner::{ApiVersioner, Versioner};
 use codec::{Codec, Decoded, Unreadable};
@@ -146,7 +147,7 @@ impl<K: Kv> Storage<K> {
     /// The objects of `resource` below `prefix`, all of whose keys begin with `resource_prefix` and a slash.
     /// Slashes before and behind the two prefixes make no difference.
     pub fn new(kv: Arc<K>, prefix: &str, resource: GroupResource, resource_prefix: &str) -> Self {
-        let codec = Codec { versioner: Arc::new(ApiVersioner), transformer: Arc::new(Identity) };
+        let codec = Codec { versioner: Arc::new(ApiVersioner), transformer: Arc::new(Unencrypted) };
         Self {
             kv,
             prefix: keys::join(prefix).into(),
