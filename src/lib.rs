@@ -49,8 +49,8 @@
 //! # Where to begin
 //!
 //! * [`Store`] has every call. [`Store::put`], [`Store::get`], [`Store::delete`] are the short ones.
-//! * [`Store::compare_and_put`] is the usual compare-and-swap, [`Store::submit_compare_and_put`] and
-//!   [`Store::submit`] give a [`Ticket`] to wait for or to await.
+//! * [`Store::compare_and_put`] is the usual compare-and-swap, [`Store::update`] tries as often as it takes,
+//!   [`Store::submit_compare_and_put`] and [`Store::submit`] give a [`Ticket`] to wait for or to await.
 //! * [`Store::txn`] builds transactions, with [`put`], [`get`], [`delete`] and the comparisons
 //!   [`mod_revision`], [`create_revision`], [`version`], [`value`], [`lease()`].
 //! * [`Store::latest`], [`Store::at`], [`Store::at_time`] return a [`View`], which reads keys and
@@ -84,8 +84,9 @@
 //! flush was behind.
 //!
 //! A reader sees a new value only once it is durable, so threads that read, change and swap *one* key get
-//! one commit a sync. One thread goes faster on it by taking the revision of [`Ticket::outcome`] for the
-//! next comparison.
+//! one commit a sync. [`Store::update`] has the store do all three, and goes on from what is not durable yet:
+//! those that change one key then share their syncs, too. One thread may also take the revision of
+//! [`Ticket::outcome`] for the next comparison.
 //!
 //! # Errors
 //!
@@ -136,8 +137,10 @@
 //! | `annals.lease_expiry` | debug | ending up to 16 leases whose time is over |
 //! | `annals.poisoned` | error | event: the store accepts no more writes, and why |
 //! | `annals.torn_tail` | warn | event: a batch at the end of the log was dropped; it was never acknowledged |
+//! | `annals.object_slow` | warn | event: a call of the storage of objects has taken more than 500 ms; with `verb`, `resource`, `key` and `micros` |
 //!
-//! Counters and histograms are those of all stores of the process. Gauges have the label `store`, the directory, and
+//! Counters and histograms are those of all stores of the process; that of objects has the labels `verb` (`create`, `get`,
+//! `list`, `count`, `update`, `delete`) and `resource`. Gauges have the label `store`, the directory, and
 //! are brought up to date by [`Store::stats`]: call it before they are collected, and not for a closed store, nor in the
 //! process of a writer for another handle that only reads. For a look from outside the process
 //! there is [`Options::live_interval_seconds`].
@@ -154,6 +157,7 @@
 //! | `annals_commit_seconds` | histogram | commits from call to answer; of those that wait for no sync one in 64 |
 //! | `annals_sync_seconds` | histogram | writes of the log, each with its sync |
 //! | `annals_batch_commits` | histogram | commits that share a sync |
+//! | `annals_object_seconds` | histogram | calls of the storage of objects |
 //! | `annals_revision` | gauge | newest visible revision |
 //! | `annals_durable_revision` | gauge | newest durable revision |
 //! | `annals_memtable_bytes` | gauge | memory of the memtable generations |
@@ -232,7 +236,7 @@ pub use crate::kv::{
     LEASE_TTL_MAX, LEASE_TTL_MIN, Lease, LeaseGrantRequest, LeaseRevokeResponse, Load, Loading,
     Log, Op, OpResponse, Origin, Outcome, PutRequest, PutResponse, RangeIter, RangeRequest,
     RangeResponse, Retention, RetentionRule, SortOrder, SortTarget, SpaceOptions, SpaceSurvey,
-    Store, Ticket, Transaction, TxnBuilder, TxnRequest, TxnResponse, Version, View,
+    Store, Ticket, Transaction, TxnBuilder, TxnRequest, TxnResponse, Update, Version, View,
     create_revision, delete, delete_prefix, get, lease, mod_revision, prefix_range_end, put, range,
     txn, value, version,
 };

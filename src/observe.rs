@@ -24,6 +24,9 @@ pub(crate) const COMMIT_SECONDS: &str = "annals_commit_seconds";
 pub(crate) const SYNC_SECONDS: &str = "annals_sync_seconds";
 pub(crate) const BATCH_COMMITS: &str = "annals_batch_commits";
 
+#[cfg(any(test, feature = "metrics"))]
+const OBJECT_SECONDS: &str = "annals_object_seconds";
+
 /// Gauges.
 pub(crate) const REVISION: &str = "annals_revision";
 pub(crate) const DURABLE_REVISION: &str = "annals_durable_revision";
@@ -181,6 +184,71 @@ impl Drop for Within<'_> {
     }
 }
 
+/// A call of the storage of objects, from when this is made until it is dropped.
+#[cfg(feature = "object")]
+#[must_use = "the call ends when this is dropped"]
+pub(crate) struct ObjectCall<'c> {
+    #[cfg(any(feature = "tracing", feature = "metrics"))]
+    call: (&'static str, &'c dyn std::fmt::Display, &'c str, crate::clock::Stopwatch),
+    #[cfg(not(any(feature = "tracing", feature = "metrics")))]
+    _call: std::marker::PhantomData<&'c str>,
+}
+
+/// Calls of objects that take longer are told one by one: as those of Kubernetes.
+#[cfg(all(feature = "object", feature = "tracing"))]
+const SLOW_NANOS: u64 = 500_000_000;
+
+#[cfg(feature = "object")]
+impl<'c> ObjectCall<'c> {
+    /// Begins a call: its verb, the resource, and the key or prefix.
+    pub(crate) fn begin(
+        verb: &'static str,
+        resource: &'c dyn std::fmt::Display,
+        key: &'c str,
+    ) -> Self {
+        #[cfg(any(feature = "tracing", feature = "metrics"))]
+        return Self { call: (verb, resource, key, crate::clock::Stopwatch::start()) };
+        #[cfg(not(any(feature = "tracing", feature = "metrics")))]
+        {
+            let _ = (verb, resource, key);
+            Self { _call: std::marker::PhantomData }
+        }
+    }
+}
+
+#[cfg(all(feature = "object", any(feature = "tracing", feature = "metrics")))]
+impl Drop for ObjectCall<'_> {
+    #[cfg_attr(
+        feature = "metrics",
+        expect(clippy::cast_precision_loss, reason = "what metrics takes")
+    )]
+    fn drop(&mut self) {
+        let (verb, resource, key, begun) = &self.call;
+        let nanos = begun.nanos();
+        #[cfg(feature = "metrics")]
+        guarded(|| {
+            let resource = resource.to_string();
+            metrics::histogram!(OBJECT_SECONDS, "verb" => *verb, "resource" => resource)
+                .record(nanos as f64 / 1e9);
+        });
+        #[cfg(feature = "tracing")]
+        if nanos > SLOW_NANOS {
+            guarded(|| {
+                tracing::warn!(
+                    name: "annals.object_slow",
+                    verb,
+                    %resource,
+                    key,
+                    micros = nanos / 1_000,
+                    "a call of the storage of objects has taken long"
+                );
+            });
+        }
+        #[cfg(not(feature = "tracing"))]
+        let _ = key;
+    }
+}
+
 /// The store accepts no more writes.
 pub(crate) fn poisoned(store: &Path, error: &Error) {
     #[cfg(feature = "tracing")]
@@ -276,6 +344,7 @@ const METRICS: &[(&str, &str, &str)] = &[
     ),
     (SYNC_SECONDS, "histogram", "writes of the log, each with its sync"),
     (BATCH_COMMITS, "histogram", "commits that share a sync"),
+    (OBJECT_SECONDS, "histogram", "calls of the storage of objects"),
     (REVISION, "gauge", "newest visible revision"),
     (DURABLE_REVISION, "gauge", "newest durable revision"),
     (MEMTABLE_BYTES, "gauge", "memory of the memtable generations"),

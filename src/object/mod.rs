@@ -57,7 +57,8 @@
 //!   YAML.
 //! - Hooks behind a write (`after_create` and its like) are not called for dry runs, nor by whoever finds that another has
 //!   made the end of an object.
-//! - Nobody is told how long calls take here; the store tells of its own (see the crate's documentation).
+//! - How long calls of the storage take is told by metrics, and of those above 500 ms by an event, where the features of
+//!   the crate ask for it; there are no steps of a call in it.
 //!
 #![doc = include_str!("TESTS.md")]
 

@@ -19,6 +19,7 @@ macro_rules! refused {
 mod reads_and_writes;
 mod state;
 mod transactions;
+mod update;
 
 use std::sync::Arc;
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use annals::{
     CompareResult, CompareTarget, DeleteRangeRequest, ErrorKind, KeyRange, KeyValue, Op,
     OpResponse, Outcome, PutRequest, RangeRequest, RangeResponse, Store, Ticket, TxnRequest,
-    TxnResponse,
+    TxnResponse, Update,
 };
 use bytes::Bytes;
 
@@ -123,6 +123,14 @@ impl Client<'_> {
                 let (revision, deleted) = (deleted.revision, deleted.deleted);
                 Answer::Step(Found::Delete { revision, deleted, prev: Vec::new() })
             }
+            Request::Step(Step::Put { key, value, prev: true }) if value % 2 == 0 => {
+                self.update(*key, &|_| Update::put(bytes(*value)))?
+            }
+            Request::Step(Step::Delete { span, prev: true })
+                if *span == Span::one(span.from) && span.from % 2 == 0 =>
+            {
+                self.update(span.from, &|_| Update::Delete)?
+            }
             Request::Step(step) => {
                 let found = match operation(step) {
                     Op::Put(put) => OpResponse::Put(store.put_with(put)?),
@@ -156,6 +164,34 @@ impl Client<'_> {
                 shown(&view, *span)?.map_or_else(Answer::Broken, Answer::At)
             }
             Request::Compact(to) => Answer::Compacted { revision: store.compact(*to)?.revision },
+        })
+    }
+
+    /// A put or a deletion that answers with what was there before, by another way.
+    fn update(
+        &self,
+        key: Key,
+        change: &dyn Fn(Option<&KeyValue>) -> Update,
+    ) -> annals::Result<Answer> {
+        let mut before = None;
+        let mut put = false;
+        let outcome = self.store.update(name(key), |current| {
+            before = current.cloned();
+            let update = change(current);
+            put = matches!(update, Update::Put { .. });
+            update
+        })?;
+        let prev = match before.as_ref().map(kv).transpose() {
+            Ok(prev) => prev,
+            Err(what) => return Ok(Answer::Broken(what)),
+        };
+        Ok(match (outcome, put) {
+            (Outcome::Committed { revision }, true) => Answer::Step(Found::Put { revision, prev }),
+            (Outcome::Committed { revision } | Outcome::Unchanged { as_of: revision }, false) => {
+                let prev: Vec<Kv> = prev.into_iter().collect();
+                Answer::Step(Found::Delete { revision, deleted: prev.len() as u64, prev })
+            }
+            (other, _) => Answer::Broken(format!("the outcome {other:?}")),
         })
     }
 }

@@ -52,6 +52,8 @@ pub struct Shape {
     pub one_by_one: bool,
     /// Everybody writes one key.
     pub hot: bool,
+    /// Each commit reads the key and puts a value, with nobody in between, instead of swapping.
+    pub update: bool,
     pub time: Duration,
 }
 
@@ -224,7 +226,7 @@ struct Try {
 
 impl Try {
     fn cas<'t>(&'t self, field: &'t Field) -> Cas<'t> {
-        Cas { key: field.key(self.key), seen: self.seen, value: &self.value }
+        Cas { key: field.key(self.key), seen: Some(self.seen), value: &self.value }
     }
 }
 
@@ -251,7 +253,7 @@ impl<'a> Client<'a> {
         let mut before = self.started;
         while before - self.started < shape.time {
             if shape.window == 1 {
-                self.commit(peer, shape.hot)?;
+                self.commit(peer, shape)?;
             } else {
                 self.commit_window(peer, shape.one_by_one)?;
             }
@@ -277,12 +279,16 @@ impl<'a> Client<'a> {
     }
 
     /// Commits to one key, again after each conflict, as an application would: by reading it.
-    fn commit(&mut self, peer: &dyn Peer, hot: bool) -> Result<()> {
-        let key = if hot { 0 } else { self.random_key() };
+    fn commit(&mut self, peer: &dyn Peer, shape: Shape) -> Result<()> {
+        let key = if shape.hot { 0 } else { self.random_key() };
         self.prepare(0, key);
         let Some(attempt) = self.tries.first_mut() else { return Ok(()) };
         loop {
-            if let Some(revision) = peer.cas(attempt.cas(self.field))? {
+            let mut cas = attempt.cas(self.field);
+            if shape.update {
+                cas.seen = None;
+            }
+            if let Some(revision) = peer.cas(cas)? {
                 self.acked.push(self.field.acknowledge(attempt, revision));
                 return Ok(());
             }
@@ -336,6 +342,7 @@ mod tests {
         window: 1,
         one_by_one: false,
         hot: true,
+        update: false,
         time: Duration::from_millis(20),
     };
 

@@ -25,14 +25,20 @@ pub struct Cell {
     pub window: usize,
     /// Everybody writes one key.
     pub hot: bool,
+    /// By updates instead of compare-and-swap.
+    pub update: bool,
 }
 
 const fn durable(name: &'static str, threads: u64, window: usize, hot: bool) -> Cell {
-    Cell { name, level: Level::Sync, threads, window, hot }
+    Cell { name, level: Level::Sync, threads, window, hot, update: false }
 }
 
 const fn buffered(name: &'static str, threads: u64, hot: bool) -> Cell {
-    Cell { name, level: Level::Buffered, threads, window: 1, hot }
+    Cell { name, level: Level::Buffered, threads, window: 1, hot, update: false }
+}
+
+const fn durable_update(name: &'static str, threads: u64) -> Cell {
+    Cell { update: true, ..durable(name, threads, 1, true) }
 }
 
 const CELLS: &[Cell] = &[
@@ -42,6 +48,8 @@ const CELLS: &[Cell] = &[
     durable("durable CAS, 1 client, one hot key", 1, 1, true),
     durable("durable CAS, 8 threads, one hot key", 8, 1, true),
     durable("durable CAS, 64 threads, one hot key", 64, 1, true),
+    durable_update("durable update, 8 threads, one hot key", 8),
+    durable_update("durable update, 64 threads, one hot key", 64),
     durable("durable CAS, 1 thread x 64 tickets", 1, 64, false),
     buffered("buffered CAS, 1 thread", 1, false),
     buffered("buffered CAS, 2 threads", 2, false),
@@ -178,8 +186,8 @@ pub fn measure(config: &Config, level: Level) -> Result<(Vec<Measured>, Option<R
 
 impl Cell {
     fn shape(&self, role: Role, time: Duration) -> Shape {
-        let &Self { threads, window, hot, .. } = self;
-        Shape { threads, window, one_by_one: role == Role::Peer, hot, time }
+        let &Self { threads, window, hot, update, .. } = self;
+        Shape { threads, window, one_by_one: role == Role::Peer, hot, update, time }
     }
 }
 
@@ -213,7 +221,8 @@ pub fn own_work(config: &Config) -> Result<(f64, f64)> {
     let mut field = Field::load(&nothing, config.keys(FIELD_KEYS))?;
     let time = config.time.min(Duration::from_millis(200));
     let mut nanos = |window: usize| -> Result<f64> {
-        let shape = Shape { threads: 1, window, one_by_one: false, hot: false, time };
+        let shape =
+            Shape { threads: 1, window, one_by_one: false, hot: false, update: false, time };
         let run = field.run(&nothing, shape)?;
         Ok(run.latency.nanos(5_000) as f64 / window as f64)
     };

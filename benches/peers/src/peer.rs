@@ -18,12 +18,20 @@ pub enum Level {
     Buffered,
 }
 
-/// One compare-and-swap: put `value` if the newest revision of `key` is `seen` (0: never written).
+/// One compare-and-swap: put `value` if the newest revision of `key` is `seen` (0: never written). Without
+/// `seen` an update: read the key, and put `value` whatever it was, with nobody in between.
 #[derive(Clone, Copy, Debug)]
 pub struct Cas<'a> {
     pub key: &'a [u8],
-    pub seen: u64,
+    pub seen: Option<u64>,
     pub value: &'a [u8],
+}
+
+impl Cas<'_> {
+    /// Whether it may go on from the newest revision of its key.
+    pub fn holds(&self, newest: u64) -> bool {
+        self.seen.is_none_or(|seen| seen == newest)
+    }
 }
 
 /// Commits so far, and the syncs (of a peer: the native transactions) that they took.

@@ -147,7 +147,7 @@ impl<M: Ordered> Peer for Recipe<M> {
     fn cas(&self, cas: Cas<'_>) -> Result<Option<u64>> {
         self.map.write(|write| {
             let old = head(&*write, cas.key)?;
-            if old.map_or(0, |head| head.revision) != cas.seen {
+            if !cas.holds(old.map_or(0, |head| head.revision)) {
                 return Ok(None);
             }
             let revision = self.revision.load(Ordering::Acquire) + 1;
@@ -164,7 +164,7 @@ impl<M: Ordered> Peer for Recipe<M> {
             let mut revision = first;
             for cas in window {
                 let old = head(&*write, cas.key)?;
-                if old.map_or(0, |head| head.revision) == cas.seen {
+                if cas.holds(old.map_or(0, |head| head.revision)) {
                     revision += 1;
                     put(write, revision, cas.key, cas.value, old)?;
                     answers.push(Some(revision));

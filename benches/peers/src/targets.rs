@@ -206,7 +206,14 @@ mod tests {
 
     #[test]
     fn each_cell_is_held_against_its_targets() {
-        let cell = |level, threads, window, hot| Cell { name: "x", level, threads, window, hot };
+        let cell = |level, threads, window, hot| Cell {
+            name: "x",
+            level,
+            threads,
+            window,
+            hot,
+            update: false,
+        };
         let one = cell(Level::Sync, 1, 1, false);
         assert_eq!(
             verdicts(&rendered(one, [91.0, 100.0, 90.0, 92.0], [1.0; 4])),

@@ -362,12 +362,12 @@ impl<'a, 'r> Evaluation<'a, 'r> {
     }
 
     /// A key as of the snapshot, with its place in the footprint.
-    fn base_key(&mut self, key: &Bytes) -> Result<Option<KeyValue>> {
+    fn base_key(&mut self, key: &[u8]) -> Result<Option<KeyValue>> {
         Ok(self.base_record(key)?.map(key_value))
     }
 
     /// The same, as it is stored.
-    fn base_record(&mut self, key: &Bytes) -> Result<Option<Record>> {
+    fn base_record(&mut self, key: &[u8]) -> Result<Option<Record>> {
         let internal = space::user(key);
         let found = self.reads.get(&internal)?;
         let newest = match &found {

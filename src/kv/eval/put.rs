@@ -7,6 +7,7 @@ use crate::kv::request::PutRequest;
 use crate::kv::response::PutResponse;
 use crate::kv::seam::{Stub, WriteKind};
 use crate::kv::space;
+use crate::kv::types::KeyValue;
 
 use super::{Evaluation, Overlaid, alive};
 
@@ -44,6 +45,33 @@ impl<'r> Evaluation<'_, 'r> {
         }
         self.detach(key, alive)?;
         self.write(internal, WriteKind::Put { value: Cow::Borrowed(value), lease: 0 })?;
+        Ok(true)
+    }
+
+    /// A key as it is.
+    pub(in crate::kv) fn current(&mut self, key: &[u8]) -> Result<Option<KeyValue>> {
+        self.base_key(key)
+    }
+
+    /// Puts a key, with a lease or 0, or deletes it, if `seen` is its mod revision, 0 if it is not alive.
+    /// Answers whether it is.
+    pub(in crate::kv) fn replace(
+        &mut self,
+        key: &[u8],
+        seen: u64,
+        put: Option<(Cow<'r, [u8]>, i64)>,
+    ) -> Result<bool> {
+        let alive = self.base_stub(key)?;
+        if alive.map_or(0, |stub| stub.revision) != seen {
+            return Ok(false);
+        }
+        let lease = put.as_ref().map_or(0, |(_, lease)| *lease);
+        if lease != 0 {
+            self.lease_exists(lease)?;
+        }
+        self.reattach(key, alive.map_or(0, |stub| stub.lease), lease)?;
+        let kind = put.map_or(WriteKind::Delete, |(value, lease)| WriteKind::Put { value, lease });
+        self.write(space::user(key), kind)?;
         Ok(true)
     }
 

@@ -35,6 +35,7 @@ impl<K: Kv> Storage<K> {
         validate: &mut dyn FnMut(&Value) -> Result<(), StorageError>,
         cached: Option<&Value>,
     ) -> Result<Deleted, StorageError> {
+        let _call = self.timed("delete", key);
         let key = self.key(key)?;
         let mut known = self.known(&key, cached, false)?;
         loop {

@@ -179,6 +179,7 @@ impl<K: Kv> Storage<K> {
     /// has been compacted, between two pages with a [token](Status::continue_token) to go on at the newest state; 504
     /// for a revision that is still to come; 500 if objects cannot be read, which names up to a hundred of them.
     pub fn list(&self, key: &str, options: &ListOptions) -> Result<List, StorageError> {
+        let _call = self.timed("list", key);
         options.check()?;
         let begin = self.begin(key, options)?;
         let (revision, kvs) = self.walk(&begin, options.recursive)?;

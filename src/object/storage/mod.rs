@@ -32,6 +32,7 @@ use serde_json::Value;
 
 use crate::clock::{Clock, SystemClock};
 use crate::kv::KeyValue;
+use crate::observe::ObjectCall;
 
 use super::kind::GroupResource;
 use super::kv::{Kv, ScanRequest};
@@ -238,6 +239,7 @@ impl<K: Kv> Storage<K> {
     ///
     /// [`KeyExists`](StorageErrorKind::KeyExists); 400 for an object that has a version.
     pub fn create(&self, key: &str, mut object: Value, ttl: u64) -> Result<Value, StorageError> {
+        let _call = self.timed("create", key);
         let key = self.key(key)?;
         // A version that is none is no obstacle: it is taken away.
         if self.codec.versioner.object_resource_version(&object).is_ok_and(|version| version != 0) {
@@ -261,6 +263,7 @@ impl<K: Kv> Storage<K> {
     /// for; [`CorruptObject`](StorageErrorKind::CorruptObject) or [`Internal`](StorageErrorKind::Internal) for what
     /// cannot be read.
     pub fn get(&self, key: &str, options: &GetOptions) -> Result<Value, StorageError> {
+        let _call = self.timed("get", key);
         let key = self.key(key)?;
         let (found, current) = self.kv.get(key.as_bytes(), None)?;
         self.check_minimum(&options.resource_version, current)?;
@@ -278,9 +281,15 @@ impl<K: Kv> Storage<K> {
     ///
     /// 400 for a key that leads elsewhere.
     pub fn count(&self, key: &str) -> Result<u64, StorageError> {
+        let _call = self.timed("count", key);
         let prefix = self.prefix_of(key)?;
         let prefix = prefix.as_bytes();
         Ok(self.kv.count(ScanRequest { prefix, start: prefix, at: None })?)
+    }
+
+    /// Whoever wants to know is told how long the call takes.
+    fn timed<'c>(&'c self, verb: &'static str, key: &'c str) -> ObjectCall<'c> {
+        ObjectCall::begin(verb, &*self.resource, key)
     }
 
     fn key(&self, key: &str) -> Result<String, StorageError> {

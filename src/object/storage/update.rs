@@ -77,6 +77,7 @@ impl<K: Kv> Storage<K> {
         ) -> Result<(Value, Option<u64>), StorageError>,
         cached: Option<&Value>,
     ) -> Result<Value, StorageError> {
+        let _call = self.timed("update", key);
         let key = self.key(key)?;
         let ignore = options.ignore_not_found;
         let mut known = self.known(&key, cached, ignore)?;

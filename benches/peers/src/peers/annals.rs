@@ -1,9 +1,9 @@
-//! annals itself: a compare-and-swap is a compare-and-put, a window is as many tickets.
+//! annals itself: a compare-and-swap is a compare-and-put, an update is one, a window is as many tickets.
 
 use std::ops::Bound;
 use std::path::Path;
 
-use annals::{Durability, Options, Outcome, Store, Ticket, put};
+use annals::{Durability, Options, Outcome, Store, Ticket, Update, put};
 
 use crate::peer::{Cas, Groups, Level, Peer, Result, Visit, VisitKey};
 
@@ -17,7 +17,10 @@ pub fn open(dir: &Path, level: Level) -> Result<Box<dyn Peer>> {
 
 impl Annals {
     fn submit(&self, cas: Cas<'_>) -> Result<Ticket> {
-        Ok(self.0.submit_compare_and_put(cas.key, cas.seen, cas.value)?)
+        Ok(match cas.seen {
+            Some(seen) => self.0.submit_compare_and_put(cas.key, seen, cas.value)?,
+            None => self.0.submit_update(cas.key, |_| Update::put(cas.value))?,
+        })
     }
 }
 
@@ -34,7 +37,11 @@ impl Peer for Annals {
     }
 
     fn cas(&self, cas: Cas<'_>) -> Result<Option<u64>> {
-        Ok(match self.0.compare_and_put(cas.key, cas.seen, cas.value)? {
+        let outcome = match cas.seen {
+            Some(seen) => self.0.compare_and_put(cas.key, seen, cas.value)?,
+            None => self.0.update(cas.key, |_| Update::put(cas.value))?,
+        };
+        Ok(match outcome {
             Outcome::Committed { revision } => Some(revision),
             _ => None,
         })

@@ -212,7 +212,7 @@ impl State {
 
     fn cas(&mut self, cas: Cas<'_>) -> Option<u64> {
         let newest = self.hash.get(cas.key).and_then(|&slot| self.slots.get_mut(slot)?.last_mut());
-        let newest = newest.filter(|newest| newest.0 == cas.seen)?;
+        let newest = newest.filter(|newest| cas.holds(newest.0))?;
         self.revision += 1;
         newest.0 = self.revision;
         if newest.1.len() == cas.value.len() {

@@ -43,7 +43,7 @@ struct GroupCounts {
 #[derive(Debug)]
 struct Waiter {
     key: Box<[u8]>,
-    seen: u64,
+    seen: Option<u64>,
     value: Box<[u8]>,
     thread: Thread,
     told: Mutex<Option<Told>>,
@@ -245,7 +245,7 @@ mod tests {
             assert!(!self.panics, "a store that panics");
             let mut keys = lock(&self.keys);
             let answer = |cas: &Cas<'_>| {
-                (cas.seen == 0).then(|| {
+                cas.holds(0).then(|| {
                     keys.push(cas.key.to_vec());
                     keys.len() as u64
                 })
@@ -291,7 +291,7 @@ mod tests {
         let (queue, groups) = (Mutex::default(), GroupCounts::default());
         let peer = Grouped { store: Box::new(store), queue, groups };
         let client = |number: u8| {
-            let (key, seen) = ([number], u64::from(number % 2));
+            let (key, seen) = ([number], Some(u64::from(number % 2)));
             peer.cas(Cas { key: &key, seen, value: b"value" })
         };
         let client = &client;

@@ -140,12 +140,12 @@ impl Peer for Sqlite {
     }
 
     fn cas(&self, cas: Cas<'_>) -> Result<Option<u64>> {
-        self.write(|connection| put(connection, cas.key, Some(cas.seen), cas.value))
+        self.write(|connection| put(connection, cas.key, cas.seen, cas.value))
     }
 
     fn cas_window(&self, window: &[Cas<'_>]) -> Result<Vec<Option<u64>>> {
         self.write(|connection| {
-            window.iter().map(|cas| put(connection, cas.key, Some(cas.seen), cas.value)).collect()
+            window.iter().map(|cas| put(connection, cas.key, cas.seen, cas.value)).collect()
         })
     }
 

@@ -218,7 +218,7 @@ impl Peer for Native {
     fn cas(&self, cas: Cas<'_>) -> Result<Option<u64>> {
         self.base.write(|txn| {
             let revision = self.revision.load(Ordering::Acquire) + 1;
-            if !put(txn, cas.key, Some(cas.seen), cas.value, revision)? {
+            if !put(txn, cas.key, cas.seen, cas.value, revision)? {
                 return Ok(None);
             }
             self.revision.store(revision, Ordering::Release);
@@ -232,7 +232,7 @@ impl Peer for Native {
             let first = self.revision.load(Ordering::Acquire);
             let mut revision = first;
             for cas in window {
-                let done = put(txn, cas.key, Some(cas.seen), cas.value, revision + 1)?;
+                let done = put(txn, cas.key, cas.seen, cas.value, revision + 1)?;
                 revision += u64::from(done);
                 answers.push(done.then_some(revision));
             }
