@@ -85,7 +85,7 @@ pub use encrypt::{AesGcm, EncryptionKey};
 pub use kind::{GroupResource, Kind};
 pub use kv::{Changes, Kv, KvEvent, KvWatch, ScanRequest, StoreWatch, WatchRequest};
 pub use patch::{PATCH_BYTES_MAX, PatchType, json_patch, merge_patch, strategic_merge_patch};
-pub use prefix::{Prefixed, Unencrypted};
+pub use prefix::Prefixed;
 pub use registry::{
     CreateOptions, DeleteOptions, Deletion, GarbageCollection, GenerationRule, KindStrategy,
     NameRule, Objects, PatchOptions, PropagationPolicy, PutOptions, Strategy, Typed, TypedEvent,
@@ -98,8 +98,8 @@ pub use selector::{
 pub use status::{Cause, Details, OPTIMISTIC_LOCK_MESSAGE, Reason, Result, Status};
 pub use storage::{
     Deleted, FieldsOf, GetOptions, List, ListOptions, Match, ObjectWatch, Preconditions, Predicate,
-    ResponseMeta, Storage, StorageError, StorageErrorKind, UpdateOptions, WatchEvent,
+    ResponseMeta, Rewritten, Storage, StorageError, StorageErrorKind, UpdateOptions, WatchEvent,
     WatchEventKind, WatchHandle, WatchOptions,
 };
-pub use transform::Transformer;
+pub use transform::{Identity, Transformer};
 pub use versioner::{ApiVersioner, Versioner};

@@ -4,27 +4,21 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::status::{Reason, Result, Status};
-use super::transform::Transformer;
-
-/// What the bytes of objects begin with that are encrypted, whatever with.
-const ENCRYPTED_PREFIX: &[u8] = b"k8s:enc:";
-
-/// So many bytes of what cannot be read are shown at most.
-const SHOWN_BYTES: usize = 100;
+use super::status::Result;
+use super::transform::{Transformer, beginning, failed};
 
 /// Transformers, each with the beginning of the bytes that are its own. The first one writes; all of them read,
 /// and what another than the first has read is stale, so that the next update writes it anew.
 ///
 /// For transformers of one's own, and for the way back from encryption:
-/// `Prefixed::new("", Unencrypted).or("", AesGcm::new(key))`. With one more key, or for what was stored before there was
+/// `Prefixed::new("", Identity).or("", AesGcm::new(key))`. With one more key, or for what was stored before there was
 /// encryption, [`AesGcm`](super::AesGcm) needs none.
 ///
 /// ```
-/// use annals::object::{Prefixed, Transformer, Unencrypted};
+/// use annals::object::{Identity, Prefixed, Transformer};
 ///
-/// let before = Prefixed::new("v1:", Unencrypted);
-/// let after = Prefixed::new("v2:", Unencrypted).or("v1:", Unencrypted);
+/// let before = Prefixed::new("v1:", Identity);
+/// let after = Prefixed::new("v2:", Identity).or("v1:", Identity);
 /// let stored = before.to_storage(b"{}", b"/registry/pods/web")?;
 /// assert_eq!(stored, b"v1:{}");
 /// let (read, is_stale) = after.from_storage(&stored, b"/registry/pods/web")?;
@@ -85,49 +79,4 @@ impl fmt::Debug for Prefixed {
         let all = std::iter::once(&self.first).chain(&self.others);
         f.debug_list().entries(all.map(|(prefix, _)| String::from_utf8_lossy(prefix))).finish()
     }
-}
-
-/// Objects as they are, that is: not encrypted; what kinds have that are given no other transformer. Bytes that are
-/// encrypted it refuses to read, so that they are not taken for an object.
-///
-/// As the first of the transformers of a [`Prefixed`] it is the way back from encryption.
-#[derive(Clone, Copy, Debug, Default)]
-#[expect(clippy::exhaustive_structs, reason = "it has no state")]
-pub struct Unencrypted;
-
-impl Transformer for Unencrypted {
-    fn from_storage(&self, data: &[u8], _: &[u8]) -> Result<(Vec<u8>, bool)> {
-        if is_encrypted(data) {
-            let why = "identity transformer tried to read encrypted data";
-            return Err(failed(format!("{why}: {}", beginning(data))));
-        }
-        Ok((data.to_vec(), false))
-    }
-
-    fn to_storage(&self, data: &[u8], _: &[u8]) -> Result<Vec<u8>> {
-        Ok(data.to_vec())
-    }
-}
-
-/// Whether the bytes are those of an encrypted object, whatever it is encrypted with.
-pub(super) fn is_encrypted(data: &[u8]) -> bool {
-    data.starts_with(ENCRYPTED_PREFIX)
-}
-
-/// What can be told of bytes that cannot be read: how they are encrypted, and with which key. Nothing of an object is shown.
-pub(super) fn beginning(data: &[u8]) -> String {
-    if !is_encrypted(data) {
-        return "the stored object is not encrypted, or in no known way".into();
-    }
-    let shown = data.get(..SHOWN_BYTES).unwrap_or(data);
-    // k8s:enc:PROVIDER:VERSION:KEY:
-    let colons = shown.iter().enumerate().filter(|(_, byte)| **byte == b':').map(|(at, _)| at + 1);
-    let end = colons.take(5).last().unwrap_or(0);
-    let shown = String::from_utf8_lossy(shown.get(..end).unwrap_or_default());
-    format!("the stored object is encrypted, as {shown:?}")
-}
-
-/// 500. Who asked for the object puts before it what failed.
-pub(super) fn failed(message: String) -> Status {
-    Status::new(Reason::InternalError, message)
 }

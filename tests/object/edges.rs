@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use annals::clock::ManualClock;
 use annals::object::{
-    CreateOptions, Kind, ListOptions, Objects, Preconditions, Prefixed, PutOptions,
-    StorageErrorKind, Unencrypted, UpdateOptions,
+    CreateOptions, Identity, Kind, ListOptions, Objects, Preconditions, Prefixed, PutOptions,
+    StorageErrorKind, UpdateOptions,
 };
 use annals::{Options, Store};
 use serde_json::{Value, json};
@@ -72,7 +72,7 @@ fn prefixes_are_the_same_with_and_without_slashes() {
 fn builders_leave_what_others_have_set() {
     let store = store();
     let plain = Objects::new(Arc::clone(&store), Kind::new("v1", "Pod", "pods"));
-    let marked = || Arc::new(Prefixed::new("marked:", Unencrypted));
+    let marked = || Arc::new(Prefixed::new("marked:", Identity));
     let orders = [
         plain.clone().prefix("r").resource_prefix("p").transformer(marked()).clock(clock()),
         plain.clock(clock()).transformer(marked()).resource_prefix("p").prefix("r"),

@@ -17,9 +17,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use zeroize::Zeroizing;
 
-use super::prefix::{beginning, failed, is_encrypted};
 use super::status::{Result, Status};
-use super::transform::Transformer;
+use super::transform::{Transformer, beginning, failed, is_encrypted};
 
 /// What encrypted objects begin with.
 const PREFIX: &str = "k8s:enc:aesgcm:v1:";

@@ -1,7 +1,8 @@
 //! Known answers, and that nothing opens that has been touched.
 
 use super::*;
-use crate::object::prefix::{Prefixed, Unencrypted};
+use crate::object::prefix::Prefixed;
+use crate::object::transform::Identity;
 use proptest::prelude::*;
 
 fn hex(text: &str) -> Vec<u8> {
@@ -156,7 +157,7 @@ fn what_is_not_encrypted_is_read_where_that_is_allowed() {
     let at = b"/registry/a".as_slice();
     let strict = ring(&["a"]);
     let lenient = ring(&["a"]).or_unencrypted();
-    let back = Prefixed::new("", Unencrypted).or("", ring(&["a"]));
+    let back = Prefixed::new("", Identity).or("", ring(&["a"]));
     let stored = strict.to_storage(b"{}", at).expect("it is sealed");
 
     assert_eq!(
@@ -182,7 +183,7 @@ fn what_is_not_encrypted_is_read_where_that_is_allowed() {
         "cipher: message authentication failed"
     );
     assert_eq!(
-        message(Unencrypted.from_storage(&stored, at)),
+        message(Identity.from_storage(&stored, at)),
         "identity transformer tried to read encrypted data: \
          the stored object is encrypted, as \"k8s:enc:aesgcm:v1:a:\""
     );
@@ -238,7 +239,7 @@ fn keys_are_checked_and_not_shown() {
         format!("{ring:?}"),
         "AesGcm { first: EncryptionKey { name: \"shown\", .. }, others: [], reads_unencrypted: false }"
     );
-    let prefixed = Prefixed::new("k8s:", ring).or("", Unencrypted);
+    let prefixed = Prefixed::new("k8s:", ring).or("", Identity);
     assert_eq!(format!("{prefixed:?}"), "[\"k8s:\", \"\"]");
 }
 

@@ -17,6 +17,7 @@ mod names;
 mod options;
 mod patching;
 mod reads;
+mod rewrite;
 mod strategy;
 mod typed;
 mod update;

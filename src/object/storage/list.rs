@@ -27,7 +27,7 @@ const CONTINUE_INCONSISTENT: &str = "The provided continue parameter is too old 
     deleted between the time the first chunk was returned and now may show up in the list.";
 
 /// So many objects that cannot be read are told of one list.
-const UNREADABLE_MAX: usize = 100;
+pub(super) const UNREADABLE_MAX: usize = 100;
 
 /// What the resource version of a list is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -311,7 +311,7 @@ impl<K: Kv> Storage<K> {
     }
 
     /// `aggregatedStorageError` of `k8s.io/apiserver/pkg/storage/etcd3/corrupt_obj_deleter.go`.
-    fn unreadable(&self, mut causes: Vec<Cause>) -> StorageError {
+    pub(super) fn unreadable(&self, mut causes: Vec<Cause>) -> StorageError {
         let resource = &self.resource;
         let first = causes.first().map_or("", |cause| &cause.message);
         let mut message =
@@ -351,7 +351,7 @@ fn next(
 }
 
 /// One object that cannot be read.
-fn cause(kv: &KeyValue, why: &Unreadable) -> Cause {
+pub(super) fn cause(kv: &KeyValue, why: &Unreadable) -> Cause {
     let key = String::from_utf8_lossy(&kv.key);
     let error = StorageError::corrupt(&key, 0, why.at(kv.mod_revision));
     Cause::new("UnexpectedServerResponse", error.to_string(), key)

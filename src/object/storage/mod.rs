@@ -20,6 +20,7 @@ mod error;
 mod keys;
 mod list;
 mod predicate;
+mod rewrite;
 mod token;
 mod ttl;
 mod update;
@@ -37,9 +38,8 @@ use crate::observe::ObjectCall;
 use super::kind::GroupResource;
 use super::kv::{Kv, ScanRequest};
 use super::meta;
-use super::prefix::Unencrypted;
 use super::status::{Cause, Status};
-use super::transform::Transformer;
+use super::transform::{Identity, Transformer};
 use super::value::{DEPTH_MAX, is_object_within_depth};
 use super::versioner::{ApiVersioner, Versioner};
 use codec::{Codec, Decoded, Unreadable};
@@ -49,6 +49,7 @@ pub use delete::Deleted;
 pub use error::{StorageError, StorageErrorKind};
 pub use list::{List, ListOptions, Match};
 pub use predicate::{FieldsOf, Predicate};
+pub use rewrite::Rewritten;
 pub use update::{ResponseMeta, UpdateOptions};
 pub(super) use watch::INITIAL_EVENTS_END;
 pub use watch::{ObjectWatch, WatchEvent, WatchEventKind, WatchHandle, WatchOptions};
@@ -148,7 +149,7 @@ impl<K: Kv> Storage<K> {
     /// The objects of `resource` below `prefix`, all of whose keys begin with `resource_prefix` and a slash.
     /// Slashes before and behind the two prefixes make no difference.
     pub fn new(kv: Arc<K>, prefix: &str, resource: GroupResource, resource_prefix: &str) -> Self {
-        let codec = Codec { versioner: Arc::new(ApiVersioner), transformer: Arc::new(Unencrypted) };
+        let codec = Codec { versioner: Arc::new(ApiVersioner), transformer: Arc::new(Identity) };
         Self {
             kv,
             prefix: keys::join(prefix).into(),
