@@ -336,6 +336,7 @@ fn what_has_a_time_to_live_ends() {
     let mut watch = world.watch("/pods/ns/a", &from);
     pass(&world, 9);
     assert_eq!(world.get("/pods/ns/a").unwrap(), made);
+    // It lives a second longer, or a twentieth, at most, for the sake of those that share its lease.
     pass(&world, 2);
     assert_eq!(world.get("/pods/ns/a").unwrap_err().kind(), Kind::KeyNotFound);
     let gone = next(&mut watch);
@@ -343,7 +344,6 @@ fn what_has_a_time_to_live_ends() {
     assert_eq!(gone.object["metadata"]["name"], "a");
     assert!(number(&gone.object) > number(&made));
     assert!(world.get("/pods/ns/b").is_ok());
-    // It lives a twentieth longer, at most, for the sake of those that share its lease.
     pass(&world, 1000 + 50);
     assert_eq!(world.get("/pods/ns/b").unwrap_err().kind(), Kind::KeyNotFound);
 }

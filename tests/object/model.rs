@@ -1,4 +1,5 @@
-//! Random histories of objects, held against a model that keeps every state there ever was.
+//! Random histories of objects, held against a model that keeps every state there ever was. Some have a time to live, and
+//! time passes; some calls are made dry before they are made.
 //!
 //! row 6: the_storage_does_what_the_model_does
 //! row 24: the_storage_does_what_the_model_does
@@ -6,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use annals::clock::ManualClock;
 use annals::object::WatchEventKind::{Added, Deleted, Error, Modified};
 use annals::object::{
     GetOptions, GroupResource, ListOptions, Match, Preconditions, Predicate, Status, Storage,
@@ -15,13 +17,17 @@ use annals::{Durability, Options, Store};
 use serde_json::{Value, json};
 
 use super::random::Random;
-use super::world::{PATIENCE, number, pod, selecting, version, with};
+use super::world::{PATIENCE, key_of, number, pod, selecting, version, with};
 
 type State = BTreeMap<String, Value>;
+
+/// When an object was written, and for how many seconds it lives from then on.
+type Life = (i64, u64);
 
 struct Model {
     random: Random,
     directory: tempfile::TempDir,
+    clock: Arc<ManualClock>,
     store: Arc<Store>,
     pods: Storage<Store>,
     /// The state of each revision; of the revision of an index.
@@ -29,23 +35,36 @@ struct Model {
     compacted: usize,
     /// Objects as they once were: suggestions.
     seen: Vec<(String, Value)>,
+    /// What there is that does not live for ever.
+    lives: BTreeMap<String, Life>,
+    seconds: i64,
 }
 
-fn open(directory: &tempfile::TempDir) -> (Arc<Store>, Storage<Store>) {
+fn open(directory: &tempfile::TempDir, clock: &Arc<ManualClock>) -> (Arc<Store>, Storage<Store>) {
     // Small, so that what is read lies in files of all kinds.
     let options = Options::new().durability(Durability::Buffered).memtable_bytes(64 << 10);
+    let options = options.clock(clock.clone()).background(false);
     let store = Arc::new(options.open(directory.path()).unwrap());
     let pods = Storage::new(store.clone(), "registry", GroupResource::new("", "pods"), "/pods");
-    (store, pods)
+    (store, pods.clock(clock.clone()))
+}
+
+/// What is answered but for the version.
+fn unversioned(answer: &Result<Value, StorageError>) -> Result<Value, StorageError> {
+    let mut object = answer.clone()?;
+    object["metadata"].as_object_mut().unwrap().remove("resourceVersion");
+    Ok(object)
 }
 
 impl Model {
     fn new(seed: u64) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let (store, pods) = open(&directory);
+        let clock = super::kit::clock();
+        let (store, pods) = open(&directory, &clock);
         let states = vec![State::new(), State::new()];
-        let (random, seen) = (Random::new(seed), Vec::new());
-        Self { random, directory, store, pods, states, compacted: 0, seen }
+        let (random, seen, lives) = (Random::new(seed), Vec::new(), BTreeMap::new());
+        let (compacted, seconds) = (0, 0);
+        Self { random, directory, clock, store, pods, states, compacted, seen, lives, seconds }
     }
 
     fn now(&self) -> &State {
@@ -64,7 +83,10 @@ impl Model {
                 self.seen.push((key.into(), object.clone()));
                 state.insert(key.into(), object);
             }
-            None => drop(state.remove(key)),
+            None => {
+                state.remove(key);
+                self.lives.remove(key);
+            }
         }
         self.states.push(state);
         assert_eq!(self.store.revision(), self.revision(), "it wrote once");
@@ -104,15 +126,42 @@ impl Model {
         if recent.is_empty() { None } else { Some(self.random.pick(recent).1.clone()) }
     }
 
+    fn live(&mut self, key: &str, ttl: u64) {
+        match ttl {
+            0 => self.lives.remove(key),
+            _ => self.lives.insert(key.into(), (self.seconds, ttl)),
+        };
+    }
+
+    /// Makes a call, now and then dry before.
+    fn call(
+        &mut self,
+        call: &mut dyn FnMut(&Storage<Store>) -> Result<Value, StorageError>,
+    ) -> Result<Value, StorageError> {
+        if !self.random.one_in(4) {
+            return call(&self.pods);
+        }
+        let leases = self.store.lease_list().unwrap();
+        let dry = call(&self.pods.clone().dry_run());
+        assert_eq!(self.store.revision(), self.revision());
+        let ids = |leases: &[annals::Lease]| leases.iter().map(|one| one.id).collect::<Vec<_>>();
+        assert_eq!(ids(&self.store.lease_list().unwrap()), ids(&leases));
+        let answer = call(&self.pods);
+        assert_eq!(unversioned(&dry), unversioned(&answer));
+        answer
+    }
+
     fn create(&mut self) {
         let key = self.key();
-        let answer = self.pods.create(&key, fresh(&key), 0);
+        let ttl = *self.random.pick(&[0, 0, 10, 100]);
+        let answer = self.call(&mut |pods| pods.create(&key, fresh(&key), ttl));
         if self.now().contains_key(&key) {
             assert_eq!(answer.unwrap_err().kind(), Kind::KeyExists);
         } else {
             let object = answer.unwrap();
             assert_eq!(number(&object), self.revision() + 1);
             self.commit(&key, Some(object));
+            self.live(&key, ttl);
         }
     }
 
@@ -120,14 +169,16 @@ impl Model {
         let key = self.key();
         let (wanted, cached) = (self.preconditions(&key), self.suggestion(&key));
         let (n, ignore_not_found) = (self.random.below(4), self.random.one_in(2));
+        let ttl = *self.random.pick(&[None, None, None, None, Some(0), Some(10), Some(100)]);
         let mut each = |object: Value, _| {
             let object = if object.get("spec").is_some() { object } else { fresh(&key) };
             let labels = json!({"even": (n % 2 == 0).to_string()});
-            Ok((with(with(object, &["spec", "n"], n), &["metadata", "labels"], labels), None))
+            Ok((with(with(object, &["spec", "n"], n), &["metadata", "labels"], labels), ttl))
         };
         let options = UpdateOptions { ignore_not_found };
-        let answer =
-            self.pods.guaranteed_update(&key, options, &wanted, &mut each, cached.as_ref());
+        let answer = self.call(&mut |pods| {
+            pods.guaranteed_update(&key, options, &wanted, &mut each, cached.as_ref())
+        });
         let before = self.now().get(&key);
         let kind = match before {
             None if !ignore_not_found => Some(Kind::KeyNotFound),
@@ -140,12 +191,17 @@ impl Model {
             return;
         }
         let object = answer.unwrap();
-        if before.is_some_and(|before| before["spec"]["n"] == n) {
+        // Of what lives for ever already no end can be taken away.
+        let keeps = ttl.is_none_or(|ttl| ttl == 0 && !self.lives.contains_key(&key));
+        if keeps && before.is_some_and(|before| before["spec"]["n"] == n) {
             assert_eq!(Some(&object), before, "nothing to be written");
             assert_eq!(self.store.revision(), self.revision());
         } else {
             assert_eq!((&object["spec"]["n"], number(&object)), (&json!(n), self.revision() + 1));
             self.commit(&key, Some(object));
+            if let Some(ttl) = ttl {
+                self.live(&key, ttl);
+            }
         }
     }
 
@@ -156,7 +212,12 @@ impl Model {
         let mut validate = |_: &Value| -> Result<(), StorageError> {
             if is_refused { Err(Status::bad_request("no").into()) } else { Ok(()) }
         };
-        let answer = self.pods.delete(&key, &wanted, &mut validate, cached.as_ref());
+        let mut mod_revision = 0;
+        let answer = self.call(&mut |pods| {
+            let deleted = pods.delete(&key, &wanted, &mut validate, cached.as_ref())?;
+            mod_revision = deleted.mod_revision;
+            Ok(deleted.object)
+        });
         let kind = match self.now().get(&key) {
             None => Some(Kind::KeyNotFound),
             Some(before) if !Self::meets(&wanted, before) => Some(Kind::InvalidObject),
@@ -165,9 +226,9 @@ impl Model {
         let Some(kind) = kind else {
             let deleted = answer.unwrap();
             let mut before = self.now()[&key].clone();
-            assert_eq!(deleted.mod_revision, number(&before));
+            assert_eq!(mod_revision, number(&before));
             before["metadata"]["resourceVersion"] = (self.revision() + 1).to_string().into();
-            assert_eq!(deleted.object, before);
+            assert_eq!(deleted, before);
             return self.commit(&key, None);
         };
         assert_eq!(answer.unwrap_err().kind(), kind, "{key} {wanted:?} {cached:?}");
@@ -287,12 +348,48 @@ impl Model {
         self.compacted = usize::try_from(at).unwrap();
     }
 
+    /// Time passes: what has lived as long as it was to goes, and with it all that shares its lease, in one revision.
+    fn pass(&mut self) {
+        let lease = |key: &String| {
+            let kv = self.store.get(format!("/registry{key}")).unwrap().unwrap();
+            (key.clone(), kv.lease)
+        };
+        let leases: BTreeMap<_, _> = self.now().keys().map(lease).collect();
+        let seconds = self.random.between(1, 12);
+        self.clock.advance(i64::try_from(seconds).unwrap() * 1_000_000);
+        self.seconds += i64::try_from(seconds).unwrap();
+        while self.store.run_background().unwrap() {}
+        for at in self.revision() + 1..=self.store.revision() {
+            let options = ListOptions {
+                resource_version: at.to_string(),
+                resource_version_match: Some(Match::Exact),
+                ..recursive()
+            };
+            let left: Vec<_> =
+                self.pods.list("/pods", &options).unwrap().items.iter().map(key_of).collect();
+            let (state, gone): (State, State) =
+                self.now().clone().into_iter().partition(|(key, _)| left.contains(key));
+            let ended = leases[gone.keys().next().expect("something has ended")];
+            assert!(ended != 0 && gone.keys().all(|key| leases[key] == ended));
+            assert!(state.keys().all(|key| leases[key] != ended));
+            for key in gone.keys() {
+                let (from, ttl) = self.lives.remove(key).expect("it does not live for ever");
+                assert!(from + i64::try_from(ttl).unwrap() <= self.seconds, "{key} ends too early");
+            }
+            self.states.push(state);
+        }
+        for (key, (from, ttl)) in &self.lives {
+            let longest = i64::try_from(ttl + (ttl / 20).max(1)).unwrap();
+            assert!(self.seconds < from + longest, "{key} lives too long");
+        }
+    }
+
     fn reopen(self) -> Self {
-        let Self { random, directory, store, pods, states, compacted, seen } = self;
+        let Self { directory, clock, store, pods, .. } = self;
         drop((pods, store));
-        let (store, pods) = open(&directory);
-        assert_eq!(store.revision() + 1, states.len() as u64);
-        Self { random, directory, store, pods, states, compacted, seen }
+        let (store, pods) = open(&directory, &clock);
+        assert_eq!(store.revision() + 1, self.states.len() as u64);
+        Self { directory, clock, store, pods, ..self }
     }
 
     fn check(&self) {
@@ -347,6 +444,7 @@ fn the_storage_does_what_the_model_does() {
                 7 if model.random.one_in(4) => model.compact(),
                 8 if model.random.one_in(12) => model = model.reopen(),
                 9 => model.check(),
+                10 | 11 => model.pass(),
                 _ => model.change(),
             }
             assert_eq!(model.store.revision(), model.revision(), "seed {seed}, step {step}");

@@ -2,7 +2,7 @@
 //!
 //! A dry run is the same transaction with a comparison that cannot hold beside it. The store checks what it is asked, as
 //! the sizes of key and value, takes the `Else`, and writes nothing; what that has read says whether the write would
-//! have been made.
+//! have been made. So it is also found out whether a write is worth a lease.
 
 use bytes::Bytes;
 
@@ -11,8 +11,9 @@ use crate::kv::{
 };
 use crate::object::kv::Kv;
 
+use super::Storage;
 use super::error::StorageError;
-use super::{Storage, ttl};
+use super::ttl::{self, Lent};
 
 /// What a write came to.
 pub(super) enum Outcome {
@@ -33,39 +34,44 @@ pub(super) enum Lease {
 }
 
 impl<K: Kv> Storage<K> {
-    /// Writes if the key is as it was at `revision`; 0 for a key that is free.
+    /// Writes if the key is as it was at `revision`; 0 for a key that is free. `own` is the lease that the call has
+    /// been given in an earlier try: it needs no other, as long as that lasts.
     pub(super) fn put(
         &self,
         key: &str,
         data: &[u8],
         revision: u64,
         lease: Lease,
+        own: &mut Lent,
     ) -> Result<Outcome, StorageError> {
         let value = self
             .codec
             .transformer
             .to_storage(data, key.as_bytes())
             .map_err(|bad| StorageError::internal(key, bad))?;
-        let put = PutRequest {
-            ignore_lease: lease == Lease::Keep,
-            ..PutRequest::new(key, Bytes::from(value))
-        };
-        let (Lease::Ttl(ttl @ 1..), false) = (lease, self.is_dry) else {
-            if let Lease::Ttl(ttl) = lease {
-                ttl::check(ttl)?;
-            }
+        let ignore_lease = lease == Lease::Keep;
+        let put = PutRequest { ignore_lease, ..PutRequest::new(key, Bytes::from(value)) };
+        let Lease::Ttl(ttl @ 1..) = lease else {
             return self.commit(key, revision, Op::Put(put));
         };
+        ttl::check(ttl)?;
         let mut again = true;
         loop {
-            let id = self.leases.get(&*self.kv, ttl)?;
-            let put = PutRequest { lease: id, ..put.clone() };
+            if self.is_dry || !self.leases.lend(ttl, own) {
+                // A lease is a write of its own, and comes first: there is none for what is refused.
+                let would = self.transact(key, revision, Op::Put(put.clone()), true)?;
+                if self.is_dry || matches!(would, Outcome::Lost(_)) {
+                    return Ok(would);
+                }
+                self.leases.grant(&*self.kv, ttl, own)?;
+            }
+            let put = PutRequest { lease: own.id, ..put.clone() };
             match self.transact(key, revision, Op::Put(put), false) {
-                // A lease that is shared may have ended, or have been revoked, since it was granted.
+                // A lease may have ended, or have been revoked, since it was granted.
                 Err(error)
                     if again && matches!(error.kind(), crate::ErrorKind::LeaseNotFound { .. }) =>
                 {
-                    self.leases.forget(id);
+                    self.leases.forget(own);
                     again = false;
                 }
                 answer => return Ok(answer?),

@@ -44,6 +44,7 @@ use super::value::{DEPTH_MAX, is_object_within_depth};
 use super::versioner::{ApiVersioner, Versioner};
 use codec::{Codec, Decoded, Unreadable};
 use commit::{Lease, Outcome};
+use ttl::Lent;
 
 pub use delete::Deleted;
 pub use error::{StorageError, StorageErrorKind};
@@ -236,6 +237,9 @@ impl<K: Kv> Storage<K> {
     /// Stores an object under a key that is free; with a time to live of so many seconds, unless that is 0. Answers it
     /// with its version.
     ///
+    /// What has a time to live may live a twentieth of it longer, up to a minute, or a second where that is more: so
+    /// objects share [leases](Kv::grant), and not each of them writes one.
+    ///
     /// # Errors
     ///
     /// [`KeyExists`](StorageErrorKind::KeyExists); 400 for an object that has a version.
@@ -249,7 +253,8 @@ impl<K: Kv> Storage<K> {
         }
         self.codec.versioner.prepare_for_storage(&mut object)?;
         let data = encode(&mut object)?;
-        let Outcome::Done(revision) = self.put(&key, &data, 0, Lease::Ttl(ttl))? else {
+        let mut own = Lent::default();
+        let Outcome::Done(revision) = self.put(&key, &data, 0, Lease::Ttl(ttl), &mut own)? else {
             return Err(StorageError::exists(&key));
         };
         self.codec.attach(&mut object, revision);

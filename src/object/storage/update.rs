@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::object::kv::Kv;
 
 use super::error::StorageError;
-use super::{Lease, Outcome, Preconditions, State, Storage, encode};
+use super::{Lease, Lent, Outcome, Preconditions, State, Storage, encode};
 
 /// How to update.
 #[derive(Clone, Copy, Debug, Default)]
@@ -81,6 +81,7 @@ impl<K: Kv> Storage<K> {
         let key = self.key(key)?;
         let ignore = options.ignore_not_found;
         let mut known = self.known(&key, cached, ignore)?;
+        let mut own = Lent::default();
         loop {
             if let Err(unmet) = preconditions.check(&key, &known.state.object) {
                 if known.is_current {
@@ -128,7 +129,7 @@ impl<K: Kv> Storage<K> {
                 None => Lease::Keep,
                 Some(ttl) => Lease::Ttl(ttl),
             };
-            match self.put(&key, &data, known.state.revision, lease)? {
+            match self.put(&key, &data, known.state.revision, lease, &mut own)? {
                 Outcome::Done(revision) => {
                     self.codec.attach(&mut object, revision);
                     return Ok(object);
