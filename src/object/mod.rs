@@ -53,8 +53,9 @@
 //! - JSON patch is RFC 6902 and merge patch RFC 7396 to the letter; see there for what libraries of Go do otherwise.
 //! - There is no cache between clients and the store: what is read is what is stored, "too old" comes from
 //!   compaction alone, and nothing waits for a cache to catch up.
-//! - `fieldValidation` is not there: fields that a schema does not know are kept, but in an apply. Objects are JSON, not
-//!   YAML.
+//! - Fields that a schema does not know are told or refused as [`FieldValidation`] says, but never dropped: what is taken is
+//!   kept whole. (An apply takes no such field.) Objects are JSON; who serves YAML, as `examples/kube_api` does, makes
+//!   JSON of it.
 //! - Hooks behind a write (`after_create` and its like) are not called for dry runs, nor by whoever finds that another has
 //!   made the end of an object.
 //! - How long calls of the storage take is told by metrics, and of those above 500 ms by an event, where the features of
@@ -63,6 +64,7 @@
 #![doc = include_str!("TESTS.md")]
 
 mod apply;
+mod decode;
 #[cfg(feature = "encryption")]
 mod encrypt;
 pub(crate) mod kind;
@@ -80,6 +82,7 @@ mod value;
 mod versioner;
 
 pub use apply::{Manager, apply, update};
+pub use decode::{FieldValidation, Warnings};
 #[cfg(feature = "encryption")]
 pub use encrypt::{AesGcm, EncryptionKey};
 pub use kind::{GroupResource, Kind};

@@ -205,8 +205,8 @@ impl Schema {
         }
     }
 
-    /// That of `metadata`, for kinds whose schema does not say more than that it is there: `ObjectMeta` of
-    /// `k8s.io/apimachinery`.
+    /// That of `metadata`: `ObjectMeta` of `k8s.io/apimachinery`. Strategic merge patches take it for all kinds, applies for
+    /// those whose schema does not say more than that it is there.
     pub(super) fn object_meta() -> &'static Self {
         static OBJECT_META: LazyLock<Schema> = LazyLock::new(|| {
             let text = json!({"type": "string"});

@@ -20,6 +20,7 @@ mod dry;
 mod edges;
 mod encrypt;
 mod examples;
+mod fields;
 mod follow;
 mod generation;
 mod guaranteed;

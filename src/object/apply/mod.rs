@@ -44,7 +44,7 @@ use serde_json::{Map, Value};
 
 use managers::{Entry, Id, Managers, Operation};
 use set::Set;
-use types::Type;
+pub(super) use types::Type;
 
 use super::meta;
 use super::schema::Schema;

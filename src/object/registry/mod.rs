@@ -11,6 +11,7 @@
 //! `Store` of `k8s.io/apiserver/pkg/registry/generic/registry`, with what its handlers do before.
 
 mod create;
+mod decoding;
 mod delete;
 mod finalize;
 mod names;

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::object::apply::{Manager, apply, update};
+use crate::object::decode::FieldValidation;
 use crate::object::kv::Kv;
 use crate::object::meta;
 use crate::object::patch::{self, PatchType};
@@ -14,7 +15,7 @@ use super::options::{field_manager, refuse};
 use super::update::{Managers, Part, Write, check_name};
 
 /// So many characters of what cannot be decoded are shown.
-const SHOWN_MAX: usize = 500;
+pub(super) const SHOWN_MAX: usize = 500;
 
 /// How to patch: `PatchOptions` of `meta/v1`.
 #[derive(Clone, Debug, Default)]
@@ -28,6 +29,8 @@ pub struct PatchOptions {
     pub force: Option<bool>,
     /// `status` for the status alone; empty for the object.
     pub subresource: String,
+    /// What becomes of a patch that says a field twice, or makes one that the schema does not know.
+    pub field_validation: FieldValidation,
 }
 
 impl PatchOptions {
@@ -104,6 +107,8 @@ impl<K: Kv> Objects<K> {
                     _ => patch_type.patch(there, patch, &self.schema)?,
                 };
                 is_patched = true;
+                let validation = &options.field_validation;
+                self.judge_patch(patch_type, patch, there, &object, validation)?;
                 self.check_patched(&write, there, &mut object)?;
                 Ok(object)
             });
