@@ -7,6 +7,7 @@ use crate::object::status::Cause;
 use super::commit::{Lease, Outcome};
 use super::error::StorageError;
 use super::list::{UNREADABLE_MAX, cause};
+use super::ttl::Lent;
 use super::{Decoded, Storage, Unreadable};
 
 /// So many objects are read from one view of the store: nothing is kept from being forgotten for long.
@@ -80,7 +81,7 @@ impl<K: Kv> Storage<K> {
                 let why = Unreadable::Decode("its key is not UTF-8".into());
                 return Ok(One::Unreadable(cause(&kv, &why)));
             };
-            match self.put(key, &data, kv.mod_revision, Lease::Keep)? {
+            match self.put(key, &data, kv.mod_revision, Lease::Keep, &mut Lent::default())? {
                 Outcome::Done(_) => return Ok(One::Written),
                 Outcome::Lost(None) => return Ok(One::Left),
                 Outcome::Lost(Some(there)) => kv = there,

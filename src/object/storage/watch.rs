@@ -59,7 +59,7 @@ pub struct WatchOptions {
     pub bookmark: Value,
     /// Which objects.
     pub predicate: Predicate,
-    /// Whether all keys below the key are meant, instead of the key itself.
+    /// Whether all keys below the key are meant, instead of the key itself; `Objects` knows it.
     pub recursive: bool,
 }
 
@@ -122,8 +122,8 @@ impl Serialize for WatchEvent {
 
 /// Tells what happens to objects, in the order of their versions; made by [`Storage::watch`].
 ///
-/// It is an iterator that waits for the next event, and ends after an
-/// [error](WatchEventKind::Error) or when it is [cancelled](WatchHandle::cancel).
+/// It is an iterator that waits for the next event, and ends after an [error](WatchEventKind::Error), or without one when
+/// it is [cancelled](WatchHandle::cancel) or the store is closed.
 pub struct ObjectWatch<K: Kv> {
     codec: Codec,
     predicate: Predicate,
