@@ -63,6 +63,12 @@ pub struct DeleteOptions {
     pub propagation_policy: Option<PropagationPolicy>,
     /// The older form of the same: true is [`PropagationPolicy::Orphan`].
     pub orphan_dependents: Option<bool>,
+    /// Deletes an object that cannot be read, and only such a one: one that no key opens any more, or whose bytes are
+    /// damaged. Nothing is asked, neither finalizers nor the kind, and nothing but a dry run goes with it. (Of
+    /// `meta/v1`: `ignoreStoreReadErrorWithClusterBreakingPotential`.)
+    ///
+    /// Watches that come by it end, with 410 or 500.
+    pub ignore_store_read_error: bool,
 }
 
 /// What becomes of the objects that a deleted one owns. The store does not look for them: a policy puts the finalizer on
@@ -119,12 +125,37 @@ impl PutOptions {
     }
 }
 
+const IGNORE_STORE_READ_ERROR: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
+
 impl DeleteOptions {
+    /// Whether they can be those of the deletion of many.
+    pub(super) fn check_of_many(&self) -> Result<()> {
+        self.check()?;
+        if !self.ignore_store_read_error {
+            return Ok(());
+        }
+        let why = "is not allowed with DELETECOLLECTION, try again after removing the option";
+        let cause = Cause::invalid(IGNORE_STORE_READ_ERROR, &true.into(), why);
+        refuse("DeleteOptions", vec![cause])
+    }
+
     pub(super) fn check(&self) -> Result<()> {
         let mut causes = Vec::new();
         if let (Some(policy), Some(_)) = (self.propagation_policy, self.orphan_dependents) {
             let why = "orphanDependents and deletionPropagation cannot be both set";
             causes.push(Cause::invalid("propagationPolicy", &policy.name().into(), why));
+        }
+        if self.ignore_store_read_error {
+            let others = [
+                (self.propagation_policy.is_some(), "propagationPolicy"),
+                (self.orphan_dependents.is_some(), "orphanDependents"),
+                (self.grace_period_seconds.is_some(), "gracePeriodSeconds"),
+                (self.preconditions != Preconditions::none(), "preconditions"),
+            ];
+            for (_, other) in others.iter().filter(|(is_set, _)| *is_set) {
+                let why = format!("cannot be set together with .{other}");
+                causes.push(Cause::invalid(IGNORE_STORE_READ_ERROR, &true.into(), why));
+            }
         }
         refuse("DeleteOptions", causes)
     }

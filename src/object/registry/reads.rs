@@ -128,7 +128,7 @@ impl<K: Kv> Objects<K> {
         options: &DeleteOptions,
         list: &ListOptions,
     ) -> Result<List> {
-        options.check()?;
+        options.check_of_many()?;
         let mut page = list.clone();
         self.scope(namespace, "", &mut page.predicate)?;
         let selected = page.predicate.clone();

@@ -3,10 +3,11 @@
 //! The keys are walked once, and each is decoded when the walk comes to it: what selectors leave out takes no memory.
 
 use bytes::Bytes;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::ErrorKind;
 use crate::kv::KeyValue;
+use crate::object::kind::Kind;
 use crate::object::kv::{Kv, ScanRequest};
 use crate::object::meta;
 use crate::object::status::{Cause, Result as StatusResult, Status};
@@ -131,6 +132,25 @@ pub struct List {
     pub continue_token: String,
     /// How many objects are not in this list nor in those before, where that is known: not if there are selectors.
     pub remaining_item_count: Option<u64>,
+}
+
+impl List {
+    /// What a REST server answers, as a `PodList`.
+    pub fn into_answer(self, kind: &Kind) -> Value {
+        let mut metadata = json!({"resourceVersion": self.resource_version});
+        if !self.continue_token.is_empty() {
+            metadata["continue"] = self.continue_token.into();
+        }
+        if let Some(remaining) = self.remaining_item_count {
+            metadata["remainingItemCount"] = remaining.into();
+        }
+        json!({
+            "kind": format!("{}List", kind.kind),
+            "apiVersion": kind.api_version,
+            "metadata": metadata,
+            "items": self.items,
+        })
+    }
 }
 
 /// Where a list begins.

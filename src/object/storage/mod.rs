@@ -23,6 +23,7 @@ mod predicate;
 mod rewrite;
 mod token;
 mod ttl;
+mod unreadable;
 mod update;
 mod watch;
 
