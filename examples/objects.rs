@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use annals::Store;
 use annals::object::{
-    AesGcm, EncryptionKey, Kind, KindStrategy, ListOptions, Match, Objects, PatchOptions,
-    PatchType, Predicate, PutOptions, Reason, Schema, WatchEventKind, WatchOptions, meta,
+    AesGcm, EncryptionKey, Kind, KindStrategy, ListOptions, ObjectState, Objects, PatchOptions,
+    PatchType, Predicate, Reason, Schema, UpdateOptions, WatchEventKind, WatchOptions, meta,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -51,7 +51,7 @@ fn who_comes_second_is_told(plants: &Objects) -> Result<String, Box<dyn Error>> 
     assert_eq!(refused.reason(), Reason::Conflict);
 
     // Where it does not matter what it was made from: for certain, however many write.
-    plants.modify("garden", "rose", &PutOptions::default(), |rose| {
+    plants.modify("garden", "rose", &UpdateOptions::default(), |rose| {
         rose["spec"]["water"] = (rose["spec"]["water"].as_u64().unwrap_or(0) + 1).into();
         Ok(())
     })?;
@@ -144,22 +144,26 @@ fn who_wants_what(plants: &Objects) -> Result<(), Box<dyn Error>> {
 
 /// Every version is kept until the store is told to forget it.
 fn as_it_was(plants: &Objects, version: &str) -> Result<(), Box<dyn Error>> {
-    let options = ListOptions {
-        resource_version: version.to_owned(),
-        resource_version_match: Some(Match::Exact),
-        predicate: Predicate::parse("", "metadata.name=rose")?,
-        ..Default::default()
-    };
-    let then = plants.list("garden", &options)?;
+    let then = plants.get_at("garden", "rose", version)?;
     let now = plants.get("garden", "rose", &Default::default())?;
-    println!("the rose wanted {} then, and {} now", then.items[0]["spec"], now["spec"]);
-    assert_eq!(then.items[0]["spec"]["water"], 1);
+    println!("the rose wanted {} then, and {} now", then["spec"], now["spec"]);
+    assert_eq!(then["spec"]["water"], 1);
+
+    for version in plants.history("garden", "rose", &Default::default())? {
+        let version = version?; // newest first
+        match version.state {
+            ObjectState::Created(rose) | ObjectState::Changed(rose) => {
+                println!("  from version {} on: {}", version.resource_version, rose["spec"]);
+            }
+            other => println!("  at version {}: {other:?}", version.resource_version),
+        }
+    }
     Ok(())
 }
 
 /// What has finalizers is marked, and gone with the last of them.
 fn nothing_is_gone_too_early(plants: &Objects) -> Result<(), Box<dyn Error>> {
-    plants.modify("garden", "fern", &PutOptions::default(), |fern| {
+    plants.modify("garden", "fern", &UpdateOptions::default(), |fern| {
         fern["metadata"]["finalizers"] = json!(["garden.io/compost"]);
         Ok(())
     })?;
@@ -170,7 +174,7 @@ fn nothing_is_gone_too_early(plants: &Objects) -> Result<(), Box<dyn Error>> {
         meta::deletion_timestamp(&deletion.object)
     );
     assert!(!deletion.is_deleted);
-    plants.modify("garden", "fern", &PutOptions::default(), |fern| {
+    plants.modify("garden", "fern", &UpdateOptions::default(), |fern| {
         fern["metadata"]["finalizers"] = json!([]);
         Ok(())
     })?;

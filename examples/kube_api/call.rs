@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use annals::object::{
     Cause, CreateOptions, DeleteOptions, FieldSelector, FieldValidation, LabelSelector,
-    ListOptions, Match, PatchOptions, PatchType, Preconditions, Predicate, PropagationPolicy,
-    PutOptions, Result, Status, WatchOptions,
+    ListOptions, PatchOptions, PatchType, Preconditions, Predicate, PropagationPolicy,
+    ResourceVersionMatch, Result, Status, UpdateOptions, WatchOptions,
 };
 use axum::body::Bytes;
 use axum::http::{HeaderMap, Method, header};
@@ -84,7 +84,9 @@ impl Call {
         }
         Ok(ListOptions {
             resource_version: self.text("resourceVersion"),
-            resource_version_match: Match::parse(&self.text("resourceVersionMatch"))?,
+            resource_version_match: ResourceVersionMatch::parse(
+                &self.text("resourceVersionMatch"),
+            )?,
             limit: self.number("limit")?.unwrap_or(0),
             continue_token: self.text("continue"),
             predicate: self.predicate()?,
@@ -94,10 +96,10 @@ impl Call {
 
     pub(crate) fn watch_options(&self) -> Result<WatchOptions> {
         let send_initial_events: Option<bool> = self.read("sendInitialEvents")?;
-        let wanted = Match::parse(&self.text("resourceVersionMatch"))?;
+        let wanted = ResourceVersionMatch::parse(&self.text("resourceVersionMatch"))?;
         let field = "resourceVersionMatch";
         let cause = match (send_initial_events, wanted) {
-            (None, None) | (Some(_), Some(Match::NotOlderThan)) => None,
+            (None, None) | (Some(_), Some(ResourceVersionMatch::NotOlderThan)) => None,
             (None, Some(_)) => Some(Cause::forbidden(
                 field,
                 "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
@@ -124,9 +126,9 @@ impl Call {
         Ok(CreateOptions { dry_run, field_manager, ..CreateOptions::default() })
     }
 
-    pub(crate) fn put_options(&self) -> Result<PutOptions> {
+    pub(crate) fn put_options(&self) -> Result<UpdateOptions> {
         let (dry_run, field_manager) = (self.dry_run()?, self.field_manager());
-        Ok(PutOptions { dry_run, field_manager, ..PutOptions::default() })
+        Ok(UpdateOptions { dry_run, field_manager, ..UpdateOptions::default() })
     }
 
     pub(crate) fn patch_type(&self) -> Result<PatchType> {
@@ -178,7 +180,9 @@ impl Call {
             },
             ignore_store_read_error: match said.ignores_read_error {
                 Some(ignores) => ignores,
-                None => self.read("ignoreStoreReadErrorWithClusterBreakingPotential")?.unwrap_or(false),
+                None => {
+                    self.read("ignoreStoreReadErrorWithClusterBreakingPotential")?.unwrap_or(false)
+                }
             },
         })
     }

@@ -50,6 +50,8 @@
 //! * [`Objects::watch`] tells what happens: an [`ObjectWatch`] of [`WatchEvent`]s. List first, then watch from the version of
 //!   the list; or begin with what there is, see [`WatchOptions`]. Which objects, says a [`Predicate`] of a
 //!   [`LabelSelector`] and a [`FieldSelector`].
+//! * [`Objects::get_at`] is an object as it was at a version, [`Objects::history`] all that has become of it, deletions
+//!   included; and a [`list`](Objects::list) can be of an older version.
 //! * [`Objects::patch`] takes what is to be different, in four ways: [`PatchType`]. With [`PatchType::Apply`] each says what he
 //!   wants, and what several want differently is told.
 //! * [`KindStrategy`] has the usual rules of a kind (status, generations, names, time to live, graceful deletion), [`Strategy`]
@@ -118,7 +120,7 @@
 //!
 //! Which test shows what is in `src/object/TESTS.md`.
 
-mod apply;
+pub mod apply;
 mod decode;
 #[cfg(feature = "encryption")]
 mod encrypt;
@@ -136,7 +138,6 @@ mod transform;
 mod value;
 mod versioner;
 
-pub use apply::{Manager, apply, update};
 pub use decode::{FieldValidation, Warnings};
 #[cfg(feature = "encryption")]
 pub use encrypt::{AesGcm, EncryptionKey};
@@ -149,18 +150,19 @@ pub use patch::{PATCH_BYTES_MAX, PatchType, json_patch, merge_patch, strategic_m
 pub use prefix::Prefixed;
 pub use registry::{
     CreateOptions, DeleteOptions, Deletion, GarbageCollection, GenerationRule, KindStrategy,
-    NameRule, Objects, PatchOptions, PropagationPolicy, PutOptions, Strategy, Typed, TypedEvent,
-    TypedWatch,
+    NameRule, Objects, PatchOptions, PropagationPolicy, Strategy, Typed, TypedEvent, TypedWatch,
+    UpdateOptions,
 };
 pub use schema::{ListType, PatchStrategy, Scalar, Schema};
 pub use selector::{
     FieldRequirement, FieldSelector, LabelOperator, LabelRequirement, LabelSelector,
 };
-pub use status::{Cause, Details, OPTIMISTIC_LOCK_MESSAGE, Reason, Result, Status};
+pub use status::{Cause, Details, Reason, Result, Status};
 pub use storage::{
-    Deleted, FieldsOf, GetOptions, List, ListOptions, Match, ObjectWatch, Preconditions, Predicate,
-    ResponseMeta, Rewritten, Storage, StorageError, StorageErrorKind, UpdateOptions, WatchEvent,
-    WatchEventKind, WatchHandle, WatchOptions,
+    Deleted, FieldsOf, GetOptions, GuaranteedUpdateOptions, HistoryOptions, List, ListOptions,
+    ObjectHistory, ObjectState, ObjectVersion, ObjectWatch, Preconditions, Predicate,
+    ResourceVersionMatch, ResponseMeta, Rewritten, Storage, StorageError, StorageErrorKind,
+    WatchEvent, WatchEventKind, WatchHandle, WatchOptions,
 };
 pub use transform::{Identity, Transformer};
 pub use versioner::{ApiVersioner, Versioner};

@@ -294,15 +294,6 @@ impl Schema {
         }
     }
 
-    /// The fields that an object has by name, in order.
-    pub fn fields(&self) -> impl Iterator<Item = (&str, &Self)> {
-        let fields = match &self.shape {
-            Shape::Object { fields, .. } => Some(fields),
-            _ => None,
-        };
-        fields.into_iter().flatten().map(|(name, schema)| (name.as_str(), schema))
-    }
-
     /// The schema of the items of a list.
     pub fn items(&self) -> Option<&Self> {
         match &self.shape {

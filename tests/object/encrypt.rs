@@ -6,9 +6,9 @@ use std::time::Duration;
 use annals::Store;
 use annals::object::WatchEventKind::{Added, Deleted, Error, Modified};
 use annals::object::{
-    AesGcm, CreateOptions, DeleteOptions, EncryptionKey, GetOptions, GroupResource, Identity, Kind,
-    ListOptions, Objects, Preconditions, Prefixed, PutOptions, Reason, Storage, Transformer,
-    UpdateOptions, WatchOptions,
+    AesGcm, CreateOptions, DeleteOptions, EncryptionKey, GetOptions, GroupResource,
+    GuaranteedUpdateOptions, Identity, Kind, ListOptions, Objects, Preconditions, Prefixed, Reason,
+    Storage, Transformer, UpdateOptions, WatchOptions,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -60,7 +60,7 @@ fn bytes(store: &Store, key: &str) -> Vec<u8> {
 fn touch(storage: &Storage<Store>, key: &str) -> Value {
     let updated = storage.guaranteed_update(
         key,
-        UpdateOptions::default(),
+        GuaranteedUpdateOptions::default(),
         &Preconditions::none(),
         &mut |object, _| Ok((object, None)),
         None,
@@ -104,18 +104,6 @@ fn a_value_that_is_moved_to_another_key_fails_to_open() {
     assert_eq!(status.code(), 500);
     assert!(status.message().contains("message authentication failed"), "{status}");
     assert!(storage.get(KEY, &GetOptions::default()).is_ok(), "where it belongs it opens");
-}
-
-#[test]
-fn a_flipped_bit_in_the_store_is_found() {
-    let (_directory, store) = store();
-    let storage = encrypted(&store, old());
-    storage.create(KEY, secret(), 0).unwrap();
-    let mut touched = bytes(&store, KEY);
-    *touched.last_mut().unwrap() ^= 1;
-    store.put(format!("/registry{KEY}"), touched).unwrap();
-    let error = storage.get(KEY, &GetOptions::default()).unwrap_err();
-    assert_eq!(error.into_status(storage.resource(), "db").code(), 500);
 }
 
 #[test]
@@ -289,7 +277,7 @@ fn objects_are_written_anew_while_others_write() {
                             secret["data"]["n"] = n.into();
                             Ok(())
                         };
-                        with_both.modify("a", &name, &PutOptions::default(), change).unwrap();
+                        with_both.modify("a", &name, &UpdateOptions::default(), change).unwrap();
                     }
                     _ => {
                         let more = named(&format!("m{n}"));
@@ -304,4 +292,45 @@ fn objects_are_written_anew_while_others_write() {
     assert_eq!(list.items.len(), 60);
     let changed = list.items.iter().filter(|secret| secret["data"]["n"].is_number()).count();
     assert_eq!(changed, 20);
+}
+
+/// `ignoreStoreReadErrorWithClusterBreakingPotential` of Kubernetes.
+#[test]
+fn what_no_key_opens_can_be_deleted_and_nothing_else_that_way() {
+    let (_directory, store) = store();
+    let lost = kind(&store, AesGcm::new(key("lost", 3)));
+    let mut guarded = named("lost");
+    guarded["metadata"]["finalizers"] = json!(["acme.io/guard"]);
+    lost.create("a", guarded, &CreateOptions::default()).unwrap();
+    let secrets = kind(&store, new());
+    secrets.create("a", named("good"), &CreateOptions::default()).unwrap();
+    let deletion = DeleteOptions::default();
+    assert_eq!(secrets.delete("a", "lost", &deletion).unwrap_err().code(), 500);
+
+    let unsafely = DeleteOptions { ignore_store_read_error: true, ..DeleteOptions::default() };
+    let good = secrets.delete("a", "good", &unsafely).unwrap_err();
+    assert_eq!(good.code(), 409);
+    assert!(good.message().contains("the object is decodable from storage"), "{good}");
+    assert_eq!(secrets.delete("a", "none", &unsafely).unwrap_err().code(), 404);
+    let with = |options: DeleteOptions| {
+        let refused = secrets.delete("a", "lost", &options).unwrap_err();
+        assert_eq!(refused.code(), 422);
+        assert!(refused.message().contains("cannot be set together with ."), "{refused}");
+    };
+    with(DeleteOptions { grace_period_seconds: Some(0), ..unsafely.clone() });
+    with(DeleteOptions { orphan_dependents: Some(false), ..unsafely.clone() });
+    with(DeleteOptions { preconditions: Preconditions::uid("x"), ..unsafely.clone() });
+    let many = secrets.delete_collection("a", &unsafely, &ListOptions::default()).unwrap_err();
+    assert!(many.code() == 422 && many.message().contains("DELETECOLLECTION"), "{many}");
+
+    let before = store.revision();
+    let dry = DeleteOptions { dry_run: true, ..unsafely.clone() };
+    assert!(secrets.delete("a", "lost", &dry).unwrap().is_deleted);
+    assert_eq!(store.revision(), before);
+    let deletion = secrets.delete("a", "lost", &unsafely).unwrap();
+    assert!(deletion.is_deleted && deletion.object.is_null());
+    assert_eq!(deletion.mod_revision, Some(2));
+    assert_eq!(deletion.into_answer()["status"], "Success");
+    let list = secrets.list("", &ListOptions::default()).unwrap();
+    assert_eq!(list.items.len(), 1, "the rest can be listed again");
 }

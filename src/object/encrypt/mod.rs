@@ -166,7 +166,9 @@ impl fmt::Debug for EncryptionKey {
 ///    the store, too, have what was compacted until they are written again.
 ///
 /// Of a version that no key opens, a [`get`](super::Objects::get) or a [`list`](super::Objects::list) says with 500 by what it
-/// was encrypted. A watch that comes upon one ends with 410: what there is has to be listed anew.
+/// was encrypted, and a [`history`](super::Objects::history) goes on with the next. A watch that comes upon one ends with
+/// 410: what there is has to be listed anew. An object that is lost for good can be
+/// [deleted](super::DeleteOptions::ignore_store_read_error).
 #[derive(Debug)]
 pub struct AesGcm {
     first: EncryptionKey,

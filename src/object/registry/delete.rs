@@ -9,7 +9,7 @@ use crate::object::kv::Kv;
 use crate::object::meta;
 use crate::object::status::{Result, Status};
 use crate::object::storage::{
-    Deleted, GetOptions, Preconditions, StorageError, StorageErrorKind, UpdateOptions,
+    Deleted, GetOptions, GuaranteedUpdateOptions, Preconditions, StorageError, StorageErrorKind,
 };
 
 use super::Objects;
@@ -94,7 +94,7 @@ impl<K: Kv> Objects<K> {
         options: &DeleteOptions,
     ) -> Result<Deletion> {
         options.check()?;
-        let key = self.key(namespace, name)?;
+        let key = self.path(namespace, name)?;
         let resource = self.storage.resource();
         let revision = self.storage_for(options.dry_run).delete_unreadable(&key);
         let revision = revision.map_err(|error| error.into_status(resource, name))?;
@@ -110,7 +110,7 @@ impl<K: Kv> Objects<K> {
         options: &DeleteOptions,
         is_wanted: &dyn Fn(&Value) -> bool,
     ) -> Result<Option<Deletion>> {
-        let key = self.key(namespace, name)?;
+        let key = self.path(namespace, name)?;
         loop {
             match self.delete_once(&key, name, options, is_wanted)? {
                 Attempt::Done(mut deletion) => {
@@ -212,7 +212,8 @@ impl<K: Kv> Objects<K> {
             Ok((object, None))
         };
         let preconditions = &options.preconditions;
-        let (storage, update) = (self.storage_for(options.dry_run), UpdateOptions::default());
+        let (storage, update) =
+            (self.storage_for(options.dry_run), GuaranteedUpdateOptions::default());
         let answer = storage.guaranteed_update(key, update, preconditions, &mut try_update, None);
         match (answer, unwritten) {
             (_, Some(marked)) => Ok(marked),

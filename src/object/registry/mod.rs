@@ -14,6 +14,7 @@ mod create;
 mod decoding;
 mod delete;
 mod finalize;
+mod history;
 mod names;
 mod options;
 mod patching;
@@ -43,7 +44,7 @@ use super::transform::Transformer;
 
 pub use delete::Deletion;
 pub use names::NameRule;
-pub use options::{CreateOptions, DeleteOptions, PropagationPolicy, PutOptions};
+pub use options::{CreateOptions, DeleteOptions, PropagationPolicy, UpdateOptions};
 pub use patching::PatchOptions;
 pub use strategy::{GarbageCollection, GenerationRule, KindStrategy, Strategy};
 pub use typed::{Typed, TypedEvent, TypedWatch};
@@ -55,7 +56,7 @@ pub use typed::{Typed, TypedEvent, TypedWatch};
 ///
 /// ```
 /// use std::sync::Arc;
-/// use annals::object::{CreateOptions, Kind, Objects, PutOptions};
+/// use annals::object::{CreateOptions, Kind, Objects, UpdateOptions};
 /// use serde_json::json;
 /// # let directory = tempfile::tempdir().expect("a temporary directory");
 ///
@@ -67,12 +68,12 @@ pub use typed::{Typed, TypedEvent, TypedWatch};
 /// let mut second = pods.get("default", "web", &Default::default())?;
 ///
 /// first["spec"]["nodeName"] = "two".into();
-/// let (written, _) = pods.update("default", "web", first, &PutOptions::default())?;
+/// let (written, _) = pods.update("default", "web", first, &UpdateOptions::default())?;
 /// assert_eq!(written["metadata"]["generation"], 2);
 ///
 /// // Somebody else has read the pod before that.
 /// second["metadata"]["labels"] = json!({"tier": "front"});
-/// let refused = pods.update("default", "web", second, &PutOptions::default()).unwrap_err();
+/// let refused = pods.update("default", "web", second, &UpdateOptions::default()).unwrap_err();
 /// assert_eq!(refused.code(), 409);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -168,7 +169,7 @@ impl<K: Kv> Objects<K> {
     ///
     /// 404; 504 where the store has not come as far as the resource version asked for.
     pub fn get(&self, namespace: &str, name: &str, options: &GetOptions) -> Result<Value> {
-        let key = self.key(namespace, name)?;
+        let key = self.path(namespace, name)?;
         let found = self.storage.get(&key, options);
         let mut object = found.map_err(|error| error.into_status(self.storage.resource(), name))?;
         if !object.is_null() {
@@ -211,7 +212,8 @@ impl<K: Kv> Objects<K> {
         Ok(format!("{}/{namespace}", self.storage.root()))
     }
 
-    fn key(&self, namespace: &str, name: &str) -> Result<String> {
+    /// The key of an object as the storage knows it.
+    fn path(&self, namespace: &str, name: &str) -> Result<String> {
         if self.kind.namespaced && namespace.is_empty() {
             return Err(Status::bad_request("Namespace parameter required."));
         }

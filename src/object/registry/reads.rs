@@ -8,7 +8,9 @@ use crate::object::kv::Kv;
 use crate::object::meta;
 use crate::object::selector::FieldSelector;
 use crate::object::status::{Reason, Result, Status};
-use crate::object::storage::{List, ListOptions, Match, ObjectWatch, Predicate, WatchOptions};
+use crate::object::storage::{
+    List, ListOptions, ObjectWatch, Predicate, ResourceVersionMatch, WatchOptions,
+};
 
 use super::Objects;
 use super::names::path_segment;
@@ -136,7 +138,7 @@ impl<K: Kv> Objects<K> {
             page.limit = DELETED_PAGE;
             // With a limit, a version alone would be exactly that one.
             if !page.resource_version.is_empty() && page.resource_version_match.is_none() {
-                page.resource_version_match = Some(Match::NotOlderThan);
+                page.resource_version_match = Some(ResourceVersionMatch::NotOlderThan);
             }
         }
         let mut all: Option<List> = None;
@@ -197,7 +199,7 @@ impl<K: Kv> Objects<K> {
         }
         if continue_token.is_empty()
             && let Some(name) = wanted.field.requires_exact("metadata.name")
-            && let Ok(key) = self.key(namespace, name)
+            && let Ok(key) = self.path(namespace, name)
         {
             return Ok((key, false));
         }

@@ -17,7 +17,8 @@ impl<K: Kv> Storage<K> {
             let Some(kv) = found else { return Err(StorageError::not_found(&key, 0)) };
             let revision = kv.mod_revision;
             if self.codec.decode(&kv.key, &kv.value, revision).is_ok() {
-                let why = "unsafe deletion is not allowed because the object is decodable from storage";
+                let why =
+                    "unsafe deletion is not allowed because the object is decodable from storage";
                 return Err(StorageError::invalid_object(&key, why));
             }
             let delete = Op::DeleteRange(DeleteRangeRequest::new(&key));

@@ -21,7 +21,7 @@ mod tests;
 
 use serde_json::{Map, Value};
 
-use super::{Steps, read};
+use super::{PatchType, Steps, read};
 use crate::object::status::{Result, Status};
 use crate::object::{PatchStrategy, Schema};
 use directive::{Directives, bad_format, without_directives, without_nulls};
@@ -74,13 +74,7 @@ const STEPS_MAX: usize = 10_000_000;
 /// merge their lists; 422 for lists of lists, and for patches that merge more than 10,000,000 items because they
 /// name the same ones again and again.
 pub fn strategic_merge_patch(object: &Value, patch: &[u8], schema: &Schema) -> Result<Value> {
-    if schema.is_any() {
-        return Err(super::unsupported(&[
-            super::PatchType::Json,
-            super::PatchType::Merge,
-            super::PatchType::Apply,
-        ]));
-    }
+    PatchType::StrategicMerge.check(schema)?;
     let Value::Object(patch) = read(patch)? else {
         return Err(Status::bad_request("invalid JSON document"));
     };
