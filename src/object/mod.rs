@@ -144,8 +144,6 @@ pub use encrypt::{AesGcm, EncryptionKey};
 pub use kind::{GroupResource, Kind};
 #[doc(no_inline)]
 pub use kv::Kv;
-#[doc(hidden)]
-pub use kv::{Changes, KvEvent, KvWatch, ScanRequest, StoreWatch, WatchRequest};
 pub use patch::{PATCH_BYTES_MAX, PatchType, json_patch, merge_patch, strategic_merge_patch};
 pub use prefix::Prefixed;
 pub use registry::{
