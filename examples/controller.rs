@@ -13,7 +13,7 @@ use std::thread;
 use annals::Store;
 use annals::object::{
     CreateOptions, DeleteOptions, GetOptions, Kind, KindStrategy, LabelSelector, ListOptions,
-    ObjectWatch, Objects, Predicate, PutOptions, Reason, Result, WatchEventKind, WatchHandle,
+    ObjectWatch, Objects, Predicate, Reason, Result, UpdateOptions, WatchEventKind, WatchHandle,
     WatchOptions, meta,
 };
 use serde_json::{Value, json};
@@ -32,7 +32,7 @@ pub(crate) fn main() -> std::result::Result<(), Box<dyn Error>> {
     let pods = controller.pods.list("shop", &ListOptions::default())?;
     let unlucky = meta::name(&pods.items[0]);
     controller.pods.delete("shop", unlucky, &DeleteOptions::default())?;
-    controller.sets.modify("shop", "web", &PutOptions::default(), |set| {
+    controller.sets.modify("shop", "web", &UpdateOptions::default(), |set| {
         set["spec"]["replicas"] = 5.into();
         Ok(())
     })?;
@@ -41,7 +41,7 @@ pub(crate) fn main() -> std::result::Result<(), Box<dyn Error>> {
     println!(
         "nobody is there; meanwhile two are enough. Then a restart, which goes on at {seen:?}:"
     );
-    controller.sets.modify("shop", "web", &PutOptions::default(), |set| {
+    controller.sets.modify("shop", "web", &UpdateOptions::default(), |set| {
         set["spec"]["replicas"] = 2.into();
         Ok(())
     })?;
@@ -180,7 +180,7 @@ impl Controller {
         let status = json!({"observedGeneration": meta::generation(&set), "replicas": replicas});
         loop {
             set["status"] = status.clone();
-            match self.sets.update_status(namespace, name, set, &PutOptions::default()) {
+            match self.sets.update_status(namespace, name, set, &UpdateOptions::default()) {
                 Ok((set, _)) => return Ok(Some(set)),
                 Err(refused) if refused.reason() == Reason::Conflict => {
                     set = self.sets.get(namespace, name, &GetOptions::default())?;

@@ -53,8 +53,9 @@
 //! - JSON patch is RFC 6902 and merge patch RFC 7396 to the letter; see there for what libraries of Go do otherwise.
 //! - There is no cache between clients and the store: what is read is what is stored, "too old" comes from
 //!   compaction alone, and nothing waits for a cache to catch up.
-//! - `fieldValidation` is not there: fields that a schema does not know are kept, but in an apply. Objects are JSON, not
-//!   YAML.
+//! - Fields that a schema does not know are told or refused as [`FieldValidation`] says, but never dropped: what is taken is
+//!   kept whole. (An apply takes no such field.) Objects are JSON; who serves YAML, as `examples/kube_api` does, makes
+//!   JSON of it.
 //! - Hooks behind a write (`after_create` and its like) are not called for dry runs, nor by whoever finds that another has
 //!   made the end of an object.
 //! - How long calls of the storage take is told by metrics, and of those above 500 ms by an event, where the features of
@@ -62,7 +63,8 @@
 //!
 #![doc = include_str!("TESTS.md")]
 
-mod apply;
+pub mod apply;
+mod decode;
 #[cfg(feature = "encryption")]
 mod encrypt;
 pub(crate) mod kind;
@@ -79,27 +81,27 @@ mod transform;
 mod value;
 mod versioner;
 
-pub use apply::{Manager, apply, update};
+pub use decode::{FieldValidation, Warnings};
 #[cfg(feature = "encryption")]
 pub use encrypt::{AesGcm, EncryptionKey};
 pub use kind::{GroupResource, Kind};
 pub use kv::{Changes, Kv, KvEvent, KvWatch, ScanRequest, StoreWatch, WatchRequest};
 pub use patch::{PATCH_BYTES_MAX, PatchType, json_patch, merge_patch, strategic_merge_patch};
-pub use prefix::{Prefixed, Unencrypted};
+pub use prefix::Prefixed;
 pub use registry::{
     CreateOptions, DeleteOptions, Deletion, GarbageCollection, GenerationRule, KindStrategy,
-    NameRule, Objects, PatchOptions, PropagationPolicy, PutOptions, Strategy, Typed, TypedEvent,
-    TypedWatch,
+    NameRule, Objects, PatchOptions, PropagationPolicy, Strategy, Typed, TypedEvent, TypedWatch,
+    UpdateOptions,
 };
 pub use schema::{ListType, PatchStrategy, Scalar, Schema};
 pub use selector::{
     FieldRequirement, FieldSelector, LabelOperator, LabelRequirement, LabelSelector,
 };
-pub use status::{Cause, Details, OPTIMISTIC_LOCK_MESSAGE, Reason, Result, Status};
+pub use status::{Cause, Details, Reason, Result, Status};
 pub use storage::{
-    Deleted, FieldsOf, GetOptions, List, ListOptions, Match, ObjectWatch, Preconditions, Predicate,
-    ResponseMeta, Storage, StorageError, StorageErrorKind, UpdateOptions, WatchEvent,
-    WatchEventKind, WatchHandle, WatchOptions,
+    Deleted, FieldsOf, GetOptions, GuaranteedUpdateOptions, List, ListOptions, ObjectWatch,
+    Preconditions, Predicate, ResourceVersionMatch, ResponseMeta, Storage, StorageError,
+    StorageErrorKind, WatchEvent, WatchEventKind, WatchHandle, WatchOptions,
 };
 pub use transform::{Identity, Transformer};
 pub use versioner::{ApiVersioner, Versioner};

@@ -205,8 +205,8 @@ impl Schema {
         }
     }
 
-    /// That of `metadata`, for kinds whose schema does not say more than that it is there: `ObjectMeta` of
-    /// `k8s.io/apimachinery`.
+    /// That of `metadata`: `ObjectMeta` of `k8s.io/apimachinery`. Strategic merge patches take it for all kinds, applies for
+    /// those whose schema does not say more than that it is there.
     pub(super) fn object_meta() -> &'static Self {
         static OBJECT_META: LazyLock<Schema> = LazyLock::new(|| {
             let text = json!({"type": "string"});
@@ -275,15 +275,6 @@ impl Schema {
             Shape::Object { fields, .. } => fields.get(name),
             _ => None,
         }
-    }
-
-    /// The fields that an object has by name, in order.
-    pub fn fields(&self) -> impl Iterator<Item = (&str, &Self)> {
-        let fields = match &self.shape {
-            Shape::Object { fields, .. } => Some(fields),
-            _ => None,
-        };
-        fields.into_iter().flatten().map(|(name, schema)| (name.as_str(), schema))
     }
 
     /// The schema of the items of a list.

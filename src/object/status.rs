@@ -221,7 +221,7 @@ impl Reason {
 
 /// What follows "Operation cannot be fulfilled on ..." where a resource version does not match.
 /// `OptimisticLockErrorMsg` of `k8s.io/apiserver/pkg/registry/generic/registry/store.go`.
-pub const OPTIMISTIC_LOCK_MESSAGE: &str =
+const OPTIMISTIC_LOCK_MESSAGE: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
 
 /// So many causes are told.

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use annals::object::{
     CreateOptions, DeleteOptions, Kv, LabelSelector, ListOptions, Objects, PatchOptions, PatchType,
-    Predicate, PutOptions, Reason, ScanRequest, StoreWatch, WatchRequest,
+    Predicate, Reason, ScanRequest, StoreWatch, UpdateOptions, WatchRequest,
 };
 use annals::{KeyValue, Op, Result, Store, TxnRequest, TxnResponse};
 use serde_json::{Value, json};
@@ -85,7 +85,7 @@ fn with(name: &str, field: &str, value: Value) -> Value {
 }
 
 fn set(pods: &Objects, name: &str, field: &'static str, value: Value) {
-    let changed = pods.modify("default", name, &PutOptions::default(), |pod| {
+    let changed = pods.modify("default", name, &UpdateOptions::default(), |pod| {
         pod["metadata"][field] = value.clone();
         Ok(())
     });
@@ -195,7 +195,7 @@ fn a_patch_does_not_fail_for_managed_fields_alone() {
 fn dry_runs_go_on_with_what_comes_in_between() {
     let (pods, meddled) = world();
     create(&pods, pod("web"));
-    let dry = PutOptions { dry_run: true, ..PutOptions::default() };
+    let dry = UpdateOptions { dry_run: true, ..UpdateOptions::default() };
     let other = pods.clone();
     then(&meddled, move || set(&other, "web", "labels", json!({"a": "b"})));
     let mut tries = 0;

@@ -444,3 +444,29 @@ fn a_transaction_of_many_is_told_whole() {
         told.iter().map(|event| event.object["metadata"]["name"].as_str().unwrap()).collect();
     assert_eq!(told, names);
 }
+
+#[test]
+fn who_does_not_want_to_wait_is_not_kept_by_what_is_not_wanted() {
+    const PODS: usize = 2_500;
+    let world = World::new();
+    for n in 0..PODS {
+        world.pods.create(&format!("/pods/ns/{n}"), pod("ns", &n.to_string()), 0).unwrap();
+    }
+    let options = WatchOptions {
+        send_initial_events: Some(true),
+        allow_bookmarks: true,
+        recursive: true,
+        predicate: selecting("wanted", ""),
+        ..WatchOptions::default()
+    };
+    let mut watch = world.watch("/pods", &options);
+    let mut calls = 1;
+    let end = loop {
+        match watch.next_timeout(Duration::ZERO) {
+            Some(event) => break event,
+            None => calls += 1,
+        }
+        assert!(!watch.handle().is_ended() && calls <= PODS, "it goes on");
+    };
+    assert_eq!((end.kind, calls), (Bookmark, 3));
+}

@@ -25,9 +25,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use zeroize::Zeroizing;
 
-use super::prefix::failed;
 use super::status::{Result, Status};
-use super::transform::Transformer;
+use super::transform::{Transformer, failed};
 
 const NONCE_BYTES: usize = 12;
 const TAG_BYTES: usize = 16;
@@ -131,12 +130,12 @@ impl fmt::Debug for EncryptionKey {
 /// encrypted, and with what:
 ///
 /// ```
-/// use annals::object::{AesGcm, EncryptionKey, Prefixed, Transformer, Unencrypted};
+/// use annals::object::{AesGcm, EncryptionKey, Identity, Prefixed, Transformer};
 ///
 /// # let (new, old) = (&[1; 32], &[2; 32]);
 /// let keys = AesGcm::new(EncryptionKey::new("2026", new)?).or(EncryptionKey::new("2025", old)?)?;
 /// // Without the last part, objects that were stored before there was encryption cannot be read.
-/// let transformer = Prefixed::new(AesGcm::PREFIX, keys).or("", Unencrypted);
+/// let transformer = Prefixed::new(AesGcm::PREFIX, keys).or("", Identity);
 ///
 /// let stored = transformer.to_storage(b"{}", b"/registry/secrets/a")?;
 /// assert!(stored.starts_with(b"k8s:enc:aesgcm:v1:2026:"));

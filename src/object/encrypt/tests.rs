@@ -1,7 +1,8 @@
 //! Known answers, and that nothing opens that has been touched.
 
 use super::*;
-use crate::object::prefix::{Prefixed, Unencrypted};
+use crate::object::prefix::Prefixed;
+use crate::object::transform::Identity;
 use proptest::prelude::*;
 
 fn hex(text: &str) -> Vec<u8> {
@@ -145,8 +146,8 @@ fn keys_rotate() {
 fn what_is_not_encrypted_is_read_where_that_is_allowed() {
     let at = b"/registry/a".as_slice();
     let strict = Prefixed::new(AesGcm::PREFIX, ring(&["a"]));
-    let lenient = Prefixed::new(AesGcm::PREFIX, ring(&["a"])).or("", Unencrypted);
-    let back = Prefixed::new("", Unencrypted).or(AesGcm::PREFIX, ring(&["a"]));
+    let lenient = Prefixed::new(AesGcm::PREFIX, ring(&["a"])).or("", Identity);
+    let back = Prefixed::new("", Identity).or(AesGcm::PREFIX, ring(&["a"]));
     let stored = strict.to_storage(b"{}", at).expect("it is sealed");
 
     assert_eq!(message(strict.from_storage(b"{}", at)), "no matching prefix found");
@@ -165,7 +166,7 @@ fn what_is_not_encrypted_is_read_where_that_is_allowed() {
         "no matching prefix found"
     );
     assert_eq!(
-        message(Unencrypted.from_storage(&stored, at)),
+        message(Identity.from_storage(&stored, at)),
         "identity transformer tried to read encrypted data"
     );
 }
@@ -203,7 +204,7 @@ fn keys_are_checked_and_not_shown() {
         format!("{ring:?}"),
         "AesGcm { first: EncryptionKey { name: \"shown\", .. }, others: [] }"
     );
-    let prefixed = Prefixed::new(AesGcm::PREFIX, ring).or("", Unencrypted);
+    let prefixed = Prefixed::new(AesGcm::PREFIX, ring).or("", Identity);
     assert_eq!(format!("{prefixed:?}"), "[\"k8s:enc:aesgcm:v1:\", \"\"]");
 }
 
@@ -228,7 +229,7 @@ proptest! {
 
     #[test]
     fn any_bytes_are_refused(data: Vec<u8>, key: Vec<u8>) {
-        let lenient = Prefixed::new(AesGcm::PREFIX, ring(&["a"])).or("", Unencrypted);
+        let lenient = Prefixed::new(AesGcm::PREFIX, ring(&["a"])).or("", Identity);
         let stored = [AesGcm::PREFIX.as_bytes(), b"a:", &data].concat();
         prop_assert!(lenient.from_storage(&stored, &key).is_err());
     }

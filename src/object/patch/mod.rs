@@ -79,6 +79,14 @@ impl PatchType {
         }
     }
 
+    /// Refuses what cannot be done without knowing how lists are merged, where the schema does not tell.
+    pub(super) fn check(self, schema: &Schema) -> Result<()> {
+        if self == Self::StrategicMerge && schema.is_any() {
+            return Err(unsupported(&[Self::Json, Self::Merge, Self::Apply]));
+        }
+        Ok(())
+    }
+
     /// The object as the patch makes it. What becomes of an object is an object again.
     ///
     /// # Errors

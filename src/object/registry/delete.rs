@@ -9,7 +9,7 @@ use crate::object::kv::Kv;
 use crate::object::meta;
 use crate::object::status::{Result, Status};
 use crate::object::storage::{
-    Deleted, GetOptions, Preconditions, StorageError, StorageErrorKind, UpdateOptions,
+    Deleted, GetOptions, GuaranteedUpdateOptions, Preconditions, StorageError, StorageErrorKind,
 };
 
 use super::Objects;
@@ -192,7 +192,8 @@ impl<K: Kv> Objects<K> {
             Ok((object, None))
         };
         let preconditions = &options.preconditions;
-        let (storage, update) = (self.storage_for(options.dry_run), UpdateOptions::default());
+        let (storage, update) =
+            (self.storage_for(options.dry_run), GuaranteedUpdateOptions::default());
         let answer = storage.guaranteed_update(key, update, preconditions, &mut try_update, None);
         match (answer, unwritten) {
             (_, Some(marked)) => Ok(marked),

@@ -11,6 +11,7 @@
 //! `Store` of `k8s.io/apiserver/pkg/registry/generic/registry`, with what its handlers do before.
 
 mod create;
+mod decoding;
 mod delete;
 mod finalize;
 mod names;
@@ -41,7 +42,7 @@ use super::transform::Transformer;
 
 pub use delete::Deletion;
 pub use names::NameRule;
-pub use options::{CreateOptions, DeleteOptions, PropagationPolicy, PutOptions};
+pub use options::{CreateOptions, DeleteOptions, PropagationPolicy, UpdateOptions};
 pub use patching::PatchOptions;
 pub use strategy::{GarbageCollection, GenerationRule, KindStrategy, Strategy};
 pub use typed::{Typed, TypedEvent, TypedWatch};
@@ -53,7 +54,7 @@ pub use typed::{Typed, TypedEvent, TypedWatch};
 ///
 /// ```
 /// use std::sync::Arc;
-/// use annals::object::{CreateOptions, Kind, Objects, PutOptions};
+/// use annals::object::{CreateOptions, Kind, Objects, UpdateOptions};
 /// use serde_json::json;
 /// # let directory = tempfile::tempdir().expect("a temporary directory");
 ///
@@ -65,12 +66,12 @@ pub use typed::{Typed, TypedEvent, TypedWatch};
 /// let mut second = pods.get("default", "web", &Default::default())?;
 ///
 /// first["spec"]["nodeName"] = "two".into();
-/// let (written, _) = pods.update("default", "web", first, &PutOptions::default())?;
+/// let (written, _) = pods.update("default", "web", first, &UpdateOptions::default())?;
 /// assert_eq!(written["metadata"]["generation"], 2);
 ///
 /// // Somebody else has read the pod before that.
 /// second["metadata"]["labels"] = json!({"tier": "front"});
-/// let refused = pods.update("default", "web", second, &PutOptions::default()).unwrap_err();
+/// let refused = pods.update("default", "web", second, &UpdateOptions::default()).unwrap_err();
 /// assert_eq!(refused.code(), 409);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

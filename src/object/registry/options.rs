@@ -20,7 +20,7 @@ pub struct CreateOptions {
 /// How to replace an object: `UpdateOptions` of `meta/v1`.
 #[derive(Clone, Debug, Default)]
 #[expect(clippy::exhaustive_structs, reason = "options are built by their fields")]
-pub struct PutOptions {
+pub struct UpdateOptions {
     /// Does everything but write.
     pub dry_run: bool,
     /// Who writes, as in [`CreateOptions::field_manager`].
@@ -97,7 +97,7 @@ impl CreateOptions {
     }
 }
 
-impl PutOptions {
+impl UpdateOptions {
     pub(super) fn check(&self) -> Result<()> {
         refuse("UpdateOptions", field_manager(&self.field_manager, "fieldManager"))
     }

@@ -8,7 +8,9 @@ use crate::object::kv::Kv;
 use crate::object::meta;
 use crate::object::selector::FieldSelector;
 use crate::object::status::{Reason, Result, Status};
-use crate::object::storage::{List, ListOptions, Match, ObjectWatch, Predicate, WatchOptions};
+use crate::object::storage::{
+    List, ListOptions, ObjectWatch, Predicate, ResourceVersionMatch, WatchOptions,
+};
 
 use super::Objects;
 use super::names::path_segment;
@@ -97,7 +99,7 @@ impl<K: Kv> Objects<K> {
             page.limit = DELETED_PAGE;
             // With a limit, a version alone would be exactly that one.
             if !page.resource_version.is_empty() && page.resource_version_match.is_none() {
-                page.resource_version_match = Some(Match::NotOlderThan);
+                page.resource_version_match = Some(ResourceVersionMatch::NotOlderThan);
             }
         }
         let mut all: Option<List> = None;

@@ -32,14 +32,14 @@ const UNREADABLE_MAX: usize = 100;
 /// What the resource version of a list is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(clippy::exhaustive_enums, reason = "both are all that Kubernetes has")]
-pub enum Match {
+pub enum ResourceVersionMatch {
     /// The one that is asked for, or a later one.
     NotOlderThan,
     /// The one that is asked for.
     Exact,
 }
 
-impl Match {
+impl ResourceVersionMatch {
     /// Of the parameter `resourceVersionMatch`.
     ///
     /// # Errors
@@ -73,7 +73,7 @@ pub struct ListOptions {
     /// Of which version the list is to be.
     pub resource_version: String,
     /// Whether of that or a later one.
-    pub resource_version_match: Option<Match>,
+    pub resource_version_match: Option<ResourceVersionMatch>,
     /// At most so many objects; 0 for all.
     pub limit: u64,
     /// What the list of the page before has told; empty for the first.
@@ -98,7 +98,7 @@ impl ListOptions {
                 "resourceVersionMatch is forbidden when continue is provided",
             ),
             (
-                wanted == Match::Exact && self.resource_version == "0",
+                wanted == ResourceVersionMatch::Exact && self.resource_version == "0",
                 "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
             ),
         ];
@@ -242,7 +242,7 @@ impl<K: Kv> Storage<K> {
             return Ok(Begin { prefix, start, at, remaining, is_continued: true });
         }
         let is_exact = match options.resource_version_match {
-            Some(wanted) => wanted == Match::Exact,
+            Some(wanted) => wanted == ResourceVersionMatch::Exact,
             // What lists were before the parameter was there.
             None => options.recursive && options.limit > 0,
         };

@@ -47,9 +47,9 @@ use ttl::Lent;
 
 pub use delete::Deleted;
 pub use error::{StorageError, StorageErrorKind};
-pub use list::{List, ListOptions, Match};
+pub use list::{List, ListOptions, ResourceVersionMatch};
 pub use predicate::{FieldsOf, Predicate};
-pub use update::{ResponseMeta, UpdateOptions};
+pub use update::{GuaranteedUpdateOptions, ResponseMeta};
 pub(super) use watch::INITIAL_EVENTS_END;
 pub use watch::{ObjectWatch, WatchEvent, WatchEventKind, WatchHandle, WatchOptions};
 

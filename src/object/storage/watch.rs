@@ -297,11 +297,11 @@ fn initial(kv: KeyValue) -> KvEvent {
 
 impl<K: Kv> ObjectWatch<K> {
     /// The next event if it is there or comes within `timeout`; `None` also when the watch
-    /// [has ended](WatchHandle::is_ended). What there was at the beginning is looked through whatever time that takes:
-    /// of very many objects of which none is wanted, longer than `timeout`.
+    /// [has ended](WatchHandle::is_ended). Of what there was at the beginning it looks at a thousand objects
+    /// whatever time that takes, and leaves the others to the next call.
     pub fn next_timeout(&mut self, timeout: Duration) -> Option<WatchEvent> {
         let watch = Stopwatch::start();
-        let mut left = timeout;
+        let (mut left, mut looks) = (timeout, 0..1_000);
         loop {
             if self.handle.is_ended() {
                 return self.end();
@@ -321,11 +321,12 @@ impl<K: Kv> ObjectWatch<K> {
                     return why.filter(|_| !is_cancelled).map(WatchEvent::error);
                 }
             }
-            // What was there already is told in any case.
+            // Of what was there already some is looked at in any case.
             let is_waiting = self.initial.is_none() && self.pending.len() == 0;
+            let has_looked = looks.next().is_none();
             let passed = Duration::from_micros(watch.micros());
             left = timeout.saturating_sub(passed);
-            if is_waiting && left.is_zero() {
+            if (is_waiting || has_looked) && left.is_zero() {
                 return None;
             }
         }
