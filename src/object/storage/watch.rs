@@ -20,12 +20,12 @@ use crate::object::status::{Reason, Status};
 use crate::sync::plain::{AtomicBool, Ordering};
 
 use super::Storage;
-use super::codec::{Codec, Unreadable};
+use super::codec::Codec;
 use super::error::StorageError;
+use super::list;
 use super::predicate::Predicate;
 
 const EXPIRED: &str = "The resourceVersion for the provided watch is too old.";
-const LIST_EXPIRED: &str = "The resourceVersion for the provided list is too old.";
 /// How often bookmarks are told unless something else is wanted: as the watch cache of Kubernetes does.
 const BOOKMARKS_EVERY: Duration = Duration::from_secs(60);
 /// Not more often than this.
@@ -244,14 +244,13 @@ impl<K: Kv> Storage<K> {
     ) -> Result<(), Status> {
         let mut after = known;
         if with_initial {
-            let current = self.kv.revision().map_err(told(EXPIRED))?;
+            let current = self.kv.revision().map_err(watch_error)?;
             if known > current {
                 return Err(Status::too_large_resource_version(known, current, 1));
             }
-            after =
-                self.begin_initial(watch, key, options.recursive).map_err(told(LIST_EXPIRED))?;
+            after = self.begin_initial(watch, key, options.recursive).map_err(list_error)?;
         } else if known == 0 {
-            after = self.kv.revision().map_err(told(EXPIRED))?;
+            after = self.kv.revision().map_err(watch_error)?;
         }
         if options.send_initial_events == Some(true) && options.allow_bookmarks {
             watch.initial_end = Some(after);
@@ -262,7 +261,7 @@ impl<K: Kv> Storage<K> {
             from: after.saturating_add(1),
             progress_every: watch.bookmarks_every,
         });
-        let live = live.map_err(told(EXPIRED))?;
+        let live = live.map_err(watch_error)?;
         let cancel = Some(live.canceller());
         watch.handle = WatchHandle(Arc::new(Handle { is_ended: AtomicBool::new(false), cancel }));
         watch.live = Some(live);
@@ -365,7 +364,7 @@ impl<K: Kv> ObjectWatch<K> {
         if let Some(initial_kvs) = &mut self.initial {
             match initial_kvs.next() {
                 Some(Ok(kv)) => return self.tell(&initial(kv)).map_err(Some),
-                Some(Err(error)) => return Err(Some(told(LIST_EXPIRED)(error))),
+                Some(Err(error)) => return Err(Some(list_error(error))),
                 None => self.initial = None,
             }
         }
@@ -388,7 +387,7 @@ impl<K: Kv> ObjectWatch<K> {
                 Ok(None)
             }
             Err(error) if matches!(error.kind(), ErrorKind::Closed) => Err(None),
-            Err(error) => Err(Some(told(EXPIRED)(error))),
+            Err(error) => Err(Some(watch_error(error))),
         }
     }
 
@@ -459,9 +458,17 @@ impl<K: Kv> ObjectWatch<K> {
     }
 }
 
-/// What the store says, with this for what has been compacted.
-fn told(expired: &'static str) -> impl Fn(crate::Error) -> Status {
-    move |error| match error.kind() {
+fn watch_error(error: crate::Error) -> Status {
+    told(error, EXPIRED)
+}
+
+/// Of reading what there was when the watch began.
+fn list_error(error: crate::Error) -> Status {
+    told(error, list::EXPIRED)
+}
+
+fn told(error: crate::Error, expired: &str) -> Status {
+    match error.kind() {
         ErrorKind::Compacted { .. } => Status::expired(expired),
         _ => error.into(),
     }
