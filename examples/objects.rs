@@ -3,6 +3,11 @@
 //! Run with `cargo run --example objects --features encryption`.
 
 #![allow(clippy::print_stdout, reason = "an example prints what it shows")]
+#![allow(
+    clippy::default_trait_access,
+    reason = "what is not said is the default, whatever it is of"
+)]
+#![allow(clippy::unwrap_used, reason = "what has to be refused is refused")]
 
 use std::error::Error;
 use std::sync::Arc;

@@ -201,7 +201,7 @@ fn what_cannot_be_read_is_told_without_what_it_says() {
         (Vec::new(), "in no known way"),
     ];
     for (stored, expected) in table {
-        let told = super::beginning(&stored);
+        let told = beginning(&stored);
         assert!(told.ends_with(expected), "{told}");
     }
 }

@@ -51,11 +51,10 @@ impl<K: Kv> Storage<K> {
                 done.looked_at += 1;
                 match self.rewrite(kv)? {
                     One::Written => done.written += 1,
-                    One::Left => {}
                     One::Unreadable(why) if unreadable.len() < UNREADABLE_MAX => {
                         unreadable.push(why);
                     }
-                    One::Unreadable(_) => {}
+                    One::Left | One::Unreadable(_) => {}
                 }
             }
             let Some(last) = last else { break };

@@ -20,7 +20,7 @@ use crate::object::status::{Reason, Status};
 use crate::sync::plain::{AtomicBool, Ordering};
 
 use super::Storage;
-use super::codec::Codec;
+use super::codec::{Codec, Unreadable};
 use super::error::StorageError;
 use super::list;
 use super::predicate::Predicate;
@@ -244,13 +244,14 @@ impl<K: Kv> Storage<K> {
     ) -> Result<(), Status> {
         let mut after = known;
         if with_initial {
-            let current = self.kv.revision().map_err(watch_error)?;
+            let current = self.kv.revision().map_err(told(EXPIRED))?;
             if known > current {
                 return Err(Status::too_large_resource_version(known, current, 1));
             }
-            after = self.begin_initial(watch, key, options.recursive).map_err(list_error)?;
+            after =
+                self.begin_initial(watch, key, options.recursive).map_err(told(list::EXPIRED))?;
         } else if known == 0 {
-            after = self.kv.revision().map_err(watch_error)?;
+            after = self.kv.revision().map_err(told(EXPIRED))?;
         }
         if options.send_initial_events == Some(true) && options.allow_bookmarks {
             watch.initial_end = Some(after);
@@ -261,7 +262,7 @@ impl<K: Kv> Storage<K> {
             from: after.saturating_add(1),
             progress_every: watch.bookmarks_every,
         });
-        let live = live.map_err(watch_error)?;
+        let live = live.map_err(told(EXPIRED))?;
         let cancel = Some(live.canceller());
         watch.handle = WatchHandle(Arc::new(Handle { is_ended: AtomicBool::new(false), cancel }));
         watch.live = Some(live);
@@ -364,7 +365,7 @@ impl<K: Kv> ObjectWatch<K> {
         if let Some(initial_kvs) = &mut self.initial {
             match initial_kvs.next() {
                 Some(Ok(kv)) => return self.tell(&initial(kv)).map_err(Some),
-                Some(Err(error)) => return Err(Some(list_error(error))),
+                Some(Err(error)) => return Err(Some(told(list::EXPIRED)(error))),
                 None => self.initial = None,
             }
         }
@@ -387,7 +388,7 @@ impl<K: Kv> ObjectWatch<K> {
                 Ok(None)
             }
             Err(error) if matches!(error.kind(), ErrorKind::Closed) => Err(None),
-            Err(error) => Err(Some(watch_error(error))),
+            Err(error) => Err(Some(told(EXPIRED)(error))),
         }
     }
 
@@ -458,17 +459,9 @@ impl<K: Kv> ObjectWatch<K> {
     }
 }
 
-fn watch_error(error: crate::Error) -> Status {
-    told(error, EXPIRED)
-}
-
-/// Of reading what there was when the watch began.
-fn list_error(error: crate::Error) -> Status {
-    told(error, list::EXPIRED)
-}
-
-fn told(error: crate::Error, expired: &str) -> Status {
-    match error.kind() {
+/// What the store says, with this for what has been compacted.
+fn told(expired: &'static str) -> impl Fn(crate::Error) -> Status {
+    move |error| match error.kind() {
         ErrorKind::Compacted { .. } => Status::expired(expired),
         _ => error.into(),
     }
