@@ -152,6 +152,7 @@ pub(in crate::object) type Decorate = Arc<dyn Fn(&mut Value) + Send + Sync>;
 #[derive(Clone)]
 pub struct WatchHandle(Arc<Handle>);
 
+#[derive(Default)]
 struct Handle {
     is_ended: AtomicBool,
     cancel: Option<Box<dyn Fn() + Send + Sync>>,
@@ -222,10 +223,7 @@ impl<K: Kv> Storage<K> {
             live: None,
             error: None,
             quiet: Stopwatch::start(),
-            handle: WatchHandle(Arc::new(Handle {
-                is_ended: AtomicBool::new(false),
-                cancel: None,
-            })),
+            handle: WatchHandle(Arc::default()),
             decorate: Arc::new(|_| ()),
         };
         if let Err(why) = self.begin_watch(&mut watch, &key, known, with_initial, options) {
@@ -264,7 +262,7 @@ impl<K: Kv> Storage<K> {
         });
         let live = live.map_err(told(EXPIRED))?;
         let cancel = Some(live.canceller());
-        watch.handle = WatchHandle(Arc::new(Handle { is_ended: AtomicBool::new(false), cancel }));
+        watch.handle = WatchHandle(Arc::new(Handle { cancel, ..Handle::default() }));
         watch.live = Some(live);
         Ok(())
     }
