@@ -117,7 +117,7 @@ impl ScanRequest<'_> {
     }
 }
 
-/// What to watch.
+/// Which keys to watch.
 #[derive(Clone, Copy, Debug)]
 #[expect(
     clippy::exhaustive_structs,

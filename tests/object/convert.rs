@@ -102,6 +102,21 @@ fn the_next_update_stores_an_object_as_one_of_this_version() {
 }
 
 #[test]
+fn all_objects_can_be_stored_as_those_of_this_version() {
+    let store = store();
+    let (old, new) = (old(&store), new(&store));
+    for name in ["a", "b"] {
+        create(&old, thing(name, 3));
+    }
+    let first = new.rewrite_stale("default").unwrap();
+    assert_eq!((first.looked_at, first.written), (2, 2));
+    assert_eq!(stored(&store, "b")["apiVersion"], "acme.io/v2");
+    assert_eq!(stored(&store, "b")["spec"], json!({"replicas": 3}));
+    let second = new.rewrite_stale("default").unwrap();
+    assert_eq!((second.looked_at, second.written), (2, 0));
+}
+
+#[test]
 fn what_cannot_be_converted_cannot_be_read() {
     let store = store();
     let (old, new) = (old(&store), new(&store));

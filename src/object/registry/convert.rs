@@ -14,7 +14,8 @@ impl<K: Kv> Objects<K> {
     /// read, `convert` makes it one of this version. `apiVersion` itself is changed without its doing.
     ///
     /// What is listed, selected, watched, patched and told of the past is then of this version. The store is not changed by that;
-    /// the next update of an object stores it as it is by then, also one that changes nothing.
+    /// the next update of an object stores it as it is by then, also one that changes nothing, and
+    /// [`rewrite_stale`](Self::rewrite_stale) makes one of all.
     ///
     /// The function gets the object without its resource version, leaves its name, namespace and UID as they are, and makes the same of
     /// the same. Where a field has another name by now, `metadata.managedFields` still says who owned the old one; who

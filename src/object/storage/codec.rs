@@ -46,14 +46,20 @@ impl Codec {
         value: &[u8],
         revision: u64,
     ) -> Result<Decoded, Unreadable> {
-        let (data, mut is_stale) =
+        let (mut data, mut is_stale) =
             self.transformer.from_storage(value, key).map_err(Unreadable::Transform)?;
         let mut object: Value = match serde_json::from_slice(&data) {
             Ok(object @ Value::Object(_)) => object,
             Ok(_) => return Err(Unreadable::Decode("it is not a JSON object".into())),
             Err(bad) => return Err(Unreadable::Decode(bad.to_string())),
         };
-        is_stale |= self.conversions.convert(&mut object).map_err(Unreadable::Decode)?;
+        if self.conversions.convert(&mut object).map_err(Unreadable::Decode)? {
+            // As it is to be stored.
+            object.sort_all_objects();
+            data =
+                serde_json::to_vec(&object).map_err(|bad| Unreadable::Decode(bad.to_string()))?;
+            is_stale = true;
+        }
         self.attach(&mut object, revision);
         Ok(Decoded { object, data, is_stale })
     }
