@@ -236,10 +236,19 @@ fn objects_are_changed_by_each_verb() {
     let conflict = kubectl.fails(&["replace", "-f", "-"], &stale);
     assert!(conflict.contains("the object has been modified"), "{conflict}");
 
-    let deployment = json!({
-        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": {"replicas": 1},
-    });
-    kubectl.ok(&["create", "-f", "-"], &deployment);
+    // What it makes of its flags itself it sends in another form.
+    kubectl.say("create namespace shop");
+    kubectl.say("create configmap c --from-literal=a=1 --from-literal=b=");
+    assert_eq!(kubectl.say("get cm c -o jsonpath={.data}"), r#"{"a":"1","b":""}"#);
+    kubectl.say("create deployment web --image=a:1 --replicas=0 --port=80 -- sleep 1");
+    let container = "get deploy web -o jsonpath={.spec.template.spec.containers}";
+    let container: Value = serde_json::from_str(&kubectl.say(container)).expect("JSON");
+    let expected = json!([{
+        "name": "a", "image": "a:1", "command": ["sleep", "1"], "resources": {},
+        "ports": [{"containerPort": 80}],
+    }]);
+    assert_eq!(container, expected);
+    assert_eq!(words(&kubectl.say("get deploy"), 1)[..2], ["web", "0"]);
     assert_eq!(kubectl.say("scale deployment web --replicas=3"), "deployment.apps/web scaled\n");
     assert_eq!(words(&kubectl.say("get deploy"), 1)[..2], ["web", "3"]);
 }

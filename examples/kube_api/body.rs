@@ -1,4 +1,4 @@
-//! Bodies of requests: JSON as it is, and YAML as JSON.
+//! Bodies of requests: JSON as it is, YAML and protocol buffers as JSON.
 
 use annals::object::{PatchType, Reason, Result, Status};
 use axum::body::Bytes;
@@ -6,20 +6,23 @@ use axum::http::header;
 use serde_json::Value;
 
 use super::call::Call;
+use super::protobuf;
 
 impl Call {
     /// The JSON of the body.
     ///
-    /// What says nothing of what it is is JSON. Some clients can also say it in the protocol buffers of Kubernetes' own kinds:
-    /// nobody here knows those.
+    /// What says nothing of what it is is JSON.
     pub(crate) fn json(&self) -> Result<Bytes> {
         let content_type = self.header(&header::CONTENT_TYPE);
         match content_type.split(';').next().unwrap_or_default().trim() {
             "" | "application/json" => Ok(self.body.clone()),
             "application/yaml" | "application/x-yaml" | "text/yaml" => json_of_yaml(&self.body),
+            "application/vnd.kubernetes.protobuf" => {
+                Ok(protobuf::json(&self.body)?.to_string().into())
+            }
             _ => {
                 let message = "the body of the request was in an unknown format - accepted media types include: \
-                               application/json, application/yaml";
+                               application/json, application/yaml, application/vnd.kubernetes.protobuf";
                 Err(Status::new(Reason::UnsupportedMediaType, message))
             }
         }

@@ -3,7 +3,7 @@
 //!
 //! - `kinds`, `schemas`: what is served;
 //! - `discovery`, `openapi`: how clients find out what that is;
-//! - `call`, `body`: what a request says; `router`: which call of the library it is;
+//! - `call`, `body`, `protobuf`: what a request says; `router`: which call of the library it is;
 //! - `scale`: a subresource of its own; `table`: objects as lines of a table; `watching`: watches as lines of JSON.
 //!
 //! Run with `cargo run --example kube_api --features object [-- DIRECTORY]`, then in another terminal:
@@ -20,7 +20,7 @@
 //! k apply --server-side -f web.yaml --force-conflicts
 //! k edit pod web
 //! k delete pod web
-//! k create deployment web --image=web:1 --dry-run=client -o yaml | k apply -f -
+//! k create deployment web --image=web:1
 //! k scale deployment web --replicas=3
 //! k explain deployment.spec
 //! ```
@@ -35,9 +35,7 @@
 //! curl -X DELETE $PODS/web
 //! ```
 //!
-//! Nobody is asked who he is. What is not here: protocol buffers, in which `kubectl create` sends what it makes of its
-//! flags itself (`create namespace shop`; `--dry-run=client -o yaml | k create -f -` goes around it), logs and `exec`, and whoever
-//! makes Pods of Deployments.
+//! Nobody is asked who he is, there are no logs and no `exec`, and nobody makes Pods of Deployments.
 
 #![allow(
     dead_code,
@@ -50,6 +48,7 @@ mod call;
 mod discovery;
 mod kinds;
 mod openapi;
+mod protobuf;
 mod router;
 mod scale;
 mod schemas;

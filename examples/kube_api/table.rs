@@ -202,3 +202,36 @@ fn duration(seconds: i64) -> String {
         _ => format!("{}y", days / 365),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_are_told_as_kubernetes_tells_them() {
+        const HOUR: i64 = 3_600;
+        const DAY: i64 = 24 * HOUR;
+        for (seconds, told) in [
+            (-1, "0s"),
+            (0, "0s"),
+            (119, "119s"),
+            (120, "2m"),
+            (599, "9m59s"),
+            (600, "10m"),
+            (3 * HOUR - 1, "179m"),
+            (3 * HOUR, "3h"),
+            (8 * HOUR - 1, "7h59m"),
+            (8 * HOUR, "8h"),
+            (2 * DAY - 1, "47h"),
+            (2 * DAY, "2d"),
+            (8 * DAY - 1, "7d23h"),
+            (8 * DAY, "8d"),
+            (730 * DAY - 1, "729d"),
+            (730 * DAY, "2y"),
+            (731 * DAY, "2y1d"),
+            (8 * 365 * DAY, "8y"),
+        ] {
+            assert_eq!(duration(seconds), told, "{seconds}");
+        }
+    }
+}

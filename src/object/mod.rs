@@ -39,6 +39,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! The store keeps what was: [`Objects::get_at`] is an object as it was at a version, and [`Objects::history`] tells all of its
+//! versions, deletions included, back to where the store has been [compacted](crate::Store::compact).
+//!
 //! # What is not as in Kubernetes
 //!
 //! - A version on create is refused with 400; there it is a plain error, 500 (one of the documents says that it is
@@ -101,9 +104,10 @@ pub use selector::{
 };
 pub use status::{Cause, Details, Reason, Result, Status};
 pub use storage::{
-    Deleted, FieldsOf, GetOptions, GuaranteedUpdateOptions, List, ListOptions, ObjectWatch,
-    Preconditions, Predicate, ResourceVersionMatch, ResponseMeta, Storage, StorageError,
-    StorageErrorKind, WatchEvent, WatchEventKind, WatchHandle, WatchOptions,
+    Deleted, FieldsOf, GetOptions, GuaranteedUpdateOptions, HistoryOptions, List, ListOptions,
+    ObjectHistory, ObjectState, ObjectVersion, ObjectWatch, Preconditions, Predicate,
+    ResourceVersionMatch, ResponseMeta, Storage, StorageError, StorageErrorKind, WatchEvent,
+    WatchEventKind, WatchHandle, WatchOptions,
 };
 pub use transform::{Identity, Transformer};
 pub use versioner::{ApiVersioner, Versioner};

@@ -14,7 +14,7 @@ use super::kit::{create, get, pod, pod_kind, refused, store, version};
 type Meddle = Box<dyn FnOnce() + Send>;
 
 /// A store in which somebody acts before the next transaction, and which takes values up to a size.
-struct Meddled {
+pub(super) struct Meddled {
     store: Arc<Store>,
     next: Mutex<Option<Meddle>>,
     value_max: usize,
@@ -69,7 +69,7 @@ fn world_of(value_max: usize) -> (Objects, Objects<Meddled>) {
     (Objects::new(store, pod_kind()), Objects::new(Arc::new(kv), pod_kind()))
 }
 
-fn world() -> (Objects, Objects<Meddled>) {
+pub(super) fn world() -> (Objects, Objects<Meddled>) {
     world_of(usize::MAX)
 }
 

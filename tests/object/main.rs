@@ -25,6 +25,7 @@ mod fields;
 mod follow;
 mod generation;
 mod guaranteed;
+mod history;
 mod kit;
 mod list;
 mod managers;

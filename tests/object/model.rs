@@ -39,6 +39,8 @@ struct Model {
     /// What there is that does not live for ever.
     lives: BTreeMap<String, Life>,
     seconds: i64,
+    /// How many objects have come to their end.
+    ended: usize,
 }
 
 fn open(directory: &tempfile::TempDir, clock: &Arc<ManualClock>) -> (Arc<Store>, Storage<Store>) {
@@ -62,10 +64,19 @@ impl Model {
         let directory = tempfile::tempdir().unwrap();
         let clock = super::kit::clock();
         let (store, pods) = open(&directory, &clock);
-        let states = vec![State::new(), State::new()];
-        let (random, seen, lives) = (Random::new(seed), Vec::new(), BTreeMap::new());
-        let (compacted, seconds) = (0, 0);
-        Self { random, directory, clock, store, pods, states, compacted, seen, lives, seconds }
+        Self {
+            random: Random::new(seed),
+            directory,
+            clock,
+            store,
+            pods,
+            states: vec![State::new(), State::new()],
+            compacted: 0,
+            seen: Vec::new(),
+            lives: BTreeMap::new(),
+            seconds: 0,
+            ended: 0,
+        }
     }
 
     fn now(&self) -> &State {
@@ -377,6 +388,7 @@ impl Model {
                 let (from, ttl) = self.lives.remove(key).expect("it does not live for ever");
                 assert!(from + i64::try_from(ttl).unwrap() <= self.seconds, "{key} ends too early");
             }
+            self.ended += gone.len();
             self.states.push(state);
         }
         for (key, (from, ttl)) in &self.lives {
@@ -452,5 +464,6 @@ fn the_storage_does_what_the_model_does() {
         }
         model.check();
         assert!(model.compacted > 0 && model.revision() > 400, "something has happened");
+        assert!(model.ended > 10, "{} have come to their end", model.ended);
     }
 }

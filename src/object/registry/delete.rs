@@ -90,7 +90,7 @@ impl<K: Kv> Objects<K> {
         options: &DeleteOptions,
         is_wanted: &dyn Fn(&Value) -> bool,
     ) -> Result<Option<Deletion>> {
-        let key = self.key(namespace, name)?;
+        let key = self.path(namespace, name)?;
         loop {
             match self.delete_once(&key, name, options, is_wanted)? {
                 Attempt::Done(mut deletion) => {

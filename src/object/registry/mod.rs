@@ -14,6 +14,7 @@ mod create;
 mod decoding;
 mod delete;
 mod finalize;
+mod history;
 mod options;
 mod patching;
 mod reads;
@@ -163,7 +164,7 @@ impl<K: Kv> Objects<K> {
     ///
     /// 404; 504 where the store has not come as far as the resource version asked for.
     pub fn get(&self, namespace: &str, name: &str, options: &GetOptions) -> Result<Value> {
-        let key = self.key(namespace, name)?;
+        let key = self.path(namespace, name)?;
         let found = self.storage.get(&key, options);
         let mut object = found.map_err(|error| error.into_status(self.storage.resource(), name))?;
         if !object.is_null() {
@@ -206,7 +207,8 @@ impl<K: Kv> Objects<K> {
         Ok(format!("{}/{namespace}", self.storage.root()))
     }
 
-    fn key(&self, namespace: &str, name: &str) -> Result<String> {
+    /// The key of an object as the storage knows it.
+    fn path(&self, namespace: &str, name: &str) -> Result<String> {
         if self.kind.namespaced && namespace.is_empty() {
             return Err(Status::bad_request("Namespace parameter required."));
         }

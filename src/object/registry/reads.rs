@@ -160,7 +160,7 @@ impl<K: Kv> Objects<K> {
         }
         if continue_token.is_empty()
             && let Some(name) = wanted.field.requires_exact("metadata.name")
-            && let Ok(key) = self.key(namespace, name)
+            && let Ok(key) = self.path(namespace, name)
         {
             return Ok((key, false));
         }

@@ -266,7 +266,7 @@ impl<T: Serialize + DeserializeOwned, K: Kv> Typed<T, K> {
         self.objects.delete(namespace, name, options)
     }
 
-    fn decode(&self, object: Value) -> Result<T> {
+    pub(super) fn decode(&self, object: Value) -> Result<T> {
         // A reference can be decoded as well, and the object still be named.
         T::deserialize(&object)
             .map_err(|bad| not_decoded::<T>(self.objects.storage().resource(), &object, &bad))

@@ -196,7 +196,7 @@ impl<K: Kv> Objects<K> {
         write: &Write<'_>,
         change: &mut Change<'_>,
     ) -> Result<(Value, bool)> {
-        let key = self.key(write.namespace, write.name)?;
+        let key = self.path(write.namespace, write.name)?;
         loop {
             if let Some((mut object, is_new)) = self.write_once(write, &key, change)? {
                 self.strategy.decorate(&mut object);

@@ -17,7 +17,7 @@ use super::error::StorageError;
 use super::predicate::Predicate;
 use super::token::Token;
 
-const EXPIRED: &str = "The resourceVersion for the provided list is too old.";
+pub(super) const EXPIRED: &str = "The resourceVersion for the provided list is too old.";
 const CONTINUE_EXPIRED: &str = "The provided continue parameter is too old to display a \
     consistent list result. You can start a new list without the continue parameter.";
 const CONTINUE_INCONSISTENT: &str = "The provided continue parameter is too old to display a \
@@ -51,10 +51,8 @@ impl ResourceVersionMatch {
             "NotOlderThan" => Ok(Some(Self::NotOlderThan)),
             "Exact" => Ok(Some(Self::Exact)),
             _ => {
-                let message = format!(
-                    "Unsupported value: {text:?}: supported values: \"Exact\", \"NotOlderThan\", \"\""
-                );
-                let cause = Cause::new("FieldValueNotSupported", message, "resourceVersionMatch");
+                let supported = ["Exact", "NotOlderThan", ""];
+                let cause = Cause::not_supported("resourceVersionMatch", &text.into(), &supported);
                 Err(Status::invalid("meta.k8s.io", "ListOptions", "", vec![cause]))
             }
         }
@@ -107,10 +105,7 @@ impl ListOptions {
         let causes: Vec<_> = table
             .iter()
             .filter(|(is_so, _)| *is_so)
-            .map(|(_, why)| {
-                let why = format!("Forbidden: {why}");
-                Cause::new("FieldValueForbidden", why, "resourceVersionMatch")
-            })
+            .map(|(_, why)| Cause::forbidden("resourceVersionMatch", why))
             .collect();
         if causes.is_empty() {
             return Ok(());
@@ -297,7 +292,7 @@ impl<K: Kv> Storage<K> {
                 let token = Token { revision: None, start: begin.start.clone(), remaining: None };
                 match token.encode(&begin.prefix) {
                     Some(token) => {
-                        Status::expired(CONTINUE_INCONSISTENT).with_continue(token, None).into()
+                        Status::expired(CONTINUE_INCONSISTENT).with_continue(token).into()
                     }
                     None => Status::expired(CONTINUE_EXPIRED).into(),
                 }

@@ -17,6 +17,7 @@ mod codec;
 mod commit;
 mod delete;
 mod error;
+mod history;
 mod keys;
 mod list;
 mod predicate;
@@ -47,6 +48,7 @@ use ttl::Lent;
 
 pub use delete::Deleted;
 pub use error::{StorageError, StorageErrorKind};
+pub use history::{HistoryOptions, ObjectHistory, ObjectState, ObjectVersion};
 pub use list::{List, ListOptions, ResourceVersionMatch};
 pub use predicate::{FieldsOf, Predicate};
 pub use update::{GuaranteedUpdateOptions, ResponseMeta};

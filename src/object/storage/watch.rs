@@ -20,12 +20,12 @@ use crate::object::status::{Reason, Status};
 use crate::sync::plain::{AtomicBool, Ordering};
 
 use super::Storage;
-use super::codec::{Codec, Unreadable};
+use super::codec::Codec;
 use super::error::StorageError;
+use super::list;
 use super::predicate::Predicate;
 
 const EXPIRED: &str = "The resourceVersion for the provided watch is too old.";
-const LIST_EXPIRED: &str = "The resourceVersion for the provided list is too old.";
 /// How often bookmarks are told unless something else is wanted: as the watch cache of Kubernetes does.
 const BOOKMARKS_EVERY: Duration = Duration::from_secs(60);
 /// Not more often than this.
@@ -448,22 +448,23 @@ impl<K: Kv> ObjectWatch<K> {
                 let message = format!("saw a DELETED event, but object data is corrupt - {why}");
                 Err(Status::new(Reason::StoreReadError, message))
             }
-            Err(Unreadable::Transform(why)) => Err(Status::internal(why)),
-            Err(Unreadable::Decode(why)) => Err(Status::internal(why)),
+            Err(why) => Err(Status::internal(why)),
         }
     }
 }
 
 fn watch_error(error: crate::Error) -> Status {
-    match error.kind() {
-        ErrorKind::Compacted { .. } => Status::expired(EXPIRED),
-        _ => error.into(),
-    }
+    told(error, EXPIRED)
 }
 
+/// Of reading what there was when the watch began.
 fn list_error(error: crate::Error) -> Status {
+    told(error, list::EXPIRED)
+}
+
+fn told(error: crate::Error, expired: &str) -> Status {
     match error.kind() {
-        ErrorKind::Compacted { .. } => Status::expired(LIST_EXPIRED),
+        ErrorKind::Compacted { .. } => Status::expired(expired),
         _ => error.into(),
     }
 }
