@@ -77,9 +77,18 @@ impl LabelSelector {
         Self { requirements: operators.map(requirement).into() }
     }
 
-    /// Of its text, as in the parameter `labelSelector`: requirements with commas between them, each
-    /// `key`, `!key`, `key=value`, `key==value`, `key!=value`, `key in (a,b)`, `key notin (a,b)`, `key>1` or
-    /// `key<1`. The empty text means every object.
+    /// Of its text, as in the parameter `labelSelector`:
+    ///
+    /// ```text
+    /// selector    := "" | requirement *( "," requirement )
+    /// requirement := key | "!" key | key "in" values | key "notin" values
+    ///              | key ( "=" | "==" | "!=" | ">" | "<" ) [ value ]
+    /// values      := "(" [ value ] *( "," [ value ] ) ")"
+    /// ```
+    ///
+    /// Space, tab, carriage return and newline may stand between tokens. `in` and `notin` are operators only behind a key;
+    /// elsewhere they are keys and values as any other. Where no value stands, the value is empty. What is behind `>`
+    /// and `<` is a whole number. The empty text means every object.
     ///
     /// Takes time and memory in proportion to the text, and for the order of requirements and values.
     ///
