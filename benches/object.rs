@@ -30,8 +30,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use annals::object::{
-    GetOptions, GroupResource, LabelSelector, ListOptions, Preconditions, Predicate, Storage,
-    UpdateOptions, WatchOptions,
+    GetOptions, GroupResource, GuaranteedUpdateOptions, LabelSelector, ListOptions, Preconditions,
+    Predicate, Storage, WatchOptions,
 };
 use annals::{Durability, Options, Store, delete, mod_revision, put, txn};
 use serde_json::{Value, json};
@@ -86,7 +86,7 @@ impl Bench {
             pod["status"]["restarts"] = change.into();
             Ok((pod, None))
         };
-        let options = UpdateOptions::default();
+        let options = GuaranteedUpdateOptions::default();
         let done = self.pods.guaranteed_update(&key(number), options, &self.none, &mut each, None);
         done.expect("updated");
     }

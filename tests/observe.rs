@@ -169,7 +169,8 @@ fn exercise() {
 #[cfg(feature = "object")]
 fn calls_of_objects() {
     use annals::object::{
-        GroupResource, ListOptions, Preconditions, Result, Storage, Transformer, UpdateOptions,
+        GetOptions, GroupResource, GuaranteedUpdateOptions, ListOptions, Preconditions, Result,
+        Storage, Transformer,
     };
     use serde_json::json;
 
@@ -192,13 +193,19 @@ fn calls_of_objects() {
     let store = Arc::new(store);
     let pods = Storage::new(store, "/registry", GroupResource::new("", "pods"), "/pods");
     pods.create("/pods/web", json!({}), 0).unwrap();
-    pods.clone().transformer(Arc::new(Slow)).get("/pods/web", &Default::default()).unwrap();
+    pods.clone().transformer(Arc::new(Slow)).get("/pods/web", &GetOptions::default()).unwrap();
     pods.list("/pods", &ListOptions { recursive: true, ..ListOptions::default() }).unwrap();
     pods.count("/pods").unwrap();
     let none = Preconditions::none();
     let mut change = |_, _| Ok((json!({"spec": 1}), None));
-    pods.guaranteed_update("/pods/web", UpdateOptions::default(), &none, &mut change, None)
-        .unwrap();
+    pods.guaranteed_update(
+        "/pods/web",
+        GuaranteedUpdateOptions::default(),
+        &none,
+        &mut change,
+        None,
+    )
+    .unwrap();
     pods.delete("/pods/web", &none, &mut |_| Ok(()), None).unwrap();
 }
 

@@ -3,14 +3,14 @@
 use std::collections::HashMap;
 
 use annals::object::{
-    Cause, CreateOptions, DeleteOptions, FieldSelector, LabelSelector, ListOptions, Match,
-    PatchOptions, PatchType, Preconditions, Predicate, PropagationPolicy, PutOptions, Result,
-    Status, WatchOptions,
+    Cause, CreateOptions, DeleteOptions, FieldSelector, FieldValidation, LabelSelector,
+    ListOptions, PatchOptions, PatchType, Preconditions, Predicate, PropagationPolicy,
+    ResourceVersionMatch, Result, Status, UpdateOptions, WatchOptions,
 };
 use axum::body::Bytes;
 use axum::http::{HeaderMap, Method, header};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 /// What a request asks for.
 pub(crate) struct Call {
@@ -19,6 +19,8 @@ pub(crate) struct Call {
     pub(crate) query: HashMap<String, String>,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
+    /// What is said of fields that nobody knows, and where.
+    pub(crate) field_validation: FieldValidation,
 }
 
 /// What the parameters, headers and the body of a request say.
@@ -53,10 +55,6 @@ impl Call {
         value.unwrap_or_default().to_owned()
     }
 
-    pub(crate) fn object(&self) -> Result<Value> {
-        serde_json::from_slice(&self.body).map_err(|bad| Status::bad_request(bad.to_string()))
-    }
-
     fn dry_run(&self) -> Result<bool> {
         dry_run(
             self.query.get("dryRun").map(String::as_str).into_iter().filter(|one| !one.is_empty()),
@@ -86,7 +84,9 @@ impl Call {
         }
         Ok(ListOptions {
             resource_version: self.text("resourceVersion"),
-            resource_version_match: Match::parse(&self.text("resourceVersionMatch"))?,
+            resource_version_match: ResourceVersionMatch::parse(
+                &self.text("resourceVersionMatch"),
+            )?,
             limit: self.number("limit")?.unwrap_or(0),
             continue_token: self.text("continue"),
             predicate: self.predicate()?,
@@ -96,10 +96,10 @@ impl Call {
 
     pub(crate) fn watch_options(&self) -> Result<WatchOptions> {
         let send_initial_events: Option<bool> = self.read("sendInitialEvents")?;
-        let wanted = Match::parse(&self.text("resourceVersionMatch"))?;
+        let wanted = ResourceVersionMatch::parse(&self.text("resourceVersionMatch"))?;
         let field = "resourceVersionMatch";
         let cause = match (send_initial_events, wanted) {
-            (None, None) | (Some(_), Some(Match::NotOlderThan)) => None,
+            (None, None) | (Some(_), Some(ResourceVersionMatch::NotOlderThan)) => None,
             (None, Some(_)) => Some(Cause::forbidden(
                 field,
                 "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
@@ -126,23 +126,29 @@ impl Call {
         Ok(CreateOptions { dry_run, field_manager, ..CreateOptions::default() })
     }
 
-    pub(crate) fn put_options(&self) -> Result<PutOptions> {
+    pub(crate) fn put_options(&self) -> Result<UpdateOptions> {
         let (dry_run, field_manager) = (self.dry_run()?, self.field_manager());
-        Ok(PutOptions { dry_run, field_manager, ..PutOptions::default() })
+        Ok(UpdateOptions { dry_run, field_manager, ..UpdateOptions::default() })
+    }
+
+    pub(crate) fn patch_type(&self) -> Result<PatchType> {
+        PatchType::from_content_type(&self.header(&header::CONTENT_TYPE))
     }
 
     pub(crate) fn patch_options(
         &self,
         patch_type: PatchType,
-        subresource: String,
+        subresource: &str,
     ) -> Result<PatchOptions> {
+        let subresource = subresource.to_owned();
         // Who applies has to give his name.
         let field_manager = match patch_type {
             PatchType::Apply => self.text("fieldManager"),
             _ => self.field_manager(),
         };
         let (dry_run, force) = (self.dry_run()?, self.read("force")?);
-        Ok(PatchOptions { dry_run, field_manager, force, subresource })
+        let field_validation = self.field_validation.clone();
+        Ok(PatchOptions { dry_run, field_manager, force, subresource, field_validation })
     }
 
     /// From the body, or from the parameters where it does not say.
@@ -150,7 +156,7 @@ impl Call {
         let said: Said = if self.body.is_empty() {
             Said::default()
         } else {
-            serde_json::from_slice(&self.body).map_err(|bad| {
+            serde_json::from_slice(&self.json()?).map_err(|bad| {
                 Status::bad_request(format!("the body is no DeleteOptions: {bad}"))
             })?
         };
@@ -172,6 +178,12 @@ impl Call {
                 Some(orphans) => Some(orphans),
                 None => self.read("orphanDependents")?,
             },
+            ignore_store_read_error: match said.ignores_read_error {
+                Some(ignores) => ignores,
+                None => {
+                    self.read("ignoreStoreReadErrorWithClusterBreakingPotential")?.unwrap_or(false)
+                }
+            },
         })
     }
 }
@@ -185,6 +197,8 @@ struct Said {
     preconditions: Option<Conditions>,
     propagation_policy: Option<String>,
     orphan_dependents: Option<bool>,
+    #[serde(rename = "ignoreStoreReadErrorWithClusterBreakingPotential")]
+    ignores_read_error: Option<bool>,
 }
 
 #[derive(Default, Deserialize)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::kv::{
     ChangeKind, KeyRange, KeyValue, RangeIter, RangeRequest, RangeResponse, Store, TxnRequest,
-    TxnResponse,
+    TxnResponse, Version,
 };
 use crate::watch::{Event, Watch};
 
@@ -36,6 +36,20 @@ pub trait Kv: Send + Sync + 'static {
     ///
     /// What the store says.
     fn get(&self, key: &[u8], at: Option<u64>) -> crate::Result<(Option<KeyValue>, u64)>;
+
+    /// The last change of a key at a revision or before; `None` where there is none, or none that is known.
+    ///
+    /// The provided one reads the key at that revision, as any store of etcd's kind can. So it knows of no deletions, and
+    /// of a key that was not there then nothing: a [history](crate::object::Objects::history) ends where the object was
+    /// created, and is empty once it is deleted. A store that knows more should say so.
+    ///
+    /// # Errors
+    ///
+    /// What the store says: [`Compacted`](crate::ErrorKind::Compacted) where the key cannot be read at that revision any more.
+    fn last_change(&self, key: &[u8], at: u64) -> crate::Result<Option<KvEvent>> {
+        let found = self.get(key, Some(at))?.0;
+        Ok(found.map(|kv| KvEvent { kv, is_delete: false, prev_kv: None }))
+    }
 
     /// The key-values of a range in the order of their keys, and the revision they are of: the one asked for, or
     /// the newest. It is lazy, and takes little memory however much there is.
@@ -99,7 +113,7 @@ impl ScanRequest<'_> {
     }
 }
 
-/// What to watch.
+/// Which keys to watch.
 #[derive(Clone, Copy, Debug)]
 #[expect(
     clippy::exhaustive_structs,
@@ -194,6 +208,15 @@ impl Kv for Store {
         let RangeResponse { mut kvs, revision, .. } =
             self.range(RangeRequest { revision: at, ..RangeRequest::new(key) })?;
         Ok((kvs.pop(), revision))
+    }
+
+    fn last_change(&self, key: &[u8], at: u64) -> crate::Result<Option<KvEvent>> {
+        let Some(version) = self.at(at)?.history(key).next().transpose()? else { return Ok(None) };
+        let Version {
+            key, value, tombstone, create_revision, mod_revision, version, lease, ..
+        } = version;
+        let kv = KeyValue { key, value, create_revision, mod_revision, version, lease };
+        Ok(Some(KvEvent { kv, is_delete: tombstone, prev_kv: None }))
     }
 
     fn scan(&self, request: ScanRequest<'_>) -> crate::Result<(RangeIter, u64)> {

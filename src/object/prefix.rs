@@ -4,14 +4,15 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::status::{Reason, Result, Status};
-use super::transform::Transformer;
-
-/// What the bytes of objects begin with that are encrypted, whatever with.
-const ENCRYPTED_PREFIX: &[u8] = b"k8s:enc:";
+use super::status::Result;
+use super::transform::{Transformer, beginning, failed};
 
 /// Transformers, each with the beginning of the bytes that are its own. The first one writes; all of them read,
 /// and what another than the first has read is stale, so that the next update writes it anew.
+///
+/// For transformers of one's own, and for the way back from encryption:
+/// `Prefixed::new("", Identity).or("", AesGcm::new(key))`. With one more key, or for what was stored before there was
+/// encryption, [`AesGcm`](super::AesGcm) needs none.
 ///
 /// ```
 /// use annals::object::{Identity, Prefixed, Transformer};
@@ -45,7 +46,7 @@ impl Prefixed {
 
 impl Transformer for Prefixed {
     fn from_storage(&self, data: &[u8], key: &[u8]) -> Result<(Vec<u8>, bool)> {
-        let mut errors = Vec::new();
+        let (mut errors, mut last) = (Vec::new(), None);
         for (place, (prefix, transformer)) in
             std::iter::once(&self.first).chain(&self.others).enumerate()
         {
@@ -53,12 +54,12 @@ impl Transformer for Prefixed {
             match transformer.from_storage(rest, key) {
                 Ok((plain, is_stale)) => return Ok((plain, is_stale || place > 0)),
                 // One that takes anything says by its error that these bytes are not its own.
-                Err(_) if prefix.is_empty() => {}
+                Err(status) if prefix.is_empty() => last = Some(status.message().to_owned()),
                 Err(status) => errors.push(status.message().to_owned()),
             }
         }
         Err(failed(match errors.as_slice() {
-            [] => "no matching prefix found".into(),
+            [] => last.unwrap_or_else(|| format!("no matching prefix found: {}", beginning(data))),
             [only] => only.clone(),
             more => format!("[{}]", more.join(", ")),
         }))
@@ -78,31 +79,4 @@ impl fmt::Debug for Prefixed {
         let all = std::iter::once(&self.first).chain(&self.others);
         f.debug_list().entries(all.map(|(prefix, _)| String::from_utf8_lossy(prefix))).finish()
     }
-}
-
-/// Objects as they are, that is: not encrypted. Bytes that are encrypted it refuses to read, so that they are not
-/// taken for an object.
-///
-/// As the last of the transformers of a [`Prefixed`] it reads what was stored before there was encryption; as the
-/// first it is the way back.
-#[derive(Clone, Copy, Debug, Default)]
-#[expect(clippy::exhaustive_structs, reason = "it has no state")]
-pub struct Unencrypted;
-
-impl Transformer for Unencrypted {
-    fn from_storage(&self, data: &[u8], _: &[u8]) -> Result<(Vec<u8>, bool)> {
-        if data.starts_with(ENCRYPTED_PREFIX) {
-            return Err(failed("identity transformer tried to read encrypted data".into()));
-        }
-        Ok((data.to_vec(), false))
-    }
-
-    fn to_storage(&self, data: &[u8], _: &[u8]) -> Result<Vec<u8>> {
-        Ok(data.to_vec())
-    }
-}
-
-/// 500. Who asked for the object puts before it what failed.
-pub(super) fn failed(message: String) -> Status {
-    Status::new(Reason::InternalError, message)
 }

@@ -29,12 +29,10 @@ pub struct Status(Box<Inner>);
 
 #[derive(Clone, PartialEq, Eq)]
 struct Inner {
-    code: u16,
     reason: Reason,
     message: String,
     details: Details,
     continue_token: Option<String>,
-    remaining: Option<u64>,
     is_unknown: bool,
 }
 
@@ -76,7 +74,7 @@ pub struct Cause {
     pub reason: String,
     /// For people.
     pub message: String,
-    /// The path of the field, as `.spec.replicas`.
+    /// The path of the field: `spec.replicas` of what is not valid, `.spec.replicas` of a conflict of an apply.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub field: String,
 }
@@ -223,7 +221,7 @@ impl Reason {
 
 /// What follows "Operation cannot be fulfilled on ..." where a resource version does not match.
 /// `OptimisticLockErrorMsg` of `k8s.io/apiserver/pkg/registry/generic/registry/store.go`.
-pub const OPTIMISTIC_LOCK_MESSAGE: &str =
+const OPTIMISTIC_LOCK_MESSAGE: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
 
 /// So many causes are told.
@@ -233,12 +231,10 @@ impl Status {
     /// A failure of this kind, with its code.
     pub fn new(reason: Reason, message: impl Into<String>) -> Self {
         Self(Box::new(Inner {
-            code: reason.code(),
             reason,
             message: message.into(),
             details: Details::default(),
             continue_token: None,
-            remaining: None,
             is_unknown: false,
         }))
     }
@@ -389,9 +385,8 @@ impl Status {
 
     /// With a token from which a list that has expired can go on, at the newest state.
     #[must_use]
-    pub fn with_continue(mut self, token: String, remaining: Option<u64>) -> Self {
+    pub fn with_continue(mut self, token: String) -> Self {
         self.0.continue_token = Some(token);
-        self.0.remaining = remaining;
         self
     }
 
@@ -411,7 +406,7 @@ impl Status {
 
     /// The HTTP status code.
     pub fn code(&self) -> u16 {
-        self.0.code
+        self.reason().code()
     }
 
     /// For programs.
@@ -443,18 +438,14 @@ impl Status {
 impl Serialize for Status {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
-        #[serde(rename_all = "camelCase")]
         struct ListMeta<'a> {
             #[serde(skip_serializing_if = "Option::is_none")]
             r#continue: Option<&'a str>,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            remaining_item_count: Option<u64>,
         }
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("kind", "Status")?;
         map.serialize_entry("apiVersion", "v1")?;
-        let metadata =
-            ListMeta { r#continue: self.continue_token(), remaining_item_count: self.0.remaining };
+        let metadata = ListMeta { r#continue: self.continue_token() };
         map.serialize_entry("metadata", &metadata)?;
         map.serialize_entry("status", "Failure")?;
         map.serialize_entry("message", self.message())?;

@@ -130,10 +130,10 @@ impl Versioner for ApiVersioner {
 fn invalid(version: &str) -> Status {
     let is_decimal = !version.is_empty() && version.bytes().all(|byte| byte.is_ascii_digit());
     let why = if is_decimal { "value out of range" } else { "invalid syntax" };
-    let message =
-        format!("Invalid value: {version:?}: strconv.ParseUint: parsing {version:?}: {why}");
+    let why = format!("strconv.ParseUint: parsing {version:?}: {why}");
+    let cause = Cause::invalid("resourceVersion", &version.into(), why);
     // Of which object it is, nobody knows here.
-    let causes = vec![Cause::new("FieldValueInvalid", message.as_str(), "resourceVersion")];
-    let details = Details { causes, ..Details::default() };
-    Status::new(Reason::Invalid, format!("resourceVersion: {message}")).with_details(details)
+    let message = format!("resourceVersion: {}", cause.message);
+    let details = Details { causes: vec![cause], ..Details::default() };
+    Status::new(Reason::Invalid, message).with_details(details)
 }

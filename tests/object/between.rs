@@ -2,9 +2,10 @@
 
 use std::sync::{Arc, Mutex};
 
+use annals::object::kv::{Kv, ScanRequest, StoreWatch, WatchRequest};
 use annals::object::{
-    CreateOptions, DeleteOptions, Kv, LabelSelector, ListOptions, Objects, PatchOptions, PatchType,
-    Predicate, PutOptions, Reason, ScanRequest, StoreWatch, WatchRequest,
+    CreateOptions, DeleteOptions, LabelSelector, ListOptions, Objects, PatchOptions, PatchType,
+    Predicate, Reason, UpdateOptions,
 };
 use annals::{KeyValue, Op, Result, Store, TxnRequest, TxnResponse};
 use serde_json::{Value, json};
@@ -14,7 +15,7 @@ use super::kit::{create, get, pod, pod_kind, refused, store, version};
 type Meddle = Box<dyn FnOnce() + Send>;
 
 /// A store in which somebody acts before the next transaction, and which takes values up to a size.
-struct Meddled {
+pub(super) struct Meddled {
     store: Arc<Store>,
     next: Mutex<Option<Meddle>>,
     value_max: usize,
@@ -69,7 +70,7 @@ fn world_of(value_max: usize) -> (Objects, Objects<Meddled>) {
     (Objects::new(store, pod_kind()), Objects::new(Arc::new(kv), pod_kind()))
 }
 
-fn world() -> (Objects, Objects<Meddled>) {
+pub(super) fn world() -> (Objects, Objects<Meddled>) {
     world_of(usize::MAX)
 }
 
@@ -85,7 +86,7 @@ fn with(name: &str, field: &str, value: Value) -> Value {
 }
 
 fn set(pods: &Objects, name: &str, field: &'static str, value: Value) {
-    let changed = pods.modify("default", name, &PutOptions::default(), |pod| {
+    let changed = pods.modify("default", name, &UpdateOptions::default(), |pod| {
         pod["metadata"][field] = value.clone();
         Ok(())
     });
@@ -195,7 +196,7 @@ fn a_patch_does_not_fail_for_managed_fields_alone() {
 fn dry_runs_go_on_with_what_comes_in_between() {
     let (pods, meddled) = world();
     create(&pods, pod("web"));
-    let dry = PutOptions { dry_run: true, ..PutOptions::default() };
+    let dry = UpdateOptions { dry_run: true, ..UpdateOptions::default() };
     let other = pods.clone();
     then(&meddled, move || set(&other, "web", "labels", json!({"a": "b"})));
     let mut tries = 0;

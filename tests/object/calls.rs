@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use annals::clock::ManualClock;
+use annals::object::kv::{Kv, ScanRequest, StoreWatch, WatchRequest};
 use annals::object::{
-    GroupResource, Kv, ListOptions, Preconditions, ScanRequest, Storage, StoreWatch, UpdateOptions,
-    WatchEventKind, WatchOptions, WatchRequest,
+    GroupResource, GuaranteedUpdateOptions, ListOptions, Preconditions, Storage, WatchEventKind,
+    WatchOptions,
 };
 use annals::{Durability, KeyValue, Op, Options, Result, Store, TxnRequest, TxnResponse};
 use serde_json::{Value, json};
@@ -135,7 +136,7 @@ fn update(
         change(&mut pod);
         Ok((pod, None))
     };
-    let (options, none) = (UpdateOptions::default(), Preconditions::none());
+    let (options, none) = (GuaranteedUpdateOptions::default(), Preconditions::none());
     pods.guaranteed_update("/pods/ns/a", options, &none, &mut each, cached).unwrap()
 }
 
@@ -203,7 +204,7 @@ fn a_write_is_granted_one_lease_in_all_its_tries() {
             found["tries"] = tries.into();
             Ok((found, Some(ttl)))
         };
-        let (options, none) = (UpdateOptions::default(), Preconditions::none());
+        let (options, none) = (GuaranteedUpdateOptions::default(), Preconditions::none());
         let changed =
             pods.guaranteed_update("/pods/ns/a", options, &none, &mut change, None).unwrap();
         assert_eq!((&changed["tries"], &changed["left"]), (&json!(6), &json!(0)));
@@ -222,7 +223,13 @@ fn what_is_refused_is_granted_no_lease() {
     let large = json!({"metadata": {"name": "b"}, "spec": "x".repeat(2_000)});
     let update = |wanted: &Preconditions, object: &Value, cached: Option<&Value>| {
         let mut change = |_, _| Ok((object.clone(), Some(5)));
-        pods.guaranteed_update("/pods/ns/a", UpdateOptions::default(), wanted, &mut change, cached)
+        pods.guaranteed_update(
+            "/pods/ns/a",
+            GuaranteedUpdateOptions::default(),
+            wanted,
+            &mut change,
+            cached,
+        )
     };
     for _ in 0..3 {
         assert!(pods.create("/pods/ns/a", pod("ns", "a"), 5).is_err());

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use annals::object::{
     CreateOptions, DeleteOptions, FieldSelector, GetOptions, Kind, KindStrategy, LabelSelector,
-    List, ListOptions, Objects, Predicate, PutOptions, WatchEventKind, WatchOptions,
+    List, ListOptions, Objects, Predicate, UpdateOptions, WatchEventKind, WatchOptions,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -155,7 +155,7 @@ fn a_list_and_a_watch_from_its_version_miss_nothing() {
         for step in 0..200 {
             let name = format!("pod-{}", (writer + step) % 5);
             let object = json!({"metadata": {"name": name}, "step": [writer, step]});
-            let options = PutOptions { force_allow_create: true, ..PutOptions::default() };
+            let options = UpdateOptions { force_allow_create: true, ..UpdateOptions::default() };
             // Who loses a race has written nothing.
             let _ = pods.update("default", &name, object, &options);
             if step % 7 == 0 {
@@ -250,10 +250,10 @@ fn objects_can_be_values_of_a_type() {
     assert_eq!(lights.get("home", "kitchen", &GetOptions::default()).unwrap(), made);
     made.is_on = true;
     let (written, is_new) =
-        lights.update("home", "kitchen", &made, &PutOptions::default()).unwrap();
+        lights.update("home", "kitchen", &made, &UpdateOptions::default()).unwrap();
     assert!(written.is_on && !is_new);
     assert_eq!(
-        refused(lights.update("home", "kitchen", &made, &PutOptions::default())).code(),
+        refused(lights.update("home", "kitchen", &made, &UpdateOptions::default())).code(),
         409
     );
     let (items, list) = lights.list("home", &ListOptions::default()).unwrap();

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use annals::clock::ManualClock;
 use annals::object::{
     Cause, DeleteOptions, Deletion, GarbageCollection, KindStrategy, Objects, Preconditions,
-    PropagationPolicy, PutOptions, Result, Strategy,
+    PropagationPolicy, Result, Strategy, UpdateOptions,
 };
 use serde_json::{Value, json};
 
@@ -116,7 +116,7 @@ fn finalizers_keep_an_object_until_the_last_is_gone() {
     assert_eq!(put(&pods, &going).unwrap(), get(&pods, "web").unwrap());
 
     going["metadata"]["finalizers"] = json!([]);
-    let dry = PutOptions { dry_run: true, ..PutOptions::default() };
+    let dry = UpdateOptions { dry_run: true, ..UpdateOptions::default() };
     pods.update("default", "web", going.clone(), &dry).unwrap();
     assert!(get(&pods, "web").is_ok(), "a dry run deletes nothing");
     let last = put(&pods, &going).unwrap();

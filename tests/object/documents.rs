@@ -1,17 +1,15 @@
 //! What the five documents that describe resource versions show, as they show it.
 //!
 //! row 4: the_deployment_of_the_document_gets_its_version_at_reading
-//! row 16: etcds_four_versions_and_where_objects_show_them
 //! row 24: nothing_that_concurrency_control_prevents_happens
 //! row 25: the_pod_of_the_document_is_stored_without_version_and_link
 //! row 38: what_etcds_older_interface_called_index_is_the_revision
-//! row 41: a_version_on_create_is_an_error_and_not_ignored
 
 use std::sync::Arc;
 
 use annals::object::{
-    ApiVersioner, GetOptions, GroupResource, Preconditions, Reason, Storage, UpdateOptions,
-    Versioner,
+    ApiVersioner, GetOptions, GroupResource, GuaranteedUpdateOptions, Preconditions, Reason,
+    Storage, Versioner,
 };
 use annals::{Store, Transaction};
 use serde_json::{Value, json};
@@ -82,8 +80,9 @@ fn the_pod_of_the_document_is_stored_without_version_and_link() {
         Ok((pod, None))
     };
     let none = Preconditions::none();
-    let kept =
-        pods.guaranteed_update(key, UpdateOptions::default(), &none, &mut again, None).unwrap();
+    let kept = pods
+        .guaranteed_update(key, GuaranteedUpdateOptions::default(), &none, &mut again, None)
+        .unwrap();
     assert_eq!((store.revision(), &kept["metadata"]["resourceVersion"]), (2, &json!("2")));
 }
 
@@ -129,44 +128,6 @@ fn what_etcds_older_interface_called_index_is_the_revision() {
     let again = namespaces.create("/namespaces/default", json!({"metadata": {}}), 0).unwrap_err();
     let status = again.into_status(namespaces.resource(), "default");
     assert_eq!((status.code(), status.reason()), (409, Reason::AlreadyExists));
-}
-
-/// The closing line of one document says that it is ignored; the code in it refuses, and so does this.
-#[test]
-fn a_version_on_create_is_an_error_and_not_ignored() {
-    let (_directory, store) = store_at(1);
-    let pods = storage(&store, "pods");
-    let with = |version: &str| json!({"metadata": {"name": "a", "resourceVersion": version}});
-    let refused = pods.create("/pods/a", with("7"), 0).unwrap_err();
-    assert_eq!(refused.to_string(), "resourceVersion should not be set on objects to be created");
-    assert_eq!((store.revision(), pods.count("/pods").unwrap()), (1, 0));
-    // None at all is none.
-    for (none, key) in [("", "/pods/a"), ("0", "/pods/b")] {
-        pods.create(key, with(none), 0).unwrap();
-    }
-}
-
-#[test]
-fn etcds_four_versions_and_where_objects_show_them() {
-    let (_directory, store) = store_at(5);
-    let pods = storage(&store, "pods");
-    pods.create("/pods/a", json!({"metadata": {"name": "a"}}), 0).unwrap();
-    pods.create("/pods/b", json!({"metadata": {"name": "b"}}), 0).unwrap();
-    let mut label = |mut pod: Value, _| {
-        pod["metadata"]["labels"] = json!({"app": "x"});
-        Ok((pod, None))
-    };
-    let none = Preconditions::none();
-    let changed = pods
-        .guaranteed_update("/pods/a", UpdateOptions::default(), &none, &mut label, None)
-        .unwrap();
-    let kv = store.get("/registry/pods/a").unwrap().unwrap();
-    // Revision of the store, then of the key: created, changed last, how often written.
-    assert_eq!((store.revision(), kv.create_revision, kv.mod_revision, kv.version), (8, 6, 8, 2));
-    assert_eq!(changed["metadata"]["resourceVersion"], kv.mod_revision.to_string());
-    // With a revision, as if the store were still there.
-    let then = store.at(7).unwrap().get("/registry/pods/a").unwrap().unwrap();
-    assert_eq!((then.mod_revision, then.version), (6, 1));
 }
 
 /// Dirty reads, reads that cannot be repeated, phantoms.

@@ -7,9 +7,9 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use annals::object::{
-    CreateOptions, DeleteOptions, GarbageCollection, KindStrategy, ListOptions, Objects,
-    PatchOptions, PatchType, Preconditions, PropagationPolicy, PutOptions, Result, Storage,
-    StorageError, StorageErrorKind as Kind, UpdateOptions,
+    CreateOptions, DeleteOptions, GarbageCollection, GuaranteedUpdateOptions, KindStrategy,
+    ListOptions, Objects, PatchOptions, PatchType, Preconditions, PropagationPolicy, Result,
+    Storage, StorageError, StorageErrorKind as Kind, UpdateOptions,
 };
 use annals::vfs::MemoryVfs;
 use annals::{Durability, Options, Store};
@@ -104,7 +104,7 @@ fn put(
     path: &[&str],
     value: impl Into<Value>,
 ) -> Result<Value> {
-    put_with(pods, name, path, value, &PutOptions { dry_run, ..PutOptions::default() })
+    put_with(pods, name, path, value, &UpdateOptions { dry_run, ..UpdateOptions::default() })
 }
 
 fn put_with(
@@ -112,7 +112,7 @@ fn put_with(
     name: &str,
     path: &[&str],
     value: impl Into<Value>,
-    options: &PutOptions,
+    options: &UpdateOptions,
 ) -> Result<Value> {
     let object = with(get(pods, name).unwrap_or_else(|_| pod(name)), path, value);
     let (object, is_new) = pods.update("default", name, object, options)?;
@@ -214,27 +214,33 @@ fn dry_runs_end_as_the_calls_do() {
         ("of another UID", 409, |pods, dry| put(pods, dry, "web", &["metadata", "uid"], "other")),
         ("where the UID is another", 409, |pods, dry| {
             let preconditions = wants(Some("other"), None);
-            let options = PutOptions { dry_run: dry, preconditions, ..PutOptions::default() };
+            let options = UpdateOptions { dry_run: dry, preconditions, ..UpdateOptions::default() };
             put_with(pods, "kept", SPEC, 1, &options)
         }),
         ("where the version is another", 409, |pods, dry| {
             let preconditions = wants(None, Some("1"));
-            let options = PutOptions { dry_run: dry, preconditions, ..PutOptions::default() };
+            let options = UpdateOptions { dry_run: dry, preconditions, ..UpdateOptions::default() };
             put_with(pods, "kept", SPEC, 1, &options)
         }),
         ("of what is not there", 404, |pods, dry| put(pods, dry, "new", SPEC, 1)),
         ("that makes it", 0, |pods, dry| {
-            let options =
-                PutOptions { dry_run: dry, force_allow_create: true, ..PutOptions::default() };
+            let options = UpdateOptions {
+                dry_run: dry,
+                force_allow_create: true,
+                ..UpdateOptions::default()
+            };
             put_with(pods, "new", SPEC, 1, &options)
         }),
         ("that does not make it again", 409, |pods, dry| {
-            let options =
-                PutOptions { dry_run: dry, force_allow_create: true, ..PutOptions::default() };
+            let options = UpdateOptions {
+                dry_run: dry,
+                force_allow_create: true,
+                ..UpdateOptions::default()
+            };
             put_with(pods, "new", VERSION, "3", &options)
         }),
         ("of what nobody can read", 500, |pods, dry| {
-            let options = PutOptions { dry_run: dry, ..PutOptions::default() };
+            let options = UpdateOptions { dry_run: dry, ..UpdateOptions::default() };
             Ok(pods.update("other", "broken", pod("broken"), &options)?.0)
         }),
         ("not valid", 422, |pods, dry| {
@@ -243,18 +249,19 @@ fn dry_runs_end_as_the_calls_do() {
         ("too large", 413, |pods, dry| put(pods, dry, "kept", SPEC, text(2_000))),
         ("too deep", 400, |pods, dry| put(pods, dry, "kept", SPEC, deep())),
         ("that lives too long", 400, |pods, dry| {
-            let options = PutOptions { dry_run: dry, ttl: Some(1 << 40), ..PutOptions::default() };
+            let options =
+                UpdateOptions { dry_run: dry, ttl: Some(1 << 40), ..UpdateOptions::default() };
             put_with(pods, "kept", SPEC, 1, &options)
         }),
         ("that lives for ever", 0, |pods, dry| {
-            let options = PutOptions { dry_run: dry, ttl: Some(0), ..PutOptions::default() };
+            let options = UpdateOptions { dry_run: dry, ttl: Some(0), ..UpdateOptions::default() };
             put_with(pods, "leased", &["spec", "nodeName"], "machine", &options)
         }),
         ("of the last finalizer", 0, |pods, dry| {
             put(pods, dry, "going", &["metadata", "finalizers"], json!([]))
         }),
         ("of a status that is none", 404, |pods, dry| {
-            let options = PutOptions { dry_run: dry, ..PutOptions::default() };
+            let options = UpdateOptions { dry_run: dry, ..UpdateOptions::default() };
             Ok(pods.update_status("default", "web", pod("web"), &options)?.0)
         }),
     ];
@@ -265,7 +272,7 @@ fn dry_runs_end_as_the_calls_do() {
             ("that makes it", 0, |pods, dry| put(pods, dry, "new", SPEC, 1)),
             ("of the status", 0, |pods, dry| {
                 let object = with(get(pods, "web")?, &["status"], json!({"phase": "Running"}));
-                let options = PutOptions { dry_run: dry, ..PutOptions::default() };
+                let options = UpdateOptions { dry_run: dry, ..UpdateOptions::default() };
                 Ok(pods.update_status("default", "web", object, &options)?.0)
             }),
         ],
@@ -377,7 +384,7 @@ fn dry_storages_end_as_storages_do() {
         wanted: &Preconditions,
         cached: Option<&Value>,
     ) -> std::result::Result<Value, StorageError> {
-        let options = UpdateOptions { ignore_not_found: name == "new" };
+        let options = GuaranteedUpdateOptions { ignore_not_found: name == "new" };
         let mut change = |pod, _| Ok((with(pod, &["spec"], json!({"n": 7})), Some(100)));
         let key = format!("/pods/ns/{name}");
         pods.guaranteed_update(&key, options, wanted, &mut change, cached)

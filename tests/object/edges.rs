@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use annals::clock::ManualClock;
 use annals::object::{
-    CreateOptions, Identity, Kind, ListOptions, Objects, Preconditions, Prefixed, PutOptions,
-    StorageErrorKind, UpdateOptions,
+    CreateOptions, GuaranteedUpdateOptions, Identity, Kind, ListOptions, Objects, Preconditions,
+    Prefixed, StorageErrorKind, UpdateOptions,
 };
 use annals::{Options, Store};
 use serde_json::{Value, json};
@@ -101,12 +101,12 @@ fn a_time_to_live_begins_anew_with_an_update_that_changes_nothing() {
     let first = lease(&store);
     assert_ne!(first, 0);
     clock.advance(40_000_000);
-    let again = PutOptions { ttl: Some(60), ..PutOptions::default() };
+    let again = UpdateOptions { ttl: Some(60), ..UpdateOptions::default() };
     let same = get(&pods, "web").unwrap();
     pods.update("default", "web", same, &again).unwrap();
     assert_ne!(lease(&store), first);
     // For ever, too.
-    let for_ever = PutOptions { ttl: Some(0), ..PutOptions::default() };
+    let for_ever = UpdateOptions { ttl: Some(0), ..UpdateOptions::default() };
     let same = get(&pods, "web").unwrap();
     let (last, _) = pods.update("default", "web", same, &for_ever).unwrap();
     assert_eq!(lease(&store), 0);
@@ -123,7 +123,7 @@ fn what_is_suggested_without_a_version_creates_nothing() {
         pod["spec"] = json!(1);
         Ok((pod, None))
     };
-    let options = UpdateOptions { ignore_not_found: false };
+    let options = GuaranteedUpdateOptions { ignore_not_found: false };
     let refused =
         world.pods.guaranteed_update("/pods/x/a", options, none, change, Some(&suggestion));
     assert_eq!(refused.unwrap_err().kind(), StorageErrorKind::KeyNotFound);
@@ -142,8 +142,13 @@ fn a_version_that_is_asked_for_is_that_of_the_store() {
         resource_version: Some(first["metadata"]["resourceVersion"].as_str().unwrap().into()),
     };
     let keep = &mut |pod: Value, _| Ok((pod, None));
-    let updated =
-        world.pods.guaranteed_update(&key, UpdateOptions::default(), &wanted, keep, Some(&first));
+    let updated = world.pods.guaranteed_update(
+        &key,
+        GuaranteedUpdateOptions::default(),
+        &wanted,
+        keep,
+        Some(&first),
+    );
     assert_eq!(updated.unwrap_err().kind(), StorageErrorKind::InvalidObject);
     assert_eq!(world.get(&key).unwrap(), back);
 }

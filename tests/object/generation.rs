@@ -6,7 +6,8 @@
 //! row 22: a_deployment_begins_without_status_and_keeps_it
 
 use annals::object::{
-    CreateOptions, DeleteOptions, GenerationRule, Kind, KindStrategy, Objects, PutOptions, Strategy,
+    CreateOptions, DeleteOptions, GenerationRule, Kind, KindStrategy, Objects, Strategy,
+    UpdateOptions,
 };
 use serde_json::{Value, json};
 
@@ -21,7 +22,7 @@ fn deployments() -> Objects {
 
 fn set_status(objects: &Objects, object: &Value) -> annals::object::Result<Value> {
     let name = object["metadata"]["name"].as_str().expect("it has a name");
-    Ok(objects.update_status("default", name, object.clone(), &PutOptions::default())?.0)
+    Ok(objects.update_status("default", name, object.clone(), &UpdateOptions::default())?.0)
 }
 
 /// A change of one field, and which rules count it: spec, spec and annotations, all but metadata.
@@ -159,7 +160,7 @@ fn a_status_that_is_no_subresource_is_a_field() {
 fn the_status_of_what_is_not_there_is_none() {
     let strategy = KindStrategy::new().with_status().create_on_update();
     let pods = pods_by(strategy);
-    let options = PutOptions { force_allow_create: true, ..PutOptions::default() };
+    let options = UpdateOptions { force_allow_create: true, ..UpdateOptions::default() };
     let absent = pods.update_status("default", "web", pod("web"), &options);
     assert_refused(absent, 404, "pods \"web\" not found");
 }

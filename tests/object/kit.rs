@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use annals::clock::ManualClock;
 use annals::object::{
-    CreateOptions, GetOptions, Kind, KindStrategy, Objects, PutOptions, Result, Status,
+    CreateOptions, GetOptions, Kind, KindStrategy, Objects, Result, Status, UpdateOptions,
 };
 use annals::vfs::MemoryVfs;
 use annals::{Durability, Options, Store};
@@ -50,7 +50,7 @@ pub(crate) fn get(objects: &Objects, name: &str) -> Result<Value> {
 /// Puts it in place of the one of its name.
 pub(crate) fn put(objects: &Objects, object: &Value) -> Result<Value> {
     let name = object["metadata"]["name"].as_str().expect("it has a name");
-    Ok(objects.update("default", name, object.clone(), &PutOptions::default())?.0)
+    Ok(objects.update("default", name, object.clone(), &UpdateOptions::default())?.0)
 }
 
 pub(crate) fn version(object: &Value) -> &str {

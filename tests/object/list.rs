@@ -2,7 +2,7 @@
 //!
 //! row 44: lists_are_of_the_version_asked_for
 
-use annals::object::{List, ListOptions, Match, Predicate, Reason, Status};
+use annals::object::{List, ListOptions, Predicate, Reason, ResourceVersionMatch, Status};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
@@ -60,7 +60,7 @@ pub fn read_token(token: &str) -> (String, i64) {
 struct Case<'a> {
     prefix: &'a str,
     version: String,
-    wanted: Option<Match>,
+    wanted: Option<ResourceVersionMatch>,
     limit: u64,
     token: String,
     field: &'a str,
@@ -92,11 +92,11 @@ impl Case<'_> {
     }
 
     fn exact(self, version: impl ToString) -> Self {
-        Self { wanted: Some(Match::Exact), ..self.at(version) }
+        Self { wanted: Some(ResourceVersionMatch::Exact), ..self.at(version) }
     }
 
     fn not_older(self, version: impl ToString) -> Self {
-        Self { wanted: Some(Match::NotOlderThan), ..self.at(version) }
+        Self { wanted: Some(ResourceVersionMatch::NotOlderThan), ..self.at(version) }
     }
 
     fn limit(self, limit: u64) -> Self {
@@ -277,7 +277,7 @@ fn lists_that_cannot_be_are_refused() {
         (of(pods).from("", 3), 400, format!("{TOKEN}: encoded start key empty (version meta.k8s.io/v1)")),
         (of(pods).from("first/bar\0", 0), 400, format!("{TOKEN}: incorrect encoded start resourceVersion (version meta.k8s.io/v1)")),
         (of(pods).from("../x", 3), 400, format!("{TOKEN}: ../x")),
-        (Case { wanted: Some(Match::Exact), ..of(pods) }, 422, invalid("resourceVersionMatch is forbidden unless resourceVersion is provided")),
+        (Case { wanted: Some(ResourceVersionMatch::Exact), ..of(pods) }, 422, invalid("resourceVersionMatch is forbidden unless resourceVersion is provided")),
         (of(pods).exact(0), 422, invalid("resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"")),
         (of(pods).not_older(0).from("a", 3), 422, invalid("resourceVersionMatch is forbidden when continue is provided")),
         (of("/pods/../secrets"), 400, "invalid key: \"/pods/../secrets\"".into()),
@@ -291,9 +291,12 @@ fn lists_that_cannot_be_are_refused() {
             refused.details().causes.iter().any(|cause| cause.reason == "ResourceVersionTooLarge");
         assert_eq!(is_too_large, code == 504);
     }
-    assert_eq!(Match::parse("NotOlderThan"), Ok(Some(Match::NotOlderThan)));
-    assert_eq!(Match::parse(""), Ok(None));
-    let message = Match::parse("Newest").unwrap_err().to_string();
+    assert_eq!(
+        ResourceVersionMatch::parse("NotOlderThan"),
+        Ok(Some(ResourceVersionMatch::NotOlderThan))
+    );
+    assert_eq!(ResourceVersionMatch::parse(""), Ok(None));
+    let message = ResourceVersionMatch::parse("Newest").unwrap_err().to_string();
     assert!(
         message.ends_with(
             "Unsupported value: \"Newest\": supported values: \"Exact\", \"NotOlderThan\", \"\""
@@ -326,7 +329,7 @@ fn one_object_is_a_list_too() {
         (newest.items, newest.resource_version),
         (vec![second.clone()], current.to_string())
     );
-    let old = list(Some(Match::Exact), version(&first), everything()).unwrap();
+    let old = list(Some(ResourceVersionMatch::Exact), version(&first), everything()).unwrap();
     assert_eq!((old.items, &old.resource_version[..]), (vec![first.clone()], version(&first)));
     // Without recursion a limit does not make the version exact.
     let options = ListOptions {
@@ -339,7 +342,7 @@ fn one_object_is_a_list_too() {
     assert_eq!((none.items, none.remaining_item_count), (vec![], None));
     assert!(world.pods.list("/pods/ns/none", &ListOptions::default()).unwrap().items.is_empty());
     assert_eq!(
-        status(list(Some(Match::NotOlderThan), "999", everything())).reason(),
+        status(list(Some(ResourceVersionMatch::NotOlderThan), "999", everything())).reason(),
         Reason::Timeout
     );
 }

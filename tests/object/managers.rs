@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use annals::clock::ManualClock;
 use annals::object::{
-    CreateOptions, KindStrategy, Objects, PatchOptions, PatchType, PutOptions, Reason, Result,
+    CreateOptions, KindStrategy, Objects, PatchOptions, PatchType, Reason, Result, UpdateOptions,
 };
 use serde_json::{Value, json};
 
@@ -84,7 +84,7 @@ fn other_writes_take_what_they_change() {
     let pods = pods();
     let mut object = apply(&pods, &wanted(json!({"a": 1, "b": 1})), "one").unwrap();
     object["spec"]["a"] = 2.into();
-    let options = PutOptions { field_manager: "editor".into(), ..PutOptions::default() };
+    let options = UpdateOptions { field_manager: "editor".into(), ..UpdateOptions::default() };
     let (object, _) = pods.update("default", "web", object, &options).unwrap();
     assert_eq!(managers(&object), [("one", "Apply", ""), ("editor", "Update", "")]);
     let status = refused(apply(&pods, &wanted(json!({"a": 1, "b": 1})), "one"));
@@ -145,7 +145,7 @@ fn a_status_belongs_to_who_writes_the_status() {
 
     let mut changed = told;
     changed["status"]["phase"] = "Failed".into();
-    let options = PutOptions { field_manager: "other".into(), ..PutOptions::default() };
+    let options = UpdateOptions { field_manager: "other".into(), ..UpdateOptions::default() };
     let (changed, _) = pods.update_status("default", "web", changed, &options).unwrap();
     assert!(
         managers(&changed).contains(&("other", "Update", "status")),
@@ -211,7 +211,7 @@ fn new_times_of_managers_alone_are_no_change() {
     let made = apply(&pods, &wanted(json!({"a": 1})), "one").unwrap();
     clock.advance(60_000_000);
     assert_eq!(apply(&pods, &wanted(json!({"a": 1})), "one").unwrap(), made);
-    let options = PutOptions { field_manager: "one".into(), ..PutOptions::default() };
+    let options = UpdateOptions { field_manager: "one".into(), ..UpdateOptions::default() };
     let mut timed = made.clone();
     timed["metadata"]["managedFields"][0]["time"] = "2030-01-01T00:00:00Z".into();
     assert_eq!(pods.update("default", "web", timed.clone(), &options).unwrap().0, made);

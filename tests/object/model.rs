@@ -10,8 +10,9 @@ use std::sync::Arc;
 use annals::clock::ManualClock;
 use annals::object::WatchEventKind::{Added, Deleted, Error, Modified};
 use annals::object::{
-    GetOptions, GroupResource, ListOptions, Match, Preconditions, Predicate, Status, Storage,
-    StorageError, StorageErrorKind as Kind, UpdateOptions, WatchEventKind, WatchOptions,
+    GetOptions, GroupResource, GuaranteedUpdateOptions, ListOptions, Preconditions, Predicate,
+    ResourceVersionMatch, Status, Storage, StorageError, StorageErrorKind as Kind, WatchEventKind,
+    WatchOptions,
 };
 use annals::{Durability, Options, Store};
 use serde_json::{Value, json};
@@ -38,6 +39,8 @@ struct Model {
     /// What there is that does not live for ever.
     lives: BTreeMap<String, Life>,
     seconds: i64,
+    /// How many objects have come to their end.
+    ended: usize,
 }
 
 fn open(directory: &tempfile::TempDir, clock: &Arc<ManualClock>) -> (Arc<Store>, Storage<Store>) {
@@ -61,10 +64,19 @@ impl Model {
         let directory = tempfile::tempdir().unwrap();
         let clock = super::kit::clock();
         let (store, pods) = open(&directory, &clock);
-        let states = vec![State::new(), State::new()];
-        let (random, seen, lives) = (Random::new(seed), Vec::new(), BTreeMap::new());
-        let (compacted, seconds) = (0, 0);
-        Self { random, directory, clock, store, pods, states, compacted, seen, lives, seconds }
+        Self {
+            random: Random::new(seed),
+            directory,
+            clock,
+            store,
+            pods,
+            states: vec![State::new(), State::new()],
+            compacted: 0,
+            seen: Vec::new(),
+            lives: BTreeMap::new(),
+            seconds: 0,
+            ended: 0,
+        }
     }
 
     fn now(&self) -> &State {
@@ -175,7 +187,7 @@ impl Model {
             let labels = json!({"even": (n % 2 == 0).to_string()});
             Ok((with(with(object, &["spec", "n"], n), &["metadata", "labels"], labels), ttl))
         };
-        let options = UpdateOptions { ignore_not_found };
+        let options = GuaranteedUpdateOptions { ignore_not_found };
         let answer = self.call(&mut |pods| {
             pods.guaranteed_update(&key, options, &wanted, &mut each, cached.as_ref())
         });
@@ -241,8 +253,8 @@ impl Model {
         let at = self.random.between(oldest, self.revision() + 1);
         let (resource_version, resource_version_match, at) = match self.random.below(3) {
             0 => (String::new(), None, self.revision()),
-            1 => (at.to_string(), Some(Match::NotOlderThan), self.revision()),
-            _ => (at.to_string(), Some(Match::Exact), at),
+            1 => (at.to_string(), Some(ResourceVersionMatch::NotOlderThan), self.revision()),
+            _ => (at.to_string(), Some(ResourceVersionMatch::Exact), at),
         };
         let predicate = self.predicate();
         let prefix = ["/pods", "/pods/ns1", "/pods/ns2/"][self.random.index(3)];
@@ -288,7 +300,7 @@ impl Model {
         // What is too old says so.
         if self.compacted > 2 {
             let resource_version = self.random.between(1, self.compacted as u64).to_string();
-            let wanted = Some(Match::Exact);
+            let wanted = Some(ResourceVersionMatch::Exact);
             let options =
                 ListOptions { resource_version, resource_version_match: wanted, ..recursive() };
             let gone = self.pods.list("/pods", &options).unwrap_err();
@@ -362,7 +374,7 @@ impl Model {
         for at in self.revision() + 1..=self.store.revision() {
             let options = ListOptions {
                 resource_version: at.to_string(),
-                resource_version_match: Some(Match::Exact),
+                resource_version_match: Some(ResourceVersionMatch::Exact),
                 ..recursive()
             };
             let left: Vec<_> =
@@ -376,6 +388,7 @@ impl Model {
                 let (from, ttl) = self.lives.remove(key).expect("it does not live for ever");
                 assert!(from + i64::try_from(ttl).unwrap() <= self.seconds, "{key} ends too early");
             }
+            self.ended += gone.len();
             self.states.push(state);
         }
         for (key, (from, ttl)) in &self.lives {
@@ -451,5 +464,6 @@ fn the_storage_does_what_the_model_does() {
         }
         model.check();
         assert!(model.compacted > 0 && model.revision() > 400, "something has happened");
+        assert!(model.ended > 10, "{} have come to their end", model.ended);
     }
 }

@@ -1,7 +1,7 @@
 //! Names, labels, annotations, owners, finalizers and managers that are not valid, in the words of
 //! `k8s.io/apimachinery`.
 
-use annals::object::{CreateOptions, KindStrategy, NameRule, PutOptions};
+use annals::object::{CreateOptions, KindStrategy, NameRule, UpdateOptions};
 use serde_json::{Value, json};
 
 use super::kit::{create, get, pod, pods, pods_by, put, refused};
@@ -267,7 +267,7 @@ fn field_managers_have_128_printable_bytes_at_most() {
         let status = refused(pods.create("default", pod("api"), &create));
         let message = format!("CreateOptions.meta.k8s.io \"\" is invalid: {why}");
         assert_eq!((status.code(), status.message()), (422, message.as_str()));
-        let put = PutOptions { field_manager: manager, ..PutOptions::default() };
+        let put = UpdateOptions { field_manager: manager, ..UpdateOptions::default() };
         assert_eq!(refused(pods.update("default", "web", pod("web"), &put)).code(), 422);
     }
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 
 use annals::object::{
-    CreateOptions, DeleteOptions, Kind, Objects, Preconditions, PutOptions, Reason,
+    CreateOptions, DeleteOptions, Kind, Objects, Preconditions, Reason, UpdateOptions,
 };
 use serde_json::json;
 
@@ -112,7 +112,7 @@ fn no_increment_is_lost() {
             scope.spawn(move || {
                 for step in 0..EACH {
                     let name = names[usize::try_from((thread + step) % 4).unwrap()];
-                    let options = PutOptions::default();
+                    let options = UpdateOptions::default();
                     counters
                         .modify("default", name, &options, |counter| {
                             counter["count"] = (counter["count"].as_u64().unwrap_or(0) + 1).into();
@@ -184,7 +184,7 @@ fn several_who_take_the_last_finalizer_away_are_all_right() {
             for _ in 0..4 {
                 scope.spawn(|| {
                     start.wait();
-                    let gone = pods.modify("default", "web", &PutOptions::default(), |pod| {
+                    let gone = pods.modify("default", "web", &UpdateOptions::default(), |pod| {
                         pod["metadata"]["finalizers"] = json!([]);
                         Ok(())
                     });

@@ -10,8 +10,8 @@
 //! row 44: objects_are_got
 
 use annals::object::{
-    GetOptions, GroupResource, ListOptions, Preconditions, Reason, Status, Storage, StorageError,
-    StorageErrorKind as Kind, UpdateOptions, WatchOptions,
+    GetOptions, GroupResource, GuaranteedUpdateOptions, ListOptions, Preconditions, Reason, Status,
+    Storage, StorageError, StorageErrorKind as Kind, WatchOptions,
 };
 use annals::{Options, Store};
 use serde_json::{Value, json};
@@ -141,7 +141,13 @@ fn keys_lead_nowhere_else() {
             status(world.get(key)),
             status(world.pods.create(key, pod("ns", "a"), 0)),
             status(world.pods.delete(key, &none, &mut |_| Ok(()), None)),
-            status(world.pods.guaranteed_update(key, UpdateOptions::default(), &none, keep, None)),
+            status(world.pods.guaranteed_update(
+                key,
+                GuaranteedUpdateOptions::default(),
+                &none,
+                keep,
+                None,
+            )),
             status(world.pods.list(key, &recursive())),
             status(world.pods.watch(key, &WatchOptions::default()).map(drop)),
             status(world.pods.count(key)),
@@ -182,7 +188,7 @@ fn keys_belong_to_their_resource() {
     let none = &Preconditions::none();
     for (key, one, all) in table {
         let keep = &mut |pod: Value, _| Ok((pod, None));
-        let options = UpdateOptions::default();
+        let options = GuaranteedUpdateOptions::default();
         check(key, one, pods.create(key, pod("ns", "a"), 0).map(drop));
         check(key, one, pods.get(key, &GetOptions::default()).map(drop));
         check(key, one, pods.guaranteed_update(key, options, none, keep, None).map(drop));
@@ -330,7 +336,7 @@ fn what_cannot_be_read_is_neither_changed_nor_deleted() {
     for (key, kind) in [(&key[..], Kind::Internal), ("/pods/third/x", Kind::CorruptObject)] {
         let keep = &mut |pod: Value, _| Ok((pod, None));
         assert_eq!(world.get(key).unwrap_err().kind(), kind);
-        let options = UpdateOptions { ignore_not_found: true };
+        let options = GuaranteedUpdateOptions { ignore_not_found: true };
         let update = world.pods.guaranteed_update(key, options, none, keep, None);
         assert_eq!(update.unwrap_err().kind(), kind);
         let update = world.pods.guaranteed_update(key, options, none, keep, Some(&made));
@@ -369,7 +375,7 @@ fn what_is_deleted_and_made_again_is_another() {
         pod["spec"] = json!({"n": 1});
         Ok((pod, None))
     };
-    let options = UpdateOptions::default();
+    let options = GuaranteedUpdateOptions::default();
     world.pods.guaranteed_update(&key, options, &Preconditions::none(), &mut update, None).unwrap();
     assert_eq!(seen, [number(&again), number(&again) + 2]);
 }
@@ -385,8 +391,14 @@ fn the_operations_of_the_interface_are_there() {
         pod["spec"] = json!({"n": 1});
         Ok((pod, None))
     };
-    pods.guaranteed_update("/pods/ns/a", UpdateOptions::default(), &none, &mut count, None)
-        .unwrap();
+    pods.guaranteed_update(
+        "/pods/ns/a",
+        GuaranteedUpdateOptions::default(),
+        &none,
+        &mut count,
+        None,
+    )
+    .unwrap();
     assert_eq!(pods.list("/pods", &recursive()).unwrap().items.len(), 1);
     assert_eq!(pods.count("/pods").unwrap(), 1);
     let mut watch = pods.watch("/pods/ns/a", &WatchOptions::default()).unwrap();

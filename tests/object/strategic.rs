@@ -309,3 +309,66 @@ fn what_replaces_an_object_is_stored_without_directives_and_nulls() {
         }
     }
 }
+
+#[test]
+fn metadata_is_merged_as_kubernetes_does_whatever_the_schema_says_of_it() {
+    let finalizers = json!({"type": "array", "items": {"type": "string"}});
+    let schemas = [
+        json!({"type": "object", "properties": {"spec": {"type": "object"}}}),
+        json!({"type": "object", "properties": {"metadata": {"type": "object"}}}),
+        json!({"type": "object", "properties": {
+            "metadata": {"type": "object", "properties": {"finalizers": finalizers}},
+        }}),
+    ];
+    let owner = |uid: &str, name: &str| json!({"uid": uid, "name": name});
+    let table = [
+        // The finalizers of others stay.
+        (
+            json!({"finalizers": ["x/a"]}),
+            json!({"finalizers": ["x/b", "x/a"]}),
+            json!({"finalizers": ["x/b", "x/a"]}),
+        ),
+        (
+            json!({"finalizers": ["x/a"]}),
+            json!({"finalizers": ["x/b"]}),
+            json!({"finalizers": ["x/b", "x/a"]}),
+        ),
+        (
+            json!({"finalizers": ["x/a", "x/b"]}),
+            json!({"$deleteFromPrimitiveList/finalizers": ["x/a"]}),
+            json!({"finalizers": ["x/b"]}),
+        ),
+        (json!({"finalizers": ["x/a"]}), json!({"finalizers": null}), json!({})),
+        // Owners are known by their UIDs.
+        (
+            json!({"ownerReferences": [owner("1", "a"), {"uid": "2", "name": "b", "controller": true}]}),
+            json!({"ownerReferences": [owner("2", "c"), owner("3", "d")]}),
+            json!({"ownerReferences": [
+                owner("1", "a"), {"uid": "2", "name": "c", "controller": true}, owner("3", "d"),
+            ]}),
+        ),
+        (
+            json!({"ownerReferences": [owner("1", "a"), owner("2", "b")]}),
+            json!({"ownerReferences": [{"uid": "1", "$patch": "delete"}]}),
+            json!({"ownerReferences": [owner("2", "b")]}),
+        ),
+        // Who owns what is one value, and what nobody knows, too.
+        (
+            json!({"managedFields": [{"manager": "a"}], "others": [1]}),
+            json!({"managedFields": [{}], "others": [2]}),
+            json!({"managedFields": [{}], "others": [2]}),
+        ),
+    ];
+    for schema in schemas {
+        let schema = Schema::from_openapi(&schema).expect("it is a schema");
+        for (document, changes, expected) in &table {
+            let patched =
+                patch(&json!({"metadata": document}), &json!({"metadata": changes}), &schema);
+            assert_eq!(patched.unwrap(), json!({"metadata": expected}), "{changes}");
+        }
+        // Elsewhere, a field of this name is what the schema says.
+        let below = |list: Value| json!({"spec": {"metadata": {"finalizers": list}}});
+        let patched = patch(&below(json!(["a"])), &below(json!(["b"])), &schema);
+        assert_eq!(patched.unwrap(), below(json!(["b"])));
+    }
+}

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use annals::object::{
     Cause, CreateOptions, DeleteOptions, GarbageCollection, GenerationRule, GetOptions,
-    ListOptions, Objects, PatchOptions, PatchType, PutOptions, Strategy, WatchEventKind,
+    ListOptions, Objects, PatchOptions, PatchType, Strategy, UpdateOptions, WatchEventKind,
     WatchOptions,
 };
 use serde_json::{Value, json};
@@ -152,7 +152,8 @@ fn hooks_are_asked_in_order() {
 
     let mut told = made;
     told["status"]["phase"] = "Running".into();
-    let (told, _) = objects.update_status("default", "web", told, &PutOptions::default()).unwrap();
+    let (told, _) =
+        objects.update_status("default", "web", told, &UpdateOptions::default()).unwrap();
     assert_eq!(notes.taken(), ["status", "validate status", "canonicalize", "after update"]);
     assert_eq!((version(&told), generation(&told)), ("3", 1));
 }
@@ -174,7 +175,7 @@ fn what_a_kind_finds_wrong_is_told() {
     assert_refused(put(&objects, &of(1)), 422, message);
     let mut odd = made;
     odd["status"]["phase"] = "Odd".into();
-    let status = refused(objects.update_status("default", "web", odd, &PutOptions::default()));
+    let status = refused(objects.update_status("default", "web", odd, &UpdateOptions::default()));
     let message = "Pod \"web\" is invalid: status.phase: Unsupported value: \"Odd\": supported values: \"Pending\", \
                    \"Running\"";
     assert_eq!((status.code(), status.message()), (422, message));
@@ -238,14 +239,14 @@ fn what_comes_after_a_write_is_called_once() {
     let dry = CreateOptions { dry_run: true, ..CreateOptions::default() };
     objects.create("default", of("dry", json!([])), &dry).unwrap();
     refused(objects.create("default", of("web", json!([])), &CreateOptions::default()));
-    let dry = PutOptions { dry_run: true, ..PutOptions::default() };
+    let dry = UpdateOptions { dry_run: true, ..UpdateOptions::default() };
     objects.update("default", "web", of("web", json!(["a/b", "c/d"])), &dry).unwrap();
     let dry = DeleteOptions { dry_run: true, ..DeleteOptions::default() };
     assert!(!objects.delete("default", "web", &dry).unwrap().is_deleted);
     assert_eq!(after(), [""; 0], "nothing has been written");
 
     // An update that creates is a creation; one that takes the last finalizer away a deletion.
-    let force = PutOptions { force_allow_create: true, ..PutOptions::default() };
+    let force = UpdateOptions { force_allow_create: true, ..UpdateOptions::default() };
     objects.update("default", "new", of("new", json!([])), &force).unwrap();
     assert_eq!(after(), ["after create"]);
     assert!(!objects.delete("default", "web", &DeleteOptions::default()).unwrap().is_deleted);
@@ -305,7 +306,7 @@ fn all_that_is_answered_is_decorated_and_nothing_that_is_stored() {
         object["spec"] = 5.into();
         Ok(())
     };
-    check(&objects.modify("default", "web", &PutOptions::default(), add).unwrap(), "5");
+    check(&objects.modify("default", "web", &UpdateOptions::default(), add).unwrap(), "5");
     let list = objects.list("default", &ListOptions::default()).unwrap();
     assert_eq!(list.items.len(), 1);
     check(&list.items[0], "5");

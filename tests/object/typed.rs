@@ -5,7 +5,7 @@ use std::time::Duration;
 use annals::Store;
 use annals::object::{
     CreateOptions, DeleteOptions, GetOptions, Kind, ListOptions, Objects, PatchOptions, PatchType,
-    PutOptions, Typed, TypedEvent, TypedWatch, WatchEventKind, WatchOptions,
+    Typed, TypedEvent, TypedWatch, UpdateOptions, WatchEventKind, WatchOptions,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -77,7 +77,7 @@ fn a_watch_tells_values_and_goes_on_behind_what_is_none() {
         light.is_on = true;
         Ok(())
     };
-    let on = lights.modify("home", "hall", &PutOptions::default(), change).unwrap();
+    let on = lights.modify("home", "hall", &UpdateOptions::default(), change).unwrap();
     assert_eq!(next(&mut watch), TypedEvent::Modified(on.clone()));
     lights.delete("home", "odd", &DeleteOptions::default()).unwrap();
     let gone = next(&mut watch);

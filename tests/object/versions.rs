@@ -11,8 +11,8 @@
 use std::sync::Arc;
 
 use annals::object::{
-    ApiVersioner, GetOptions, GroupResource, ListOptions, Preconditions, Result, Status, Storage,
-    UpdateOptions, Versioner, WatchOptions,
+    ApiVersioner, GetOptions, GroupResource, GuaranteedUpdateOptions, ListOptions, Preconditions,
+    Result, Status, Storage, Versioner, WatchOptions,
 };
 use serde_json::{Value, json};
 
@@ -118,7 +118,7 @@ fn the_four_versions_of_etcd() {
     for (at, object) in
         [(number(&first), &first), (number(&second) - 1, &first), (number(&second), &second)]
     {
-        let wanted = Some(annals::object::Match::Exact);
+        let wanted = Some(annals::object::ResourceVersionMatch::Exact);
         let options = ListOptions {
             resource_version: at.to_string(),
             resource_version_match: wanted,
@@ -221,7 +221,7 @@ fn versions_may_look_otherwise() {
     assert!(dry.create("/things/b", thing("v1"), 0).is_err());
     assert_eq!(version(&dry.create("/things/b", thing("1"), 0).unwrap()), "");
     let mut change = |thing, _| Ok((with(thing, &["n"], 1), None));
-    let (options, none) = (UpdateOptions::default(), Preconditions::none());
+    let (options, none) = (GuaranteedUpdateOptions::default(), Preconditions::none());
     let would = dry.guaranteed_update("/things/a", options, &none, &mut change, None).unwrap();
     assert_eq!((version(&would), &would["n"]), ("v2", &json!(1)));
     let wanted = Preconditions { resource_version: Some("v2".into()), ..Preconditions::none() };

@@ -1,16 +1,14 @@
 //! What the tests of the storage share: a store of pods whose transformer can be made to misbehave.
 
-#![allow(dead_code, reason = "the tests come one after the other")]
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use annals::clock::ManualClock;
 use annals::object::{
-    GetOptions, GroupResource, List, ListOptions, ObjectWatch, Preconditions, Predicate, Reason,
-    Result as StatusResult, Status, Storage, StorageError, Transformer, UpdateOptions, WatchEvent,
-    WatchEventKind, WatchOptions,
+    GetOptions, GroupResource, GuaranteedUpdateOptions, List, ListOptions, ObjectWatch,
+    Preconditions, Predicate, Reason, Result as StatusResult, Status, Storage, StorageError,
+    Transformer, WatchEvent, WatchEventKind, WatchOptions,
 };
 use annals::{Durability, Options, Store};
 use serde_json::{Value, json};
@@ -64,7 +62,7 @@ impl Transformer for Prefix {
 
 /// A store of pods.
 pub struct World {
-    pub directory: TempDir,
+    _directory: TempDir,
     pub clock: Arc<ManualClock>,
     pub store: Arc<Store>,
     pub pods: Storage<Store>,
@@ -86,7 +84,7 @@ impl World {
             Storage::new(store.clone(), "/registry", GroupResource::new("", "pods"), "/pods")
                 .transformer(transformer.clone())
                 .clock(clock.clone());
-        Self { directory, clock, store, pods, transformer }
+        Self { _directory: directory, clock, store, pods, transformer }
     }
 
     /// Stores a pod, whatever was there before; answers its key and the pod.
@@ -106,7 +104,7 @@ impl World {
 
     /// Makes or changes an object.
     pub fn update(&self, key: &str, change: impl Fn(&mut Value)) -> Value {
-        let options = UpdateOptions { ignore_not_found: true };
+        let options = GuaranteedUpdateOptions { ignore_not_found: true };
         let mut each = |mut pod: Value, _| {
             change(&mut pod);
             Ok((pod, None))

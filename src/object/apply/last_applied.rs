@@ -11,7 +11,7 @@ use super::compare::compare;
 use super::extract::set_of;
 use super::set::Set;
 use super::types::Type;
-use super::{Manager, check};
+use super::{FieldManager, check};
 use crate::object::meta;
 use crate::object::value::{DEPTH_MAX, is_within_depth};
 
@@ -24,7 +24,7 @@ const ANNOTATIONS_MAX: usize = 256 << 10;
 const KUBECTL: &str = "kubectl";
 
 /// What the manager may take from others without force: nothing, but for `kubectl`.
-pub(super) fn allowed(of: Type<'_>, live: &Value, manager: &Manager<'_>) -> Set {
+pub(super) fn allowed(of: Type<'_>, live: &Value, manager: &FieldManager<'_>) -> Set {
     let last = meta::annotation(live, ANNOTATION).filter(|_| manager.name == KUBECTL);
     let last = last.and_then(|last| serde_json::from_str::<Value>(last).ok()).filter(|last| {
         last["apiVersion"] == manager.api_version
@@ -41,7 +41,7 @@ pub(super) fn allowed(of: Type<'_>, live: &Value, manager: &Manager<'_>) -> Set 
 }
 
 /// After an apply: the annotation says what has been applied, where there is one.
-pub(super) fn refresh(object: &mut Value, applied: &Value, manager: &Manager<'_>) {
+pub(super) fn refresh(object: &mut Value, applied: &Value, manager: &FieldManager<'_>) {
     if manager.name != KUBECTL || meta::annotation(object, ANNOTATION).is_none_or(str::is_empty) {
         return;
     }

@@ -44,7 +44,7 @@ use serde_json::{Map, Value};
 
 use managers::{Entry, Id, Managers, Operation};
 use set::Set;
-use types::Type;
+pub(super) use types::Type;
 
 use super::meta;
 use super::schema::Schema;
@@ -60,7 +60,7 @@ const APPLIERS_MAX: usize = 100;
 /// Who writes.
 #[derive(Clone, Copy, Debug, Default)]
 #[expect(clippy::exhaustive_structs, reason = "whoever writes says all of it")]
-pub struct Manager<'a> {
+pub struct FieldManager<'a> {
     /// What the client calls itself, as `kubectl`.
     pub name: &'a str,
     /// The version that it writes, as `apps/v1`: of the kind.
@@ -74,7 +74,7 @@ pub struct Manager<'a> {
     pub reset_fields: &'a [&'a [&'a str]],
 }
 
-impl Manager<'_> {
+impl FieldManager<'_> {
     /// What is never owned: it names the object, or the server keeps it.
     fn stripped() -> Set {
         let mut stripped = Set::default();
@@ -147,13 +147,14 @@ pub(super) fn wrong_name(name: &str, field: &str) -> Option<Cause> {
 /// of both and of the managed fields.
 ///
 /// ```
-/// use annals::object::{Manager, Schema, apply};
+/// use annals::object::Schema;
+/// use annals::object::apply::{FieldManager, apply};
 /// use serde_json::json;
 ///
 /// let schema = Schema::any();
 /// let now = "2026-11-22T14:00:00Z";
-/// let kubectl = Manager { name: "kubectl", api_version: "apps/v1", now, ..Manager::default() };
-/// let scaler = Manager { name: "scaler", ..kubectl };
+/// let kubectl = FieldManager { name: "kubectl", api_version: "apps/v1", now, ..FieldManager::default() };
+/// let scaler = FieldManager { name: "scaler", ..kubectl };
 ///
 /// let wanted = json!({"apiVersion": "apps/v1", "spec": {"image": "a:1", "replicas": 1}});
 /// let live = apply(None, &wanted, &schema, &kubectl, false)?;
@@ -181,7 +182,7 @@ pub fn apply(
     live: Option<&Value>,
     applied: &Value,
     schema: &Schema,
-    manager: &Manager<'_>,
+    manager: &FieldManager<'_>,
     force: bool,
 ) -> Result<Value> {
     manager.check_name()?;
@@ -198,7 +199,7 @@ pub fn apply(
     if managers.0.is_empty() && live.is_some_and(|live| !live.is_null()) {
         // Whoever wrote it before anybody kept count.
         let all = compare::compare(of, &Value::Object(Map::new()), &object);
-        let before = Manager { name: "before-first-apply", ..*manager };
+        let before = FieldManager { name: "before-first-apply", ..*manager };
         own_changes(&mut managers, all, &before);
     }
     reconcile(of, &mut managers);
@@ -261,12 +262,13 @@ pub fn apply(
 /// become one. An object that is not there yet or has no UID counts as created. Takes n log n.
 ///
 /// ```
-/// use annals::object::{Manager, Schema, update};
+/// use annals::object::Schema;
+/// use annals::object::apply::{FieldManager, track};
 /// use serde_json::{Value, json};
 ///
 /// let now = "2026-11-22T14:00:00Z";
-/// let manager = Manager { name: "controller", api_version: "v1", now, ..Manager::default() };
-/// let object = update(&Value::Null, json!({"spec": {"a": 1}}), &Schema::any(), &manager)?;
+/// let manager = FieldManager { name: "controller", api_version: "v1", now, ..FieldManager::default() };
+/// let object = track(&Value::Null, json!({"spec": {"a": 1}}), &Schema::any(), &manager)?;
 /// let entry = &object["metadata"]["managedFields"][0];
 /// assert_eq!(entry["manager"], "controller");
 /// assert_eq!(entry["operation"], "Update");
@@ -278,7 +280,12 @@ pub fn apply(
 ///
 /// 400 for what is no object with metadata or nests deeper than 120, and 422 for managed fields that bring more
 /// than 100 appliers.
-pub fn update(live: &Value, new: Value, schema: &Schema, manager: &Manager<'_>) -> Result<Value> {
+pub fn track(
+    live: &Value,
+    new: Value,
+    schema: &Schema,
+    manager: &FieldManager<'_>,
+) -> Result<Value> {
     let of = Type::root(schema);
     let is_create = live.is_null() || meta::uid(live).is_empty();
     let mut live = if live.is_null() { Value::Object(Map::new()) } else { live.clone() };
@@ -310,7 +317,7 @@ pub fn update(live: &Value, new: Value, schema: &Schema, manager: &Manager<'_>) 
 }
 
 /// Changes that somebody has made, put to the account of an update of his.
-fn own_changes(managers: &mut Managers, mut changes: compare::Changes, manager: &Manager<'_>) {
+fn own_changes(managers: &mut Managers, mut changes: compare::Changes, manager: &FieldManager<'_>) {
     changes.ignore(&manager.reset());
     let mut changed = changes.modified;
     changed.unite(changes.added);
@@ -373,7 +380,7 @@ fn checked(
     of: Type<'_>,
     live: Option<&Value>,
     applied: &Value,
-    manager: &Manager<'_>,
+    manager: &FieldManager<'_>,
 ) -> Result<Value> {
     check_shape(applied, DEPTH_MAX)?;
     let text = |object: &Value, field: &str| object[field].as_str().unwrap_or_default().to_owned();

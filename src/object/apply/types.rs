@@ -15,7 +15,7 @@ static ANY: LazyLock<Schema> = LazyLock::new(Schema::any);
 
 /// The type of a value.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Type<'s> {
+pub(in crate::object) struct Type<'s> {
     schema: &'s Schema,
     /// Whether it is that of a whole object, which has metadata whatever its schema says.
     is_root: bool,
@@ -36,11 +36,12 @@ pub(super) enum Form {
 
 impl<'s> Type<'s> {
     /// Of objects of a kind.
-    pub(super) fn root(schema: &'s Schema) -> Self {
+    pub(in crate::object) fn root(schema: &'s Schema) -> Self {
         Self { schema, is_root: true }
     }
 
-    fn part(schema: &'s Schema) -> Self {
+    /// Of a part of them.
+    pub(in crate::object) fn part(schema: &'s Schema) -> Self {
         Self { schema, is_root: false }
     }
 
@@ -67,10 +68,15 @@ impl<'s> Type<'s> {
     }
 
     /// The type of a field; `None` for one that there must not be.
-    pub(super) fn declared(&self, name: &str) -> Option<Self> {
+    pub(in crate::object) fn declared(&self, name: &str) -> Option<Self> {
         self.named(name)
             .or_else(|| self.schema.field(name).map(Self::part))
             .or_else(|| self.schema.keeps_unknown().then_some(Self::part(&ANY)))
+    }
+
+    /// Whether it says which fields there may be.
+    pub(in crate::object) fn has_fields(&self) -> bool {
+        self.is_root || self.schema.is_object()
     }
 
     /// The type of a field, whatever it may be.
@@ -78,7 +84,7 @@ impl<'s> Type<'s> {
         self.declared(name).unwrap_or(Self::part(&ANY))
     }
 
-    pub(super) fn items(&self) -> Self {
+    pub(in crate::object) fn items(&self) -> Self {
         Self::part(self.schema.items().unwrap_or(&ANY))
     }
 

@@ -59,7 +59,7 @@ impl<K: Kv> Objects<K> {
         let mut object = self.track(Part::Main, &options.field_manager, &Value::Null, object)?;
         object.sort_all_objects();
         let name = meta::name(&object).to_owned();
-        let key = self.key(meta::namespace(&object), &name)?;
+        let key = self.path(meta::namespace(&object), &name)?;
         let ttl = options.ttl.or_else(|| self.strategy.ttl(&object, None)).unwrap_or(0);
         let has_base = !meta::generate_name(&object).is_empty();
         let made = self.storage_for(options.dry_run).create(&key, object, ttl);

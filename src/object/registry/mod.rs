@@ -11,12 +11,15 @@
 //! `Store` of `k8s.io/apiserver/pkg/registry/generic/registry`, with what its handlers do before.
 
 mod create;
+mod decoding;
 mod delete;
 mod finalize;
+mod history;
 mod names;
 mod options;
 mod patching;
 mod reads;
+mod rewrite;
 mod strategy;
 mod typed;
 mod update;
@@ -41,7 +44,7 @@ use super::transform::Transformer;
 
 pub use delete::Deletion;
 pub use names::NameRule;
-pub use options::{CreateOptions, DeleteOptions, PropagationPolicy, PutOptions};
+pub use options::{CreateOptions, DeleteOptions, PropagationPolicy, UpdateOptions};
 pub use patching::PatchOptions;
 pub use strategy::{GarbageCollection, GenerationRule, KindStrategy, Strategy};
 pub use typed::{Typed, TypedEvent, TypedWatch};
@@ -53,7 +56,7 @@ pub use typed::{Typed, TypedEvent, TypedWatch};
 ///
 /// ```
 /// use std::sync::Arc;
-/// use annals::object::{CreateOptions, Kind, Objects, PutOptions};
+/// use annals::object::{CreateOptions, Kind, Objects, UpdateOptions};
 /// use serde_json::json;
 /// # let directory = tempfile::tempdir().expect("a temporary directory");
 ///
@@ -65,12 +68,12 @@ pub use typed::{Typed, TypedEvent, TypedWatch};
 /// let mut second = pods.get("default", "web", &Default::default())?;
 ///
 /// first["spec"]["nodeName"] = "two".into();
-/// let (written, _) = pods.update("default", "web", first, &PutOptions::default())?;
+/// let (written, _) = pods.update("default", "web", first, &UpdateOptions::default())?;
 /// assert_eq!(written["metadata"]["generation"], 2);
 ///
 /// // Somebody else has read the pod before that.
 /// second["metadata"]["labels"] = json!({"tier": "front"});
-/// let refused = pods.update("default", "web", second, &PutOptions::default()).unwrap_err();
+/// let refused = pods.update("default", "web", second, &UpdateOptions::default()).unwrap_err();
 /// assert_eq!(refused.code(), 409);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -83,7 +86,8 @@ pub struct Objects<K: Kv = Store> {
 }
 
 impl<K: Kv> Objects<K> {
-    /// The objects of a kind, stored below `/registry`, by the default [`KindStrategy`].
+    /// The objects of a kind, by the default [`KindStrategy`], each under `/registry/GROUP/RESOURCE/NAMESPACE/NAME`: without
+    /// the group for the core group, without the namespace for kinds that have none.
     ///
     /// Nothing keeps apart two kinds that lie at one place. A resource of the core group lies at `/resource`, any other at
     /// `/group/resource`: give a core resource that is called as a group of the same store, as `apps`, a
@@ -124,15 +128,17 @@ impl<K: Kv> Objects<K> {
         self
     }
 
-    /// With objects of this schema: it says how patches and applies merge lists. Without one, lists are replaced, and strategic
-    /// merge patches are refused.
+    /// With objects of this schema: it says how patches and applies merge lists; it validates nothing, see [`Schema`]. Without
+    /// one, lists are replaced, and strategic merge patches are refused.
     #[must_use]
     pub fn schema(mut self, schema: Schema) -> Self {
         self.schema = Arc::new(schema);
         self
     }
 
-    /// With objects changed on their way to the store and back, as by encryption.
+    /// With objects changed on their way to the store and back, as by encryption with
+    /// [`AesGcm`](crate::object::AesGcm). What is stored already stays as it is until it is written again, and the past of
+    /// an object for as long as the store keeps it: see [`rewrite_stale`](Self::rewrite_stale).
     #[must_use]
     pub fn transformer(mut self, transformer: Arc<dyn Transformer>) -> Self {
         self.storage = self.storage.transformer(transformer);
@@ -163,7 +169,7 @@ impl<K: Kv> Objects<K> {
     ///
     /// 404; 504 where the store has not come as far as the resource version asked for.
     pub fn get(&self, namespace: &str, name: &str, options: &GetOptions) -> Result<Value> {
-        let key = self.key(namespace, name)?;
+        let key = self.path(namespace, name)?;
         let found = self.storage.get(&key, options);
         let mut object = found.map_err(|error| error.into_status(self.storage.resource(), name))?;
         if !object.is_null() {
@@ -206,7 +212,8 @@ impl<K: Kv> Objects<K> {
         Ok(format!("{}/{namespace}", self.storage.root()))
     }
 
-    fn key(&self, namespace: &str, name: &str) -> Result<String> {
+    /// The key of an object as the storage knows it.
+    fn path(&self, namespace: &str, name: &str) -> Result<String> {
         if self.kind.namespaced && namespace.is_empty() {
             return Err(Status::bad_request("Namespace parameter required."));
         }

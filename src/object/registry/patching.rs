@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use crate::object::apply::{Manager, apply, update};
+use crate::object::apply::{self, FieldManager};
+use crate::object::decode::FieldValidation;
 use crate::object::kv::Kv;
 use crate::object::meta;
 use crate::object::patch::{self, PatchType};
@@ -14,7 +15,7 @@ use super::options::{field_manager, refuse};
 use super::update::{Managers, Part, Write, check_name};
 
 /// So many characters of what cannot be decoded are shown.
-const SHOWN_MAX: usize = 500;
+pub(super) const SHOWN_MAX: usize = 500;
 
 /// How to patch: `PatchOptions` of `meta/v1`.
 #[derive(Clone, Debug, Default)]
@@ -28,6 +29,8 @@ pub struct PatchOptions {
     pub force: Option<bool>,
     /// `status` for the status alone; empty for the object.
     pub subresource: String,
+    /// What becomes of a patch that says a field twice, or makes one that the schema does not know.
+    pub field_validation: FieldValidation,
 }
 
 impl PatchOptions {
@@ -80,7 +83,7 @@ impl<K: Kv> Objects<K> {
     ) -> Result<(Value, bool)> {
         options.check(patch_type)?;
         let part = self.part(&options.subresource)?;
-        self.check_type(patch_type)?;
+        patch_type.check(&self.schema)?;
         let is_apply = patch_type == PatchType::Apply;
         let mut write = Write {
             namespace,
@@ -104,6 +107,8 @@ impl<K: Kv> Objects<K> {
                     _ => patch_type.patch(there, patch, &self.schema)?,
                 };
                 is_patched = true;
+                let validation = &options.field_validation;
+                self.judge_patch(patch_type, patch, there, &object, validation)?;
                 self.check_patched(&write, there, &mut object)?;
                 Ok(object)
             });
@@ -144,7 +149,7 @@ impl<K: Kv> Objects<K> {
         let reset: Vec<&[&str]> = reset.iter().map(<[&str; 1]>::as_slice).collect();
         let now = meta::now(&*self.clock);
         let manager = self.manager(write.part, write.manager, &now, &reset);
-        apply(live, &wanted, &self.schema, &manager, options.force.unwrap_or(false))
+        apply::apply(live, &wanted, &self.schema, &manager, options.force.unwrap_or(false))
     }
 
     /// Brings managed fields up to date after a write that is no apply. Nobody keeps count of an object as long as no writer
@@ -161,7 +166,7 @@ impl<K: Kv> Objects<K> {
             return Ok(object);
         }
         let now = meta::now(&*self.clock);
-        update(old, object, &self.schema, &self.manager(part, manager, &now, &[]))
+        apply::track(old, object, &self.schema, &self.manager(part, manager, &now, &[]))
     }
 
     fn manager<'a>(
@@ -170,12 +175,12 @@ impl<K: Kv> Objects<K> {
         name: &'a str,
         now: &'a str,
         reset_fields: &'a [&'a [&'a str]],
-    ) -> Manager<'a> {
+    ) -> FieldManager<'a> {
         let subresource = match part {
             Part::Main => "",
             Part::Status => "status",
         };
-        Manager { name, api_version: &self.kind.api_version, subresource, now, reset_fields }
+        FieldManager { name, api_version: &self.kind.api_version, subresource, now, reset_fields }
     }
 
     /// Refuses what is no object of this kind and name any more.
@@ -199,20 +204,5 @@ impl<K: Kv> Objects<K> {
         }
         self.match_namespace(write.namespace, object)?;
         check_name(object, write.namespace, write.name)
-    }
-
-    /// Refuses strategic merge patches of a kind whose lists nobody has told how to merge.
-    fn check_type(&self, patch_type: PatchType) -> Result<()> {
-        if patch_type != PatchType::StrategicMerge || !self.schema.is_any() {
-            return Ok(());
-        }
-        let types = [PatchType::Json, PatchType::Merge, PatchType::Apply];
-        let types = types.map(PatchType::content_type).join(", ");
-        Err(Status::new(
-            Reason::UnsupportedMediaType,
-            format!(
-                "the body of the request was in an unknown format - accepted media types include: {types}"
-            ),
-        ))
     }
 }

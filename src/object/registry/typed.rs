@@ -20,7 +20,7 @@ use crate::object::storage::{GetOptions, List, ListOptions};
 
 use super::Objects;
 use super::delete::Deletion;
-use super::options::{CreateOptions, DeleteOptions, PutOptions};
+use super::options::{CreateOptions, DeleteOptions, UpdateOptions};
 use super::patching::PatchOptions;
 
 pub use watch::{TypedEvent, TypedWatch};
@@ -112,7 +112,7 @@ impl<T: Serialize + DeserializeOwned, K: Kv> Typed<T, K> {
         namespace: &str,
         name: &str,
         object: &T,
-        options: &PutOptions,
+        options: &UpdateOptions,
     ) -> Result<(T, bool)> {
         let object = to_value(object)?;
         self.decode_written(self.objects.update(namespace, name, object, options)?)
@@ -128,7 +128,7 @@ impl<T: Serialize + DeserializeOwned, K: Kv> Typed<T, K> {
         namespace: &str,
         name: &str,
         object: &T,
-        options: &PutOptions,
+        options: &UpdateOptions,
     ) -> Result<T> {
         let object = to_value(object)?;
         self.decode(self.objects.update_status(namespace, name, object, options)?.0)
@@ -143,7 +143,7 @@ impl<T: Serialize + DeserializeOwned, K: Kv> Typed<T, K> {
         &self,
         namespace: &str,
         name: &str,
-        options: &PutOptions,
+        options: &UpdateOptions,
         mut change: impl FnMut(&mut T) -> Result<()>,
     ) -> Result<T> {
         let modified = self.objects.modify(namespace, name, options, |object| {
@@ -266,7 +266,7 @@ impl<T: Serialize + DeserializeOwned, K: Kv> Typed<T, K> {
         self.objects.delete(namespace, name, options)
     }
 
-    fn decode(&self, object: Value) -> Result<T> {
+    pub(super) fn decode(&self, object: Value) -> Result<T> {
         // A reference can be decoded as well, and the object still be named.
         T::deserialize(&object)
             .map_err(|bad| not_decoded::<T>(self.objects.storage().resource(), &object, &bad))

@@ -7,11 +7,11 @@ use serde_json::Value;
 use crate::object::kv::Kv;
 use crate::object::meta;
 use crate::object::status::{Cause, Reason, Result, Status};
-use crate::object::storage::{Preconditions, ResponseMeta, StorageError, UpdateOptions};
+use crate::object::storage::{GuaranteedUpdateOptions, Preconditions, ResponseMeta, StorageError};
 use crate::object::versioner::{ApiVersioner, Versioner};
 
 use super::delete::Removal;
-use super::options::PutOptions;
+use super::options::UpdateOptions;
 use super::strategy::GenerationRule;
 use super::{Objects, validate};
 
@@ -50,7 +50,7 @@ pub(super) enum Managers {
 }
 
 impl<'a> Write<'a> {
-    fn new(part: Part, namespace: &'a str, name: &'a str, options: &'a PutOptions) -> Self {
+    fn new(part: Part, namespace: &'a str, name: &'a str, options: &'a UpdateOptions) -> Self {
         Self {
             namespace,
             name,
@@ -96,7 +96,7 @@ impl<K: Kv> Objects<K> {
         namespace: &str,
         name: &str,
         object: Value,
-        options: &PutOptions,
+        options: &UpdateOptions,
     ) -> Result<(Value, bool)> {
         self.put(Part::Main, namespace, name, object, options)
     }
@@ -111,7 +111,7 @@ impl<K: Kv> Objects<K> {
         namespace: &str,
         name: &str,
         object: Value,
-        options: &PutOptions,
+        options: &UpdateOptions,
     ) -> Result<(Value, bool)> {
         self.put(self.part("status")?, namespace, name, object, options)
     }
@@ -121,13 +121,13 @@ impl<K: Kv> Objects<K> {
     ///
     /// ```
     /// # use std::sync::Arc;
-    /// # use annals::object::{CreateOptions, Kind, Objects, PutOptions};
+    /// # use annals::object::{CreateOptions, Kind, Objects, UpdateOptions};
     /// # use serde_json::json;
     /// # let directory = tempfile::tempdir().expect("a temporary directory");
     /// # let store = Arc::new(annals::Store::open(directory.path())?);
     /// # let counters = Objects::new(store, Kind::new("v1", "Counter", "counters"));
     /// # counters.create("default", json!({"metadata": {"name": "a"}, "count": 0}), &CreateOptions::default())?;
-    /// let counted = counters.modify("default", "a", &PutOptions::default(), |counter| {
+    /// let counted = counters.modify("default", "a", &UpdateOptions::default(), |counter| {
     ///     counter["count"] = (counter["count"].as_u64().unwrap_or(0) + 1).into();
     ///     Ok(())
     /// })?;
@@ -142,7 +142,7 @@ impl<K: Kv> Objects<K> {
         &self,
         namespace: &str,
         name: &str,
-        options: &PutOptions,
+        options: &UpdateOptions,
         mut change: impl FnMut(&mut Value) -> Result<()>,
     ) -> Result<Value> {
         options.check()?;
@@ -176,7 +176,7 @@ impl<K: Kv> Objects<K> {
         namespace: &str,
         name: &str,
         mut object: Value,
-        options: &PutOptions,
+        options: &UpdateOptions,
     ) -> Result<(Value, bool)> {
         options.check()?;
         self.kind.accept(&mut object)?;
@@ -196,7 +196,7 @@ impl<K: Kv> Objects<K> {
         write: &Write<'_>,
         change: &mut Change<'_>,
     ) -> Result<(Value, bool)> {
-        let key = self.key(write.namespace, write.name)?;
+        let key = self.path(write.namespace, write.name)?;
         loop {
             if let Some((mut object, is_new)) = self.write_once(write, &key, change)? {
                 self.strategy.decorate(&mut object);
@@ -250,7 +250,7 @@ impl<K: Kv> Objects<K> {
             Ok((object, ttl))
         };
         let storage = self.storage_for(write.dry_run);
-        let options = UpdateOptions { ignore_not_found: may_create };
+        let options = GuaranteedUpdateOptions { ignore_not_found: may_create };
         let preconditions = &write.preconditions;
         let answer = storage.guaranteed_update(key, options, preconditions, &mut try_update, None);
         let told = |error: StorageError| error.into_status(resource, write.name);

@@ -70,12 +70,6 @@ impl FieldSelector {
         Ok(Self { requirements })
     }
 
-    /// The selector that asks for one field.
-    pub fn equal(field: impl Into<String>, value: impl Into<String>) -> Self {
-        let one = FieldRequirement { field: field.into(), value: value.into(), is_equal: true };
-        Self { requirements: vec![one] }
-    }
-
     /// Whether an object with these fields is meant. A field that is absent counts as empty.
     pub fn matches(&self, fields: &dyn Fn(&str) -> Option<String>) -> bool {
         self.requirements
@@ -97,25 +91,6 @@ impl FieldSelector {
     /// What it asks for, in the order of the terms' texts.
     pub fn requirements(&self) -> &[FieldRequirement] {
         &self.requirements
-    }
-
-    /// The selector with each field and value as `with` has them; where both become empty, the term goes.
-    ///
-    /// # Errors
-    ///
-    /// Those of `with`, as for a field that the kind does not know.
-    pub fn transform(
-        &self,
-        mut with: impl FnMut(&str, &str) -> Result<(String, String)>,
-    ) -> Result<Self> {
-        let mut requirements = Vec::new();
-        for one in &self.requirements {
-            let (field, value) = with(&one.field, &one.value)?;
-            if !(field.is_empty() && value.is_empty()) {
-                requirements.push(FieldRequirement { field, value, is_equal: one.is_equal });
-            }
-        }
-        Ok(Self { requirements })
     }
 }
 

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::parse::Parser;
 use super::validate;
+use crate::object::meta;
 use crate::object::status::{Result, Status};
 
 /// Which objects are meant, by their labels.
@@ -18,15 +19,12 @@ use crate::object::status::{Result, Status};
 /// let pod = json!({"metadata": {"labels": {"app": "web", "tier": "front"}}});
 /// assert!(selector.matches(&pod));
 /// assert_eq!(selector.to_string(), "app=web,!legacy,tier in (back,front)");
-/// assert_eq!(selector.requires_exact("app"), Some("web"));
 /// # Ok::<(), annals::object::Status>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LabelSelector {
     /// In the order of their keys.
     requirements: Vec<LabelRequirement>,
-    /// That of a selector that is absent where there could be one: no object at all is meant.
-    is_nothing: bool,
 }
 
 /// One thing that a label selector asks for.
@@ -68,15 +66,29 @@ impl LabelSelector {
         Self::default()
     }
 
-    /// The selector that means no object. It has no text: what is displayed is that of
-    /// [`everything`](Self::everything), as upstream.
+    /// The selector that means no object: of a label that is there and is not, `nothing,!nothing`. (In Kubernetes it
+    /// has the text of the selector of everything.)
     pub fn nothing() -> Self {
-        Self { requirements: Vec::new(), is_nothing: true }
+        let requirement = |operator| {
+            let key = "nothing".to_owned();
+            LabelRequirement { key, operator, values: Vec::new() }
+        };
+        let operators = [LabelOperator::Exists, LabelOperator::DoesNotExist];
+        Self { requirements: operators.map(requirement).into() }
     }
 
-    /// Of its text, as in the parameter `labelSelector`: requirements with commas between them, each
-    /// `key`, `!key`, `key=value`, `key==value`, `key!=value`, `key in (a,b)`, `key notin (a,b)`, `key>1` or
-    /// `key<1`. The empty text means every object.
+    /// Of its text, as in the parameter `labelSelector`:
+    ///
+    /// ```text
+    /// selector    := "" | requirement *( "," requirement )
+    /// requirement := key | "!" key | key "in" values | key "notin" values
+    ///              | key ( "=" | "==" | "!=" | ">" | "<" ) [ value ]
+    /// values      := "(" [ value ] *( "," [ value ] ) ")"
+    /// ```
+    ///
+    /// Space, tab, carriage return and newline may stand between tokens. `in` and `notin` are operators only behind a key;
+    /// elsewhere they are keys and values as any other. Where no value stands, the value is empty. What is behind `>`
+    /// and `<` is a whole number. The empty text means every object.
     ///
     /// Takes time and memory in proportion to the text, and for the order of requirements and values.
     ///
@@ -86,7 +98,7 @@ impl LabelSelector {
     pub fn parse(selector: &str) -> Result<Self> {
         let mut requirements = Parser::new(selector).parse()?;
         requirements.sort_by(|a, b| a.key.cmp(&b.key));
-        Ok(Self { requirements, is_nothing: false })
+        Ok(Self { requirements })
     }
 
     /// Of the form that objects have in `spec.selector`: `matchLabels` and `matchExpressions`. `null` means
@@ -123,34 +135,17 @@ impl LabelSelector {
             Some(_) => return Err(bad("matchExpressions is not a list")),
         }
         requirements.sort_by(|a, b| a.key.cmp(&b.key));
-        Ok(Self { requirements, is_nothing: false })
+        Ok(Self { requirements })
     }
 
     /// Whether this object is meant. A label that is not a string counts as absent.
     pub fn matches(&self, object: &Value) -> bool {
-        self.matches_labels(&|key| crate::object::meta::label(object, key))
-    }
-
-    /// Whether an object of these labels is meant.
-    pub fn matches_labels<'a>(&self, label: &dyn Fn(&str) -> Option<&'a str>) -> bool {
-        !self.is_nothing && self.requirements.iter().all(|one| one.matches(label(&one.key)))
+        self.requirements.iter().all(|one| one.matches(meta::label(object, &one.key)))
     }
 
     /// Whether it means every object.
     pub fn is_empty(&self) -> bool {
-        self.requirements.is_empty() && !self.is_nothing
-    }
-
-    /// The only value that this label can have on an object that is meant; `None` where more than one could
-    /// be, as far as the first requirement on the label tells.
-    pub fn requires_exact(&self, key: &str) -> Option<&str> {
-        let first = self.requirements.iter().find(|one| one.key == key)?;
-        match (first.operator, first.values.as_slice()) {
-            (LabelOperator::In | LabelOperator::Equals | LabelOperator::DoubleEquals, [only]) => {
-                Some(only)
-            }
-            _ => None,
-        }
+        self.requirements.is_empty()
     }
 
     /// What it asks for, in the order of the keys.

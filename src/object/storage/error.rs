@@ -18,7 +18,7 @@ pub struct StorageError {
     status: Option<Status>,
 }
 
-/// What kind of failure it is. The numbers are those of Kubernetes.
+/// What kind of failure it is. The numbers up to 7 are those of Kubernetes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StorageErrorKind {
@@ -26,19 +26,13 @@ pub enum StorageErrorKind {
     KeyNotFound = 1,
     /// There is one already.
     KeyExists = 2,
-    /// The key has changed meanwhile.
-    ResourceVersionConflicts = 3,
     /// The object does not meet the preconditions.
     InvalidObject = 4,
-    /// The store does not answer.
-    Unreachable = 5,
-    /// Not in time.
-    Timeout = 6,
     /// What is stored cannot be read.
     CorruptObject = 7,
     /// Something is broken here.
     Internal = 8,
-    /// Somebody above has refused: see [`StorageError::status`].
+    /// Somebody above has refused, or the store below: see [`StorageError::status`].
     Refused = 9,
 }
 
@@ -47,10 +41,7 @@ impl StorageErrorKind {
         match self {
             Self::KeyNotFound => "key not found",
             Self::KeyExists => "key exists",
-            Self::ResourceVersionConflicts => "resource version conflicts",
             Self::InvalidObject => "invalid object",
-            Self::Unreachable => "server unreachable",
-            Self::Timeout => "request timeout",
             Self::CorruptObject => "corrupt object",
             Self::Internal => "internal error",
             Self::Refused => "refused",
@@ -113,7 +104,7 @@ impl StorageError {
         &self.key
     }
 
-    /// What is told as it is: what somebody above has said, where the kind is [`Refused`](StorageErrorKind::Refused), and
+    /// What is told as it is: what somebody above or the store has said, where the kind is [`Refused`](StorageErrorKind::Refused), and
     /// which objects of a list cannot be read.
     pub fn status(&self) -> Option<&Status> {
         self.status.as_ref()
@@ -127,11 +118,7 @@ impl StorageError {
         match self.kind {
             StorageErrorKind::KeyNotFound => Status::not_found(resource, name),
             StorageErrorKind::KeyExists => Status::already_exists(resource, name),
-            StorageErrorKind::ResourceVersionConflicts | StorageErrorKind::InvalidObject => {
-                Status::conflict(resource, name, self)
-            }
-            StorageErrorKind::Unreachable => Status::new(Reason::ServerTimeout, self.to_string()),
-            StorageErrorKind::Timeout => Status::new(Reason::Timeout, self.to_string()),
+            StorageErrorKind::InvalidObject => Status::conflict(resource, name, self),
             StorageErrorKind::CorruptObject => Status::internal(self),
             StorageErrorKind::Internal | StorageErrorKind::Refused => {
                 Status::internal(self.message)

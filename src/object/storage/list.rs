@@ -3,10 +3,11 @@
 //! The keys are walked once, and each is decoded when the walk comes to it: what selectors leave out takes no memory.
 
 use bytes::Bytes;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::ErrorKind;
 use crate::kv::KeyValue;
+use crate::object::kind::Kind;
 use crate::object::kv::{Kv, ScanRequest};
 use crate::object::meta;
 use crate::object::status::{Cause, Result as StatusResult, Status};
@@ -17,7 +18,7 @@ use super::error::StorageError;
 use super::predicate::Predicate;
 use super::token::Token;
 
-const EXPIRED: &str = "The resourceVersion for the provided list is too old.";
+pub(super) const EXPIRED: &str = "The resourceVersion for the provided list is too old.";
 const CONTINUE_EXPIRED: &str = "The provided continue parameter is too old to display a \
     consistent list result. You can start a new list without the continue parameter.";
 const CONTINUE_INCONSISTENT: &str = "The provided continue parameter is too old to display a \
@@ -27,19 +28,19 @@ const CONTINUE_INCONSISTENT: &str = "The provided continue parameter is too old 
     deleted between the time the first chunk was returned and now may show up in the list.";
 
 /// So many objects that cannot be read are told of one list.
-const UNREADABLE_MAX: usize = 100;
+pub(super) const UNREADABLE_MAX: usize = 100;
 
 /// What the resource version of a list is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(clippy::exhaustive_enums, reason = "both are all that Kubernetes has")]
-pub enum Match {
+pub enum ResourceVersionMatch {
     /// The one that is asked for, or a later one.
     NotOlderThan,
     /// The one that is asked for.
     Exact,
 }
 
-impl Match {
+impl ResourceVersionMatch {
     /// Of the parameter `resourceVersionMatch`.
     ///
     /// # Errors
@@ -51,10 +52,8 @@ impl Match {
             "NotOlderThan" => Ok(Some(Self::NotOlderThan)),
             "Exact" => Ok(Some(Self::Exact)),
             _ => {
-                let message = format!(
-                    "Unsupported value: {text:?}: supported values: \"Exact\", \"NotOlderThan\", \"\""
-                );
-                let cause = Cause::new("FieldValueNotSupported", message, "resourceVersionMatch");
+                let supported = ["Exact", "NotOlderThan", ""];
+                let cause = Cause::not_supported("resourceVersionMatch", &text.into(), &supported);
                 Err(Status::invalid("meta.k8s.io", "ListOptions", "", vec![cause]))
             }
         }
@@ -75,14 +74,14 @@ pub struct ListOptions {
     /// Of which version the list is to be.
     pub resource_version: String,
     /// Whether of that or a later one.
-    pub resource_version_match: Option<Match>,
+    pub resource_version_match: Option<ResourceVersionMatch>,
     /// At most so many objects; 0 for all.
     pub limit: u64,
     /// What the list of the page before has told; empty for the first.
     pub continue_token: String,
     /// Which objects.
     pub predicate: Predicate,
-    /// Whether all keys below the key are meant, instead of the key itself.
+    /// Whether all keys below the key are meant, instead of the key itself; `Objects` knows it.
     pub recursive: bool,
 }
 
@@ -100,17 +99,14 @@ impl ListOptions {
                 "resourceVersionMatch is forbidden when continue is provided",
             ),
             (
-                wanted == Match::Exact && self.resource_version == "0",
+                wanted == ResourceVersionMatch::Exact && self.resource_version == "0",
                 "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
             ),
         ];
         let causes: Vec<_> = table
             .iter()
             .filter(|(is_so, _)| *is_so)
-            .map(|(_, why)| {
-                let why = format!("Forbidden: {why}");
-                Cause::new("FieldValueForbidden", why, "resourceVersionMatch")
-            })
+            .map(|(_, why)| Cause::forbidden("resourceVersionMatch", why))
             .collect();
         if causes.is_empty() {
             return Ok(());
@@ -131,6 +127,25 @@ pub struct List {
     pub continue_token: String,
     /// How many objects are not in this list nor in those before, where that is known: not if there are selectors.
     pub remaining_item_count: Option<u64>,
+}
+
+impl List {
+    /// What a REST server answers, as a `PodList`.
+    pub fn into_answer(self, kind: &Kind) -> Value {
+        let mut metadata = json!({"resourceVersion": self.resource_version});
+        if !self.continue_token.is_empty() {
+            metadata["continue"] = self.continue_token.into();
+        }
+        if let Some(remaining) = self.remaining_item_count {
+            metadata["remainingItemCount"] = remaining.into();
+        }
+        json!({
+            "kind": format!("{}List", kind.kind),
+            "apiVersion": kind.api_version,
+            "metadata": metadata,
+            "items": self.items,
+        })
+    }
 }
 
 /// Where a list begins.
@@ -247,7 +262,7 @@ impl<K: Kv> Storage<K> {
             return Ok(Begin { prefix, start, at, remaining, is_continued: true });
         }
         let is_exact = match options.resource_version_match {
-            Some(wanted) => wanted == Match::Exact,
+            Some(wanted) => wanted == ResourceVersionMatch::Exact,
             // What lists were before the parameter was there.
             None => options.recursive && options.limit > 0,
         };
@@ -297,7 +312,7 @@ impl<K: Kv> Storage<K> {
                 let token = Token { revision: None, start: begin.start.clone(), remaining: None };
                 match token.encode(&begin.prefix) {
                     Some(token) => {
-                        Status::expired(CONTINUE_INCONSISTENT).with_continue(token, None).into()
+                        Status::expired(CONTINUE_INCONSISTENT).with_continue(token).into()
                     }
                     None => Status::expired(CONTINUE_EXPIRED).into(),
                 }
@@ -311,7 +326,7 @@ impl<K: Kv> Storage<K> {
     }
 
     /// `aggregatedStorageError` of `k8s.io/apiserver/pkg/storage/etcd3/corrupt_obj_deleter.go`.
-    fn unreadable(&self, mut causes: Vec<Cause>) -> StorageError {
+    pub(super) fn unreadable(&self, mut causes: Vec<Cause>) -> StorageError {
         let resource = &self.resource;
         let first = causes.first().map_or("", |cause| &cause.message);
         let mut message =
@@ -351,7 +366,7 @@ fn next(
 }
 
 /// One object that cannot be read.
-fn cause(kv: &KeyValue, why: &Unreadable) -> Cause {
+pub(super) fn cause(kv: &KeyValue, why: &Unreadable) -> Cause {
     let key = String::from_utf8_lossy(&kv.key);
     let error = StorageError::corrupt(&key, 0, why.at(kv.mod_revision));
     Cause::new("UnexpectedServerResponse", error.to_string(), key)

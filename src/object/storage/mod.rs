@@ -17,11 +17,14 @@ mod codec;
 mod commit;
 mod delete;
 mod error;
+mod history;
 mod keys;
 mod list;
 mod predicate;
+mod rewrite;
 mod token;
 mod ttl;
+mod unreadable;
 mod update;
 mod watch;
 
@@ -47,9 +50,11 @@ use ttl::Lent;
 
 pub use delete::Deleted;
 pub use error::{StorageError, StorageErrorKind};
-pub use list::{List, ListOptions, Match};
+pub use history::{HistoryOptions, ObjectHistory, ObjectState, ObjectVersion};
+pub use list::{List, ListOptions, ResourceVersionMatch};
 pub use predicate::{FieldsOf, Predicate};
-pub use update::{ResponseMeta, UpdateOptions};
+pub use rewrite::Rewritten;
+pub use update::{GuaranteedUpdateOptions, ResponseMeta};
 pub(super) use watch::INITIAL_EVENTS_END;
 pub use watch::{ObjectWatch, WatchEvent, WatchEventKind, WatchHandle, WatchOptions};
 

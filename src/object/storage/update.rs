@@ -10,7 +10,7 @@ use super::{Lease, Lent, Outcome, Preconditions, State, Storage, encode};
 /// How to update.
 #[derive(Clone, Copy, Debug, Default)]
 #[expect(clippy::exhaustive_structs, reason = "it is all that Kubernetes has")]
-pub struct UpdateOptions {
+pub struct GuaranteedUpdateOptions {
     /// Whether an object that is not there is an empty one, to be made, instead of an error.
     pub ignore_not_found: bool,
 }
@@ -46,11 +46,11 @@ impl<K: Kv> Storage<K> {
     ///
     /// ```
     /// # use std::sync::Arc;
-    /// # use annals::object::{GroupResource, Preconditions, Storage, UpdateOptions};
+    /// # use annals::object::{GroupResource, Preconditions, Storage, GuaranteedUpdateOptions};
     /// # let directory = tempfile::tempdir().expect("a temporary directory");
     /// # let store = Arc::new(annals::Store::open(directory.path())?);
     /// # let counters = Storage::new(store, "/registry", GroupResource::new("", "counters"), "/counters");
-    /// let options = UpdateOptions { ignore_not_found: true };
+    /// let options = GuaranteedUpdateOptions { ignore_not_found: true };
     /// for _ in 0..3 {
     ///     counters.guaranteed_update("/counters/a", options, &Preconditions::none(), &mut |mut counter, _| {
     ///         counter["count"] = (counter["count"].as_u64().unwrap_or(0) + 1).into();
@@ -69,7 +69,7 @@ impl<K: Kv> Storage<K> {
     pub fn guaranteed_update(
         &self,
         key: &str,
-        options: UpdateOptions,
+        options: GuaranteedUpdateOptions,
         preconditions: &Preconditions,
         try_update: &mut dyn FnMut(
             Value,

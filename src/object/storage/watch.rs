@@ -22,10 +22,10 @@ use crate::sync::plain::{AtomicBool, Ordering};
 use super::Storage;
 use super::codec::{Codec, Unreadable};
 use super::error::StorageError;
+use super::list;
 use super::predicate::Predicate;
 
 const EXPIRED: &str = "The resourceVersion for the provided watch is too old.";
-const LIST_EXPIRED: &str = "The resourceVersion for the provided list is too old.";
 /// How often bookmarks are told unless something else is wanted: as the watch cache of Kubernetes does.
 const BOOKMARKS_EVERY: Duration = Duration::from_secs(60);
 /// Not more often than this.
@@ -59,7 +59,7 @@ pub struct WatchOptions {
     pub bookmark: Value,
     /// Which objects.
     pub predicate: Predicate,
-    /// Whether all keys below the key are meant, instead of the key itself.
+    /// Whether all keys below the key are meant, instead of the key itself; `Objects` knows it.
     pub recursive: bool,
 }
 
@@ -88,7 +88,8 @@ pub enum WatchEventKind {
     Deleted,
     /// Nothing: everything up to the version of this object has been told.
     Bookmark,
-    /// The watch has ended; with 410 what there is has to be listed anew.
+    /// The watch has ended. With 410 what there is has to be listed anew: the version has been compacted, or the
+    /// transformer cannot read it. With another code, too, but after a pause.
     Error(Status),
 }
 
@@ -121,8 +122,8 @@ impl Serialize for WatchEvent {
 
 /// Tells what happens to objects, in the order of their versions; made by [`Storage::watch`].
 ///
-/// It is an iterator that waits for the next event, and ends after an
-/// [error](WatchEventKind::Error) or when it is [cancelled](WatchHandle::cancel).
+/// It is an iterator that waits for the next event, and ends after an [error](WatchEventKind::Error), or without one when
+/// it is [cancelled](WatchHandle::cancel) or the store is closed.
 pub struct ObjectWatch<K: Kv> {
     codec: Codec,
     predicate: Predicate,
@@ -151,6 +152,7 @@ pub(in crate::object) type Decorate = Arc<dyn Fn(&mut Value) + Send + Sync>;
 #[derive(Clone)]
 pub struct WatchHandle(Arc<Handle>);
 
+#[derive(Default)]
 struct Handle {
     is_ended: AtomicBool,
     cancel: Option<Box<dyn Fn() + Send + Sync>>,
@@ -221,10 +223,7 @@ impl<K: Kv> Storage<K> {
             live: None,
             error: None,
             quiet: Stopwatch::start(),
-            handle: WatchHandle(Arc::new(Handle {
-                is_ended: AtomicBool::new(false),
-                cancel: None,
-            })),
+            handle: WatchHandle(Arc::default()),
             decorate: Arc::new(|_| ()),
         };
         if let Err(why) = self.begin_watch(&mut watch, &key, known, with_initial, options) {
@@ -243,13 +242,14 @@ impl<K: Kv> Storage<K> {
     ) -> Result<(), Status> {
         let mut after = known;
         if with_initial {
-            let current = self.kv.revision().map_err(watch_error)?;
+            let current = self.kv.revision().map_err(told(EXPIRED))?;
             if known > current {
                 return Err(Status::too_large_resource_version(known, current, 1));
             }
-            after = self.begin_initial(watch, key, options.recursive).map_err(list_error)?;
+            after =
+                self.begin_initial(watch, key, options.recursive).map_err(told(list::EXPIRED))?;
         } else if known == 0 {
-            after = self.kv.revision().map_err(watch_error)?;
+            after = self.kv.revision().map_err(told(EXPIRED))?;
         }
         if options.send_initial_events == Some(true) && options.allow_bookmarks {
             watch.initial_end = Some(after);
@@ -260,9 +260,9 @@ impl<K: Kv> Storage<K> {
             from: after.saturating_add(1),
             progress_every: watch.bookmarks_every,
         });
-        let live = live.map_err(watch_error)?;
+        let live = live.map_err(told(EXPIRED))?;
         let cancel = Some(live.canceller());
-        watch.handle = WatchHandle(Arc::new(Handle { is_ended: AtomicBool::new(false), cancel }));
+        watch.handle = WatchHandle(Arc::new(Handle { cancel, ..Handle::default() }));
         watch.live = Some(live);
         Ok(())
     }
@@ -297,11 +297,11 @@ fn initial(kv: KeyValue) -> KvEvent {
 
 impl<K: Kv> ObjectWatch<K> {
     /// The next event if it is there or comes within `timeout`; `None` also when the watch
-    /// [has ended](WatchHandle::is_ended). What there was at the beginning is looked through whatever time that takes:
-    /// of very many objects of which none is wanted, longer than `timeout`.
+    /// [has ended](WatchHandle::is_ended). Of what there was at the beginning it looks at a thousand objects
+    /// whatever time that takes, and leaves the others to the next call.
     pub fn next_timeout(&mut self, timeout: Duration) -> Option<WatchEvent> {
         let watch = Stopwatch::start();
-        let mut left = timeout;
+        let (mut left, mut looks) = (timeout, 0..1_000);
         loop {
             if self.handle.is_ended() {
                 return self.end();
@@ -321,11 +321,12 @@ impl<K: Kv> ObjectWatch<K> {
                     return why.filter(|_| !is_cancelled).map(WatchEvent::error);
                 }
             }
-            // What was there already is told in any case.
+            // Of what was there already some is looked at in any case.
             let is_waiting = self.initial.is_none() && self.pending.len() == 0;
+            let has_looked = looks.next().is_none();
             let passed = Duration::from_micros(watch.micros());
             left = timeout.saturating_sub(passed);
-            if is_waiting && left.is_zero() {
+            if (is_waiting || has_looked) && left.is_zero() {
                 return None;
             }
         }
@@ -362,7 +363,7 @@ impl<K: Kv> ObjectWatch<K> {
         if let Some(initial_kvs) = &mut self.initial {
             match initial_kvs.next() {
                 Some(Ok(kv)) => return self.tell(&initial(kv)).map_err(Some),
-                Some(Err(error)) => return Err(Some(list_error(error))),
+                Some(Err(error)) => return Err(Some(told(list::EXPIRED)(error))),
                 None => self.initial = None,
             }
         }
@@ -385,7 +386,7 @@ impl<K: Kv> ObjectWatch<K> {
                 Ok(None)
             }
             Err(error) if matches!(error.kind(), ErrorKind::Closed) => Err(None),
-            Err(error) => Err(Some(watch_error(error))),
+            Err(error) => Err(Some(told(EXPIRED)(error))),
         }
     }
 
@@ -442,27 +443,24 @@ impl<K: Kv> ObjectWatch<K> {
     fn decode(&self, kv: &KeyValue, at: &KeyValue, is_delete: bool) -> Result<Value, Status> {
         match self.codec.decode(&at.key, &kv.value, at.mod_revision) {
             Ok(read) => Ok(read.object),
+            // With a key that has been left out since: what there is now may well be read.
+            Err(why @ Unreadable::Transform(_)) if self.initial.is_none() => {
+                Err(Status::expired(format!("{EXPIRED} {}", why.at(kv.mod_revision))))
+            }
             Err(why) if is_delete => {
                 let why = why.at(kv.mod_revision);
                 let message = format!("saw a DELETED event, but object data is corrupt - {why}");
                 Err(Status::new(Reason::StoreReadError, message))
             }
-            Err(Unreadable::Transform(why)) => Err(Status::internal(why)),
-            Err(Unreadable::Decode(why)) => Err(Status::internal(why)),
+            Err(why) => Err(Status::internal(why)),
         }
     }
 }
 
-fn watch_error(error: crate::Error) -> Status {
-    match error.kind() {
-        ErrorKind::Compacted { .. } => Status::expired(EXPIRED),
-        _ => error.into(),
-    }
-}
-
-fn list_error(error: crate::Error) -> Status {
-    match error.kind() {
-        ErrorKind::Compacted { .. } => Status::expired(LIST_EXPIRED),
+/// What the store says, with this for what has been compacted.
+fn told(expired: &'static str) -> impl Fn(crate::Error) -> Status {
+    move |error| match error.kind() {
+        ErrorKind::Compacted { .. } => Status::expired(expired),
         _ => error.into(),
     }
 }

@@ -6,8 +6,13 @@ fn deep(levels: usize) -> Value {
     (0..levels).fold(json!(1), |of, _| json!({ "a": of }))
 }
 
-fn me() -> Manager<'static> {
-    Manager { name: "me", api_version: "v1", now: "2026-11-22T14:00:00Z", ..Manager::default() }
+fn me() -> FieldManager<'static> {
+    FieldManager {
+        name: "me",
+        api_version: "v1",
+        now: "2026-11-22T14:00:00Z",
+        ..FieldManager::default()
+    }
 }
 
 #[test]
@@ -17,7 +22,7 @@ fn depth_is_bounded_so_that_what_is_stored_can_be_read() {
         let object = json!({"apiVersion": "v1", "a": deep(levels)});
         for result in [
             apply(None, &object, &of, &me(), false),
-            update(&Value::Null, object.clone(), &of, &me()),
+            track(&Value::Null, object.clone(), &of, &me()),
         ] {
             let Ok(object) = result.as_ref() else {
                 assert_eq!(result.map_err(|status| status.code()), Err(400));
@@ -28,7 +33,7 @@ fn depth_is_bounded_so_that_what_is_stored_can_be_read() {
             let read: Result<Value, _> = serde_json::from_str(&object.to_string());
             assert_eq!(read.as_ref().ok(), Some(object));
             // Read and written again, it is still good.
-            assert_eq!(update(object, object.clone(), &of, &me()).as_ref(), Ok(object));
+            assert_eq!(track(object, object.clone(), &of, &me()).as_ref(), Ok(object));
             let applied = json!({"apiVersion": "v1", "b": 1});
             assert!(apply(Some(object), &applied, &of, &me(), true).is_ok());
         }
@@ -73,7 +78,7 @@ fn ten_thousand_managers_come_out_right() {
     });
     let of = schema(&json!({"list": set(number()), "b": number()}));
     let wanted = json!({"apiVersion": "v1", "list": [10_001], "b": 2});
-    let one = Manager { name: "m0", ..me() };
+    let one = FieldManager { name: "m0", ..me() };
     let status = apply(Some(&live), &wanted, &of, &one, false).expect_err("all own b");
     assert_eq!(status.details().causes.len(), 100);
     let message = status.message();
@@ -83,7 +88,7 @@ fn ten_thousand_managers_come_out_right() {
     assert_eq!(owners_of(&applied).len(), 10_000);
     let mut new = applied.clone();
     new["b"] = json!(3);
-    let updated = update(&applied, new, &of, &me()).expect("it is good");
+    let updated = track(&applied, new, &of, &me()).expect("it is good");
     assert_eq!(owners_of(&updated).len(), 5_000 + 10, "five thousand updates have become ten");
 }
 
@@ -94,7 +99,7 @@ fn the_hundred_and_first_applier_is_refused() {
         json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "a": 1});
     let mut live = Value::Null;
     let names: Vec<_> = (0..=100).map(|at| format!("m{at}")).collect();
-    let by = |name| Manager { name, api_version: "apps/v1", ..me() };
+    let by = |name| FieldManager { name, api_version: "apps/v1", ..me() };
     for name in &names[..100] {
         live = apply(Some(&live), &wanted, &of, &by(name), false).expect("all want the same");
     }
@@ -110,7 +115,7 @@ fn the_hundred_and_first_applier_is_refused() {
     assert_eq!(apply(Some(&live), &wanted, &of, &by("m7"), false).as_ref(), Ok(&live));
     let mut new = live.clone();
     new["b"] = json!(2);
-    let updated = update(&live, new, &of, &by("updater")).expect("it is an update");
+    let updated = track(&live, new, &of, &by("updater")).expect("it is an update");
     assert_eq!(owners_of(&updated).len(), 101);
     // Nor does a client bring more.
     let mut new = live.clone();
@@ -119,7 +124,7 @@ fn the_hundred_and_first_applier_is_refused() {
     entry["manager"] = "m100".into();
     entries.push(entry);
     for live in [&live, &Value::Null] {
-        let status = update(live, new.clone(), &of, &by("updater")).expect_err("one too many");
+        let status = track(live, new.clone(), &of, &by("updater")).expect_err("one too many");
         assert_eq!(status.code(), 422);
     }
 }
@@ -139,7 +144,7 @@ fn updates_of_made_up_versions_become_ten_entries() {
     let mut new = live.clone();
     new["metadata"]["managedFields"] = entries.collect();
     new["b"] = json!(1);
-    let updated = update(&live, new, &Schema::any(), &me()).expect("it is good");
+    let updated = track(&live, new, &Schema::any(), &me()).expect("it is good");
     let entries = updated["metadata"]["managedFields"].as_array().expect("entries");
     assert_eq!(entries.len(), 10);
     assert_eq!(entries[0]["manager"], "ancient-changes");
@@ -158,7 +163,7 @@ fn conflicts_are_told_in_short_however_long_the_names_are() {
     };
     let of = Schema::any();
     let live = apply(None, &object(1), &of, &me(), false).expect("nobody has anything against it");
-    let other = Manager { name: "other", ..me() };
+    let other = FieldManager { name: "other", ..me() };
     let status = apply(Some(&live), &object(2), &of, &other, false).expect_err("the first owns it");
     assert_eq!((status.code(), status.details().causes.len()), (409, 100));
     assert!(

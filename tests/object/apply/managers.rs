@@ -5,15 +5,15 @@ use super::*;
 
 const NOW: &str = "2026-11-22T14:00:00Z";
 
-fn manager(name: &'static str) -> Manager<'static> {
-    Manager { name, api_version: "v1", now: NOW, ..Manager::default() }
+fn manager(name: &'static str) -> FieldManager<'static> {
+    FieldManager { name, api_version: "v1", now: NOW, ..FieldManager::default() }
 }
 
 /// Created by `one`, with a label of it.
 fn created() -> Value {
     let object = json!({"kind": "Pod", "metadata": {"labels": {"a": "b"}}});
     let mut created =
-        update(&Value::Null, object, &Schema::any(), &manager("one")).expect("it is new");
+        track(&Value::Null, object, &Schema::any(), &manager("one")).expect("it is new");
     created["metadata"]["uid"] = "u".into();
     created
 }
@@ -41,7 +41,7 @@ fn what_the_server_keeps_is_never_owned() {
             "creationTimestamp": NOW, "selfLink": "b",
         },
     });
-    let updated = update(&Value::Null, object.clone(), &Schema::any(), &manager("one"));
+    let updated = track(&Value::Null, object.clone(), &Schema::any(), &manager("one"));
     assert_eq!(updated.as_ref(), Ok(&object));
     let applied = apply(None, &object, &Schema::any(), &manager("one"), false);
     assert_eq!(applied.as_ref(), Ok(&object));
@@ -51,8 +51,8 @@ fn what_the_server_keeps_is_never_owned() {
 fn who_writes_without_changing_owns_nothing() {
     let live = created();
     let again = with_entries(&live, Value::Null);
-    let later = Manager { now: "2026-11-22T15:00:00Z", ..manager("two") };
-    assert_eq!(update(&live, again, &Schema::any(), &later).expect("it is good"), live);
+    let later = FieldManager { now: "2026-11-22T15:00:00Z", ..manager("two") };
+    assert_eq!(track(&live, again, &Schema::any(), &later).expect("it is good"), live);
 }
 
 #[test]
@@ -60,12 +60,12 @@ fn a_client_can_make_all_forgotten() {
     let live = created();
     for entries in [json!([]), json!([{}]), json!([{"manager": "", "time": null}])] {
         let new = with_entries(&live, entries);
-        let forgotten = update(&live, new, &Schema::any(), &manager("two")).expect("it is good");
+        let forgotten = track(&live, new, &Schema::any(), &manager("two")).expect("it is good");
         assert_eq!(owners_of(&forgotten), BTreeMap::new());
         // Nobody keeps count from then on.
         let mut new = forgotten.clone();
         new["metadata"]["labels"]["a"] = "c".into();
-        let updated = update(&forgotten, new, &Schema::any(), &manager("two")).expect("it is good");
+        let updated = track(&forgotten, new, &Schema::any(), &manager("two")).expect("it is good");
         assert_eq!(owners_of(&updated), BTreeMap::new());
         // Until somebody applies.
         let applied =
@@ -83,10 +83,10 @@ fn a_client_can_change_the_entries_but_not_through_a_subresource() {
     let entries =
         json!([entry("other", "Apply", json!({"f:metadata": {"f:labels": {"f:a": {}}}}))]);
     let new = with_entries(&live, entries.clone());
-    let updated = update(&live, new.clone(), &Schema::any(), &manager("two")).expect("it is good");
+    let updated = track(&live, new.clone(), &Schema::any(), &manager("two")).expect("it is good");
     assert_eq!(updated["metadata"]["managedFields"], entries);
-    let status = Manager { subresource: "status", ..manager("two") };
-    let updated = update(&live, new, &Schema::any(), &status).expect("it is good");
+    let status = FieldManager { subresource: "status", ..manager("two") };
+    let updated = track(&live, new, &Schema::any(), &status).expect("it is good");
     assert_eq!(updated, live);
 }
 
@@ -130,7 +130,7 @@ fn entries_that_cannot_be_read_are_as_if_they_were_not_there() {
         json!([with("fieldsV1", deep)]),
     ] {
         let updated =
-            update(&live, with_entries(&live, bad.clone()), &Schema::any(), &manager("two"));
+            track(&live, with_entries(&live, bad.clone()), &Schema::any(), &manager("two"));
         assert_eq!(updated.as_ref(), Ok(&live), "{bad}");
         // Where they have been stored all the same, an apply cannot go on.
         let applied = json!({"apiVersion": "v1", "kind": "Pod"});
@@ -155,7 +155,7 @@ fn entries_come_back_as_they_were_given() {
     ] {
         let entries = json!([entry("x", "Apply", fields)]);
         let new = with_entries(&live, entries.clone());
-        let updated = update(&live, new, &Schema::any(), &manager("two")).expect("it is good");
+        let updated = track(&live, new, &Schema::any(), &manager("two")).expect("it is good");
         assert_eq!(updated["metadata"]["managedFields"], entries);
     }
     // What means the same is written in one way, and what nobody knows is left out.
@@ -169,7 +169,7 @@ fn entries_come_back_as_they_were_given() {
         (json!({".": {}, "f:a": {}}), json!({"f:a": {}})),
     ] {
         let new = with_entries(&live, json!([entry("x", "Apply", fields)]));
-        let updated = update(&live, new, &Schema::any(), &manager("two")).expect("it is good");
+        let updated = track(&live, new, &Schema::any(), &manager("two")).expect("it is good");
         assert_eq!(updated["metadata"]["managedFields"], json!([entry("x", "Apply", written)]));
     }
 }
@@ -201,7 +201,7 @@ fn entries_are_in_order() {
     let mut reversed = sorted.clone();
     reversed.as_array_mut().expect("a list").reverse();
     let new = with_entries(&live, reversed);
-    let updated = update(&live, new, &Schema::any(), &manager("two")).expect("it is good");
+    let updated = track(&live, new, &Schema::any(), &manager("two")).expect("it is good");
     assert_eq!(updated["metadata"]["managedFields"], sorted);
 }
 
@@ -212,9 +212,13 @@ fn the_oldest_of_more_than_ten_updates_become_one_of_each_version() {
         let mut new = live.clone();
         new["metadata"]["labels"][format!("l{at:02}")] = "x".into();
         let (name, now) = (format!("m{at:02}"), format!("2026-11-22T15:00:{at:02}Z"));
-        let manager =
-            Manager { name: &name, api_version: version, now: &now, ..Manager::default() };
-        live = update(&live, new, &Schema::any(), &manager).expect("it is good");
+        let manager = FieldManager {
+            name: &name,
+            api_version: version,
+            now: &now,
+            ..FieldManager::default()
+        };
+        live = track(&live, new, &Schema::any(), &manager).expect("it is good");
     }
     let entries = live["metadata"]["managedFields"].as_array().expect("entries");
     assert_eq!(entries.len(), 10);
@@ -232,7 +236,7 @@ fn the_oldest_of_more_than_ten_updates_become_one_of_each_version() {
         let name = format!("a{at}");
         let applied =
             json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"labels": {"x": "y"}}});
-        let manager = Manager { name: &name, ..manager("") };
+        let manager = FieldManager { name: &name, ..manager("") };
         live =
             apply(Some(&live), &applied, &Schema::any(), &manager, false).expect("the same value");
     }
@@ -241,10 +245,11 @@ fn the_oldest_of_more_than_ten_updates_become_one_of_each_version() {
 
 #[test]
 fn a_conflict_says_who_owns_what() {
-    let scale = Manager { subresource: "scale", api_version: "autoscaling/v1", ..manager("hpa") };
+    let scale =
+        FieldManager { subresource: "scale", api_version: "autoscaling/v1", ..manager("hpa") };
     let mut new = created();
     new["spec"] = json!({"replicas": 1});
-    let live = update(&created(), new, &Schema::any(), &scale).expect("it is good");
+    let live = track(&created(), new, &Schema::any(), &scale).expect("it is good");
     let wanted = json!({"apiVersion": "v1", "kind": "Pod", "spec": {"replicas": 2}});
     let status = apply(Some(&live), &wanted, &Schema::any(), &manager("me"), false)
         .expect_err("others own it");
@@ -282,7 +287,7 @@ fn a_subresource_makes_another_manager() {
         &manager("me"),
         false,
     );
-    let status = Manager { subresource: "status", ..manager("me") };
+    let status = FieldManager { subresource: "status", ..manager("me") };
     let applied = json!({"apiVersion": "v1", "status": {"b": 1}});
     let live =
         apply(live.as_ref().ok(), &applied, &Schema::any(), &status, false).expect("nobody's");
@@ -295,15 +300,15 @@ fn a_subresource_makes_another_manager() {
 /// A write of the object does not own the status that it says, and is in conflict with nobody over it.
 #[test]
 fn what_the_kind_resets_is_not_owned() {
-    let object = Manager { reset_fields: &[&["status"]], ..manager("me") };
-    let status = Manager {
+    let object = FieldManager { reset_fields: &[&["status"]], ..manager("me") };
+    let status = FieldManager {
         subresource: "status",
         reset_fields: &[&["spec"], &["metadata", "labels"]],
         ..manager("controller")
     };
     let both = |value| json!({"apiVersion": "v1", "spec": {"a": value}, "status": {"a": value}});
-    let live = update(&Value::Null, both(1), &Schema::any(), &object).expect("it is good");
-    let live = update(&live, both(2), &Schema::any(), &status).expect("it is good");
+    let live = track(&Value::Null, both(1), &Schema::any(), &object).expect("it is good");
+    let live = track(&live, both(2), &Schema::any(), &status).expect("it is good");
     assert_eq!(
         owners_of(&live),
         [("me", [".spec", ".spec.a"]), ("controller", [".status.a", ""])]
@@ -322,7 +327,7 @@ fn what_the_kind_resets_is_not_owned() {
 #[test]
 fn what_is_applied_must_be_of_the_kind_and_have_no_entries() {
     let live = json!({"apiVersion": "apps/v1", "kind": "Deployment"});
-    let apps = Manager { api_version: "apps/v1", ..manager("me") };
+    let apps = FieldManager { api_version: "apps/v1", ..manager("me") };
     for (applied, why) in [
         (
             json!({"apiVersion": "apps/v1beta1", "kind": "Deployment"}),
@@ -353,7 +358,7 @@ fn an_applier_has_a_name() {
         (long.as_str(), "Too long: may not be more than 128 bytes"),
         ("a\nb", "Invalid value: \"a\\nb\": invalid character U+000A (at position 1)"),
     ] {
-        let manager = Manager { name, ..manager("") };
+        let manager = FieldManager { name, ..manager("") };
         let status =
             apply(None, &applied, &Schema::any(), &manager, true).expect_err("it is wrong");
         assert_eq!(status.code(), 422);
@@ -361,14 +366,14 @@ fn an_applier_has_a_name() {
         assert_eq!(status.message(), told);
     }
     // Others may say none.
-    let updated = update(&Value::Null, applied, &Schema::any(), &manager("")).expect("it is good");
+    let updated = track(&Value::Null, applied, &Schema::any(), &manager("")).expect("it is good");
     assert_eq!(owners_of(&updated).into_keys().collect::<Vec<_>>(), ["unknown"]);
 }
 
 #[test]
 fn an_entry_has_the_time_of_the_last_change() {
     let time = |live: &Value, at: usize| live["metadata"]["managedFields"][at]["time"].clone();
-    let dated = |name, now| Manager { now, ..manager(name) };
+    let dated = |name, now| FieldManager { now, ..manager(name) };
     let wanted = |a, b| json!({"apiVersion": "v1", "spec": {"a": a, "b": b}});
     let of = Schema::any();
     let first = apply(None, &wanted(1, 1), &of, &dated("me", at(1).leak()), false).expect("new");

@@ -22,7 +22,8 @@ mod schemas;
 
 use std::collections::BTreeMap;
 
-use annals::object::{Manager, Reason, Schema, Status, apply, update};
+use annals::object::apply::{FieldManager, apply, track};
+use annals::object::{Reason, Schema, Status};
 use serde_json::{Value, json};
 
 /// Ten seconds later with each step.
@@ -59,8 +60,12 @@ impl Story {
         self.step += 1;
         object["apiVersion"] = self.version.into();
         let now = at(self.step);
-        let manager =
-            Manager { name: manager, api_version: self.version, now: &now, ..Manager::default() };
+        let manager = FieldManager {
+            name: manager,
+            api_version: self.version,
+            now: &now,
+            ..FieldManager::default()
+        };
         self.live = apply(Some(&self.live), &object, &self.schema, &manager, force)?;
         Ok(())
     }
@@ -108,10 +113,14 @@ impl Story {
         self.step += 1;
         object["apiVersion"] = self.version.into();
         let now = at(self.step);
-        let manager =
-            Manager { name: manager, api_version: self.version, now: &now, ..Manager::default() };
+        let manager = FieldManager {
+            name: manager,
+            api_version: self.version,
+            now: &now,
+            ..FieldManager::default()
+        };
         self.live =
-            update(&self.live, object, &self.schema, &manager).expect("updates are not refused");
+            track(&self.live, object, &self.schema, &manager).expect("updates are not refused");
         self
     }
 

@@ -21,7 +21,7 @@ mod tests;
 
 use serde_json::{Map, Value};
 
-use super::{Steps, read};
+use super::{PatchType, Steps, read};
 use crate::object::status::{Result, Status};
 use crate::object::{PatchStrategy, Schema};
 use directive::{Directives, bad_format, without_directives, without_nulls};
@@ -30,7 +30,8 @@ use directive::{Directives, bad_format, without_directives, without_nulls};
 const STEPS_MAX: usize = 10_000_000;
 
 /// The object as a strategic merge patch makes it: as [`merge_patch`](super::merge_patch), but lists of the
-/// patch strategy `merge` are merged, items of objects by the merge key of the schema.
+/// patch strategy `merge` are merged, items of objects by the merge key of the schema. Metadata is merged as that of
+/// all kinds, whatever the schema says of it: finalizers as a set, owner references by their UIDs.
 ///
 /// Directives of the patch:
 ///
@@ -73,13 +74,7 @@ const STEPS_MAX: usize = 10_000_000;
 /// merge their lists; 422 for lists of lists, and for patches that merge more than 10,000,000 items because they
 /// name the same ones again and again.
 pub fn strategic_merge_patch(object: &Value, patch: &[u8], schema: &Schema) -> Result<Value> {
-    if schema.is_any() {
-        return Err(super::unsupported(&[
-            super::PatchType::Json,
-            super::PatchType::Merge,
-            super::PatchType::Apply,
-        ]));
-    }
+    PatchType::StrategicMerge.check(schema)?;
     let Value::Object(patch) = read(patch)? else {
         return Err(Status::bad_request("invalid JSON document"));
     };
@@ -87,18 +82,21 @@ pub fn strategic_merge_patch(object: &Value, patch: &[u8], schema: &Schema) -> R
         Value::Object(original) => original.clone(),
         _ => Map::new(),
     };
-    let mut merging = Merging { unknown: &Schema::any(), steps: Steps::new(STEPS_MAX) };
+    let mut merging =
+        Merging { root: schema, unknown: &Schema::any(), steps: Steps::new(STEPS_MAX) };
     merging.objects(original, patch, schema).map(Value::Object)
 }
 
 /// One patch on its way.
 struct Merging<'s> {
+    /// The schema of whole objects.
+    root: &'s Schema,
     /// The schema of fields of which nothing is known.
     unknown: &'s Schema,
     steps: Steps,
 }
 
-impl Merging<'_> {
+impl<'s> Merging<'s> {
     fn objects(
         &mut self,
         mut original: Map<String, Value>,
@@ -132,6 +130,18 @@ impl Merging<'_> {
         Ok(original)
     }
 
+    /// That of a field of what has this schema. Metadata is of one type in all kinds, so a schema that says little of it
+    /// does not make a patch take the finalizers of others away.
+    fn schema_of<'a>(&self, field: &str, schema: &'a Schema) -> &'a Schema
+    where
+        's: 'a,
+    {
+        if field == "metadata" && std::ptr::eq(schema, self.root) {
+            return Schema::object_meta();
+        }
+        schema.field(field).unwrap_or(self.unknown)
+    }
+
     /// Sets or merges one field.
     fn field(
         &mut self,
@@ -144,7 +154,7 @@ impl Merging<'_> {
             original.remove(&field);
             return Ok(());
         }
-        let schema = schema.field(&field).unwrap_or(self.unknown);
+        let schema = self.schema_of(&field, schema);
         let merged = match (original.remove(&field), value) {
             (Some(Value::Object(old)), Value::Object(new)) => {
                 let old = if replaces(schema) { Map::new() } else { old };
@@ -188,7 +198,7 @@ impl Merging<'_> {
         if is_removed {
             return Err(bad_format("setElementOrder list: the list is null"));
         }
-        let schema = schema.field(field).unwrap_or(self.unknown);
+        let schema = self.schema_of(field, schema);
         let key = schema.patch_merge_key();
         if let Some(new) = &new {
             list::check_order(new, order, key)?;

@@ -1,120 +1,8 @@
-//! The REST example, asked by an HTTP client over a socket.
+//! What the verbs do, and what cannot be done.
 
-#![allow(clippy::expect_used, clippy::unwrap_used, reason = "what fails here fails the test")]
-
-#[path = "../examples/kube_api/main.rs"]
-mod kube_api;
-
-use std::io::{BufRead, BufReader};
-use std::sync::Arc;
-use std::sync::mpsc;
-use std::thread;
-
-use annals::vfs::MemoryVfs;
-use annals::{Options, Store};
 use serde_json::{Value, json};
-use ureq::Agent;
 
-const JSON: &str = "application/json";
-const MERGE: &str = "application/merge-patch+json";
-const STRATEGIC: &str = "application/strategic-merge-patch+json";
-const OPERATIONS: &str = "application/json-patch+json";
-const APPLY: &str = "application/apply-patch+yaml";
-const PODS: &str = "/api/v1/namespaces/default/pods";
-
-struct Client {
-    agent: Agent,
-    base: String,
-}
-
-impl Client {
-    /// A client of a server of its own, which ends with the process.
-    fn new() -> Self {
-        let options = Options::new().vfs(Arc::new(MemoryVfs::new()));
-        let store: Arc<Store> = Arc::new(options.open("store").expect("a fresh store opens"));
-        let (told, address) = mpsc::channel();
-        thread::spawn(move || {
-            let mut runtime = tokio::runtime::Builder::new_current_thread();
-            // Few, so that whatever takes one for good is found.
-            let runtime = runtime.enable_io().max_blocking_threads(2).build();
-            runtime.expect("a runtime").block_on(async {
-                let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
-                told.send(listener.local_addr().expect("its address")).expect("the test waits");
-                kube_api::serve(listener, store).await.expect("it serves");
-            });
-        });
-        let config = Agent::config_builder().http_status_as_error(false);
-        let agent = config.user_agent("tester/1.0").build().into();
-        Self { agent, base: format!("http://{}", address.recv().expect("it listens")) }
-    }
-
-    fn send(&self, method: &str, path: &str, content_type: &str, body: &str) -> (u16, Value) {
-        let uri = format!("{}{path}", self.base);
-        let request = match method {
-            "POST" => self.agent.post(uri),
-            "PUT" => self.agent.put(uri),
-            "PATCH" => self.agent.patch(uri),
-            _ => self.agent.delete(uri).force_send_body(),
-        };
-        let mut response = request.content_type(content_type).send(body).expect("an answer");
-        let text = response.body_mut().read_to_string().expect("a text");
-        let value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("no JSON: {text}"));
-        (response.status().as_u16(), value)
-    }
-
-    fn get(&self, path: &str) -> (u16, Value) {
-        let mut response =
-            self.agent.get(format!("{}{path}", self.base)).call().expect("an answer");
-        let text = response.body_mut().read_to_string().expect("a text");
-        (response.status().as_u16(), serde_json::from_str(&text).expect("JSON"))
-    }
-
-    fn delete(&self, path: &str) -> (u16, Value) {
-        let mut response =
-            self.agent.delete(format!("{}{path}", self.base)).call().expect("an answer");
-        let text = response.body_mut().read_to_string().expect("a text");
-        (response.status().as_u16(), serde_json::from_str(&text).expect("JSON"))
-    }
-
-    fn post(&self, path: &str, object: &Value) -> (u16, Value) {
-        self.send("POST", path, JSON, &object.to_string())
-    }
-
-    fn put(&self, path: &str, object: &Value) -> (u16, Value) {
-        self.send("PUT", path, JSON, &object.to_string())
-    }
-
-    fn patch(&self, path: &str, content_type: &str, patch: &Value) -> (u16, Value) {
-        self.send("PATCH", path, content_type, &patch.to_string())
-    }
-
-    /// The lines of a watch, as they come.
-    fn watch(&self, path: &str) -> impl Iterator<Item = Value> + use<> {
-        let response = self.agent.get(format!("{}{path}", self.base)).call().expect("an answer");
-        assert_eq!(response.status(), 200);
-        let lines = BufReader::new(response.into_body().into_reader()).lines();
-        lines.map(|line| serde_json::from_str(&line.expect("a line")).expect("JSON"))
-    }
-}
-
-fn pod(name: &str) -> Value {
-    json!({
-        "apiVersion": "v1", "kind": "Pod",
-        "metadata": {"name": name, "labels": {"app": name}},
-        "spec": {"nodeName": "one", "containers": [{"name": "main", "image": "a:1"}]},
-    })
-}
-
-#[track_caller]
-fn assert_status(answer: &(u16, Value), code: u16, reason: &str) {
-    let (told, status) = answer;
-    assert_eq!(
-        (*told, &status["code"], &status["reason"]),
-        (code, &json!(code), &json!(reason)),
-        "{status}"
-    );
-    assert_eq!((&status["kind"], &status["status"]), (&json!("Status"), &json!("Failure")));
-}
+use crate::client::{APPLY, Client, JSON, MERGE, OPERATIONS, PODS, STRATEGIC, assert_status, pod};
 
 #[test]
 fn clients_discover_what_there_is() {
@@ -133,7 +21,7 @@ fn clients_discover_what_there_is() {
     assert_eq!((&pods["kind"], &pods["namespaced"]), (&json!("Pod"), &json!(true)));
     assert!(find("pods/status").is_some() && find("configmaps/status").is_none());
     assert_eq!(client.get("/apis/apps/v1").1["resources"][0]["name"], "deployments");
-    for absent in ["/", "/apis/none/v1", "/api/v1/guesses", "/api/v2/pods", "/openapi/v3"] {
+    for absent in ["/", "/apis/none/v1", "/api/v1/guesses", "/api/v2/pods"] {
         assert_status(&client.get(absent), 404, "NotFound");
     }
 }
@@ -370,16 +258,4 @@ fn options_of_another_type_are_refused() {
     let waits = json!({"orphanDependents": false}).to_string();
     assert_eq!(client.send("DELETE", &stuck, JSON, &waits).0, 202);
     assert_eq!(client.delete(&stuck).0, 200);
-}
-
-/// More watches than the runtime has threads for requests.
-#[test]
-fn watches_leave_requests_their_threads() {
-    let client = Client::new();
-    let watches: Vec<_> =
-        (0..8).map(|_| client.watch(&format!("{PODS}?watch=true&resourceVersion=0"))).collect();
-    assert_eq!(client.post(PODS, &pod("web")).0, 201);
-    for watch in watches {
-        assert_eq!({ watch }.next().expect("a line")["type"], "ADDED");
-    }
 }
