@@ -13,8 +13,8 @@ use std::thread;
 use annals::Store;
 use annals::object::{
     CreateOptions, DeleteOptions, GetOptions, Kind, KindStrategy, LabelSelector, ListOptions,
-    ObjectWatch, Objects, Predicate, Reason, Result, UpdateOptions, WatchEventKind, WatchHandle,
-    WatchOptions, meta,
+    ObjectWatch, Objects, Predicate, Reason, Result, Status, UpdateOptions, WatchEventKind,
+    WatchHandle, WatchOptions, meta,
 };
 use serde_json::{Value, json};
 
@@ -38,15 +38,19 @@ pub(crate) fn main() -> std::result::Result<(), Box<dyn Error>> {
     })?;
     controller.run(&mut seen, |set| set["status"]["replicas"] == 5)?;
 
-    println!(
-        "nobody is there; meanwhile two are enough. Then a restart, which goes on at {seen:?}:"
-    );
+    println!("nobody is there; meanwhile two are enough. Then a restart:");
     controller.sets.modify("shop", "web", &UpdateOptions::default(), |set| {
         set["spec"]["replicas"] = 2.into();
         Ok(())
     })?;
+    store.put(SEEN, serde_json::to_vec(&seen)?)?;
     drop((controller, store));
+
     let store = Arc::new(Store::open(directory.path())?);
+    let kept = store.get(SEEN)?.ok_or("it has been kept")?;
+    let mut seen: Seen = serde_json::from_slice(&kept.value)?;
+    println!("  it goes on at {seen:?}");
+    assert!(seen.iter().all(|version| !version.is_empty()), "nothing is listed anew");
     let controller = Controller::new(&store);
     controller.run(&mut seen, |set| set["status"]["replicas"] == 2)?;
 
@@ -61,14 +65,17 @@ pub(crate) fn main() -> std::result::Result<(), Box<dyn Error>> {
 /// Empty before the first time.
 type Seen = [String; 2];
 
+/// Where that is kept while nobody is there.
+const SEEN: &str = "/controller/seen";
+
 /// What the watches tell, each by its number.
 enum Told {
-    /// Something has happened to an object.
+    /// Something has happened to an object, or it has been there from the beginning.
     Object(Value),
     /// Everything up to this version has been told.
     Upto(usize, String),
-    /// The version to go on from has been compacted: all there is has to be listed again.
-    Expired(usize),
+    /// The watch has ended, and why.
+    Ended(usize, Status),
 }
 
 struct Controller {
@@ -88,8 +95,9 @@ impl Controller {
 
     /// Makes all sets as they are wanted, and again whenever something happens, until one is as the caller waits for it.
     fn run(&self, seen: &mut Seen, is_done: impl Fn(&Value) -> bool) -> Result<()> {
-        let (queue, told) = mpsc::channel();
         loop {
+            // What an earlier watch has told late is not to be taken for news.
+            let (queue, told) = mpsc::channel();
             let sets = begin(&self.sets, 0, seen, &queue)?;
             let pods = begin(&self.pods, 1, seen, &queue)?;
             let handles = [sets.handle(), pods.handle()];
@@ -106,31 +114,32 @@ impl Controller {
         }
     }
 
-    /// Sees to one after the other; answers whether a watch has come too late. What has been told and not seen to is
-    /// told again by the next run.
+    /// Sees to one after the other, also to what has been told by the time that it is done; answers whether a watch has
+    /// come too late, so that all there is has to be listed again. Any other error is not for trying again at once.
     fn work(
         &self,
         told: &mpsc::Receiver<Told>,
         seen: &mut Seen,
         is_done: impl Fn(&Value) -> bool,
     ) -> Result<bool> {
-        while let Ok(told) = told.recv() {
+        let mut has_done = false;
+        loop {
+            let next = if has_done { told.try_recv().ok() } else { told.recv().ok() };
+            let Some(told) = next else { return Ok(false) };
             match told {
                 Told::Upto(source, version) => seen[source] = version,
-                Told::Expired(source) => {
+                Told::Ended(source, status) if status.code() == 410 => {
                     seen[source].clear();
                     return Ok(true);
                 }
+                Told::Ended(_, status) => return Err(status),
                 Told::Object(object) => {
                     let name = meta::label(&object, "set").unwrap_or(meta::name(&object));
                     let set = self.reconcile(meta::namespace(&object), name)?;
-                    if set.is_some_and(|set| is_done(&set)) {
-                        break;
-                    }
+                    has_done |= set.is_some_and(|set| is_done(&set));
                 }
             }
         }
-        Ok(false)
     }
 
     /// Makes one set as it is wanted, whatever has happened to it: so it does not matter how often it is called.
@@ -215,8 +224,8 @@ fn begin(
 /// Tells what happens until the watch is ended.
 fn follow(watch: ObjectWatch<Store>, source: usize, queue: &mpsc::Sender<Told>) {
     for event in watch {
-        if let WatchEventKind::Error(_) = event.kind {
-            let _ = queue.send(Told::Expired(source));
+        if let WatchEventKind::Error(status) = event.kind {
+            let _ = queue.send(Told::Ended(source, status));
             return;
         }
         let version = meta::resource_version(&event.object).to_owned();

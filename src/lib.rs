@@ -71,6 +71,23 @@
 //!   [`Store::backup_from`] what came since; [`restore`] makes a store of both.
 //! * [`Options`] has every knob.
 //!
+//! # Objects
+//!
+//! With the feature `object` the module `annals::object` keeps versioned JSON objects in a store, as a Kubernetes API server does
+//! under its REST layer: optimistic concurrency by `resourceVersion`, watches, selectors, patches, server-side apply,
+//! finalizers. With the feature `encryption` they can be encrypted at rest.
+//!
+//! # Features
+//!
+//! | feature | what |
+//! | --- | --- |
+//! | `object` | versioned objects, as a Kubernetes API server keeps them: the module `object` |
+//! | `encryption` | `object`, and AES-GCM for what it stores: `object::AesGcm` |
+//! | `serde` | answers can be serialized |
+//! | `tracing`, `metrics` | [what it tells about itself](#what-it-tells-about-itself) |
+//!
+//! None is on by default.
+//!
 //! # Durability
 //!
 //! By default a write has reached the disk (`fdatasync`) when its call returns, and no answer, not

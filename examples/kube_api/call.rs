@@ -178,6 +178,12 @@ impl Call {
                 Some(orphans) => Some(orphans),
                 None => self.read("orphanDependents")?,
             },
+            ignore_store_read_error: match said.ignores_read_error {
+                Some(ignores) => ignores,
+                None => {
+                    self.read("ignoreStoreReadErrorWithClusterBreakingPotential")?.unwrap_or(false)
+                }
+            },
         })
     }
 }
@@ -191,6 +197,8 @@ struct Said {
     preconditions: Option<Conditions>,
     propagation_policy: Option<String>,
     orphan_dependents: Option<bool>,
+    #[serde(rename = "ignoreStoreReadErrorWithClusterBreakingPotential")]
+    ignores_read_error: Option<bool>,
 }
 
 #[derive(Default, Deserialize)]

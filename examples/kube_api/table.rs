@@ -111,23 +111,17 @@ impl View {
     }
 
     pub(crate) fn many(self, served: &Served, list: List) -> Value {
-        let mut metadata = json!({"resourceVersion": list.resource_version});
-        if !list.continue_token.is_empty() {
-            metadata["continue"] = list.continue_token.into();
+        let mut list = list;
+        if let Self::Whole = self {
+            return list.into_answer(served.objects.kind());
         }
-        if let Some(remaining) = list.remaining_item_count {
-            metadata["remainingItemCount"] = remaining.into();
-        }
-        let kind = served.objects.kind();
+        let items = std::mem::take(&mut list.items);
+        let metadata = list.into_answer(served.objects.kind())["metadata"].take();
         match self {
-            Self::Table(beside) => table(served, beside, metadata, list.items, true),
-            Self::Metadata => json!({
+            Self::Table(beside) => table(served, beside, metadata, items, true),
+            _ => json!({
                 "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,
-                "items": list.items.iter().map(partial).collect::<Vec<_>>(),
-            }),
-            Self::Whole => json!({
-                "kind": format!("{}List", kind.kind), "apiVersion": kind.api_version,
-                "metadata": metadata, "items": list.items,
+                "items": items.iter().map(partial).collect::<Vec<_>>(),
             }),
         }
     }

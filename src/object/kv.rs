@@ -113,7 +113,7 @@ impl ScanRequest<'_> {
     }
 }
 
-/// What to watch.
+/// Which keys to watch.
 #[derive(Clone, Copy, Debug)]
 #[expect(
     clippy::exhaustive_structs,

@@ -39,8 +39,53 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The store keeps what was: [`Objects::get_at`] is an object as it was at a version, and [`Objects::history`] tells all of its
-//! versions, deletions included, back to where the store has been [compacted](crate::Store::compact).
+//! # Where to begin
+//!
+//! What a program uses:
+//!
+//! * [`Objects`] has every call, for the objects of one [`Kind`]: [`create`](Objects::create), [`get`](Objects::get),
+//!   [`list`](Objects::list), [`update`](Objects::update), [`delete`](Objects::delete). Where the change is what matters,
+//!   and not what it was made from, [`modify`](Objects::modify) makes it for certain.
+//! * [`Objects::typed`] reads and writes them as a Rust type: [`Typed`].
+//! * [`Objects::watch`] tells what happens: an [`ObjectWatch`] of [`WatchEvent`]s. List first, then watch from the version of
+//!   the list; or begin with what there is, see [`WatchOptions`]. Which objects, says a [`Predicate`] of a
+//!   [`LabelSelector`] and a [`FieldSelector`].
+//! * [`Objects::get_at`] is an object as it was at a version, [`Objects::history`] all that has become of it, deletions
+//!   included; and a [`list`](Objects::list) can be of an older version.
+//! * [`Objects::patch`] takes what is to be different, in four ways: [`PatchType`]. With [`PatchType::Apply`] each says what he
+//!   wants, and what several want differently is told.
+//! * [`KindStrategy`] has the usual rules of a kind (status, generations, names, time to live, graceful deletion), [`Strategy`]
+//!   all that there can be. A [`Schema`] says how patches and applies merge lists.
+//! * [`AesGcm`] encrypts objects at rest (feature `encryption`), and says what that is good for; keys change by
+//!   [`Objects::rewrite_stale`].
+//! * [`Status`] is every error: the one of Kubernetes, with its code, [`Reason`] and text, ready to be sent. [`meta`] reads
+//!   `metadata`.
+//! * To serve objects: [`WatchEvent`] and [`Status`] serialize, [`PatchType::from_content_type`],
+//!   [`PropagationPolicy::parse`] and the selectors read what a request says, [`Deletion::into_answer`] is the answer. The
+//!   example `kube_api` does it for `kubectl`, the example `controller` is a controller, and `objects` shows each call here.
+//!
+//! What they stand on: [`Storage`] keeps objects under keys and knows no rule ([`StorageError`], [`Preconditions`],
+//! [`Versioner`]); [`Transformer`] changes bytes on the way; and a [`Kv`] is what is asked of a store, with the words of
+//! [`kv`]. The patches are functions of JSON, too, as [`merge_patch`] and [`strategic_merge_patch`].
+//!
+//! # Where they lie, and for how long
+//!
+//! An object lies under the key `/registry/GROUP/RESOURCE/NAMESPACE/NAME`; without the group for the core group, without the
+//! namespace for kinds that have none ([`prefix`](Objects::prefix) and [`resource_prefix`](Objects::resource_prefix)
+//! choose otherwise). The value is its JSON with sorted names and without the version, or what a [`Transformer`] has made
+//! of it. So equal objects have equal bytes, and an update that changes nothing writes nothing.
+//!
+//! The store keeps every version, also of what was deleted, until it is told to forget: by
+//! [`Store::compact`](crate::Store::compact), or by [`Store::set_retention`](crate::Store::set_retention) for a prefix. Lists
+//! of an older version, and watches from one, are then 410 `Expired`: list anew, and go on from there. Set the same rule
+//! for all that one watch looks at.
+//!
+//! # Threads
+//!
+//! A call returns when what it has written is as durable as the store makes it: it blocks, as a rule for one sync of the
+//! disk, and many threads share a sync. In an async program call from a thread that may block, as by `spawn_blocking` of
+//! tokio. A watch is an iterator that waits; [`next_timeout`](ObjectWatch::next_timeout) waits for so long only, and a
+//! [`WatchHandle`] ends it from elsewhere.
 //!
 //! # What is not as in Kubernetes
 //!
@@ -54,6 +99,15 @@
 //! - A deletion answers with its own revision as the version, as today's Kubernetes does, and not with that of the
 //!   last change.
 //! - JSON patch is RFC 6902 and merge patch RFC 7396 to the letter; see there for what libraries of Go do otherwise.
+//! - Where a transformer cannot read a version that a watch is to tell, as for want of a key that has been left out, the
+//!   watch ends with 410 and not with 500: listing anew helps. Among the objects that a watch begins with it is 500.
+//! - Nobody ends a graceful deletion when its time is over, and nobody collects what a deleted object owned: there it is
+//!   done by other programs than the API server, and here it is for yours (see [`DeleteOptions`]).
+//! - A time to live ends an object whatever finalizers it has, as it ends a key of etcd there.
+//! - What is unknown in `metadata` is kept as any other field; `lables` is stored. (There it is dropped, or refused.)
+//! - Objects are not converted from one version of a kind to another. [`Objects`] of `acme.io/v2` read what is stored as
+//!   `acme.io/v1`, and write it only when `apiVersion` is changed with it, as by [`modify`](Objects::modify).
+//! - [`Schema`] neither validates nor fills in defaults.
 //! - There is no cache between clients and the store: what is read is what is stored, "too old" comes from
 //!   compaction alone, and nothing waits for a cache to catch up.
 //! - Fields that a schema does not know are told or refused as [`FieldValidation`] says, but never dropped: what is taken is
@@ -64,15 +118,16 @@
 //! - How long calls of the storage take is told by metrics, and of those above 500 ms by an event, where the features of
 //!   the crate ask for it; there are no steps of a call in it.
 //!
-#![doc = include_str!("TESTS.md")]
+//! Which test shows what is in `src/object/TESTS.md`.
 
 pub mod apply;
 mod decode;
 #[cfg(feature = "encryption")]
 mod encrypt;
 pub(crate) mod kind;
-mod kv;
+pub mod kv;
 pub mod meta;
+mod names;
 mod patch;
 mod prefix;
 mod registry;
@@ -88,12 +143,14 @@ pub use decode::{FieldValidation, Warnings};
 #[cfg(feature = "encryption")]
 pub use encrypt::{AesGcm, EncryptionKey};
 pub use kind::{GroupResource, Kind};
-pub use kv::{Changes, Kv, KvEvent, KvWatch, ScanRequest, StoreWatch, WatchRequest};
+#[doc(no_inline)]
+pub use kv::Kv;
+pub use names::NameRule;
 pub use patch::{PATCH_BYTES_MAX, PatchType, json_patch, merge_patch, strategic_merge_patch};
 pub use prefix::Prefixed;
 pub use registry::{
     CreateOptions, DeleteOptions, Deletion, GarbageCollection, GenerationRule, KindStrategy,
-    NameRule, Objects, PatchOptions, PropagationPolicy, Strategy, Typed, TypedEvent, TypedWatch,
+    Objects, PatchOptions, PropagationPolicy, Strategy, Typed, TypedEvent, TypedWatch,
     UpdateOptions,
 };
 pub use schema::{ListType, PatchStrategy, Scalar, Schema};
@@ -104,8 +161,8 @@ pub use status::{Cause, Details, Reason, Result, Status};
 pub use storage::{
     Deleted, FieldsOf, GetOptions, GuaranteedUpdateOptions, HistoryOptions, List, ListOptions,
     ObjectHistory, ObjectState, ObjectVersion, ObjectWatch, Preconditions, Predicate,
-    ResourceVersionMatch, ResponseMeta, Storage, StorageError, StorageErrorKind, WatchEvent,
-    WatchEventKind, WatchHandle, WatchOptions,
+    ResourceVersionMatch, ResponseMeta, Rewritten, Storage, StorageError, StorageErrorKind,
+    WatchEvent, WatchEventKind, WatchHandle, WatchOptions,
 };
 pub use transform::{Identity, Transformer};
 pub use versioner::{ApiVersioner, Versioner};

@@ -5,10 +5,14 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::status::Result;
-use super::transform::{Transformer, failed};
+use super::transform::{Transformer, beginning, failed};
 
 /// Transformers, each with the beginning of the bytes that are its own. The first one writes; all of them read,
 /// and what another than the first has read is stale, so that the next update writes it anew.
+///
+/// For transformers of one's own, and for the way back from encryption:
+/// `Prefixed::new("", Identity).or("", AesGcm::new(key))`. With one more key, or for what was stored before there was
+/// encryption, [`AesGcm`](super::AesGcm) needs none.
 ///
 /// ```
 /// use annals::object::{Identity, Prefixed, Transformer};
@@ -42,7 +46,7 @@ impl Prefixed {
 
 impl Transformer for Prefixed {
     fn from_storage(&self, data: &[u8], key: &[u8]) -> Result<(Vec<u8>, bool)> {
-        let mut errors = Vec::new();
+        let (mut errors, mut last) = (Vec::new(), None);
         for (place, (prefix, transformer)) in
             std::iter::once(&self.first).chain(&self.others).enumerate()
         {
@@ -50,12 +54,12 @@ impl Transformer for Prefixed {
             match transformer.from_storage(rest, key) {
                 Ok((plain, is_stale)) => return Ok((plain, is_stale || place > 0)),
                 // One that takes anything says by its error that these bytes are not its own.
-                Err(_) if prefix.is_empty() => {}
+                Err(status) if prefix.is_empty() => last = Some(status.message().to_owned()),
                 Err(status) => errors.push(status.message().to_owned()),
             }
         }
         Err(failed(match errors.as_slice() {
-            [] => "no matching prefix found".into(),
+            [] => last.unwrap_or_else(|| format!("no matching prefix found: {}", beginning(data))),
             [only] => only.clone(),
             more => format!("[{}]", more.join(", ")),
         }))

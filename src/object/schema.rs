@@ -17,7 +17,24 @@ use super::status::{Result, Status};
 /// How deep schemas may nest.
 const DEPTH_MAX: usize = 64;
 
-/// The schema of a kind, or of a part of it.
+/// The schema of a kind, or of a part of it, as far as patches and apply ask for it: which lists are merged, by which
+/// fields. Objects are neither validated by it nor filled in: for that there are the hooks of a
+/// [`Strategy`](super::Strategy), as [`validate`](super::Strategy::validate) and
+/// [`apply_defaults`](super::Strategy::apply_defaults). Only what is applied has to be of the types that it says.
+///
+/// Of a schema of OpenAPI these words are read, and all others (`required`, `enum`, `minimum`, `oneOf`, ..) passed over:
+///
+/// | word | for |
+/// | --- | --- |
+/// | `type`, `format` (`int-or-string`), `x-kubernetes-int-or-string` | what may be applied |
+/// | `properties`, `additionalProperties`, `items`, `allOf` with one part | the parts |
+/// | `default` | [`default_value`](Self::default_value), by which items of a list without their key are known to apply |
+/// | `x-kubernetes-list-type`, `-list-map-keys`, `-map-type` | how apply merges |
+/// | `x-kubernetes-patch-strategy`, `-patch-merge-key` | how strategic merge patches do; apply, too, of a list without a type |
+/// | `x-kubernetes-preserve-unknown-fields`, `-embedded-resource` | whether there may be fields that it does not name |
+///
+/// Strategic merge patches know nothing of `x-kubernetes-list-type`: a list without `x-kubernetes-patch-strategy: merge` is
+/// replaced by them, as it is in Kubernetes.
 ///
 /// ```
 /// use annals::object::{ListType, Schema};

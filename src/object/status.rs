@@ -74,7 +74,7 @@ pub struct Cause {
     pub reason: String,
     /// For people.
     pub message: String,
-    /// The path of the field, as `.spec.replicas`.
+    /// The path of the field: `spec.replicas` of what is not valid, `.spec.replicas` of a conflict of an apply.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub field: String,
 }

@@ -2,9 +2,10 @@
 
 use std::sync::{Arc, Mutex};
 
+use annals::object::kv::{Kv, ScanRequest, StoreWatch, WatchRequest};
 use annals::object::{
-    CreateOptions, DeleteOptions, Kv, LabelSelector, ListOptions, Objects, PatchOptions, PatchType,
-    Predicate, Reason, ScanRequest, StoreWatch, UpdateOptions, WatchRequest,
+    CreateOptions, DeleteOptions, LabelSelector, ListOptions, Objects, PatchOptions, PatchType,
+    Predicate, Reason, UpdateOptions,
 };
 use annals::{KeyValue, Op, Result, Store, TxnRequest, TxnResponse};
 use serde_json::{Value, json};

@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use annals::clock::ManualClock;
+use annals::object::kv::{Kv, ScanRequest, StoreWatch, WatchRequest};
 use annals::object::{
-    GroupResource, GuaranteedUpdateOptions, Kv, ListOptions, Preconditions, ScanRequest, Storage,
-    StoreWatch, WatchEventKind, WatchOptions, WatchRequest,
+    GroupResource, GuaranteedUpdateOptions, ListOptions, Preconditions, Storage, WatchEventKind,
+    WatchOptions,
 };
 use annals::{Durability, KeyValue, Op, Options, Result, Store, TxnRequest, TxnResponse};
 use serde_json::{Value, json};

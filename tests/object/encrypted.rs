@@ -7,8 +7,8 @@ use std::time::Duration;
 use annals::Store;
 use annals::object::{
     AesGcm, CreateOptions, DeleteOptions, EncryptionKey, GetOptions, KindStrategy, LabelSelector,
-    ListOptions, ObjectWatch, Objects, PatchOptions, PatchType, Predicate, Prefixed, Result,
-    Schema, Transformer, UpdateOptions, WatchEvent, WatchOptions,
+    ListOptions, ObjectWatch, Objects, PatchOptions, PatchType, Predicate, Result, Schema,
+    Transformer, UpdateOptions, WatchEvent, WatchOptions,
 };
 use serde_json::{Value, json};
 
@@ -23,7 +23,7 @@ fn ring(names: &[(&str, u8)]) -> Arc<dyn Transformer> {
     let mut keys = names.iter().map(|(name, byte)| key(name, *byte));
     let first = AesGcm::new(keys.next().unwrap());
     let ring = keys.try_fold(first, AesGcm::or).unwrap();
-    Arc::new(Prefixed::new(AesGcm::PREFIX, ring))
+    Arc::new(ring)
 }
 
 const OLD: (&str, u8) = ("old", 1);

@@ -199,26 +199,24 @@ fn objects_of_the_cluster_have_a_history_and_a_key() {
 #[cfg(feature = "encryption")]
 #[test]
 fn what_cannot_be_read_in_between_is_told_and_passed_over() {
-    use annals::object::{AesGcm, EncryptionKey, Identity, Prefixed};
+    use annals::object::{AesGcm, EncryptionKey};
     let key = |name: &str, byte| EncryptionKey::new(name, &[byte; 32]).unwrap();
     let store = store();
-    let by = |prefixed: Prefixed| {
-        Objects::new(Arc::clone(&store), Kind::new("v1", "Secret", "secrets"))
-            .transformer(Arc::new(prefixed))
-    };
-    let plain = by(Prefixed::new("", Identity));
+    let secrets = || Objects::new(Arc::clone(&store), Kind::new("v1", "Secret", "secrets"));
+    let by = |keys: AesGcm| secrets().transformer(Arc::new(keys.or_unencrypted()));
+    let plain = secrets();
     create(&plain, pod("db"));
-    let old = by(Prefixed::new(AesGcm::PREFIX, AesGcm::new(key("old", 1))).or("", Identity));
+    let old = by(AesGcm::new(key("old", 1)));
     set(&old, "db", 1);
     let both = AesGcm::new(key("new", 2)).or(key("old", 1)).unwrap();
-    let both = by(Prefixed::new(AesGcm::PREFIX, both).or("", Identity));
+    let both = by(both);
     set(&both, "db", 2);
     let all = ["4 changed 2", "3 changed 1", "2 created null"];
     assert_eq!(short(&history(&both, "db")), all);
     assert_eq!(both.get_at("default", "db", "3").unwrap()["replicas"], 1);
     // Without the key of the version in between.
     let new = AesGcm::new(key("new", 2));
-    let new = by(Prefixed::new(AesGcm::PREFIX, new).or("", Identity));
+    let new = by(new);
     let told = history(&new, "db");
     assert_eq!(short(&told), ["4 changed 2", "3 unreadable 500", "2 created null"]);
     assert_eq!(refused(new.get_at("default", "db", "3")).code(), 500);

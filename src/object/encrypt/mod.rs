@@ -3,17 +3,9 @@
 //!
 //! ```text
 //! k8s:enc:aesgcm:v1: NAME : nonce (12 bytes) ciphertext tag (16 bytes)
-//! ---- Prefixed ----|-------------------- AesGcm --------------------|
 //! ```
 //!
-//! The key under which the object lies is authenticated with it: a value that somebody copies to another key
-//! cannot be read there. Who can write to the store can still put back an older value of the same key; and as long as
-//! values without encryption are read, too, one of these: leave that out once all objects have been written anew.
-//!
-//! The nonce is random. With one key no more than 2^32 values may be written: beyond that the chance that a nonce
-//! repeats exceeds 2^-32 (NIST SP 800-38D, 8.3), and two values under one nonce give away their difference and
-//! the key of the authentication. So change the key in time, at a thousand writes a second every seven weeks: put a
-//! new one before it, update all objects, then leave the old one out.
+//! What whoever uses it has to know is told at [`AesGcm`].
 
 use std::fmt;
 
@@ -26,8 +18,10 @@ use base64::engine::general_purpose::STANDARD;
 use zeroize::Zeroizing;
 
 use super::status::{Result, Status};
-use super::transform::{Transformer, failed};
+use super::transform::{Transformer, beginning, failed, is_encrypted};
 
+/// What encrypted objects begin with.
+const PREFIX: &str = "k8s:enc:aesgcm:v1:";
 const NONCE_BYTES: usize = 12;
 const TAG_BYTES: usize = 16;
 
@@ -88,8 +82,9 @@ impl EncryptionKey {
         let mut nonce = [0; NONCE_BYTES];
         getrandom::fill(&mut nonce)
             .map_err(|error| failed(format!("failed to write nonce for AES-GCM: {error}")))?;
-        let head = self.name.len() + 1 + NONCE_BYTES;
+        let head = PREFIX.len() + self.name.len() + 1 + NONCE_BYTES;
         let mut sealed = Vec::with_capacity(head + data.len() + TAG_BYTES);
+        sealed.extend_from_slice(PREFIX.as_bytes());
         sealed.extend_from_slice(self.name.as_bytes());
         sealed.push(b':');
         sealed.extend_from_slice(&nonce);
@@ -124,44 +119,67 @@ impl fmt::Debug for EncryptionKey {
     }
 }
 
-/// Encrypts objects. The first key writes; what another key has written is read, and stale.
-///
-/// It is one of the transformers of a [`Prefixed`](super::Prefixed), which says by the bytes that they are
-/// encrypted, and with what:
+/// Encrypts objects, as the provider `aesgcm` of a Kubernetes API server does, with the same bytes: the
+/// [`transformer`](super::Objects::transformer) for encryption at rest. The first key writes; what another key has written
+/// is read, and stale.
 ///
 /// ```
-/// use annals::object::{AesGcm, EncryptionKey, Identity, Prefixed, Transformer};
+/// use std::sync::Arc;
+/// use annals::object::{AesGcm, EncryptionKey, Kind, Objects};
+/// use serde_json::json;
+/// # let directory = tempfile::tempdir().expect("a temporary directory");
 ///
 /// # let (new, old) = (&[1; 32], &[2; 32]);
+/// let store = Arc::new(annals::Store::open(directory.path())?);
 /// let keys = AesGcm::new(EncryptionKey::new("2026", new)?).or(EncryptionKey::new("2025", old)?)?;
-/// // Without the last part, objects that were stored before there was encryption cannot be read.
-/// let transformer = Prefixed::new(AesGcm::PREFIX, keys).or("", Identity);
+/// let secrets = Objects::new(Arc::clone(&store), Kind::new("v1", "Secret", "secrets"))
+///     // Without `or_unencrypted`, what was stored before there was encryption cannot be read.
+///     .transformer(Arc::new(keys.or_unencrypted()));
 ///
-/// let stored = transformer.to_storage(b"{}", b"/registry/secrets/a")?;
+/// let secret = json!({"metadata": {"name": "db"}, "data": {"password": "aHVudGVyMg=="}});
+/// secrets.create("default", secret, &Default::default())?;
+/// let stored = store.get("/registry/secrets/default/db")?.expect("it is there").value;
 /// assert!(stored.starts_with(b"k8s:enc:aesgcm:v1:2026:"));
-/// let (read, is_stale) = transformer.from_storage(&stored, b"/registry/secrets/a")?;
-/// assert_eq!((read.as_slice(), is_stale), (&b"{}"[..], false));
-/// // Copied to another key, it cannot be read.
-/// assert!(transformer.from_storage(&stored, b"/registry/secrets/b").is_err());
-/// # Ok::<(), annals::object::Status>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// No more than 2^32 values may be written with one key: the nonces are random. See
-/// [`EncryptionKey`] for what a key is, and leave a key out only when nothing is stored with it any more:
-/// whatever was written with it cannot be read without it.
+/// # What it does and what not
+///
+/// - Keys of the store are not encrypted: kind, namespace and name of an object can be seen, and how large it is.
+/// - The key under which an object lies is authenticated with it: a value that somebody copies to another key cannot be
+///   read there. Who can write to the store can still put back an older value of the same key; and with
+///   [`or_unencrypted`](Self::or_unencrypted), one without encryption.
+/// - A nonce is random. With one key no more than 2^32 values may be written: beyond that the chance that a nonce repeats
+///   exceeds 2^-32 (NIST SP 800-38D, 8.3), and two values under one nonce give away their difference and the key of
+///   the authentication. So change the key in time, at a thousand writes a second every seven weeks.
+///
+/// # Changing the key
+///
+/// The store keeps every version of every object until it is compacted, each as it was written: with the old key, or without
+/// any. A key that is left out too early takes the past with it, and one that has leaked opens it.
+///
+/// 1. Put a new key before the old one, in every process that has the store.
+/// 2. [`rewrite_stale`](super::Objects::rewrite_stale), of each kind: then every object as it is now has the new key.
+/// 3. [`Store::compact`](crate::Store::compact) at the revision that it answers, or wait until all readers and watches are
+///    beyond it and retention has forgotten what was before. Rules of retention may keep prefixes for longer.
+/// 4. Leave out the old key, or `or_unencrypted`. Backups and checkpoints from before can be read with it alone; files of
+///    the store, too, have what was compacted until they are written again.
+///
+/// Of a version that no key opens, a [`get`](super::Objects::get) or a [`list`](super::Objects::list) says with 500 by what it
+/// was encrypted, and a [`history`](super::Objects::history) goes on with the next. A watch that comes upon one ends with
+/// 410: what there is has to be listed anew. An object that is lost for good can be
+/// [deleted](super::DeleteOptions::ignore_store_read_error).
 #[derive(Debug)]
 pub struct AesGcm {
     first: EncryptionKey,
     others: Vec<EncryptionKey>,
+    reads_unencrypted: bool,
 }
 
 impl AesGcm {
-    /// What encrypted objects begin with.
-    pub const PREFIX: &'static str = "k8s:enc:aesgcm:v1:";
-
     /// The key that writes.
     pub fn new(key: EncryptionKey) -> Self {
-        Self { first: key, others: Vec::new() }
+        Self { first: key, others: Vec::new(), reads_unencrypted: false }
     }
 
     /// And one more that reads.
@@ -180,6 +198,14 @@ impl AesGcm {
         Ok(self)
     }
 
+    /// And objects that are not encrypted are read, which are stale: those from before there was encryption. As long as
+    /// that is so, nothing shows that a value was really written with a key.
+    #[must_use]
+    pub fn or_unencrypted(mut self) -> Self {
+        self.reads_unencrypted = true;
+        self
+    }
+
     fn keys(&self) -> impl Iterator<Item = &EncryptionKey> {
         std::iter::once(&self.first).chain(&self.others)
     }
@@ -187,12 +213,19 @@ impl AesGcm {
 
 impl Transformer for AesGcm {
     fn from_storage(&self, data: &[u8], key: &[u8]) -> Result<(Vec<u8>, bool)> {
+        let Some(sealed) = data.strip_prefix(PREFIX.as_bytes()) else {
+            if self.reads_unencrypted && !is_encrypted(data) {
+                return Ok((data.to_vec(), true));
+            }
+            return Err(failed(format!("no matching prefix found: {}", beginning(data))));
+        };
         for (place, secret) in self.keys().enumerate() {
-            if let Some(opened) = secret.open(data, key) {
+            if let Some(opened) = secret.open(sealed, key) {
                 return Ok((opened?, place > 0));
             }
         }
-        Err(failed("no matching key was found for the provided AES transformer".into()))
+        let why = "no matching key was found for the provided AES transformer";
+        Err(failed(format!("{why}: {}", beginning(data))))
     }
 
     fn to_storage(&self, data: &[u8], key: &[u8]) -> Result<Vec<u8>> {

@@ -57,7 +57,7 @@ fn known_answers() {
     ];
     for (bytes, sealed, tag) in table {
         let key = EncryptionKey::new("k", &hex(secret.split_at(2 * bytes).0)).expect("its length");
-        let stored = [b"k:".to_vec(), hex(nonce), hex(sealed), hex(tag)].concat();
+        let stored = [b"k8s:enc:aesgcm:v1:k:".to_vec(), hex(nonce), hex(sealed), hex(tag)].concat();
         let opened = AesGcm::new(key).from_storage(&stored, &hex(authenticated));
         assert_eq!(opened, Ok((hex(plain), false)), "{bytes}");
     }
@@ -71,8 +71,7 @@ fn what_kubernetes_has_written_is_read() {
         "9f27c8fcea8a58c467d8e437dbf2d85955f9b4bd912f4ef967d788a0cb07797dac0a3f0a0845605ca85ac8562b4ae1",
     );
     let stored = [b"k8s:enc:aesgcm:v1:1:".as_slice(), &sealed].concat();
-    let transformer = Prefixed::new(AesGcm::PREFIX, AesGcm::new(key));
-    let opened = transformer.from_storage(&stored, b"bamboo");
+    let opened = AesGcm::new(key).from_storage(&stored, b"bamboo");
     assert_eq!(opened, Ok((b"pandas are the best".to_vec(), false)));
 }
 
@@ -87,7 +86,7 @@ fn a_flipped_bit_fails_at_each_byte() {
                 *byte ^= 1 << bit;
             }
             let error = message(keys.from_storage(&touched, b"/registry/a"));
-            let is_name = place < 2;
+            let is_name = place < PREFIX.len() + 2;
             let expected = if is_name { "" } else { "cipher: message authentication failed" };
             assert!(error.starts_with(expected) && !error.is_empty(), "{place} {bit}: {error}");
         }
@@ -99,7 +98,7 @@ fn a_flipped_bit_fails_at_each_byte() {
     longer.push(0);
     message(keys.from_storage(&longer, b"/registry/a"));
     assert_eq!(
-        message(keys.from_storage(b"a:short", b"/registry/a")),
+        message(keys.from_storage(b"k8s:enc:aesgcm:v1:a:short", b"/registry/a")),
         "the stored data was shorter than the required size"
     );
 }
@@ -122,35 +121,49 @@ fn keys_rotate() {
     assert_eq!(ring(&["new", "old"]).from_storage(&stored, at), Ok((b"{}".to_vec(), true)));
     assert_eq!(ring(&["new", "x", "old"]).from_storage(&stored, at), Ok((b"{}".to_vec(), true)));
     let written = ring(&["new", "old"]).to_storage(b"{}", at).expect("it is sealed");
-    assert!(written.starts_with(b"new:"));
+    assert!(written.starts_with(b"k8s:enc:aesgcm:v1:new:"));
     assert_eq!(
         message(ring(&["new"]).from_storage(&stored, at)),
-        "no matching key was found for the provided AES transformer"
+        "no matching key was found for the provided AES transformer: \
+         the stored object is encrypted, as \"k8s:enc:aesgcm:v1:old:\""
     );
     // A name says which key it is, and does not make it the same.
     let other = AesGcm::new(EncryptionKey::new("old", &[9; 32]).expect("32 bytes"));
     assert_eq!(message(other.from_storage(&stored, at)), "cipher: message authentication failed");
-    // Two providers of the same beginning, the second with the key.
-    let both = Prefixed::new(AesGcm::PREFIX, other).or(AesGcm::PREFIX, ring(&["old"]));
-    let stored = [AesGcm::PREFIX.as_bytes(), &stored].concat();
+    // Two of the same beginning, the second with the key.
+    let both = Prefixed::new("k8s:", Cut(other)).or("k8s:", Cut(ring(&["old"])));
     assert_eq!(both.from_storage(&stored, at), Ok((b"{}".to_vec(), true)));
-    let both = Prefixed::new(AesGcm::PREFIX, ring(&["new"])).or(AesGcm::PREFIX, ring(&["newer"]));
-    assert_eq!(
-        message(both.from_storage(&stored, at)),
-        "[no matching key was found for the provided AES transformer, \
-         no matching key was found for the provided AES transformer]"
-    );
+    let both = Prefixed::new("k8s:", Cut(ring(&["new"]))).or("k8s:", Cut(ring(&["newer"])));
+    let error = message(both.from_storage(&stored, at));
+    assert_eq!(error.matches("no matching key was found").count(), 2, "{error}");
+    assert!(error.starts_with('[') && error.ends_with(']'), "{error}");
+}
+
+/// Gets what stands behind `k8s:`.
+struct Cut(AesGcm);
+
+impl Transformer for Cut {
+    fn from_storage(&self, data: &[u8], key: &[u8]) -> Result<(Vec<u8>, bool)> {
+        self.0.from_storage(&[b"k8s:", data].concat(), key)
+    }
+
+    fn to_storage(&self, data: &[u8], key: &[u8]) -> Result<Vec<u8>> {
+        Ok(self.0.to_storage(data, key)?.split_off(4))
+    }
 }
 
 #[test]
 fn what_is_not_encrypted_is_read_where_that_is_allowed() {
     let at = b"/registry/a".as_slice();
-    let strict = Prefixed::new(AesGcm::PREFIX, ring(&["a"]));
-    let lenient = Prefixed::new(AesGcm::PREFIX, ring(&["a"])).or("", Identity);
-    let back = Prefixed::new("", Identity).or(AesGcm::PREFIX, ring(&["a"]));
+    let strict = ring(&["a"]);
+    let lenient = ring(&["a"]).or_unencrypted();
+    let back = Prefixed::new("", Identity).or("", ring(&["a"]));
     let stored = strict.to_storage(b"{}", at).expect("it is sealed");
 
-    assert_eq!(message(strict.from_storage(b"{}", at)), "no matching prefix found");
+    assert_eq!(
+        message(strict.from_storage(b"{}", at)),
+        "no matching prefix found: the stored object is not encrypted, or in no known way"
+    );
     assert_eq!(lenient.from_storage(b"{}", at), Ok((b"{}".to_vec(), true)));
     assert_eq!(lenient.from_storage(&stored, at), Ok((b"{}".to_vec(), false)));
     assert_eq!(back.from_storage(&stored, at), Ok((b"{}".to_vec(), true)));
@@ -163,12 +176,34 @@ fn what_is_not_encrypted_is_read_where_that_is_allowed() {
     );
     assert_eq!(
         message(lenient.from_storage(b"k8s:enc:aescbc:v1:a:x", at)),
-        "no matching prefix found"
+        "no matching prefix found: the stored object is encrypted, as \"k8s:enc:aescbc:v1:a:\""
+    );
+    assert_eq!(
+        message(back.from_storage(&stored, b"/registry/b")),
+        "cipher: message authentication failed"
     );
     assert_eq!(
         message(Identity.from_storage(&stored, at)),
-        "identity transformer tried to read encrypted data"
+        "identity transformer tried to read encrypted data: \
+         the stored object is encrypted, as \"k8s:enc:aesgcm:v1:a:\""
     );
+}
+
+/// What cannot be read is told by what it begins with, and no byte of what may be secret is.
+#[test]
+fn what_cannot_be_read_is_told_without_what_it_says() {
+    let table = [
+        (b"k8s:enc:".to_vec(), "as \"k8s:enc:\""),
+        (b"k8s:enc:kms:v2:name:secret:more".to_vec(), "as \"k8s:enc:kms:v2:name:\""),
+        (b"k8s:enc:kms:secret".to_vec(), "as \"k8s:enc:kms:\""),
+        ([b"k8s:enc:".as_slice(), &[b'x'; 1_000]].concat(), "as \"k8s:enc:\""),
+        (b"secret: k8s:enc:".to_vec(), "in no known way"),
+        (Vec::new(), "in no known way"),
+    ];
+    for (stored, expected) in table {
+        let told = beginning(&stored);
+        assert!(told.ends_with(expected), "{told}");
+    }
 }
 
 #[test]
@@ -176,7 +211,7 @@ fn nonces_differ() {
     let keys = ring(&["a"]);
     let nonce = |_| {
         let stored = keys.to_storage(b"{}", b"k").expect("it is sealed");
-        stored.split_at(2).1.split_at(NONCE_BYTES).0.to_vec()
+        stored.split_at(PREFIX.len() + 2).1.split_at(NONCE_BYTES).0.to_vec()
     };
     let nonces: std::collections::HashSet<_> = (0..1_000).map(nonce).collect();
     assert_eq!(nonces.len(), 1_000);
@@ -202,10 +237,10 @@ fn keys_are_checked_and_not_shown() {
     let ring = AesGcm::new(key);
     assert_eq!(
         format!("{ring:?}"),
-        "AesGcm { first: EncryptionKey { name: \"shown\", .. }, others: [] }"
+        "AesGcm { first: EncryptionKey { name: \"shown\", .. }, others: [], reads_unencrypted: false }"
     );
-    let prefixed = Prefixed::new(AesGcm::PREFIX, ring).or("", Identity);
-    assert_eq!(format!("{prefixed:?}"), "[\"k8s:enc:aesgcm:v1:\", \"\"]");
+    let prefixed = Prefixed::new("k8s:", ring).or("", Identity);
+    assert_eq!(format!("{prefixed:?}"), "[\"k8s:\", \"\"]");
 }
 
 /// What a cipher holds is wiped when it is dropped: the feature `zeroize` of `aes-gcm` is on.
@@ -223,14 +258,14 @@ proptest! {
     fn what_is_sealed_opens(data: Vec<u8>, key: Vec<u8>) {
         let keys = ring(&["a"]);
         let stored = keys.to_storage(&data, &key)?;
-        prop_assert_eq!(stored.len(), data.len() + 2 + NONCE_BYTES + TAG_BYTES);
+        prop_assert_eq!(stored.len(), data.len() + PREFIX.len() + 2 + NONCE_BYTES + TAG_BYTES);
         prop_assert_eq!(keys.from_storage(&stored, &key)?, (data, false));
     }
 
     #[test]
     fn any_bytes_are_refused(data: Vec<u8>, key: Vec<u8>) {
-        let lenient = Prefixed::new(AesGcm::PREFIX, ring(&["a"])).or("", Identity);
-        let stored = [AesGcm::PREFIX.as_bytes(), b"a:", &data].concat();
+        let lenient = ring(&["a"]).or_unencrypted();
+        let stored = [PREFIX.as_bytes(), b"a:", &data].concat();
         prop_assert!(lenient.from_storage(&stored, &key).is_err());
     }
 }

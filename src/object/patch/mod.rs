@@ -45,13 +45,29 @@ pub const PATCH_BYTES_MAX: usize = 3 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PatchType {
-    /// A list of operations: RFC 6902.
+    /// A list of operations, of which all are done or none: RFC 6902, [`json_patch()`].
     Json,
-    /// An object whose fields are set: RFC 7396.
+    /// An object whose fields are set, and removed where they are null; lists are replaced: RFC 7396, [`merge_patch`].
     Merge,
-    /// A merge patch that merges lists by the schema of the kind.
+    /// A merge patch that merges lists by the [`Schema`] of the kind, with directives: [`strategic_merge_patch`].
     StrategicMerge,
-    /// Server-side apply.
+    /// Server-side apply: an object with no more than what the applier wants.
+    ///
+    /// What he says is merged into the object, which is made where there is none. The fields are his own from then on, and
+    /// others who want them otherwise meet a conflict (409), unless they [force](super::PatchOptions::force) it. What he
+    /// no longer says with his next apply goes away, unless somebody else owns it, too. Whoever writes in another way
+    /// owns what his write has changed. All of this is in `metadata.managedFields`. It is JSON, also by its content type.
+    ///
+    /// What is not as in Kubernetes:
+    ///
+    /// - A kind has one schema, whatever version an entry of `managedFields` names: there is nothing to convert.
+    /// - What is stored need not be of its type: a list with an item that has no key is owned as a whole, and fields that
+    ///   the schema does not know are as those of a schema that allows them. Only what is applied must be right.
+    /// - A map or list that loses its last part but stays is empty, or as it is applied; there it becomes null, so that
+    ///   the same apply a second time changes the object again.
+    /// - Whoever owns a field of a map is asked before a single value takes the place of the map.
+    /// - An entry gets a new time when the object or the fields of its manager change; there a new manager that changes
+    ///   nothing has none.
     Apply,
 }
 

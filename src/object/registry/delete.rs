@@ -21,6 +21,7 @@ use super::options::DeleteOptions;
 #[non_exhaustive]
 pub struct Deletion {
     /// The object: as it was, with the revision of the deletion as its resource version; or, if it still is, as it is now.
+    /// Null of one that [could not be read](DeleteOptions::ignore_store_read_error).
     pub object: Value,
     /// Whether it is gone. Otherwise it has finalizers, or is going gracefully.
     pub is_deleted: bool,
@@ -76,10 +77,29 @@ impl<K: Kv> Objects<K> {
     /// 404; 409 where the preconditions are not met; 422 for options that contradict themselves, and for what the
     /// [`Strategy`](super::Strategy) does not let go.
     pub fn delete(&self, namespace: &str, name: &str, options: &DeleteOptions) -> Result<Deletion> {
+        if options.ignore_store_read_error {
+            return self.delete_unreadable(namespace, name, options);
+        }
         match self.delete_wanted(namespace, name, options, &|_| true)? {
             Some(deletion) => Ok(deletion),
             None => Err(Status::not_found(self.storage.resource(), name)),
         }
+    }
+
+    /// Deletes what cannot be read. The answer has no object.
+    fn delete_unreadable(
+        &self,
+        namespace: &str,
+        name: &str,
+        options: &DeleteOptions,
+    ) -> Result<Deletion> {
+        options.check()?;
+        let key = self.path(namespace, name)?;
+        let resource = self.storage.resource();
+        let revision = self.storage_for(options.dry_run).delete_unreadable(&key);
+        let revision = revision.map_err(|error| error.into_status(resource, name))?;
+        let status = Some(Status::success(resource, name, ""));
+        Ok(Deletion { mod_revision: Some(revision), status, ..Deletion::of(Value::Null, true) })
     }
 
     /// Deletes an object as long as it is the one that is wanted; `None` where it is not.

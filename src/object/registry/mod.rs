@@ -15,10 +15,10 @@ mod decoding;
 mod delete;
 mod finalize;
 mod history;
-mod names;
 mod options;
 mod patching;
 mod reads;
+mod rewrite;
 mod strategy;
 mod typed;
 mod update;
@@ -36,13 +36,13 @@ use crate::kv::Store;
 use super::kind::Kind;
 use super::kv::Kv;
 use super::meta;
+use super::names;
 use super::schema::Schema;
 use super::status::{Cause, Result, Status};
 use super::storage::{GetOptions, Storage};
 use super::transform::Transformer;
 
 pub use delete::Deletion;
-pub use names::NameRule;
 pub use options::{CreateOptions, DeleteOptions, PropagationPolicy, UpdateOptions};
 pub use patching::PatchOptions;
 pub use strategy::{GarbageCollection, GenerationRule, KindStrategy, Strategy};
@@ -85,7 +85,8 @@ pub struct Objects<K: Kv = Store> {
 }
 
 impl<K: Kv> Objects<K> {
-    /// The objects of a kind, stored below `/registry`, by the default [`KindStrategy`].
+    /// The objects of a kind, by the default [`KindStrategy`], each under `/registry/GROUP/RESOURCE/NAMESPACE/NAME`: without
+    /// the group for the core group, without the namespace for kinds that have none.
     ///
     /// Nothing keeps apart two kinds that lie at one place. A resource of the core group lies at `/resource`, any other at
     /// `/group/resource`: give a core resource that is called as a group of the same store, as `apps`, a
@@ -126,15 +127,17 @@ impl<K: Kv> Objects<K> {
         self
     }
 
-    /// With objects of this schema: it says how patches and applies merge lists. Without one, lists are replaced, and strategic
-    /// merge patches are refused.
+    /// With objects of this schema: it says how patches and applies merge lists; it validates nothing, see [`Schema`]. Without
+    /// one, lists are replaced, and strategic merge patches are refused.
     #[must_use]
     pub fn schema(mut self, schema: Schema) -> Self {
         self.schema = Arc::new(schema);
         self
     }
 
-    /// With objects changed on their way to the store and back, as by encryption.
+    /// With objects changed on their way to the store and back, as by encryption with
+    /// [`AesGcm`](crate::object::AesGcm). What is stored already stays as it is until it is written again, and the past of
+    /// an object for as long as the store keeps it: see [`rewrite_stale`](Self::rewrite_stale).
     #[must_use]
     pub fn transformer(mut self, transformer: Arc<dyn Transformer>) -> Self {
         self.storage = self.storage.transformer(transformer);

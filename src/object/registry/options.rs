@@ -10,7 +10,11 @@ use crate::object::storage::Preconditions;
 pub struct CreateOptions {
     /// Does everything but write.
     pub dry_run: bool,
-    /// Who writes: the name that `metadata.managedFields` gives the fields. Empty for nobody in particular.
+    /// Who writes: the name that `metadata.managedFields` gives the fields.
+    ///
+    /// Empty for nobody in particular: of an object that nobody has applied such writes leave no trace, but with its first
+    /// apply all that is there belongs to `before-first-apply`, and what such a write changes later to `unknown`; both
+    /// conflict with appliers as any other.
     pub field_manager: String,
     /// Seconds for which the object lives; `None` leaves it to the [`Strategy`](super::Strategy), `Some(0)` is for
     /// ever.
@@ -29,18 +33,29 @@ pub struct UpdateOptions {
     pub preconditions: Preconditions,
     /// Whether to create an object that is not there, also where the kind does not.
     pub force_allow_create: bool,
-    /// Seconds for which the object lives from now on; `None` leaves it to the [`Strategy`](super::Strategy).
+    /// Seconds for which the object lives from now on; `None` leaves it to the [`Strategy`](super::Strategy), `Some(0)` is
+    /// for ever.
     pub ttl: Option<u64>,
 }
 
 /// How to delete: `DeleteOptions` of `meta/v1`.
+///
+/// What happens by itself is little: an object without finalizers whose kind gives it no grace is gone at once, and all
+/// others are marked, with `deletionTimestamp`, and stay. Then it is gone
+///
+/// - with its last finalizer, which whoever has put it there takes away by an update;
+/// - gracefully, when somebody deletes it again with `grace_period_seconds` 0, as the kubelet does for pods. When the time is
+///   over, nobody does so for you.
+///
+/// Nor does anybody delete what it owned: that is for a garbage collector of yours, which watches for owners that are
+/// gone (`Background`) or that have the finalizer `foregroundDeletion` or `orphan`, and takes it away in the end.
 #[derive(Clone, Debug, Default)]
 #[expect(clippy::exhaustive_structs, reason = "options are built by their fields")]
 pub struct DeleteOptions {
     /// Does everything but write.
     pub dry_run: bool,
-    /// Seconds until the object is deleted, where its kind is deleted gracefully: `None` for what the kind says, 0
-    /// for at once.
+    /// Seconds that the object is left to end by itself, where its kind is deleted gracefully: `None` for what the kind
+    /// says, 0 for at once. They are written into it; nobody waits for them here.
     pub grace_period_seconds: Option<i64>,
     /// What has to be true of the object.
     pub preconditions: Preconditions,
@@ -48,6 +63,12 @@ pub struct DeleteOptions {
     pub propagation_policy: Option<PropagationPolicy>,
     /// The older form of the same: true is [`PropagationPolicy::Orphan`].
     pub orphan_dependents: Option<bool>,
+    /// Deletes an object that cannot be read, and only such a one: one that no key opens any more, or whose bytes are
+    /// damaged. Nothing is asked, neither finalizers nor the kind, and nothing but a dry run goes with it. (Of
+    /// `meta/v1`: `ignoreStoreReadErrorWithClusterBreakingPotential`.)
+    ///
+    /// Watches that come by it end, with 410 or 500.
+    pub ignore_store_read_error: bool,
 }
 
 /// What becomes of the objects that a deleted one owns. The store does not look for them: a policy puts the finalizer on
@@ -55,11 +76,12 @@ pub struct DeleteOptions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "Kubernetes has these three")]
 pub enum PropagationPolicy {
-    /// They stay: the finalizer `orphan`.
+    /// They are to stay: the finalizer `orphan`, until the collector has taken their owner references away.
     Orphan,
-    /// They are deleted afterwards: no finalizer.
+    /// They are to be deleted afterwards: no finalizer, so the object is gone, and a collector finds them without owner.
     Background,
-    /// They are deleted before it: the finalizer `foregroundDeletion`.
+    /// They are to be deleted before it: the finalizer `foregroundDeletion`, until the collector has done so. Without one
+    /// the object stays for ever.
     Foreground,
 }
 
@@ -103,12 +125,37 @@ impl UpdateOptions {
     }
 }
 
+const IGNORE_STORE_READ_ERROR: &str = "ignoreStoreReadErrorWithClusterBreakingPotential";
+
 impl DeleteOptions {
+    /// Whether they can be those of the deletion of many.
+    pub(super) fn check_of_many(&self) -> Result<()> {
+        self.check()?;
+        if !self.ignore_store_read_error {
+            return Ok(());
+        }
+        let why = "is not allowed with DELETECOLLECTION, try again after removing the option";
+        let cause = Cause::invalid(IGNORE_STORE_READ_ERROR, &true.into(), why);
+        refuse("DeleteOptions", vec![cause])
+    }
+
     pub(super) fn check(&self) -> Result<()> {
         let mut causes = Vec::new();
         if let (Some(policy), Some(_)) = (self.propagation_policy, self.orphan_dependents) {
             let why = "orphanDependents and deletionPropagation cannot be both set";
             causes.push(Cause::invalid("propagationPolicy", &policy.name().into(), why));
+        }
+        if self.ignore_store_read_error {
+            let others = [
+                (self.propagation_policy.is_some(), "propagationPolicy"),
+                (self.orphan_dependents.is_some(), "orphanDependents"),
+                (self.grace_period_seconds.is_some(), "gracePeriodSeconds"),
+                (self.preconditions != Preconditions::none(), "preconditions"),
+            ];
+            for (_, other) in others.iter().filter(|(is_set, _)| *is_set) {
+                let why = format!("cannot be set together with .{other}");
+                causes.push(Cause::invalid(IGNORE_STORE_READ_ERROR, &true.into(), why));
+            }
         }
         refuse("DeleteOptions", causes)
     }

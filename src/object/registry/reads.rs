@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::object::kv::Kv;
 use crate::object::meta;
+use crate::object::names::path_segment;
 use crate::object::selector::FieldSelector;
 use crate::object::status::{Reason, Result, Status};
 use crate::object::storage::{
@@ -13,7 +14,6 @@ use crate::object::storage::{
 };
 
 use super::Objects;
-use super::names::path_segment;
 use super::options::DeleteOptions;
 
 /// So many objects are listed at a time to be deleted.
@@ -25,7 +25,8 @@ const OWN_FIELDS: [&str; 2] = ["metadata.name", "metadata.namespace"];
 impl<K: Kv> Objects<K> {
     /// The objects of a namespace, or of all if it is empty, in the order of their keys; as of one revision, from which a
     /// [`watch`](Self::watch) can go on. Selectors, limits and versions are in the options; `recursive` and how
-    /// fields are read are known here.
+    /// fields are read are known here. A list of an older version is one of the objects as they then were, also of
+    /// those that are gone.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -60,7 +61,45 @@ impl<K: Kv> Objects<K> {
         Ok(list)
     }
 
-    /// What happens to the objects of a namespace, or of all if it is empty.
+    /// What happens to the objects of a namespace, or of all if it is empty: from a version on, or beginning with what there
+    /// is, as [`WatchOptions`] says. Each change is told once, in the order of the versions, and none is left out.
+    ///
+    /// A watch that begins with what there is reads that lazily as of one revision, while the changes are kept from the next
+    /// one on: nothing is told twice, and it takes no more memory where there is much. As long as the beginning has not
+    /// been told, it keeps what was there from being reclaimed, and the store open; later it keeps neither.
+    ///
+    /// It ends with an [error](crate::object::WatchEventKind::Error): with 410 where a version has been compacted or no key
+    /// opens it any more. Then what there is has to be listed anew:
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use annals::object::{Kind, Objects, Status};
+    /// # use serde_json::json;
+    /// use annals::object::{ListOptions, WatchEventKind, WatchOptions, meta};
+    /// # let directory = tempfile::tempdir().expect("a temporary directory");
+    /// # let store = Arc::new(annals::Store::open(directory.path())?);
+    /// # let pods = Objects::new(store, Kind::new("v1", "Pod", "pods"));
+    /// # pods.create("default", json!({"metadata": {"name": "web"}}), &Default::default())?;
+    ///
+    /// let list = pods.list("", &ListOptions::default())?; // as it is now
+    /// let mut resource_version = list.resource_version;
+    /// let options = WatchOptions { resource_version, allow_bookmarks: true, ..Default::default() };
+    /// let watch = pods.watch("", &options)?; // and everything that comes
+    /// # pods.delete("default", "web", &Default::default())?;
+    /// for event in watch {
+    ///     match event.kind {
+    ///         WatchEventKind::Added | WatchEventKind::Modified => println!("is: {}", event.object),
+    ///         WatchEventKind::Deleted => println!("was: {}", event.object),
+    ///         WatchEventKind::Error(status) if status.code() == 410 => break, // list anew, and watch from there
+    ///         WatchEventKind::Error(status) => return Err(status.into()), // wait a while before
+    ///         _ => {} // a bookmark: nothing has happened up to this version
+    ///     }
+    ///     resource_version = meta::resource_version(&event.object).to_owned(); // from here another watch goes on
+    /// #   break;
+    /// }
+    /// # assert_eq!(resource_version, "3");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -91,7 +130,7 @@ impl<K: Kv> Objects<K> {
         options: &DeleteOptions,
         list: &ListOptions,
     ) -> Result<List> {
-        options.check()?;
+        options.check_of_many()?;
         let mut page = list.clone();
         self.scope(namespace, "", &mut page.predicate)?;
         let selected = page.predicate.clone();

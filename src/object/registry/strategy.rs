@@ -4,9 +4,8 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::object::meta;
+use crate::object::names::NameRule;
 use crate::object::status::Cause;
-
-use super::names::NameRule;
 
 /// What the rules of one kind are. Every hook has a default, so that a strategy says what is particular only.
 ///
@@ -159,15 +158,16 @@ pub trait Strategy: Send + Sync + 'static {
         true
     }
 
-    /// Seconds for which an object lives from this write on; `None` for ever or, with an update, as long as before.
-    /// Default: `None`.
+    /// Seconds for which an object lives from this write on; `None` for ever or, with an update, as long as before. Then it
+    /// is gone, whatever finalizers it has. Default: `None`.
     fn ttl(&self, object: &Value, old: Option<&Value>) -> Option<u64> {
         let _ = (object, old);
         None
     }
 
-    /// Seconds between the wish to delete an object and its end, during which it stays for all to see; `None` where it
-    /// is deleted at once. `asked` is what the client wants. Default: `None`.
+    /// Seconds that an object is given to end by itself when somebody wants it deleted. It is marked, and stays for all to
+    /// see until somebody deletes it with a grace of 0: that does not happen by itself. `None` where it is deleted at
+    /// once. `asked` is what the client wants. Default: `None`.
     fn grace_period(&self, object: &Value, asked: Option<i64>) -> Option<i64> {
         let _ = (object, asked);
         None
@@ -257,9 +257,9 @@ fn is_equal(one: &Value, other: &Value) -> bool {
 pub enum GarbageCollection {
     /// Nobody collects garbage here: finalizers for it are never touched.
     Off,
-    /// They are deleted afterwards.
+    /// A collector of yours may delete them afterwards: the object is gone without asking it.
     Background,
-    /// They stay.
+    /// They are to stay: the object bears the finalizer `orphan` until a collector takes it away.
     Orphan,
     /// Objects of this kind own none: they never bear a finalizer for it.
     Unsupported,
@@ -350,14 +350,16 @@ impl KindStrategy {
         self
     }
 
-    /// With objects that live for so many seconds after each write.
+    /// With objects that live for so many seconds after each write. Then they are gone, whatever finalizers they have, and
+    /// watches tell of it.
     #[must_use]
     pub fn ttl(mut self, seconds: u64) -> Self {
         self.ttl = Some(seconds);
         self
     }
 
-    /// With objects that stay for so many seconds after somebody has deleted them, unless he asks for another time.
+    /// With objects that stay when somebody deletes them, marked with the time in so many seconds unless he asks for another,
+    /// until somebody deletes them with a grace of 0: a controller of yours, see [`DeleteOptions`](super::DeleteOptions).
     #[must_use]
     pub fn grace_seconds(mut self, seconds: i64) -> Self {
         self.grace_seconds = Some(seconds);

@@ -5,8 +5,8 @@ use std::fmt;
 use serde_json::Value;
 
 use super::parse::Parser;
-use super::validate;
 use crate::object::meta;
+use crate::object::names::{label_key, label_value};
 use crate::object::status::{Result, Status};
 
 /// Which objects are meant, by their labels.
@@ -77,9 +77,18 @@ impl LabelSelector {
         Self { requirements: operators.map(requirement).into() }
     }
 
-    /// Of its text, as in the parameter `labelSelector`: requirements with commas between them, each
-    /// `key`, `!key`, `key=value`, `key==value`, `key!=value`, `key in (a,b)`, `key notin (a,b)`, `key>1` or
-    /// `key<1`. The empty text means every object.
+    /// Of its text, as in the parameter `labelSelector`:
+    ///
+    /// ```text
+    /// selector    := "" | requirement *( "," requirement )
+    /// requirement := key | "!" key | key "in" values | key "notin" values
+    ///              | key ( "=" | "==" | "!=" | ">" | "<" ) [ value ]
+    /// values      := "(" [ value ] *( "," [ value ] ) ")"
+    /// ```
+    ///
+    /// Space, tab, carriage return and newline may stand between tokens. `in` and `notin` are operators only behind a key;
+    /// elsewhere they are keys and values as any other. Where no value stands, the value is empty. What is behind `>`
+    /// and `<` is a whole number. The empty text means every object.
     ///
     /// Takes time and memory in proportion to the text, and for the order of requirements and values.
     ///
@@ -168,7 +177,7 @@ impl LabelRequirement {
         values.sort();
         values.dedup();
         let mut wrong = Vec::new();
-        let why = validate::label_key(key);
+        let why = label_key(key);
         if !why.is_empty() {
             wrong.push(format!("key: Invalid value: {key:?}: {}", why.join("; ")));
         }
@@ -183,7 +192,7 @@ impl LabelRequirement {
                      an integer"
                 ));
             }
-            let why = validate::label_value(value);
+            let why = label_value(value);
             if !why.is_empty() {
                 wrong.push(format!(
                     "values[{i}][{key}]: Invalid value: {value:?}: {}",

@@ -3,10 +3,11 @@
 //! The keys are walked once, and each is decoded when the walk comes to it: what selectors leave out takes no memory.
 
 use bytes::Bytes;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::ErrorKind;
 use crate::kv::KeyValue;
+use crate::object::kind::Kind;
 use crate::object::kv::{Kv, ScanRequest};
 use crate::object::meta;
 use crate::object::status::{Cause, Result as StatusResult, Status};
@@ -27,7 +28,7 @@ const CONTINUE_INCONSISTENT: &str = "The provided continue parameter is too old 
     deleted between the time the first chunk was returned and now may show up in the list.";
 
 /// So many objects that cannot be read are told of one list.
-const UNREADABLE_MAX: usize = 100;
+pub(super) const UNREADABLE_MAX: usize = 100;
 
 /// What the resource version of a list is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -80,7 +81,7 @@ pub struct ListOptions {
     pub continue_token: String,
     /// Which objects.
     pub predicate: Predicate,
-    /// Whether all keys below the key are meant, instead of the key itself.
+    /// Whether all keys below the key are meant, instead of the key itself; `Objects` knows it.
     pub recursive: bool,
 }
 
@@ -126,6 +127,25 @@ pub struct List {
     pub continue_token: String,
     /// How many objects are not in this list nor in those before, where that is known: not if there are selectors.
     pub remaining_item_count: Option<u64>,
+}
+
+impl List {
+    /// What a REST server answers, as a `PodList`.
+    pub fn into_answer(self, kind: &Kind) -> Value {
+        let mut metadata = json!({"resourceVersion": self.resource_version});
+        if !self.continue_token.is_empty() {
+            metadata["continue"] = self.continue_token.into();
+        }
+        if let Some(remaining) = self.remaining_item_count {
+            metadata["remainingItemCount"] = remaining.into();
+        }
+        json!({
+            "kind": format!("{}List", kind.kind),
+            "apiVersion": kind.api_version,
+            "metadata": metadata,
+            "items": self.items,
+        })
+    }
 }
 
 /// Where a list begins.
@@ -306,7 +326,7 @@ impl<K: Kv> Storage<K> {
     }
 
     /// `aggregatedStorageError` of `k8s.io/apiserver/pkg/storage/etcd3/corrupt_obj_deleter.go`.
-    fn unreadable(&self, mut causes: Vec<Cause>) -> StorageError {
+    pub(super) fn unreadable(&self, mut causes: Vec<Cause>) -> StorageError {
         let resource = &self.resource;
         let first = causes.first().map_or("", |cause| &cause.message);
         let mut message =
@@ -346,7 +366,7 @@ fn next(
 }
 
 /// One object that cannot be read.
-fn cause(kv: &KeyValue, why: &Unreadable) -> Cause {
+pub(super) fn cause(kv: &KeyValue, why: &Unreadable) -> Cause {
     let key = String::from_utf8_lossy(&kv.key);
     let error = StorageError::corrupt(&key, 0, why.at(kv.mod_revision));
     Cause::new("UnexpectedServerResponse", error.to_string(), key)

@@ -21,8 +21,10 @@ mod history;
 mod keys;
 mod list;
 mod predicate;
+mod rewrite;
 mod token;
 mod ttl;
+mod unreadable;
 mod update;
 mod watch;
 
@@ -51,6 +53,7 @@ pub use error::{StorageError, StorageErrorKind};
 pub use history::{HistoryOptions, ObjectHistory, ObjectState, ObjectVersion};
 pub use list::{List, ListOptions, ResourceVersionMatch};
 pub use predicate::{FieldsOf, Predicate};
+pub use rewrite::Rewritten;
 pub use update::{GuaranteedUpdateOptions, ResponseMeta};
 pub(super) use watch::INITIAL_EVENTS_END;
 pub use watch::{ObjectWatch, WatchEvent, WatchEventKind, WatchHandle, WatchOptions};

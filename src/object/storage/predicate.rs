@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::object::meta;
 use crate::object::selector::{FieldSelector, LabelSelector};
+use crate::object::status::Result;
 
 /// Reads a field of an object, by the name that field selectors have for it; `None` is as good as empty.
 pub type FieldsOf = Arc<dyn Fn(&Value, &str) -> Option<String> + Send + Sync>;
@@ -33,7 +34,7 @@ pub struct Predicate {
     pub label: LabelSelector,
     /// By fields.
     pub field: FieldSelector,
-    /// How the fields are read. Without it an object has `metadata.name` and `metadata.namespace`.
+    /// How the fields are read; `Objects` knows it. Without it an object has `metadata.name` and `metadata.namespace`.
     pub fields: Option<FieldsOf>,
 }
 
@@ -41,6 +42,23 @@ impl Predicate {
     /// Every object.
     pub fn everything() -> Self {
         Self::default()
+    }
+
+    /// Of the texts of both, as in the parameters `labelSelector` and `fieldSelector` of a request; empty for any.
+    ///
+    /// ```
+    /// # use annals::object::{ListOptions, Predicate};
+    /// let predicate = Predicate::parse("app in (web, api)", "metadata.namespace=shop")?;
+    /// let options = ListOptions { predicate, limit: 500, ..ListOptions::default() };
+    /// # Ok::<(), annals::object::Status>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`LabelSelector::parse`] and [`FieldSelector::parse`].
+    pub fn parse(labels: &str, fields: &str) -> Result<Self> {
+        let (label, field) = (LabelSelector::parse(labels)?, FieldSelector::parse(fields)?);
+        Ok(Self { label, field, fields: None })
     }
 
     /// Whether it means every object.

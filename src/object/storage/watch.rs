@@ -20,7 +20,7 @@ use crate::object::status::{Reason, Status};
 use crate::sync::plain::{AtomicBool, Ordering};
 
 use super::Storage;
-use super::codec::Codec;
+use super::codec::{Codec, Unreadable};
 use super::error::StorageError;
 use super::list;
 use super::predicate::Predicate;
@@ -59,7 +59,7 @@ pub struct WatchOptions {
     pub bookmark: Value,
     /// Which objects.
     pub predicate: Predicate,
-    /// Whether all keys below the key are meant, instead of the key itself.
+    /// Whether all keys below the key are meant, instead of the key itself; `Objects` knows it.
     pub recursive: bool,
 }
 
@@ -88,7 +88,8 @@ pub enum WatchEventKind {
     Deleted,
     /// Nothing: everything up to the version of this object has been told.
     Bookmark,
-    /// The watch has ended; with 410 what there is has to be listed anew.
+    /// The watch has ended. With 410 what there is has to be listed anew: the version has been compacted, or the
+    /// transformer cannot read it. With another code, too, but after a pause.
     Error(Status),
 }
 
@@ -121,8 +122,8 @@ impl Serialize for WatchEvent {
 
 /// Tells what happens to objects, in the order of their versions; made by [`Storage::watch`].
 ///
-/// It is an iterator that waits for the next event, and ends after an
-/// [error](WatchEventKind::Error) or when it is [cancelled](WatchHandle::cancel).
+/// It is an iterator that waits for the next event, and ends after an [error](WatchEventKind::Error), or without one when
+/// it is [cancelled](WatchHandle::cancel) or the store is closed.
 pub struct ObjectWatch<K: Kv> {
     codec: Codec,
     predicate: Predicate,
@@ -151,6 +152,7 @@ pub(in crate::object) type Decorate = Arc<dyn Fn(&mut Value) + Send + Sync>;
 #[derive(Clone)]
 pub struct WatchHandle(Arc<Handle>);
 
+#[derive(Default)]
 struct Handle {
     is_ended: AtomicBool,
     cancel: Option<Box<dyn Fn() + Send + Sync>>,
@@ -221,10 +223,7 @@ impl<K: Kv> Storage<K> {
             live: None,
             error: None,
             quiet: Stopwatch::start(),
-            handle: WatchHandle(Arc::new(Handle {
-                is_ended: AtomicBool::new(false),
-                cancel: None,
-            })),
+            handle: WatchHandle(Arc::default()),
             decorate: Arc::new(|_| ()),
         };
         if let Err(why) = self.begin_watch(&mut watch, &key, known, with_initial, options) {
@@ -243,13 +242,14 @@ impl<K: Kv> Storage<K> {
     ) -> Result<(), Status> {
         let mut after = known;
         if with_initial {
-            let current = self.kv.revision().map_err(watch_error)?;
+            let current = self.kv.revision().map_err(told(EXPIRED))?;
             if known > current {
                 return Err(Status::too_large_resource_version(known, current, 1));
             }
-            after = self.begin_initial(watch, key, options.recursive).map_err(list_error)?;
+            after =
+                self.begin_initial(watch, key, options.recursive).map_err(told(list::EXPIRED))?;
         } else if known == 0 {
-            after = self.kv.revision().map_err(watch_error)?;
+            after = self.kv.revision().map_err(told(EXPIRED))?;
         }
         if options.send_initial_events == Some(true) && options.allow_bookmarks {
             watch.initial_end = Some(after);
@@ -260,9 +260,9 @@ impl<K: Kv> Storage<K> {
             from: after.saturating_add(1),
             progress_every: watch.bookmarks_every,
         });
-        let live = live.map_err(watch_error)?;
+        let live = live.map_err(told(EXPIRED))?;
         let cancel = Some(live.canceller());
-        watch.handle = WatchHandle(Arc::new(Handle { is_ended: AtomicBool::new(false), cancel }));
+        watch.handle = WatchHandle(Arc::new(Handle { cancel, ..Handle::default() }));
         watch.live = Some(live);
         Ok(())
     }
@@ -363,7 +363,7 @@ impl<K: Kv> ObjectWatch<K> {
         if let Some(initial_kvs) = &mut self.initial {
             match initial_kvs.next() {
                 Some(Ok(kv)) => return self.tell(&initial(kv)).map_err(Some),
-                Some(Err(error)) => return Err(Some(list_error(error))),
+                Some(Err(error)) => return Err(Some(told(list::EXPIRED)(error))),
                 None => self.initial = None,
             }
         }
@@ -386,7 +386,7 @@ impl<K: Kv> ObjectWatch<K> {
                 Ok(None)
             }
             Err(error) if matches!(error.kind(), ErrorKind::Closed) => Err(None),
-            Err(error) => Err(Some(watch_error(error))),
+            Err(error) => Err(Some(told(EXPIRED)(error))),
         }
     }
 
@@ -443,6 +443,10 @@ impl<K: Kv> ObjectWatch<K> {
     fn decode(&self, kv: &KeyValue, at: &KeyValue, is_delete: bool) -> Result<Value, Status> {
         match self.codec.decode(&at.key, &kv.value, at.mod_revision) {
             Ok(read) => Ok(read.object),
+            // With a key that has been left out since: what there is now may well be read.
+            Err(why @ Unreadable::Transform(_)) if self.initial.is_none() => {
+                Err(Status::expired(format!("{EXPIRED} {}", why.at(kv.mod_revision))))
+            }
             Err(why) if is_delete => {
                 let why = why.at(kv.mod_revision);
                 let message = format!("saw a DELETED event, but object data is corrupt - {why}");
@@ -453,17 +457,9 @@ impl<K: Kv> ObjectWatch<K> {
     }
 }
 
-fn watch_error(error: crate::Error) -> Status {
-    told(error, EXPIRED)
-}
-
-/// Of reading what there was when the watch began.
-fn list_error(error: crate::Error) -> Status {
-    told(error, list::EXPIRED)
-}
-
-fn told(error: crate::Error, expired: &str) -> Status {
-    match error.kind() {
+/// What the store says, with this for what has been compacted.
+fn told(expired: &'static str) -> impl Fn(crate::Error) -> Status {
+    move |error| match error.kind() {
         ErrorKind::Compacted { .. } => Status::expired(expired),
         _ => error.into(),
     }

@@ -1,0 +1,90 @@
+//! Writing anew what is stale, as after a change of the key of encryption.
+
+use crate::kv::KeyValue;
+use crate::object::kv::{Kv, ScanRequest};
+use crate::object::status::Cause;
+
+use super::commit::{Lease, Outcome};
+use super::error::StorageError;
+use super::list::{UNREADABLE_MAX, cause};
+use super::ttl::Lent;
+use super::{Decoded, Storage, Unreadable};
+
+/// So many objects are read from one view of the store: nothing is kept from being forgotten for long.
+const PAGE: usize = 500;
+
+/// What [`Objects::rewrite_stale`](crate::object::Objects::rewrite_stale) has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Rewritten {
+    /// How many objects there were.
+    pub looked_at: u64,
+    /// How many of them were stale, and have been written anew.
+    pub written: u64,
+    /// From this revision on nothing is stale, unless somebody writes by another transformer: what is older can be
+    /// [compacted](crate::Store::compact).
+    pub revision: u64,
+}
+
+/// What becomes of one object.
+enum One {
+    Written,
+    /// It was not stale, or is gone.
+    Left,
+    Unreadable(Cause),
+}
+
+impl<K: Kv> Storage<K> {
+    /// Writes anew the objects below a key that the transformer calls stale. Whatever cannot be read is told at the end.
+    pub(in crate::object) fn rewrite_stale(&self, key: &str) -> Result<Rewritten, StorageError> {
+        let prefix = self.prefix_of(key)?;
+        let mut start = prefix.clone().into_bytes();
+        let mut done = Rewritten::default();
+        let mut unreadable = Vec::new();
+        loop {
+            let request = ScanRequest { prefix: prefix.as_bytes(), start: &start, at: None };
+            let (page, _) = self.kv.scan(request)?;
+            let mut last = None;
+            for kv in page.take(PAGE) {
+                let kv = kv?;
+                last = Some(kv.key.clone());
+                done.looked_at += 1;
+                match self.rewrite(kv)? {
+                    One::Written => done.written += 1,
+                    One::Unreadable(why) if unreadable.len() < UNREADABLE_MAX => {
+                        unreadable.push(why);
+                    }
+                    One::Left | One::Unreadable(_) => {}
+                }
+            }
+            let Some(last) = last else { break };
+            start = last.to_vec();
+            start.push(0);
+        }
+        if !unreadable.is_empty() {
+            return Err(self.unreadable(unreadable));
+        }
+        done.revision = self.kv.revision()?;
+        Ok(done)
+    }
+
+    /// Writes one object as long as it is stale, whoever comes in between.
+    fn rewrite(&self, mut kv: KeyValue) -> Result<One, StorageError> {
+        loop {
+            let data = match self.codec.decode(&kv.key, &kv.value, kv.mod_revision) {
+                Ok(Decoded { is_stale: false, .. }) => return Ok(One::Left),
+                Ok(Decoded { data, .. }) => data,
+                Err(why) => return Ok(One::Unreadable(cause(&kv, &why))),
+            };
+            let Ok(key) = std::str::from_utf8(&kv.key) else {
+                let why = Unreadable::Decode("its key is not UTF-8".into());
+                return Ok(One::Unreadable(cause(&kv, &why)));
+            };
+            match self.put(key, &data, kv.mod_revision, Lease::Keep, &mut Lent::default())? {
+                Outcome::Done(_) => return Ok(One::Written),
+                Outcome::Lost(None) => return Ok(One::Left),
+                Outcome::Lost(Some(there)) => kv = there,
+            }
+        }
+    }
+}
