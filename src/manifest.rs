@@ -19,7 +19,7 @@ use std::sync::Arc;
 use annals_format::current::{BYTES as CURRENT_BYTES, Current};
 use annals_format::limits::MANIFEST_BYTES_MAX;
 use annals_format::name::{
-    CURRENT, FileName, INCOMPLETE, LIVE, LOADING, LOCK, SEGMENT_DIR, UNFINISHED, WAL_DIR,
+    CURRENT, FileName, LIVE, LOADING, LOCK, SEGMENT_DIR, UNFINISHED, WAL_DIR,
 };
 use annals_format::{FileKind, Manifest};
 
@@ -242,10 +242,6 @@ impl ManifestStore {
                     if let Some(file) = self.first_with_data(&path)? {
                         return lost(path.join(&file), "data".to_owned());
                     }
-                }
-                None if name == INCOMPLETE => {
-                    let detail = "a copy of a store that was not finished".to_owned();
-                    return Err(ErrorKind::NotAStore { path: self.dir.clone(), detail }.into());
                 }
                 None if name == LOADING && self.loading => {}
                 None if name == LOCK || name.strip_suffix(UNFINISHED).unwrap_or(&name) == LIVE => {}

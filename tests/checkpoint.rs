@@ -325,7 +325,7 @@ fn other_directories_are_refused_by_name() {
         assert!(refused(path(lost)).contains("no directory before the .."), "{lost}");
     }
     assert!(!path("store/copy").exists() && !path("missing").exists());
-    assert!(!path("store/INCOMPLETE").exists());
+    assert!(!path("store/LOADING").exists());
     std::fs::create_dir(path("empty")).unwrap();
     store.checkpoint(path("empty")).unwrap();
     assert!(refused(path("empty")).contains("is not empty"));
@@ -340,17 +340,17 @@ fn other_directories_are_refused_by_name() {
     assert!(refused(path("other")).contains("is not empty"));
 
     // What a crash leaves, after CURRENT and before it.
-    std::fs::write(path("empty/INCOMPLETE"), "").unwrap();
-    assert_eq!(Store::open_read_only(path("empty")).unwrap().revision(), 2);
-    assert!(path("empty/INCOMPLETE").exists(), "who only reads writes nothing");
-    assert_eq!(Store::open(path("empty")).unwrap().revision(), 2);
-    assert!(!path("empty/INCOMPLETE").exists());
+    assert!(!path("empty/LOADING").exists());
     std::fs::create_dir_all(path("stopped/seg")).unwrap();
-    std::fs::write(path("stopped/INCOMPLETE"), "").unwrap();
     std::fs::write(path("stopped/seg/00000001.head"), "data").unwrap();
-    assert!(refused(path("stopped")).contains("was not finished"));
-    let error = Store::open(path("stopped")).unwrap_err();
-    assert!(matches!(error.kind(), ErrorKind::NotAStore { .. }), "{error}");
+    for stopped in ["empty", "stopped"] {
+        std::fs::write(path(stopped).join("LOADING"), "").unwrap();
+        assert!(refused(path(stopped)).contains("was not finished"));
+        for opened in [Store::open(path(stopped)), Store::open_read_only(path(stopped))] {
+            let error = opened.unwrap_err();
+            assert!(matches!(error.kind(), ErrorKind::NotAStore { .. }), "{error}");
+        }
+    }
 
     let other = store.clone();
     store.close().unwrap();

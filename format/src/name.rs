@@ -6,9 +6,8 @@
 //!
 //! Numbers are decimal, padded to eight digits, and simply grow longer above that, up to
 //! [`NUMBER_MAX`]: a larger one is not a name. A file that is
-//! still being made carries the suffix `.tmp`, whatever it will be. A directory with `INCOMPLETE` and
-//! without `CURRENT` is a copy of a store that was not finished; one with `LOADING` is a store that is being put
-//! together from what another one had, and is none until that is done.
+//! still being made carries the suffix `.tmp`, whatever it will be. A directory with `LOADING` is a store that
+//! is being put together from what another one has, and is none until that is done.
 
 use std::fmt;
 
@@ -19,8 +18,6 @@ use crate::place::FileKind;
 pub const CURRENT: &str = "CURRENT";
 /// The file whose lock a writer holds.
 pub const LOCK: &str = "LOCK";
-/// Says that a directory without [`CURRENT`] is a copy of a store that is still being made.
-pub const INCOMPLETE: &str = "INCOMPLETE";
 /// Says that a directory, also one with [`CURRENT`], is no store yet: one is being put together in it.
 pub const LOADING: &str = "LOADING";
 /// Figures of a store that is open, for people and tools; the store itself never reads it.

@@ -3,12 +3,12 @@
 //!
 //! ```text
 //! 1 make the directory, lock it as a writer of it does, see that nothing is in it, and make a file
-//!   INCOMPLETE, which says that this is no store yet
+//!   LOADING, which says that this is no store yet
 //! 2 link every segment file: those of now without the lock of the state, what came meanwhile with it;
 //!   with it also look what is visible, and in which generations what is in no file lies
 //! 3 write what is in no file to a log of its own, and seal it as a close does
 //! 4 copy what could not be linked, and sync the names
-//! 5 store the manifest, CURRENT last; remove INCOMPLETE; let go of the lock
+//! 5 store the manifest, CURRENT last; remove LOADING; let go of the lock
 //! ```
 //!
 //! Why 2 finds every file: a file of the manifest in force is removed only after another manifest has been put
@@ -17,8 +17,7 @@
 //!
 //! Why files can be shared: a segment file is never written to once a manifest names it.
 //!
-//! A crash before CURRENT is there leaves INCOMPLETE and no store, a crash after it a complete one, from which
-//! whoever opens it for writing removes INCOMPLETE. The store itself is only read. With the lock held no
+//! A crash before LOADING is removed leaves no store, a crash after it a complete one. The store itself is only read. With the lock held no
 //! other checkpoint, and nobody who opens the copy, comes in between.
 
 use std::collections::BTreeSet;
@@ -26,7 +25,7 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 
 use annals_format::checksum::ContentHasher;
-use annals_format::name::{FileName, INCOMPLETE, SEGMENT_DIR};
+use annals_format::name::{FileName, SEGMENT_DIR};
 use annals_format::{FileMeta, Manifest};
 
 use crate::error::{Error, ErrorKind, Result};
@@ -41,11 +40,6 @@ use super::core::Core;
 use super::new_store::{NewLog, claim, directory, remove_marker, sync_dir};
 use super::open::another_history;
 use super::tables::{FileSet, SealedFile, Tables};
-
-/// What stands in the file that says that a directory is no store yet.
-const NOTICE: &[u8] =
-    b"A copy of a store is being made here. If there is no CURRENT beside this file and \
-nobody is at it any more, the copy was not finished: remove the directory.\n";
 
 /// Bytes of a file that are copied at once.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -106,7 +100,7 @@ impl Core {
         let real = directory(&**vfs, to)?;
         let to = &*real;
         self.check_outside(to)?;
-        let (_lock, vfs) = &claim(vfs, to, (INCOMPLETE, NOTICE))?;
+        let (_lock, vfs) = &claim(vfs, to)?;
 
         let linked = BTreeSet::new();
         let mut links = Links { core: self, vfs: &**vfs, to, linked, refused: false };
@@ -144,7 +138,7 @@ impl Core {
         log.seal(&mut manifest)?;
         ManifestStore::new(Arc::clone(vfs), to).store(&mut manifest)?;
 
-        remove_marker(&**vfs, to, INCOMPLETE)?;
+        remove_marker(&**vfs, to)?;
         Ok(done)
     }
 

@@ -12,7 +12,6 @@ use annals_format::Frame;
 use annals_format::backup::{Codec, Header, Part};
 use annals_format::cursor::Writer as _;
 use annals_format::frame::{Binding, FrameSize, Op, encode, patch_header};
-use annals_format::name::LOADING;
 use annals_format::space::{SYSTEM, USER};
 use bytes::Bytes;
 
@@ -172,7 +171,7 @@ impl Continuing {
         let lock = take_lock(&options, &dir)?;
         let vfs = HeldVfs::new(options.vfs, &lock);
         check_ours(&dir, &vfs)?;
-        remove_marker(&vfs, &dir, LOADING)
+        remove_marker(&vfs, &dir)
     }
 
     fn flush(&mut self) -> Result<()> {

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use annals_format::entry::EntryRef;
 use annals_format::events::{EventKind, EventRef, TransactionBuilder};
 use annals_format::limits::{METADATA_BYTES_MAX, NUMBER_MAX, VALUE_BYTES_MAX};
-use annals_format::name::{LOADING, SEGMENT_DIR};
+use annals_format::name::SEGMENT_DIR;
 use annals_format::{FileKind, FileMeta, Manifest, space};
 use bytes::Bytes;
 
@@ -37,7 +37,7 @@ use crate::vfs::{LockGuard, Vfs};
 use super::core::Core;
 use super::door::Door;
 use super::new_store::{
-    LOADING_MARKER, NewLog, check_ours, claim, directory, remove_marker, sync_dir, write_events,
+    NewLog, check_ours, claim, directory, remove_marker, sync_dir, write_events,
 };
 use super::open::{Opening, new_store_id};
 use super::record::{Event, HistoryRecord, Transaction};
@@ -99,7 +99,7 @@ impl BaseWriter {
         }
         let vfs = &options.vfs;
         let real = directory(&**vfs, path)?;
-        let (lock, held) = claim(vfs, &real, LOADING_MARKER)?;
+        let (lock, held) = claim(vfs, &real)?;
         let mut manifest = Manifest::new(new_store_id(options));
         if compacted > FIRST {
             manifest.compacted = compacted;
@@ -296,7 +296,7 @@ impl Engine {
     /// What making everything durable answers, and removing the file that says that it is none.
     pub(crate) fn loaded(&self) -> Result<()> {
         self.flush()?;
-        remove_marker(&*self.options().vfs, self.path(), LOADING)
+        remove_marker(&*self.options().vfs, self.path())
     }
 }
 

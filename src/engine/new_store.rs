@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use annals_format::entry::EntryRef;
 use annals_format::events::TransactionBuilder;
-use annals_format::name::{CURRENT, INCOMPLETE, LOADING, LOCK, SEGMENT_DIR, WAL_DIR};
+use annals_format::name::{LOADING, LOCK, SEGMENT_DIR, WAL_DIR};
 use annals_format::{FileMeta, Manifest};
 
 use crate::error::{Error, ErrorKind, Result};
@@ -23,12 +23,10 @@ use crate::sync::Arc;
 use crate::vfs::{DirEntry, HeldVfs, LockGuard, Vfs};
 use crate::wal::{BatchInfo, WalContext, WalFiles, WalWriter};
 
-/// The marker of what is put together in several steps, and what stands in it.
-pub(super) const LOADING_MARKER: (&str, &[u8]) = (
-    LOADING,
+/// What stands in the marker.
+const NOTICE: &[u8] =
     b"A store is being put together here. If nobody is at it any more, it was not finished: remove \
-the directory.\n",
-);
+the directory.\n";
 
 /// Bytes of frames that are written together, unless one is longer.
 const BATCH_BYTES: usize = 4 << 20;
@@ -45,12 +43,8 @@ pub(super) fn directory(vfs: &dyn Vfs, path: &Path) -> Result<PathBuf> {
 
 /// Locks the directory, which must be empty, and marks it with a file that says that it is no store yet. Answers the
 /// file system as long as the directory is ours, too: what is not finished may be taken for dead, and removed.
-pub(super) fn claim(
-    vfs: &Arc<dyn Vfs>,
-    to: &Path,
-    marker: (&str, &[u8]),
-) -> Result<(LockGuard, Arc<dyn Vfs>)> {
-    let lock = begin(&**vfs, to, marker)?;
+pub(super) fn claim(vfs: &Arc<dyn Vfs>, to: &Path) -> Result<(LockGuard, Arc<dyn Vfs>)> {
+    let lock = begin(&**vfs, to)?;
     let held = Arc::new(HeldVfs::new(Arc::clone(vfs), &lock));
     Ok((lock, held))
 }
@@ -60,16 +54,13 @@ fn check_empty(to: &Path, entries: &[DirEntry]) -> Result<()> {
     let has = |name: &str| entries.iter().any(|entry| entry.name == name);
     let what = match entries.iter().find(|entry| entry.name != LOCK) {
         None => return Ok(()),
-        Some(_) if has(INCOMPLETE) && !has(CURRENT) => {
-            "has a copy of a store that was not finished: remove it".to_owned()
-        }
         Some(_) if has(LOADING) => "has a store that was not finished: remove it".to_owned(),
         Some(entry) => format!("is not empty: it holds {}", entry.name),
     };
     Err(Error::invalid(format!("{} {what}", to.display())))
 }
 
-fn begin(vfs: &dyn Vfs, to: &Path, (marker, notice): (&str, &[u8])) -> Result<LockGuard> {
+fn begin(vfs: &dyn Vfs, to: &Path) -> Result<LockGuard> {
     let list = || vfs.list(to).map_err(|error| Error::of_directory(to, "list", error));
     let entries = list()?;
     if !entries.iter().any(|entry| entry.name == LOCK) {
@@ -82,10 +73,10 @@ fn begin(vfs: &dyn Vfs, to: &Path, (marker, notice): (&str, &[u8])) -> Result<Lo
         _ => Error::io("lock", path, error),
     })?;
     check_empty(to, &list()?)?;
-    let path = to.join(marker);
+    let path = to.join(LOADING);
     let created = vfs.create(&path);
     let file = created.map_err(|error| Error::io("create", &path, error))?;
-    file.write_all_at(notice, 0).map_err(|error| Error::io("write", &path, error))?;
+    file.write_all_at(NOTICE, 0).map_err(|error| Error::io("write", &path, error))?;
     file.sync_all().map_err(|error| Error::io("sync", &path, error))?;
     sync_dir(vfs, to)?;
     // The directory may have been there, and its name never synced.
@@ -204,9 +195,9 @@ pub(super) fn check_ours(path: &Path, vfs: &dyn Vfs) -> Result<()> {
     Err(Error::invalid(format!("{} is another store by now", path.display())))
 }
 
-/// Takes a marker away: from when this returns there is a store.
-pub(super) fn remove_marker(vfs: &dyn Vfs, dir: &Path, marker: &str) -> Result<()> {
-    let path = dir.join(marker);
+/// Takes the marker away: from when this returns there is a store.
+pub(super) fn remove_marker(vfs: &dyn Vfs, dir: &Path) -> Result<()> {
+    let path = dir.join(LOADING);
     let removed = vfs.remove_if_there(&path);
     removed.map_err(|error| Error::io("remove", &path, error))?;
     sync_dir(vfs, dir)

@@ -17,7 +17,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::path::Path;
 
-use annals_format::name::{CURRENT, FileName, INCOMPLETE, LOCK, SEGMENT_DIR, WAL_DIR};
+use annals_format::name::{CURRENT, FileName, LOCK, SEGMENT_DIR, WAL_DIR};
 use annals_format::{FileKind, FileMeta, Frame, Manifest, StoreId};
 
 use crate::commit::Chain;
@@ -93,26 +93,10 @@ pub(super) fn open(
     let options = &options.clone().vfs(Arc::new(HeldVfs::new(Arc::clone(vfs), &guard)));
     let store = manifests(&options.vfs, path);
     match store.load()? {
-        Some(manifest) => {
-            remove_notice(path, options)?;
-            open_existing(path, options, store, manifest, guard)
-        }
+        Some(manifest) => open_existing(path, options, store, manifest, guard),
         None if options.create => make_new(path, options, store, guard),
         None => Err(ErrorKind::NoStore { path: path.to_path_buf() }.into()),
     }
-}
-
-/// Removes what says that a checkpoint is being made here: it is done, and a crash came before it could say so.
-fn remove_notice(path: &Path, options: &Options) -> Result<()> {
-    let notice = path.join(INCOMPLETE);
-    let found = options.vfs.exists(&notice);
-    if found.map_err(|error| Error::io("look for", &notice, error))? {
-        let removed = options.vfs.remove_if_there(&notice);
-        removed.map_err(|error| Error::io("remove", &notice, error))?;
-        let synced = options.vfs.sync_dir(path);
-        synced.map_err(|error| Error::io("sync directory", path, error))?;
-    }
-    Ok(())
 }
 
 /// Opens a store for reading, beside a writer that may be alive. Nothing is written.

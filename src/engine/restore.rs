@@ -24,7 +24,7 @@ use crate::sync::Arc;
 use crate::vfs::{File, LockGuard, Vfs};
 
 use super::increment::Continuing;
-use super::new_store::{LOADING_MARKER, NewLog, claim, directory, sync_dir};
+use super::new_store::{NewLog, claim, directory, sync_dir};
 use super::open::another_history;
 use super::receive::Receiver;
 
@@ -88,7 +88,7 @@ impl Restoring {
 impl Receiver for Restoring {
     fn manifest(&mut self, manifest: &Manifest) -> Result<()> {
         let dir = directory(&*self.options.vfs, &self.path)?;
-        let (lock, held) = claim(&self.options.vfs, &dir, LOADING_MARKER)?;
+        let (lock, held) = claim(&self.options.vfs, &dir)?;
         let mut manifest = manifest.clone();
         manifest.incarnation = another_history(manifest.incarnation, &self.options);
         let log = NewLog::create(&held, &dir, &self.options, &manifest, 1)?;

@@ -26,12 +26,7 @@ fn text<'a>(object: &'a Value, field: &str) -> &'a str {
 
 /// Sets a text of `metadata`, or removes it where it is empty.
 pub(super) fn set_text(object: &mut Value, field: &str, text: &str) {
-    let Some(metadata) = metadata_mut(object) else { return };
-    if text.is_empty() {
-        metadata.remove(field);
-    } else {
-        metadata.insert(field.into(), text.into());
-    }
+    set_field(object, field, if text.is_empty() { Value::Null } else { text.into() });
 }
 
 /// `metadata.name`; empty where there is none.
@@ -66,9 +61,7 @@ pub fn generation(object: &Value) -> i64 {
 }
 
 pub(super) fn set_generation(object: &mut Value, generation: i64) {
-    if let Some(metadata) = metadata_mut(object) {
-        metadata.insert("generation".into(), generation.into());
-    }
+    set_field(object, "generation", generation.into());
 }
 
 /// `metadata.creationTimestamp`, in RFC 3339.

@@ -127,6 +127,7 @@ mod encrypt;
 pub(crate) mod kind;
 pub mod kv;
 pub mod meta;
+mod names;
 mod patch;
 mod prefix;
 mod registry;
@@ -144,11 +145,12 @@ pub use encrypt::{AesGcm, EncryptionKey};
 pub use kind::{GroupResource, Kind};
 #[doc(no_inline)]
 pub use kv::Kv;
+pub use names::NameRule;
 pub use patch::{PATCH_BYTES_MAX, PatchType, json_patch, merge_patch, strategic_merge_patch};
 pub use prefix::Prefixed;
 pub use registry::{
     CreateOptions, DeleteOptions, Deletion, GarbageCollection, GenerationRule, KindStrategy,
-    NameRule, Objects, PatchOptions, PropagationPolicy, Strategy, Typed, TypedEvent, TypedWatch,
+    Objects, PatchOptions, PropagationPolicy, Strategy, Typed, TypedEvent, TypedWatch,
     UpdateOptions,
 };
 pub use schema::{ListType, PatchStrategy, Scalar, Schema};

@@ -11,7 +11,8 @@ use annals_format::sector::{PAGE_BYTES, SECTOR_BYTES, Sector};
 use annals_format::wal_file::WalFileHeader;
 use annals_format::{Frame, Manifest, WalFile};
 
-use super::reader::{Found, WalScan};
+use super::found::Found;
+use super::reader::WalScan;
 use super::{Location, Mode, Recovered, WalContext, recovery};
 use crate::error::{Corruption, Error, ErrorKind, Result};
 use crate::vfs::{Access, File};
@@ -119,7 +120,7 @@ pub(crate) fn verify(
         on_frame(frame, location);
         Ok(())
     };
-    let found = recovery::recover(context, manifest, Mode::ReadOnly, &mut hand_out);
+    let found = recovery::recover(context, manifest, Mode::Verify, &mut hand_out);
     let (found, files) = match found {
         Ok(found) => {
             let files = found.files.iter().map(|log| log.file).collect();

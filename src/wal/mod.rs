@@ -28,9 +28,11 @@
 //! as a whole later, from one never written. That drop is reported by open, never silent.
 
 mod files;
+mod found;
 pub(crate) mod inspect;
 mod reader;
 mod recovery;
+mod unnamed;
 mod window;
 mod writer;
 

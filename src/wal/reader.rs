@@ -15,6 +15,7 @@ use annals_format::sector::{DATA_BYTES, PAGE_BYTES, SECTOR_BYTES, Sector};
 use annals_format::wal_file::WalFileHeader;
 use annals_format::{FileKind, Frame, Place};
 
+use super::found::{Found, Tail, last_seq_of, sectors_of, stored_offset};
 use super::window::Window;
 use super::{Location, WalContext, undecodable};
 use crate::error::{Corruption, Error, Result};
@@ -22,28 +23,6 @@ use crate::vfs::{Access, File};
 
 /// How often bytes that a live writer may be changing are looked at again before they are judged.
 const LIVE_ATTEMPTS: u32 = 8;
-
-/// What the scan came upon.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Found {
-    /// A batch of frames; they have been handed over.
-    Batch(BatchHeader),
-    /// A seal, at this offset; everything behind it is zero.
-    Seal(u64, Seal),
-    /// The end of what is to be read, or the tail of a file without a seal.
-    End(Tail),
-}
-
-/// The end of a file that was not sealed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Tail {
-    /// Where the last complete batch ends.
-    pub(crate) end: u64,
-    /// Sectors of a torn batch behind it; 0 = a clean end.
-    pub(crate) torn_sectors: u64,
-    /// The first sector of the torn batch that was never written.
-    pub(crate) missing: u64,
-}
 
 /// Reads one WAL file front to back.
 #[derive(Debug)]
@@ -62,6 +41,8 @@ pub(crate) struct WalScan {
     previous_crc: u32,
     last_seq: Option<u64>,
     last_revision: Option<u64>,
+    /// Batches that end at or before this seq are passed over.
+    flushed_seq: u64,
     body: Vec<u8>,
 }
 
@@ -109,6 +90,7 @@ impl WalScan {
             previous_crc: 0,
             last_seq: None,
             last_revision: None,
+            flushed_seq: 0,
             body: Vec::new(),
         }
     }
@@ -117,6 +99,12 @@ impl WalScan {
     pub(crate) const fn continue_from(&mut self, last_seq: u64, last_revision: Option<u64>) {
         self.last_seq = Some(last_seq);
         self.last_revision = last_revision;
+    }
+
+    /// Has batches passed over whose last frame has this seq or a lower one: of such a batch the header is
+    /// checked, and that it follows the one before, but nothing else is read.
+    pub(crate) const fn pass_over(&mut self, flushed_seq: u64) {
+        self.flushed_seq = flushed_seq;
     }
 
     /// The file header, once [`next`](Self::next) has been called, if the file has one.
@@ -307,6 +295,9 @@ impl WalScan {
             }
         };
         self.check_chain(start, &header)?;
+        if last_seq_of(&header).is_some_and(|last| last <= self.flushed_seq) {
+            return Ok(Next::Whole(Whole { header, crc }));
+        }
         let sectors = sectors_of(&header);
         let used_end = start + sectors * SECTOR_BYTES as u64;
         self.body.clear();
@@ -360,7 +351,12 @@ impl WalScan {
     ) -> Result<Found> {
         let start = self.offset;
         let Whole { header, crc } = batch;
+        let last_seq = last_seq_of(header);
         let found = match header.kind {
+            BatchKind::Frames if last_seq.is_some_and(|last| last <= self.flushed_seq) => {
+                (self.last_seq, self.last_revision) = (last_seq, None);
+                Found::Batch(*header)
+            }
             BatchKind::Frames => {
                 self.accept_frames(header, on_frame)?;
                 Found::Batch(*header)
@@ -482,14 +478,4 @@ impl WalScan {
         let (expected, found) = (format!("checksum {expected:#010x}"), format!("{found:#010x}"));
         self.damage(offset, "sector", expected, found)
     }
-}
-
-/// How many sectors a batch uses; the rest of its last page is unwritten.
-const fn sectors_of(header: &BatchHeader) -> u64 {
-    header.logical_bytes().div_ceil(DATA_BYTES as u64)
-}
-
-/// Where logical byte `at` of the batch at `start` stands in the file.
-const fn stored_offset(start: u64, at: u64) -> u64 {
-    start + at / DATA_BYTES as u64 * SECTOR_BYTES as u64 + at % DATA_BYTES as u64
 }

@@ -5,22 +5,19 @@
 //! found. Only the last file may have an open end, and there the tail rule decides.
 
 use std::io;
-use std::path::Path;
 
-use annals_format::cursor::is_zero;
 use annals_format::limits::NUMBER_MAX;
 use annals_format::seal::{Seal, SealKind};
 use annals_format::sector::{PAGE_BYTES, SECTOR_BYTES};
 use annals_format::{Frame, Manifest, WalFile};
 
-use super::files::{self, Listing, LogFile};
-use super::reader::{Found, Tail, WalScan};
+use super::files::{self, LogFile};
+use super::found::{Found, Tail, last_seq_of};
+use super::reader::WalScan;
+use super::unnamed::{find_unnamed_data, for_chunks};
 use super::{Location, WalContext};
 use crate::error::{Error, Result};
-use crate::vfs::{Access, File};
-
-/// How much is copied or compared at once.
-const CHUNK_BYTES: usize = 1 << 20;
+use crate::vfs::Access;
 
 /// For whom the log is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +26,8 @@ pub(crate) enum Mode {
     Writer,
     /// A reader beside a writer that may be alive: nothing is written.
     ReadOnly,
+    /// As `ReadOnly`, for who wants to know whether all of it is whole: nothing is passed over.
+    Verify,
 }
 
 /// What was found at the end of the log instead of a complete batch.
@@ -61,9 +60,11 @@ pub(crate) struct Recovered {
     pub(crate) closed: bool,
 }
 
-/// Reads the log that `manifest` describes, handing over every frame behind `flushed_seq`.
+/// Reads the log that `manifest` describes, handing over every frame behind `flushed_seq`. Batches without
+/// such a frame are in segments, and passed over by their headers: so the time it takes depends on what has
+/// not been flushed, and not on how much of a file had been written before.
 ///
-/// In [`Mode::Writer`] everything is validated first; then the last accepted batch is written
+/// In [`Mode::Writer`] everything that is needed is validated first; then the last accepted batch is written
 /// again and synced, since its pages may never have reached the device, and files that nothing
 /// names are removed. Record [`Recovered::files`] in a manifest, then call [`settle`].
 ///
@@ -146,8 +147,9 @@ struct Recovery<'a> {
     row: Vec<WalFile>,
     last_seq: u64,
     last_revision: u64,
-    /// What the next frame has to continue; unknown before the first one of the log.
-    before: Option<(u64, u64)>,
+    /// The seq, and the revision if it was read, that the next frame has to continue; unknown before the first
+    /// one of the log.
+    before: Option<(u64, Option<u64>)>,
     /// The time of the last frame read, and the last watermark set.
     last_time: i64,
     last_compact: u64,
@@ -187,10 +189,13 @@ impl<'a> Recovery<'a> {
     fn read_file(&mut self, wal: WalFile) -> Result<Option<WalFile>> {
         let length = self.length_of(&wal)?;
         let limit = wal.end.unwrap_or(length);
-        let live = self.mode == Mode::ReadOnly;
+        let live = self.mode != Mode::Writer;
         let mut scan = WalScan::open(self.context, wal.number, limit, live)?;
         if let Some((seq, revision)) = self.before {
-            scan.continue_from(seq, Some(revision));
+            scan.continue_from(seq, revision);
+        }
+        if self.mode != Mode::Verify {
+            scan.pass_over(self.manifest.flushed_seq);
         }
         let (sealed, tail) = loop {
             // From 0 for the first batch: the header is written, and written again, with it.
@@ -201,6 +206,13 @@ impl<'a> Recovery<'a> {
                 break (None, tail);
             }
             self.last_batch = Some((wal.number, start, end));
+            if let Found::Batch(header) = found
+                && let Some(last) = last_seq_of(&header)
+                && self.before.is_none_or(|(seq, _)| seq != last)
+            {
+                // It was passed over.
+                self.before = Some((last, None));
+            }
             if let Found::Seal(_, seal) = found {
                 break (Some(seal), Tail { end, torn_sectors: 0, missing: end });
             }
@@ -253,7 +265,7 @@ impl<'a> Recovery<'a> {
                 }
                 *last_compact = compact;
             }
-            *before = Some((frame.seq, frame.revision));
+            *before = Some((frame.seq, Some(frame.revision)));
             if frame.seq <= flushed_seq {
                 return Ok(());
             }
@@ -365,7 +377,7 @@ impl<'a> Recovery<'a> {
                 let (expected, found) = (format!("frames from seq {}", flushed_seq + 1), "none");
                 return Err(scan.damage(tail.end, "wal file", expected, found));
             }
-            self.before = Some((seal.last_seq, seal.last_revision));
+            self.before = Some((seal.last_seq, Some(seal.last_revision)));
         }
         let last_seq = self.before.map_or(0, |(seq, _)| seq);
         let file = WalFile { end: Some(tail.end), ..*wal };
@@ -440,60 +452,4 @@ impl<'a> Recovery<'a> {
         })?;
         file.sync_data().map_err(|error| Error::io("sync", &path, error))
     }
-}
-
-/// Files behind the listed ones that hold something. The log has to lead to each of them: by
-/// invariant 2 of the room, a file is used only after the one before it has been sealed. Looked at
-/// before the log is read, so that a live writer can only make the row longer.
-fn find_unnamed_data(
-    context: &WalContext,
-    manifest: &Manifest,
-    listing: &Listing,
-) -> Result<Vec<(u64, Error)>> {
-    let last_listed = manifest.wal.last().map_or(0, |last| last.number);
-    let mut found = Vec::new();
-    for &(number, bytes) in listing.files.iter().filter(|(number, _)| *number > last_listed) {
-        match check_zero(context, number, bytes) {
-            Err(error) if error.corruption().is_some() => found.push((number, error)),
-            other => other?,
-        }
-    }
-    Ok(found)
-}
-
-/// A WAL file that nothing names was never used, so it is zero to its end.
-fn check_zero(context: &WalContext, number: u64, bytes: u64) -> Result<()> {
-    let path = context.path(number);
-    let file = match context.vfs.open(&path, Access::Read) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(Error::io("open", &path, error)),
-    };
-    for_chunks(&path, &*file, 0, bytes, &mut |bytes, offset| {
-        if is_zero(bytes) {
-            return Ok(());
-        }
-        let at = bytes.iter().position(|byte| *byte != 0).unwrap_or(0);
-        let (expected, found) = ("zero bytes, as the log does not name it", "other bytes");
-        Err(Error::corrupt(&path, offset + at as u64, "spare wal file", expected, found))
-    })
-}
-
-fn for_chunks(
-    path: &Path,
-    file: &dyn File,
-    start: u64,
-    end: u64,
-    visit: &mut dyn FnMut(&[u8], u64) -> Result<()>,
-) -> Result<()> {
-    let mut buffer = Vec::new();
-    let mut offset = start;
-    while offset < end {
-        let count = usize::try_from(end - offset).unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES);
-        buffer.resize(count, 0);
-        file.read_exact_at(&mut buffer, offset).map_err(|error| Error::io("read", path, error))?;
-        visit(&buffer, offset)?;
-        offset += count as u64;
-    }
-    Ok(())
 }

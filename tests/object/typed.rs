@@ -117,8 +117,13 @@ fn a_watch_tells_how_far_it_has_come_and_why_it_ends() {
             other => panic!("{other:?}"),
         }
     };
-    for _ in 0..2 {
-        store.put("elsewhere", "y").unwrap();
+    // What is not told any more is something that the watch would have told.
+    for is_on in [true, false] {
+        let change = |light: &mut Light| {
+            light.is_on = is_on;
+            Ok(())
+        };
+        lights.modify("home", "hall", &UpdateOptions::default(), change).unwrap();
     }
     store.compact(5).unwrap();
     let options = WatchOptions { resource_version: told, ..WatchOptions::default() };

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::object::kv::Kv;
 use crate::object::meta;
+use crate::object::names::path_segment;
 use crate::object::selector::FieldSelector;
 use crate::object::status::{Reason, Result, Status};
 use crate::object::storage::{
@@ -13,7 +14,6 @@ use crate::object::storage::{
 };
 
 use super::Objects;
-use super::names::path_segment;
 use super::options::DeleteOptions;
 
 /// So many objects are listed at a time to be deleted.

@@ -4,9 +4,8 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::object::meta;
+use crate::object::names::NameRule;
 use crate::object::status::Cause;
-
-use super::names::NameRule;
 
 /// What the rules of one kind are. Every hook has a default, so that a strategy says what is particular only.
 ///

@@ -6,10 +6,9 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use crate::object::meta;
-use crate::object::selector::validate::{label_key, label_value};
+use crate::object::names::{NameRule, label_key, label_value};
 use crate::object::status::Cause;
 
-use super::names::NameRule;
 use super::options::field_manager;
 
 /// The most bytes of all annotations of an object.

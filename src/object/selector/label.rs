@@ -5,8 +5,8 @@ use std::fmt;
 use serde_json::Value;
 
 use super::parse::Parser;
-use super::validate;
 use crate::object::meta;
+use crate::object::names::{label_key, label_value};
 use crate::object::status::{Result, Status};
 
 /// Which objects are meant, by their labels.
@@ -177,7 +177,7 @@ impl LabelRequirement {
         values.sort();
         values.dedup();
         let mut wrong = Vec::new();
-        let why = validate::label_key(key);
+        let why = label_key(key);
         if !why.is_empty() {
             wrong.push(format!("key: Invalid value: {key:?}: {}", why.join("; ")));
         }
@@ -192,7 +192,7 @@ impl LabelRequirement {
                      an integer"
                 ));
             }
-            let why = validate::label_value(value);
+            let why = label_value(value);
             if !why.is_empty() {
                 wrong.push(format!(
                     "values[{i}][{key}]: Invalid value: {value:?}: {}",

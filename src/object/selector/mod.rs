@@ -2,7 +2,6 @@
 //!
 //! Syntax, checks and messages are those of `k8s.io/apimachinery/pkg/labels` and `pkg/fields`.
 //!
-//! - `validate`: what may be the key and the value of a label.
 //! - `parse`: the text of a label selector, token by token.
 //! - `label`: the label selector itself.
 //! - `field`: the field selector.
@@ -12,7 +11,6 @@ mod label;
 mod parse;
 #[cfg(test)]
 mod tests;
-pub(crate) mod validate;
 
 pub use field::{FieldRequirement, FieldSelector};
 pub use label::{LabelOperator, LabelRequirement, LabelSelector};

@@ -12,7 +12,7 @@
 //! empty.
 
 use super::label::{LabelOperator, LabelRequirement};
-use super::validate;
+use crate::object::names::label_key;
 use crate::object::status::{Result, Status};
 
 /// The operators that have values, as messages list them.
@@ -123,7 +123,7 @@ impl<'a> Parser<'a> {
             token = self.take();
         }
         let Token::Word(key) = token else { return found(token, ", expected: identifier") };
-        let wrong = validate::label_key(key);
+        let wrong = label_key(key);
         if !wrong.is_empty() {
             // The field's path, which is empty, is told as Go tells it.
             let message = format!("<nil>: Invalid value: {key:?}: {}", wrong.join("; "));

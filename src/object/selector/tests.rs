@@ -173,7 +173,7 @@ fn label_selectors_match() {
 #[test]
 fn label_selectors_come_from_json() {
     let table = [
-        (json!(null), "", false),
+        (json!(null), "nothing,!nothing", false),
         (json!({}), "", true),
         (json!({"matchLabels": null, "matchExpressions": null}), "", true),
         (json!({"matchLabels": {"foo": "bar"}}), "foo=bar", true),

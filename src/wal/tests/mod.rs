@@ -4,6 +4,7 @@
 mod append;
 mod crash;
 mod damage;
+mod flushed;
 mod walk;
 
 use std::path::Path;

@@ -179,16 +179,17 @@ impl<'a> Census<'a> {
     }
 }
 
-/// What keys take in the log, told apart by `label`.
+/// What keys take in the log, told apart by `label`, and how often one was given up, so that what is told of some may
+/// be too little.
 pub(crate) fn of_log(
     files: &StoreFiles,
     label: &dyn Fn(&[u8]) -> Option<&[u8]>,
-) -> Outcome<HashMap<Vec<u8>, Takes>> {
+) -> Outcome<(HashMap<Vec<u8>, Takes>, u64)> {
     let mut census = Census::new(label);
     for name in logs(files) {
         census.log(files, name.number)?;
     }
-    Ok(census.keys)
+    Ok((census.keys, census.given_up))
 }
 
 /// The keys that take most.

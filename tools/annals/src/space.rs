@@ -131,7 +131,7 @@ pub(crate) fn by_prefix(
         .depth(size(args.depth.into()))
         .top(top.max(PREFIXES_MAX));
     let files = crate::files::open(global)?;
-    let mut log = census::of_log(&files, &|key| options.label(key))?;
+    let (mut log, given_up) = census::of_log(&files, &|key| options.label(key))?;
     let used: u64 = log.values().map(Takes::all).sum();
     let rest_of = Rest::of(&files, used);
     let space = store.space(options)?;
@@ -175,8 +175,15 @@ pub(crate) fn by_prefix(
         ("log_file_bytes", json!(rest_of.log)),
         ("other_file_bytes", json!(rest_of.other)),
         ("disk_bytes", json!(rest_of.disk)),
+        ("given_up", json!(given_up)),
     ];
     rows.finish(&tail)?;
+    if given_up > 0 {
+        out.note(
+            "there are too many prefixes to count each in the log: what is told of one there may be too little, \
+             and the rest of the log too much",
+        )?;
+    }
     if format == Format::Table {
         let Rest { events, unused, disk, .. } = rest_of;
         let (events, unused, disk) = (human(events), human(unused), human(disk));

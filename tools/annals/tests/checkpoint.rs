@@ -42,7 +42,7 @@ fn the_copy_has_the_hash_of_the_store_also_beside_a_writer() {
     tool.run(&["checkpoint", copy.to_str().unwrap()]).code(2);
     let unfinished = tool.path("unfinished");
     std::fs::create_dir(&unfinished).unwrap();
-    std::fs::write(unfinished.join("INCOMPLETE"), "").unwrap();
+    std::fs::write(unfinished.join("LOADING"), "").unwrap();
     let refused = tool.run(&["checkpoint", unfinished.to_str().unwrap()]).code(2);
     assert!(refused.stderr().contains("was not finished"), "{}", refused.stderr());
     let refused = Store::open(&unfinished).unwrap_err().to_string();

@@ -125,6 +125,9 @@ fn of_damaged_newest_versions_the_others_are_kept() {
     let rows = told["files"].as_array().unwrap();
     let lost = rows.iter().filter_map(|row| row["lost"].as_str());
     let lost = { lost }.find_map(|lost| lost.split_once("entries, of keys ")).unwrap().1;
+    // And why it is lost: in which file, and where in it.
+    let (lost, why) = lost.split_once(": ").unwrap();
+    assert!(why.contains(".head") && why.contains("offset"), "{why}");
     let from = lost.strip_prefix("from ").map_or("", |from| from.split(' ').next().unwrap());
     let to = lost.split_once("to ").map_or("~", |(_, to)| to);
     let gone = truth.iter().filter(|kv| !rebuilt.contains(kv));

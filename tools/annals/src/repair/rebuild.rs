@@ -92,6 +92,8 @@ impl Salvage {
     /// Reads a file of newest versions; answers what is lost of it.
     fn segment(&mut self, files: &StoreFiles, meta: &FileMeta) -> (u64, String) {
         let lost = RefCell::new(Gaps::default());
+        // The first error is the one that the others may come from.
+        let mut first = None;
         let mut entries = 0_u64;
         let read = files.segment(meta).and_then(|segment| {
             segment.salvage(
@@ -103,7 +105,10 @@ impl Salvage {
                     lost.borrow_mut().read(entry.key);
                     entries += 1;
                 },
-                &mut |_| lost.borrow_mut().begin(),
+                &mut |error| {
+                    first.get_or_insert_with(|| error.to_string());
+                    lost.borrow_mut().begin();
+                },
             )
         });
         let mut lost = lost.into_inner();
@@ -112,7 +117,8 @@ impl Salvage {
         }
         let lost = lost.told(&|key| key_cell(meta.kind, key, 80));
         let missing = meta.entries.saturating_sub(entries);
-        let why = read.err().map(|error| format!(": {error}")).unwrap_or_default();
+        let first = first.or_else(|| read.err().map(|error| error.to_string()));
+        let why = first.map(|why| format!(": {why}")).unwrap_or_default();
         if lost.is_empty() {
             return (entries, lost);
         }

@@ -1,0 +1,43 @@
+//! What a scan comes upon in a WAL file, and where in the file that stands.
+
+use annals_format::batch::BatchHeader;
+use annals_format::seal::Seal;
+use annals_format::sector::{DATA_BYTES, SECTOR_BYTES};
+
+/// What the scan came upon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// A batch of frames; they have been handed over.
+    Batch(BatchHeader),
+    /// A seal, at this offset; everything behind it is zero.
+    Seal(u64, Seal),
+    /// The end of what is to be read, or the tail of a file without a seal.
+    End(Tail),
+}
+
+/// The end of a file that was not sealed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Tail {
+    /// Where the last complete batch ends.
+    pub(crate) end: u64,
+    /// Sectors of a torn batch behind it; 0 = a clean end.
+    pub(crate) torn_sectors: u64,
+    /// The first sector of the torn batch that was never written.
+    pub(crate) missing: u64,
+}
+
+/// How many sectors a batch uses; the rest of its last page is unwritten.
+pub(super) const fn sectors_of(header: &BatchHeader) -> u64 {
+    header.logical_bytes().div_ceil(DATA_BYTES as u64)
+}
+
+/// Where logical byte `at` of the batch at `start` stands in the file.
+pub(super) const fn stored_offset(start: u64, at: u64) -> u64 {
+    start + at / DATA_BYTES as u64 * SECTOR_BYTES as u64 + at % DATA_BYTES as u64
+}
+
+/// The seq of the last frame of a batch that has any.
+pub(super) fn last_seq_of(header: &BatchHeader) -> Option<u64> {
+    let others = u64::from(header.frame_count).checked_sub(1)?;
+    header.first_seq.checked_add(others)
+}
