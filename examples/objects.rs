@@ -122,6 +122,7 @@ fn who_wants_what(plants: &Objects) -> Result<(), Box<dyn Error>> {
         let mut wanted = wanted;
         wanted["apiVersion"] = "garden.io/v1".into();
         wanted["kind"] = "Plant".into();
+        wanted["metadata"] = json!({"name": "ivy"});
         let field_manager = who.to_owned();
         let options = PatchOptions { field_manager, force: Some(force), ..Default::default() };
         let patch = wanted.to_string();

@@ -283,6 +283,8 @@ fn a_deletion_waits_for_finalizers() {
     let mut deletion = kubectl.start(&["delete", "pod", "stuck"]);
     let mut waiting = kubectl.start(&["wait", "--for=delete", "pod/stuck", "--timeout=300s"]);
     while kubectl.say("get pod stuck -o jsonpath={.metadata.deletionTimestamp}").is_empty() {
+        // One that has failed would leave the loop nothing to wait for.
+        assert!(deletion.0.try_wait().expect("a state").is_none(), "it waits");
         thread::sleep(Duration::from_millis(20));
     }
     assert!(deletion.0.try_wait().expect("a state").is_none(), "it waits");

@@ -82,9 +82,9 @@ impl<K: Kv> Objects<K> {
     /// # pods.create("default", json!({"metadata": {"name": "web"}}), &Default::default())?;
     ///
     /// let list = pods.list("", &ListOptions::default())?; // as it is now
-    /// let mut resource_version = list.resource_version;
-    /// let options = WatchOptions { resource_version, allow_bookmarks: true, ..Default::default() };
-    /// let watch = pods.watch("", &options)?; // and everything that comes
+    /// let mut seen = list.resource_version; // from here a watch tells everything that comes
+    /// let from = |version: &str| WatchOptions { resource_version: version.into(), ..Default::default() };
+    /// let watch = pods.watch("", &from(&seen))?;
     /// # pods.delete("default", "web", &Default::default())?;
     /// for event in watch {
     ///     match event.kind {
@@ -94,10 +94,10 @@ impl<K: Kv> Objects<K> {
     ///         WatchEventKind::Error(status) => return Err(status.into()), // wait a while before
     ///         _ => {} // a bookmark: nothing has happened up to this version
     ///     }
-    ///     resource_version = meta::resource_version(&event.object).to_owned(); // from here another watch goes on
+    ///     seen = meta::resource_version(&event.object).to_owned(); // from here another watch goes on
     /// #   break;
     /// }
-    /// # assert_eq!(resource_version, "3");
+    /// # assert_eq!(seen, "3");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
