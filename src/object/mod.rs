@@ -64,7 +64,8 @@
 //!   `metadata`.
 //! * To serve objects: [`WatchEvent`] and [`Status`] serialize, [`PatchType::from_content_type`],
 //!   [`PropagationPolicy::parse`] and [`Predicate::parse`] read what a request says, [`List::into_answer`] and
-//!   [`Deletion::into_answer`] are answers. The example `kube_api` does it for `kubectl`, the example `controller` is a controller, and `objects` shows each call here.
+//!   [`Deletion::into_answer`] are answers. The example `kube_api` does it for `kubectl`, the example `controller` is a
+//!   controller, and `objects` shows each call here.
 //!
 //! What they stand on: [`Storage`] keeps objects under keys and knows no rule ([`StorageError`], [`Preconditions`],
 //! [`Versioner`]); [`Transformer`] changes bytes on the way; and a [`Kv`] is what is asked of a store, with the words of
