@@ -50,7 +50,7 @@
 //! * [`Objects::typed`] reads and writes them as a Rust type: [`Typed`].
 //! * [`Objects::watch`] tells what happens: an [`ObjectWatch`] of [`WatchEvent`]s. List first, then watch from the version of
 //!   the list; or begin with what there is, see [`WatchOptions`]. Which objects, says a [`Predicate`] of a
-//!   [`LabelSelector`] and a [`FieldSelector`].
+//!   [`LabelSelector`] and a [`FieldSelector`]. A long list comes in [`pages`](Objects::pages).
 //! * [`Objects::get_at`] is an object as it was at a version, [`Objects::history`] all that has become of it, deletions
 //!   included; and a [`list`](Objects::list) can be of an older version.
 //! * [`Objects::patch`] takes what is to be different, in four ways: [`PatchType`]. With [`PatchType::Apply`] each says what he
@@ -58,12 +58,14 @@
 //! * [`KindStrategy`] has the usual rules of a kind (status, generations, names, time to live, graceful deletion), [`Strategy`]
 //!   all that there can be. A [`Schema`] says how patches and applies merge lists.
 //! * [`AesGcm`] encrypts objects at rest (feature `encryption`), and says what that is good for; keys change by
-//!   [`Objects::rewrite_stale`].
+//!   [`Objects::rewrite_stale`]. What is stored in an older version of its kind is read by
+//!   [`Objects::also_stored_as`].
 //! * [`Status`] is every error: the one of Kubernetes, with its code, [`Reason`] and text, ready to be sent. [`meta`] reads
 //!   `metadata`.
 //! * To serve objects: [`WatchEvent`] and [`Status`] serialize, [`PatchType::from_content_type`],
-//!   [`PropagationPolicy::parse`] and the selectors read what a request says, [`Deletion::into_answer`] is the answer. The
-//!   example `kube_api` does it for `kubectl`, the example `controller` is a controller, and `objects` shows each call here.
+//!   [`PropagationPolicy::parse`] and [`Predicate::parse`] read what a request says, [`List::into_answer`] and
+//!   [`Deletion::into_answer`] are answers. The example `kube_api` does it for `kubectl`, the example `controller` is a
+//!   controller, and `objects` shows each call here.
 //!
 //! What they stand on: [`Storage`] keeps objects under keys and knows no rule ([`StorageError`], [`Preconditions`],
 //! [`Versioner`]); [`Transformer`] changes bytes on the way; and a [`Kv`] is what is asked of a store, with the words of
@@ -106,8 +108,6 @@
 //!   done by other programs than the API server, and here it is for yours (see [`DeleteOptions`]).
 //! - A time to live ends an object whatever finalizers it has, as it ends a key of etcd there.
 //! - What is unknown in `metadata` is kept as any other field; `lables` is stored. (There it is dropped, or refused.)
-//! - Objects are not converted from one version of a kind to another. [`Objects`] of `acme.io/v2` read what is stored as
-//!   `acme.io/v1`, and write it only when `apiVersion` is changed with it, as by [`modify`](Objects::modify).
 //! - [`Schema`] neither validates nor fills in defaults.
 //! - There is no cache between clients and the store: what is read is what is stored, "too old" comes from
 //!   compaction alone, and nothing waits for a cache to catch up.

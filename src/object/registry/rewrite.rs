@@ -8,8 +8,9 @@ use super::Objects;
 
 impl<K: Kv> Objects<K> {
     /// Writes anew the objects of a namespace, or of all if it is empty, that the [`transformer`](Self::transformer) calls
-    /// stale: those that were encrypted with another key than its first, or not at all. It may be called again at any
-    /// time, also after it was interrupted; what is not stale is read and left.
+    /// stale: those that were encrypted with another key than its first, or not at all; and those that are stored as
+    /// [another version](Self::also_stored_as) of their kind. It may be called again at any time, also after it was
+    /// interrupted; what is not stale is read and left.
     ///
     /// Each is a write of its own, tried again where others write at the same time: a new resource version, of which
     /// watches tell, but the same object, with what is left of its time to live. No rule of the kind is asked, and no hook
