@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::kv::{AsKeyRange, At, KeyRange, Store};
+use crate::kv::{AsKeyRange, At, KeyRange, Store, space};
 use crate::sync::Arc;
 
 use super::consumer::Watch;
@@ -245,7 +245,12 @@ impl WatchBuilder {
             let slot = Arc::new(Slot::new(range, after, after));
             return Ok(Watch::new(hub, slot, how, created_at, created_at, false));
         }
+        let (start, end) = space::user_range(&range);
         let (slot, scanned) = hub.register(&self.store, range, after)?;
+        // The hub may not have come as far as the watermark, and would tell what is still there. It depends
+        // on no thread's speed whether a watch can begin: this one is to read the log by itself, which refuses it.
+        let refused = slot.after < created_at && slot.after + 1 < hub.door.oldest_of(&start..&end);
+        let scanned = if refused { scanned.max(slot.after + 1) } else { scanned };
         let created_at = if self.from == At::Latest { slot.after } else { created_at };
         if let Some(time) = self.progress {
             hub.ask_progress_every(&slot, i64::try_from(time.as_micros()).unwrap_or(i64::MAX));

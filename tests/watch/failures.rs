@@ -24,6 +24,22 @@ fn a_watch_that_nobody_asks_holds_on_to_nothing() {
     assert!(held.is_none_or(|revision| revision > 90), "{held:?}");
 }
 
+/// However far the reading for all watches has come: what is still there for it is not told to one that begins.
+#[test]
+fn a_watch_cannot_begin_below_the_watermark() {
+    let store = fresh(false);
+    let _early = store.watch("a").start().unwrap();
+    for value in 2..6 {
+        store.put("a", value.to_string()).unwrap();
+    }
+    store.compact(4).unwrap();
+    let error = end(&mut store.watch("a").from(3).start().unwrap());
+    let kind = error.kind();
+    assert!(matches!(kind, ErrorKind::Compacted { requested: 3, compacted: 4, .. }), "{error}");
+    let mut late = store.watch("a").from(4).start().unwrap();
+    assert_eq!([next(&mut late).revision(), next(&mut late).revision()], [4, 5]);
+}
+
 #[test]
 fn what_a_failed_log_has_lost_is_told_no_more() {
     let faulty = FaultVfs::new(Arc::new(MemoryVfs::new()));
