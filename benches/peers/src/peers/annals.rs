@@ -3,7 +3,7 @@
 use std::ops::Bound;
 use std::path::Path;
 
-use annals::{Durability, Options, Outcome, Store, Ticket, Modify, put};
+use annals::{Durability, Modify, Options, Outcome, Store, Ticket, put};
 
 use crate::peer::{Cas, Groups, Level, Peer, Result, Visit, VisitKey};
 
