@@ -106,7 +106,8 @@ impl<K: Kv> Objects<K> {
         self.put(Part::Main, namespace, name, object, options)
     }
 
-    /// Replaces the status of an object, and nothing else: the generation stays.
+    /// Replaces the status of an object, and nothing else: the generation stays. Answers the object as stored; what is not there
+    /// is not created.
     ///
     /// # Errors
     ///
@@ -117,8 +118,8 @@ impl<K: Kv> Objects<K> {
         name: &str,
         object: Value,
         options: &UpdateOptions,
-    ) -> Result<(Value, bool)> {
-        self.put(self.part("status")?, namespace, name, object, options)
+    ) -> Result<Value> {
+        Ok(self.put(self.part("status")?, namespace, name, object, options)?.0)
     }
 
     /// Changes an object by a function, for certain: where others have changed it meanwhile, the function is called again with

@@ -308,7 +308,7 @@ impl<K: Kv> Storage<K> {
         ObjectCall::begin(verb, &*self.resource, key)
     }
 
-    fn key(&self, key: &str) -> Result<String, StorageError> {
+    pub(in crate::object) fn key(&self, key: &str) -> Result<String, StorageError> {
         keys::prepare(&self.prefix, &self.resource_prefix, key, false)
     }
 
