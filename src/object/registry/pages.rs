@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::object::kv::Kv;
 use crate::object::status::{Reason, Result};
-use crate::object::storage::{List, ListOptions, ResourceVersionMatch};
+use crate::object::storage::{List, ListOptions};
 
 use super::{Objects, Typed};
 
@@ -71,15 +71,8 @@ impl<K: Kv> Objects<K> {
     ///
     /// The errors of a page are those of [`list`](Self::list).
     pub fn pages(&self, namespace: &str, options: &ListOptions) -> Pages {
-        let mut options = options.clone();
-        if options.limit == 0 {
-            options.limit = PAGE;
-            // With a limit, a version alone would be exactly that one.
-            if !options.resource_version.is_empty() && options.resource_version_match.is_none() {
-                options.resource_version_match = Some(ResourceVersionMatch::NotOlderThan);
-            }
-        }
-        let walk = Walk { objects: self.clone(), namespace: namespace.into(), next: Some(options) };
+        let next = Some(options.in_pages(PAGE));
+        let walk = Walk { objects: self.clone(), namespace: namespace.into(), next };
         Pages { pages: Box::new(walk) }
     }
 }

@@ -131,21 +131,6 @@ impl<T: Serialize + DeserializeOwned, K: Kv> Typed<T, K> {
         self.decode(self.objects.update_status(namespace, name, object, options)?)
     }
 
-    /// [`Objects::modify`].
-    ///
-    /// # Errors
-    ///
-    /// Those of it, and of [`create`](Self::create).
-    pub fn modify(
-        &self,
-        namespace: &str,
-        name: &str,
-        options: &UpdateOptions,
-        change: impl FnMut(&mut T) -> Result<()>,
-    ) -> Result<T> {
-        self.decode(self.objects.modify(namespace, name, options, self.on_value(change))?)
-    }
-
     /// [`Objects::patch`]: the object, and whether it has been created. A patch is bytes whatever the type: it says of an object
     /// what is to change, and is no `T` itself.
     ///

@@ -1,4 +1,4 @@
-//! Updates: whole objects, the status alone, and changes made by a function.
+//! Updates: whole objects and the status alone, and the write that each of them, a patch and a change by a function ends in.
 
 use std::collections::HashSet;
 
@@ -120,40 +120,6 @@ impl<K: Kv> Objects<K> {
         options: &UpdateOptions,
     ) -> Result<Value> {
         Ok(self.put(self.part("status")?, namespace, name, object, options)?.0)
-    }
-
-    /// Changes an object by a function, for certain: where others have changed it meanwhile, the function is called again with
-    /// what is there then. The status, where it is a subresource, is kept whatever the function makes of it: see
-    /// [`modify_status`](Self::modify_status). What is not there is not created, whatever the options say: see
-    /// [`create_or_modify`](Self::create_or_modify).
-    ///
-    /// ```
-    /// # use std::sync::Arc;
-    /// # use annals::object::{CreateOptions, Kind, Objects, UpdateOptions};
-    /// # use serde_json::json;
-    /// # let directory = tempfile::tempdir().expect("a temporary directory");
-    /// # let store = Arc::new(annals::Store::open(directory.path())?);
-    /// # let counters = Objects::new(store, Kind::new("v1", "Counter", "counters"));
-    /// # counters.create("default", json!({"metadata": {"name": "a"}, "count": 0}), &CreateOptions::default())?;
-    /// let counted = counters.modify("default", "a", &UpdateOptions::default(), |counter| {
-    ///     counter["count"] = (counter["count"].as_u64().unwrap_or(0) + 1).into();
-    ///     Ok(())
-    /// })?;
-    /// assert_eq!(counted["count"], 1);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// Those of [`update`](Self::update), and what the function says.
-    pub fn modify(
-        &self,
-        namespace: &str,
-        name: &str,
-        options: &UpdateOptions,
-        change: impl FnMut(&mut Value) -> Result<()>,
-    ) -> Result<Value> {
-        self.modify_part(Part::Main, namespace, name, options, change)
     }
 
     /// The part that a subresource is; the object where it is empty.

@@ -86,6 +86,19 @@ pub struct ListOptions {
 }
 
 impl ListOptions {
+    /// The same list in pages of so many objects, unless it has a limit of its own.
+    pub(in crate::object) fn in_pages(&self, of: u64) -> Self {
+        let mut options = self.clone();
+        if options.limit == 0 {
+            options.limit = of;
+            // With a limit, a version alone would be exactly that one.
+            if !options.resource_version.is_empty() && options.resource_version_match.is_none() {
+                options.resource_version_match = Some(ResourceVersionMatch::NotOlderThan);
+            }
+        }
+        options
+    }
+
     /// Whether they contradict each other: `ValidateListOptions` of `k8s.io/apimachinery`.
     fn check(&self) -> StatusResult<()> {
         let Some(wanted) = self.resource_version_match else { return Ok(()) };
