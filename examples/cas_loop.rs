@@ -3,13 +3,13 @@
 //! Each reads the object, changes its field, and writes it back *if the object is still the one it
 //! read*. Who comes second finds the newer object in the answer, applies the change to that, and
 //! tries again. Without the comparison one of the changes would be lost. Where nobody has to look at
-//! the object in between, `Store::update` does the same in one call.
+//! the object in between, `Store::modify` does the same in one call.
 //!
 //! Run with `cargo run --example cas_loop`.
 
 #![allow(clippy::expect_used, clippy::print_stdout, reason = "an example prints what it shows")]
 
-use annals::{KeyValue, Result, Store, Update, get, mod_revision, put};
+use annals::{KeyValue, Modify, Result, Store, get, mod_revision, put};
 
 const KEY: &str = "/configmaps/foo";
 
@@ -27,11 +27,11 @@ fn main() -> Result<()> {
     // Four at once, by the store itself: each adds a letter to what is there.
     let add = |kv: Option<&KeyValue>| {
         let before = kv.map_or(String::new(), |kv| text(&kv.value));
-        Update::put(before + "!")
+        Modify::put(before + "!")
     };
     std::thread::scope(|scope| {
         for _ in 0..4 {
-            scope.spawn(|| store.update(KEY, add).expect("an update"));
+            scope.spawn(|| store.modify(KEY, add).expect("a modification"));
         }
     });
 

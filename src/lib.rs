@@ -49,7 +49,7 @@
 //! # Where to begin
 //!
 //! * [`Store`] has every call. [`Store::put`], [`Store::get`], [`Store::delete`] are the short ones.
-//! * [`Store::compare_and_put`] is the usual compare-and-swap, [`Store::update`] tries as often as it takes,
+//! * [`Store::compare_and_put`] is the usual compare-and-swap, [`Store::modify`] tries as often as it takes,
 //!   [`Store::submit_compare_and_put`] and [`Store::submit`] give a [`Ticket`] to wait for or to await.
 //! * [`Store::txn`] builds transactions, with [`put`], [`get`], [`delete`] and the comparisons
 //!   [`mod_revision`], [`create_revision`], [`version`], [`value`], [`lease()`].
@@ -101,7 +101,7 @@
 //! flush was behind.
 //!
 //! A reader sees a new value only once it is durable, so threads that read, change and swap *one* key get
-//! one commit a sync. [`Store::update`] has the store do all three, and goes on from what is not durable yet:
+//! one commit a sync. [`Store::modify`] has the store do all three, and goes on from what is not durable yet:
 //! those that change one key then share their syncs, too. One thread may also take the revision of
 //! [`Ticket::outcome`] for the next comparison.
 //!
@@ -251,9 +251,9 @@ pub use crate::kv::{
     Compare, CompareResult, CompareTarget, Comparing, ComparingValue, DeleteRangeRequest,
     DeleteRangeResponse, Deleted, Diff, DiffIter, History, KeyRange, KeyValue, KvHash,
     LEASE_TTL_MAX, LEASE_TTL_MIN, Lease, LeaseGrantRequest, LeaseRevokeResponse, Load, Loading,
-    Log, Op, OpResponse, Origin, Outcome, PutRequest, PutResponse, RangeIter, RangeRequest,
+    Log, Modify, Op, OpResponse, Origin, Outcome, PutRequest, PutResponse, RangeIter, RangeRequest,
     RangeResponse, Retention, RetentionRule, SortOrder, SortTarget, SpaceOptions, SpaceSurvey,
-    Store, Ticket, Transaction, TxnBuilder, TxnRequest, TxnResponse, Update, Version, View,
+    Store, Ticket, Transaction, TxnBuilder, TxnRequest, TxnResponse, Version, View,
     create_revision, delete, delete_prefix, get, lease, mod_revision, prefix_range_end, put, range,
     txn, value, version,
 };

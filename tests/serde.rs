@@ -32,7 +32,7 @@ macro_rules! names {
 /// What is no answer, or is one that goes on: handles, iterators, requests, options, errors' parts.
 const OTHERS: &str = "AsKeyRange At CommitOptions Compare CompareResult CompareTarget Comparing \
     ComparingValue DeleteRangeRequest DiffIter History HistoryCodec KeyRange Knob KnobRange \
-    LeaseGrantRequest LeaseGuard LeaseIter Load Loading Log Op Options RestoreOptions PutRequest RangeIter RangeRequest ReadMode \
+    LeaseGrantRequest LeaseGuard LeaseIter Load Loading Log Modify Op Options RestoreOptions PutRequest RangeIter RangeRequest ReadMode \
     Result Slow SortOrder SortTarget SpaceOptions SpaceSurvey Store Ticket TxnBuilder TxnRequest View \
     Watch WatchBuilder WatchHandle Effect ErrorKind";
 

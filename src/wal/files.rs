@@ -14,6 +14,9 @@ use crate::error::{Error, Result};
 use crate::sync::plain::{Condvar, Mutex, MutexGuard, PoisonError, lock};
 use crate::vfs::{DirEntry, File};
 
+/// How much is copied or compared at once.
+const CHUNK_BYTES: usize = 1 << 20;
+
 /// A file of the log, and how far it goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LogFile {
@@ -294,4 +297,24 @@ pub(super) fn list(context: &WalContext) -> Result<Listing> {
     }
     listing.files.sort_unstable();
     Ok(listing)
+}
+
+/// Reads a piece of a file in chunks, and hands them over with their offsets.
+pub(super) fn for_chunks(
+    path: &Path,
+    file: &dyn File,
+    start: u64,
+    end: u64,
+    visit: &mut dyn FnMut(&[u8], u64) -> Result<()>,
+) -> Result<()> {
+    let mut buffer = Vec::new();
+    let mut offset = start;
+    while offset < end {
+        let count = usize::try_from(end - offset).unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES);
+        buffer.resize(count, 0);
+        file.read_exact_at(&mut buffer, offset).map_err(|error| Error::io("read", path, error))?;
+        visit(&buffer, offset)?;
+        offset += count as u64;
+    }
+    Ok(())
 }

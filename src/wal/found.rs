@@ -7,8 +7,10 @@ use annals_format::sector::{DATA_BYTES, SECTOR_BYTES};
 /// What the scan came upon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// A batch of frames; they have been handed over.
+    /// A batch of frames, handed over.
     Batch(BatchHeader),
+    /// A batch of frames that are in segments already, up to this seq: nothing but its header was read.
+    PassedOver(u64),
     /// A seal, at this offset; everything behind it is zero.
     Seal(u64, Seal),
     /// The end of what is to be read, or the tail of a file without a seal.
@@ -34,10 +36,4 @@ pub(super) const fn sectors_of(header: &BatchHeader) -> u64 {
 /// Where logical byte `at` of the batch at `start` stands in the file.
 pub(super) const fn stored_offset(start: u64, at: u64) -> u64 {
     start + at / DATA_BYTES as u64 * SECTOR_BYTES as u64 + at % DATA_BYTES as u64
-}
-
-/// The seq of the last frame of a batch that has any.
-pub(super) fn last_seq_of(header: &BatchHeader) -> Option<u64> {
-    let others = u64::from(header.frame_count).checked_sub(1)?;
-    header.first_seq.checked_add(others)
 }

@@ -69,6 +69,8 @@ pub(crate) fn walk(
         let end = scan.offset();
         match found {
             Ok(Found::Batch(batch)) => on_part(start, end - start, &WalPart::Batch(batch))?,
+            // A walk is not told to pass over any.
+            Ok(Found::PassedOver(_)) => {}
             Ok(Found::Seal(_, seal)) => {
                 on_part(start, end - start, &WalPart::Seal(seal))?;
                 return unwritten(end, limit, on_part);

@@ -24,6 +24,9 @@
 //!   was told it was durable, and it is dropped and reported;
 //! - if nothing at all is written from p on, that is the clean end.
 //!
+//! Opening a store passes over batches that are in segments by their headers; rot behind those is found by
+//! `verify`, which reads all.
+//!
 //! What this cannot tell, in a store that was killed: a sector of the last batch that was zeroed
 //! as a whole later, from one never written. That drop is reported by open, never silent.
 

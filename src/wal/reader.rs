@@ -1,6 +1,7 @@
 //! Reading one WAL file, batch by batch, with memory for one batch.
 //!
-//! [`WalScan`] judges every sector it passes and applies the tail rule of the room's page. It
+//! [`WalScan`] judges every sector it reads and applies the tail rule of the room's page; of batches that it
+//! is told to pass over, the first sector alone. It
 //! decides nothing about the log as a whole: where a file has to end is recovery's business.
 
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ use annals_format::sector::{DATA_BYTES, PAGE_BYTES, SECTOR_BYTES, Sector};
 use annals_format::wal_file::WalFileHeader;
 use annals_format::{FileKind, Frame, Place};
 
-use super::found::{Found, Tail, last_seq_of, sectors_of, stored_offset};
+use super::found::{Found, Tail, sectors_of, stored_offset};
 use super::window::Window;
 use super::{Location, WalContext, undecodable};
 use crate::error::{Corruption, Error, Result};
@@ -295,7 +296,7 @@ impl WalScan {
             }
         };
         self.check_chain(start, &header)?;
-        if last_seq_of(&header).is_some_and(|last| last <= self.flushed_seq) {
+        if self.passed_over(&header).is_some() {
             return Ok(Next::Whole(Whole { header, crc }));
         }
         let sectors = sectors_of(&header);
@@ -326,6 +327,13 @@ impl WalScan {
         Ok(Next::Whole(Whole { header, crc }))
     }
 
+    /// The seq of the last frame of a batch that is to be passed over.
+    fn passed_over(&self, header: &BatchHeader) -> Option<u64> {
+        let others = u64::from(header.frame_count).checked_sub(1)?;
+        let last = header.first_seq.checked_add(others)?;
+        (last <= self.flushed_seq).then_some(last)
+    }
+
     fn check_chain(&self, offset: u64, header: &BatchHeader) -> Result<()> {
         let (previous, found) = (u64::from(self.previous_crc), u64::from(header.previous_crc));
         let first_seq = self.last_seq.map_or(header.first_seq, |last| last + 1);
@@ -351,17 +359,16 @@ impl WalScan {
     ) -> Result<Found> {
         let start = self.offset;
         let Whole { header, crc } = batch;
-        let last_seq = last_seq_of(header);
-        let found = match header.kind {
-            BatchKind::Frames if last_seq.is_some_and(|last| last <= self.flushed_seq) => {
-                (self.last_seq, self.last_revision) = (last_seq, None);
-                Found::Batch(*header)
+        let found = match (header.kind, self.passed_over(header)) {
+            (BatchKind::Frames, Some(last)) => {
+                (self.last_seq, self.last_revision) = (Some(last), None);
+                Found::PassedOver(last)
             }
-            BatchKind::Frames => {
+            (BatchKind::Frames, None) => {
                 self.accept_frames(header, on_frame)?;
                 Found::Batch(*header)
             }
-            BatchKind::Seal => Found::Seal(start, self.read_seal(header)?),
+            (BatchKind::Seal, _) => Found::Seal(start, self.read_seal(header)?),
         };
         self.offset = start + header.stored_bytes();
         self.batch_seq = header.batch_seq;

@@ -1,4 +1,4 @@
-//! Finding the true end of the log, and all frames up to it.
+//! Finding the true end of the log, and all frames up to it that are in no segment.
 //!
 //! The manifest lists the files it knew of; a file that was rolled over names its successor in its
 //! seal; so the row is complete, and a missing, truncated, extended, exchanged or foreign file is
@@ -11,10 +11,11 @@ use annals_format::seal::{Seal, SealKind};
 use annals_format::sector::{PAGE_BYTES, SECTOR_BYTES};
 use annals_format::{Frame, Manifest, WalFile};
 
+use super::files::for_chunks;
 use super::files::{self, LogFile};
-use super::found::{Found, Tail, last_seq_of};
+use super::found::{Found, Tail};
 use super::reader::WalScan;
-use super::unnamed::{find_unnamed_data, for_chunks};
+use super::unnamed::find_unnamed_data;
 use super::{Location, WalContext};
 use crate::error::{Error, Result};
 use crate::vfs::Access;
@@ -206,11 +207,7 @@ impl<'a> Recovery<'a> {
                 break (None, tail);
             }
             self.last_batch = Some((wal.number, start, end));
-            if let Found::Batch(header) = found
-                && let Some(last) = last_seq_of(&header)
-                && self.before.is_none_or(|(seq, _)| seq != last)
-            {
-                // It was passed over.
+            if let Found::PassedOver(last) = found {
                 self.before = Some((last, None));
             }
             if let Found::Seal(_, seal) = found {

@@ -1,18 +1,14 @@
 //! Files of the log that nothing names.
 
 use std::io;
-use std::path::Path;
 
 use annals_format::Manifest;
 use annals_format::cursor::is_zero;
 
 use super::WalContext;
-use super::files::Listing;
+use super::files::{Listing, for_chunks};
 use crate::error::{Error, Result};
-use crate::vfs::{Access, File};
-
-/// How much is copied or compared at once.
-const CHUNK_BYTES: usize = 1 << 20;
+use crate::vfs::Access;
 
 /// Files behind the listed ones that hold something. The log has to lead to each of them: by
 /// invariant 2 of the room, a file is used only after the one before it has been sealed. Looked at
@@ -49,24 +45,4 @@ fn check_zero(context: &WalContext, number: u64, bytes: u64) -> Result<()> {
         let (expected, found) = ("zero bytes, as the log does not name it", "other bytes");
         Err(Error::corrupt(&path, offset + at as u64, "spare wal file", expected, found))
     })
-}
-
-/// Reads a piece of a file in chunks, and hands them over with their offsets.
-pub(super) fn for_chunks(
-    path: &Path,
-    file: &dyn File,
-    start: u64,
-    end: u64,
-    visit: &mut dyn FnMut(&[u8], u64) -> Result<()>,
-) -> Result<()> {
-    let mut buffer = Vec::new();
-    let mut offset = start;
-    while offset < end {
-        let count = usize::try_from(end - offset).unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES);
-        buffer.resize(count, 0);
-        file.read_exact_at(&mut buffer, offset).map_err(|error| Error::io("read", path, error))?;
-        visit(&buffer, offset)?;
-        offset += count as u64;
-    }
-    Ok(())
 }

@@ -16,10 +16,10 @@ macro_rules! refused {
     };
 }
 
+mod modify;
 mod reads_and_writes;
 mod state;
 mod transactions;
-mod update;
 
 use std::sync::Arc;
 

@@ -7,9 +7,9 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use annals::{
-    CompareResult, CompareTarget, DeleteRangeRequest, ErrorKind, KeyRange, KeyValue, Op,
+    CompareResult, CompareTarget, DeleteRangeRequest, ErrorKind, KeyRange, KeyValue, Modify, Op,
     OpResponse, Outcome, PutRequest, RangeRequest, RangeResponse, Store, Ticket, TxnRequest,
-    TxnResponse, Update,
+    TxnResponse,
 };
 use bytes::Bytes;
 
@@ -124,12 +124,12 @@ impl Client<'_> {
                 Answer::Step(Found::Delete { revision, deleted, prev: Vec::new() })
             }
             Request::Step(Step::Put { key, value, prev: true }) if value % 2 == 0 => {
-                self.update(*key, &|_| Update::put(bytes(*value)))?
+                self.modify(*key, &|_| Modify::put(bytes(*value)))?
             }
             Request::Step(Step::Delete { span, prev: true })
                 if *span == Span::one(span.from) && span.from % 2 == 0 =>
             {
-                self.update(span.from, &|_| Update::Delete)?
+                self.modify(span.from, &|_| Modify::Delete)?
             }
             Request::Step(step) => {
                 let found = match operation(step) {
@@ -168,18 +168,18 @@ impl Client<'_> {
     }
 
     /// A put or a deletion that answers with what was there before, by another way.
-    fn update(
+    fn modify(
         &self,
         key: Key,
-        change: &dyn Fn(Option<&KeyValue>) -> Update,
+        change: &dyn Fn(Option<&KeyValue>) -> Modify,
     ) -> annals::Result<Answer> {
         let mut before = None;
         let mut put = false;
-        let outcome = self.store.update(name(key), |current| {
+        let outcome = self.store.modify(name(key), |current| {
             before = current.cloned();
-            let update = change(current);
-            put = matches!(update, Update::Put { .. });
-            update
+            let modify = change(current);
+            put = matches!(modify, Modify::Put { .. });
+            modify
         })?;
         let prev = match before.as_ref().map(kv).transpose() {
             Ok(prev) => prev,

@@ -136,3 +136,19 @@ fn what_cannot_be_converted_cannot_be_read() {
     let status = refused(patched);
     assert!(status.message().starts_with("Thing.acme.io \"bad\" is invalid: patch: "), "{status}");
 }
+
+/// What nests too deep could not be read again, once it was stored.
+#[test]
+fn what_is_converted_is_not_stored_so_deep_that_nobody_can_read_it() {
+    let store = store();
+    create(&old(&store), thing("deep", 1));
+    let deep = Objects::new(Arc::clone(&store), kind("v2")).also_stored_as("acme.io/v1", |thing| {
+        thing["spec"] = (0..200).fold(json!(1), |inner, _| json!([inner]));
+        Ok(())
+    });
+    let expected = "what was converted from acme.io/v1 to acme.io/v2 nests deeper than 120";
+    for why in [refused(deep.rewrite_stale("")), refused(get(&deep, "deep"))] {
+        assert!(why.code() == 500 && why.message().contains(expected), "{why}");
+    }
+    assert_eq!(get(&old(&store), "deep").unwrap()["spec"], json!({"size": 1}), "it is as it was");
+}

@@ -37,7 +37,7 @@ const fn buffered(name: &'static str, threads: u64, hot: bool) -> Cell {
     Cell { name, level: Level::Buffered, threads, window: 1, hot, update: false }
 }
 
-const fn durable_update(name: &'static str, threads: u64) -> Cell {
+const fn durable_modify(name: &'static str, threads: u64) -> Cell {
     Cell { update: true, ..durable(name, threads, 1, true) }
 }
 
@@ -48,8 +48,8 @@ const CELLS: &[Cell] = &[
     durable("durable CAS, 1 client, one hot key", 1, 1, true),
     durable("durable CAS, 8 threads, one hot key", 8, 1, true),
     durable("durable CAS, 64 threads, one hot key", 64, 1, true),
-    durable_update("durable update, 8 threads, one hot key", 8),
-    durable_update("durable update, 64 threads, one hot key", 64),
+    durable_modify("durable modify, 8 threads, one hot key", 8),
+    durable_modify("durable modify, 64 threads, one hot key", 64),
     durable("durable CAS, 1 thread x 64 tickets", 1, 64, false),
     buffered("buffered CAS, 1 thread", 1, false),
     buffered("buffered CAS, 2 threads", 2, false),

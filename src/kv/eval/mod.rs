@@ -362,7 +362,7 @@ impl<'a, 'r> Evaluation<'a, 'r> {
     }
 
     /// A key as of the snapshot, with its place in the footprint.
-    fn base_key(&mut self, key: &[u8]) -> Result<Option<KeyValue>> {
+    pub(in crate::kv) fn base_key(&mut self, key: &[u8]) -> Result<Option<KeyValue>> {
         Ok(self.base_record(key)?.map(key_value))
     }
 

@@ -7,7 +7,6 @@ use crate::kv::request::PutRequest;
 use crate::kv::response::PutResponse;
 use crate::kv::seam::{Stub, WriteKind};
 use crate::kv::space;
-use crate::kv::types::KeyValue;
 
 use super::{Evaluation, Overlaid, alive};
 
@@ -46,11 +45,6 @@ impl<'r> Evaluation<'_, 'r> {
         self.detach(key, alive)?;
         self.write(internal, WriteKind::Put { value: Cow::Borrowed(value), lease: 0 })?;
         Ok(true)
-    }
-
-    /// A key as it is.
-    pub(in crate::kv) fn current(&mut self, key: &[u8]) -> Result<Option<KeyValue>> {
-        self.base_key(key)
     }
 
     /// Puts a key, with a lease or 0, or deletes it, if `seen` is its mod revision, 0 if it is not alive.

@@ -8,7 +8,7 @@
 //! | `past` | which revision a point in history is, when it was, and the hash as of it |
 //! | `write` | put, delete, transactions, tickets |
 //! | `swap` | compare-and-put |
-//! | `update` | read, change, write |
+//! | `modify` | read, change, write |
 //! | `lease` | the records of leases |
 //! | `retention` | rules: set, list, apply |
 //! | `usage` | which keys take how much room |
@@ -17,13 +17,13 @@
 
 mod checkpoint;
 mod lease;
+mod modify;
 mod past;
 mod read;
 mod retention;
 mod swap;
 #[cfg(test)]
 mod tests;
-mod update;
 mod usage;
 mod watermark;
 mod write;
@@ -45,7 +45,7 @@ use super::seam::{Engine, Newest};
 use super::types::Commit;
 
 pub(crate) use lease::{AllLeases, LeaseRecords};
-pub use update::Update;
+pub use modify::Modify;
 pub use usage::{SpaceOptions, SpaceSurvey};
 
 /// A store, open.

@@ -41,7 +41,7 @@ impl<K: Kv> Objects<K> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// An object of which the function says an error cannot be read: 500.
+    /// An object of which the function says an error cannot be read: 500; nor one that nests deeper than 120 by then.
     #[must_use]
     pub fn also_stored_as(
         mut self,

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::object::kv::Kv;
 use crate::object::status::Result as StatusResult;
+use crate::object::value::{DEPTH_MAX, is_object_within_depth};
 
 use super::Storage;
 
@@ -39,6 +40,12 @@ impl Conversions {
         };
         convert(object)
             .map_err(|why| format!("it cannot be converted from {from} to {to}: {why}"))?;
+        if !is_object_within_depth(object) {
+            // Once it was stored nobody could read it again.
+            return Err(format!(
+                "what was converted from {from} to {to} nests deeper than {DEPTH_MAX}"
+            ));
+        }
         if let Some(fields) = object.as_object_mut() {
             fields.insert("apiVersion".into(), Value::from(&**to));
             return Ok(true);

@@ -1,9 +1,9 @@
-//! annals itself: a compare-and-swap is a compare-and-put, an update is one, a window is as many tickets.
+//! annals itself: a compare-and-swap is a compare-and-put, a modification is one, a window is as many tickets.
 
 use std::ops::Bound;
 use std::path::Path;
 
-use annals::{Durability, Options, Outcome, Store, Ticket, Update, put};
+use annals::{Durability, Modify, Options, Outcome, Store, Ticket, put};
 
 use crate::peer::{Cas, Groups, Level, Peer, Result, Visit, VisitKey};
 
@@ -19,7 +19,7 @@ impl Annals {
     fn submit(&self, cas: Cas<'_>) -> Result<Ticket> {
         Ok(match cas.seen {
             Some(seen) => self.0.submit_compare_and_put(cas.key, seen, cas.value)?,
-            None => self.0.submit_update(cas.key, |_| Update::put(cas.value))?,
+            None => self.0.submit_modify(cas.key, |_| Modify::put(cas.value))?,
         })
     }
 }
@@ -39,7 +39,7 @@ impl Peer for Annals {
     fn cas(&self, cas: Cas<'_>) -> Result<Option<u64>> {
         let outcome = match cas.seen {
             Some(seen) => self.0.compare_and_put(cas.key, seen, cas.value)?,
-            None => self.0.update(cas.key, |_| Update::put(cas.value))?,
+            None => self.0.modify(cas.key, |_| Modify::put(cas.value))?,
         };
         Ok(match outcome {
             Outcome::Committed { revision } => Some(revision),

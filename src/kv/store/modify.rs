@@ -24,10 +24,10 @@ use crate::kv::response::TxnResponse;
 use crate::kv::ticket::{Outcome, Ticket};
 use crate::kv::types::KeyValue;
 
-/// What becomes of a key: the answer of the function given to [`Store::update`].
+/// What becomes of a key: the answer of the function given to [`Store::modify`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Update {
+pub enum Modify {
     /// It stays as it is.
     Keep,
     /// It gets a value; the same bytes are a new version, too.
@@ -41,7 +41,7 @@ pub enum Update {
     Delete,
 }
 
-impl Update {
+impl Modify {
     /// A value, attached to no lease.
     pub fn put(value: impl Into<Vec<u8>>) -> Self {
         Self::Put { value: value.into(), lease: 0 }
@@ -63,48 +63,48 @@ impl Store {
     /// ```
     /// # let directory = tempfile::tempdir().expect("a temporary directory");
     /// # let store = annals::Store::open(directory.path())?;
-    /// use annals::{Outcome, Update};
+    /// use annals::{Outcome, Modify};
     ///
     /// let next = |current: Option<&annals::KeyValue>| {
     ///     let count = current.map_or(0, |kv| kv.value.len());
-    ///     if count == 3 { Update::Keep } else { Update::put("x".repeat(count + 1)) }
+    ///     if count == 3 { Modify::Keep } else { Modify::put("x".repeat(count + 1)) }
     /// };
     /// std::thread::scope(|scope| {
     ///     for _ in 0..8 {
-    ///         scope.spawn(|| store.update("/counter", next));
+    ///         scope.spawn(|| store.modify("/counter", next));
     ///     }
     /// });
     /// assert_eq!(store.get("/counter")?.expect("it is there").value, "xxx");
-    /// assert_eq!(store.update("/counter", next)?, Outcome::Unchanged { as_of: 4 });
+    /// assert_eq!(store.modify("/counter", next)?, Outcome::Unchanged { as_of: 4 });
     /// # Ok::<(), annals::Error>(())
     /// ```
     ///
     /// # Errors
     ///
     /// As [`Store::put`]; [`LeaseNotFound`](crate::ErrorKind::LeaseNotFound).
-    pub fn update(
+    pub fn modify(
         &self,
         key: impl AsRef<[u8]>,
-        mut change: impl FnMut(Option<&KeyValue>) -> Update,
+        mut change: impl FnMut(Option<&KeyValue>) -> Modify,
     ) -> Result<Outcome> {
         let (outcome, done) = self.changed(key.as_ref(), &mut change)?;
         done.wait()?;
         Ok(outcome)
     }
 
-    /// As [`Store::update`], with a ticket for the answer, which lists no responses. `change` is called
+    /// As [`Store::modify`], with a ticket for the answer, which lists no responses. `change` is called
     /// before this returns, and never after.
     ///
     /// ```
     /// # let directory = tempfile::tempdir().expect("a temporary directory");
     /// # let store = annals::Store::open(directory.path())?;
-    /// use annals::Update;
+    /// use annals::Modify;
     ///
     /// let tickets: Vec<_> = (0..64)
     ///     .map(|n| {
-    ///         store.submit_update("/log", |current| {
+    ///         store.submit_modify("/log", |current| {
     ///             let before = current.map_or(Vec::new(), |kv| kv.value.to_vec());
-    ///             Update::put([before, format!("{n} ").into_bytes()].concat())
+    ///             Modify::put([before, format!("{n} ").into_bytes()].concat())
     ///         })
     ///     })
     ///     .collect::<annals::Result<_>>()?;
@@ -117,11 +117,11 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// As [`Store::update`].
-    pub fn submit_update(
+    /// As [`Store::modify`].
+    pub fn submit_modify(
         &self,
         key: impl AsRef<[u8]>,
-        mut change: impl FnMut(Option<&KeyValue>) -> Update,
+        mut change: impl FnMut(Option<&KeyValue>) -> Modify,
     ) -> Result<Ticket> {
         let (_, done) = self.changed(key.as_ref(), &mut change)?;
         let response =
@@ -132,25 +132,26 @@ impl Store {
     fn changed(
         &self,
         key: &[u8],
-        change: &mut dyn FnMut(Option<&KeyValue>) -> Update,
+        change: &mut dyn FnMut(Option<&KeyValue>) -> Modify,
     ) -> Result<(Outcome, Done<'_>)> {
         self.limits().sizes(key, &[])?;
         let options = CommitOptions::default();
-        let (mut current, mut done) = self.write(&options, |evaluation| evaluation.current(key))?;
+        let (mut current, mut done) =
+            self.write(&options, |evaluation| evaluation.base_key(key))?;
         loop {
-            let update = change(current.as_ref());
-            let put = match &update {
-                Update::Put { value, lease } => {
+            let modify = change(current.as_ref());
+            let put = match &modify {
+                Modify::Put { value, lease } => {
                     self.limits().sizes(key, value)?;
                     Some((Cow::Borrowed(&value[..]), *lease))
                 }
-                Update::Delete if current.is_some() => None,
-                Update::Delete | Update::Keep => return Ok((done.decided(true), done)),
+                Modify::Delete if current.is_some() => None,
+                Modify::Delete | Modify::Keep => return Ok((done.decided(true), done)),
             };
             let seen = current.as_ref().map_or(0, |kv| kv.mod_revision);
             let ((replaced, newer), written) = self.write(&options, |evaluation| {
                 let replaced = evaluation.replace(key, seen, put.clone())?;
-                let newer = if replaced { None } else { evaluation.current(key)? };
+                let newer = if replaced { None } else { evaluation.base_key(key)? };
                 Ok((replaced, newer))
             })?;
             if replaced {
