@@ -258,6 +258,48 @@ fn what_no_key_opens_is_told_and_all_else_is_written_anew() {
     assert!(failed.message().contains("k8s:enc:aesgcm:v1:lost:"), "{failed}");
 }
 
+/// An object may be too large once it is encrypted, or with a key of a longer name.
+#[test]
+fn what_the_store_refuses_is_told_and_all_else_is_written_anew() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = annals::Options::new().value_bytes_max(2_000);
+    let store = Arc::new(options.open(directory.path()).unwrap());
+    let plain = Objects::new(Arc::clone(&store), Kind::new("v1", "Secret", "secrets"));
+    let mut large = named("a-large");
+    large["data"]["password"] = "x".repeat(1_700).into();
+    let made = plain.create("a", large, &CreateOptions::default()).unwrap();
+    plain.create("a", named("b-small"), &CreateOptions::default()).unwrap();
+    let left = 2_000 - bytes(&store, "/secrets/a/a-large").len();
+    assert!(left < 300, "{left}");
+    let name = "n".repeat(300);
+    let long = kind(&store, AesGcm::new(key(&name, 4)).or_unencrypted());
+    let failed = long.rewrite_stale("").unwrap_err();
+    assert_eq!(failed.code(), 500);
+    let [cause] = failed.details().causes.as_slice() else { panic!("{failed:?}") };
+    assert_eq!(cause.field, "/registry/secrets/a/a-large");
+    assert!(failed.message().starts_with("failed to rewrite one or more secrets"), "{failed}");
+    assert!(bytes(&store, "/secrets/a/b-small").starts_with(b"k8s:enc:"));
+    assert_eq!(long.get("a", "a-large", &GetOptions::default()).unwrap(), made);
+}
+
+/// Who watches one object from its beginning, and would begin again after 410, would do so for ever.
+#[test]
+fn what_no_key_opens_is_no_expired_version_where_a_watch_begins() {
+    let (_directory, store) = store();
+    encrypted(&store, old()).create(KEY, secret(), 0).unwrap();
+    for (key, recursive) in [(KEY, false), ("/secrets", true)] {
+        let options = WatchOptions { recursive, ..WatchOptions::default() };
+        let event = encrypted(&store, new()).watch(key, &options).unwrap().next().unwrap();
+        let Error(status) = event.kind else { panic!("{event:?}") };
+        assert_eq!((status.code(), status.reason()), (500, Reason::InternalError), "{status}");
+    }
+    // What has changed since can be read where it is listed anew, or is told there not to be.
+    let options = WatchOptions { resource_version: "1".into(), ..WatchOptions::default() };
+    let event = encrypted(&store, new()).watch(KEY, &options).unwrap().next().unwrap();
+    let Error(status) = event.kind else { panic!("{event:?}") };
+    assert_eq!((status.code(), status.reason()), (410, Reason::Expired), "{status}");
+}
+
 /// Others delete, change and make objects meanwhile: nothing of theirs is lost, and nothing stays stale.
 #[test]
 fn objects_are_written_anew_while_others_write() {

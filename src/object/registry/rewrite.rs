@@ -44,8 +44,8 @@ impl<K: Kv> Objects<K> {
     ///
     /// # Errors
     ///
-    /// 500 where objects cannot be read, which names up to a hundred of them: all others have been written anew. Else
-    /// what the store says.
+    /// 500 where objects cannot be read, or are too large for the store once they are encrypted with the new key, which
+    /// names up to a hundred of them: all others have been written anew. Else what the store says.
     pub fn rewrite_stale(&self, namespace: &str) -> Result<Rewritten> {
         let key = self.root(namespace)?;
         let done = self.storage.rewrite_stale(&key);

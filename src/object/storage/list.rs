@@ -222,7 +222,7 @@ impl<K: Kv> Storage<K> {
             last = Some(kv.key);
         }
         if !unreadable.is_empty() {
-            return Err(self.unreadable(unreadable));
+            return Err(self.failed("read", unreadable));
         }
         let (mut token, mut remaining) = (String::new(), None);
         if has_more && let Some(last) = last {
@@ -326,11 +326,11 @@ impl<K: Kv> Storage<K> {
     }
 
     /// `aggregatedStorageError` of `k8s.io/apiserver/pkg/storage/etcd3/corrupt_obj_deleter.go`.
-    pub(super) fn unreadable(&self, mut causes: Vec<Cause>) -> StorageError {
+    pub(super) fn failed(&self, what: &str, mut causes: Vec<Cause>) -> StorageError {
         let resource = &self.resource;
         let first = causes.first().map_or("", |cause| &cause.message);
         let mut message =
-            format!("failed to read one or more {resource} from the storage: {first}");
+            format!("failed to {what} one or more {resource} from the storage: {first}");
         if causes.len() > 1 {
             message = format!("{message} (and {} more)", causes.len() - 1);
         }

@@ -2,10 +2,10 @@
 
 use crate::kv::KeyValue;
 use crate::object::kv::{Kv, ScanRequest};
-use crate::object::status::Cause;
+use crate::object::status::{Cause, Reason};
 
 use super::commit::{Lease, Outcome};
-use super::error::StorageError;
+use super::error::{StorageError, StorageErrorKind};
 use super::list::{UNREADABLE_MAX, cause};
 use super::ttl::Lent;
 use super::{Decoded, Storage, Unreadable};
@@ -31,16 +31,18 @@ enum One {
     Written,
     /// It was not stale, or is gone.
     Left,
-    Unreadable(Cause),
+    /// It cannot be read, or is refused as it would be written.
+    Failed(Cause),
 }
 
 impl<K: Kv> Storage<K> {
-    /// Writes anew the objects below a key that the transformer calls stale. Whatever cannot be read is told at the end.
+    /// Writes anew the objects below a key that the transformer calls stale. What cannot be read or
+    /// written is told at the end.
     pub(in crate::object) fn rewrite_stale(&self, key: &str) -> Result<Rewritten, StorageError> {
         let prefix = self.prefix_of(key)?;
         let mut start = prefix.clone().into_bytes();
         let mut done = Rewritten::default();
-        let mut unreadable = Vec::new();
+        let mut failed = Vec::new();
         loop {
             let request = ScanRequest { prefix: prefix.as_bytes(), start: &start, at: None };
             let (page, _) = self.kv.scan(request)?;
@@ -51,18 +53,16 @@ impl<K: Kv> Storage<K> {
                 done.looked_at += 1;
                 match self.rewrite(kv)? {
                     One::Written => done.written += 1,
-                    One::Unreadable(why) if unreadable.len() < UNREADABLE_MAX => {
-                        unreadable.push(why);
-                    }
-                    One::Left | One::Unreadable(_) => {}
+                    One::Failed(why) if failed.len() < UNREADABLE_MAX => failed.push(why),
+                    One::Left | One::Failed(_) => {}
                 }
             }
             let Some(last) = last else { break };
             start = last.to_vec();
             start.push(0);
         }
-        if !unreadable.is_empty() {
-            return Err(self.unreadable(unreadable));
+        if !failed.is_empty() {
+            return Err(self.failed("rewrite", failed));
         }
         done.revision = self.kv.revision()?;
         Ok(done)
@@ -74,17 +74,29 @@ impl<K: Kv> Storage<K> {
             let data = match self.codec.decode(&kv.key, &kv.value, kv.mod_revision) {
                 Ok(Decoded { is_stale: false, .. }) => return Ok(One::Left),
                 Ok(Decoded { data, .. }) => data,
-                Err(why) => return Ok(One::Unreadable(cause(&kv, &why))),
+                Err(why) => return Ok(One::Failed(cause(&kv, &why))),
             };
             let Ok(key) = std::str::from_utf8(&kv.key) else {
                 let why = Unreadable::Decode("its key is not UTF-8".into());
-                return Ok(One::Unreadable(cause(&kv, &why)));
+                return Ok(One::Failed(cause(&kv, &why)));
             };
-            match self.put(key, &data, kv.mod_revision, Lease::Keep, &mut Lent::default())? {
-                Outcome::Done(_) => return Ok(One::Written),
-                Outcome::Lost(None) => return Ok(One::Left),
-                Outcome::Lost(Some(there)) => kv = there,
+            match self.put(key, &data, kv.mod_revision, Lease::Keep, &mut Lent::default()) {
+                Ok(Outcome::Done(_)) => return Ok(One::Written),
+                Ok(Outcome::Lost(None)) => return Ok(One::Left),
+                Ok(Outcome::Lost(Some(there))) => kv = there,
+                Err(why) if is_of_the_object(&why) => {
+                    let why = Cause::new("UnexpectedServerResponse", why.to_string(), key);
+                    return Ok(One::Failed(why));
+                }
+                Err(why) => return Err(why),
             }
         }
     }
+}
+
+/// Whether the next object may be written all the same: the transformer refuses this one, or makes it too large.
+fn is_of_the_object(why: &StorageError) -> bool {
+    let is_too_large =
+        why.status().is_some_and(|status| status.reason() == Reason::RequestEntityTooLarge);
+    is_too_large || why.kind() == StorageErrorKind::Internal
 }

@@ -130,6 +130,8 @@ pub struct ObjectWatch<K: Kv> {
     bookmarks_every: Option<Duration>,
     /// What was there when it began, as far as it has not been told.
     initial: Option<K::Scan>,
+    /// Whether what comes was there when it began.
+    is_initial: bool,
     /// The version of the bookmark behind it.
     initial_end: Option<u64>,
     /// The changes of a revision, as far as they have not been told.
@@ -216,6 +218,7 @@ impl<K: Kv> Storage<K> {
             bookmark: options.bookmark.clone(),
             bookmarks_every,
             initial: None,
+            is_initial: with_initial,
             initial_end: None,
             pending: Vec::new().into_iter(),
             pending_revision: 0,
@@ -388,6 +391,7 @@ impl<K: Kv> ObjectWatch<K> {
             return Ok(Some(event));
         }
         let Some(live) = &mut self.live else { return Err(None) };
+        self.is_initial = false;
         match ask(live) {
             Ok(None) => Ok(None),
             Ok(Some(changes)) if changes.events.is_empty() => {
@@ -457,7 +461,7 @@ impl<K: Kv> ObjectWatch<K> {
         match self.codec.decode(&at.key, &kv.value, at.mod_revision) {
             Ok(read) => Ok(read.object),
             // With a key that has been left out since: what there is now may well be read.
-            Err(why @ Unreadable::Transform(_)) if self.initial.is_none() => {
+            Err(why @ Unreadable::Transform(_)) if !self.is_initial => {
                 Err(Status::expired(format!("{EXPIRED} {}", why.at(kv.mod_revision))))
             }
             Err(why) if is_delete => {
@@ -482,7 +486,7 @@ impl<K: Kv> fmt::Debug for ObjectWatch<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut watch = f.debug_struct("ObjectWatch");
         watch.field("predicate", &self.predicate).field("pending", &self.pending.len());
-        watch.field("is_initial", &self.initial.is_some());
+        watch.field("is_initial", &self.is_initial);
         watch.field("handle", &self.handle).finish_non_exhaustive()
     }
 }
