@@ -91,9 +91,9 @@ fn as_a_type(plants: &Objects) -> Result<(), Box<dyn Error>> {
 
     let predicate = Predicate::parse("bed in (north, west)", "status.phase!=Dead")?;
     let options = ListOptions { predicate, limit: 500, ..Default::default() };
-    let (wet, list) = typed.list("garden", &options)?;
-    println!("{} at version {} in the north and west", wet.len(), list.resource_version);
-    assert_eq!(wet[0].spec.water, 5);
+    let wet = typed.list("garden", &options)?;
+    println!("{} at version {} in the north and west", wet.items.len(), wet.resource_version);
+    assert_eq!(wet.items[0].spec.water, 5);
     Ok(())
 }
 

@@ -157,10 +157,10 @@
 //! | `annals.object_slow` | warn | event: a call of the storage of objects has taken more than 500 ms; with `verb`, `resource`, `key` and `micros` |
 //!
 //! Counters and histograms are those of all stores of the process; that of objects has the labels `verb` (`create`, `get`,
-//! `list`, `count`, `update`, `delete`) and `resource`. Gauges have the label `store`, the directory, and
-//! are brought up to date by [`Store::stats`]: call it before they are collected, and not for a closed store, nor in the
-//! process of a writer for another handle that only reads. For a look from outside the process
-//! there is [`Options::live_interval_seconds`].
+//! `list`, `count`, `update`, `delete`; histories, watches and what is written anew are not measured) and `resource`. Gauges
+//! have the label `store`, the directory, and are brought up to date by [`Store::stats`]: call it before they are collected,
+//! and not for a closed store, nor in the process of a writer for another handle that only reads. For a look from outside
+//! the process there is [`Options::live_interval_seconds`].
 //!
 //! | metric | kind | what |
 //! | --- | --- | --- |

@@ -136,7 +136,7 @@ async fn handle(State(api): State<Arc<Api>>, request: Request) -> Response {
         }
         Err(status) => refuse(&status),
     };
-    warn(&mut response, &field_validation.warnings());
+    warn(&mut response, &field_validation.take_warnings());
     response
 }
 

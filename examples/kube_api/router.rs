@@ -146,7 +146,7 @@ fn serve_one(target: &Target<'_>, call: &Call) -> Result<Answer> {
             let object = objects.decode(&call.json()?, &call.field_validation)?;
             let options = call.put_options()?;
             if is_status {
-                objects.update_status(namespace, name, object, &options)?
+                (objects.update_status(namespace, name, object, &options)?, false)
             } else {
                 objects.update(namespace, name, object, &options)?
             }

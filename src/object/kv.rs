@@ -41,7 +41,8 @@ pub trait Kv: Send + Sync + 'static {
     /// What the store says.
     fn get(&self, key: &[u8], at: Option<u64>) -> crate::Result<(Option<KeyValue>, u64)>;
 
-    /// The last change of a key at a revision or before; `None` where there is none, or none that is known.
+    /// The last change of a key at a revision or before; `None` where there is none, or none that is known. Its `prev_kv` is not
+    /// looked at, and may be `None`.
     ///
     /// The provided one reads the key at that revision, as any store of etcd's kind can. So it knows of no deletions, and
     /// of a key that was not there then nothing: a [history](crate::object::Objects::history) ends where the object was

@@ -3,13 +3,14 @@
 //! The codes, reasons and messages are those of `k8s.io/apimachinery/pkg/api/errors`, so that a REST
 //! server can answer with them as they are: a [`Status`] serializes to the JSON of `v1.Status`.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 use serde_json::{Value, json};
 
 use super::GroupResource;
+use super::value;
 
 /// The result of every call of the object layer.
 pub type Result<T, E = Status> = std::result::Result<T, E>;
@@ -126,34 +127,14 @@ impl Cause {
     }
 }
 
-/// So many bytes of a value are shown: a message is not to grow with what a client sends.
-const SHOWN_BYTES: usize = 500;
+/// So many characters of a value are shown: a message is not to grow with what a client sends.
+const SHOWN_CHARS: usize = 500;
 
 /// A value as messages show it; of a long one the beginning.
 fn shown(value: &Value) -> String {
-    let mut shown = Shown(String::new());
-    let written = match value {
-        Value::String(text) => write!(shown, "{text:?}"),
-        other => write!(shown, "{other}"),
-    };
-    let Shown(mut text) = shown;
-    if written.is_err() {
-        text.push_str("...");
-    }
-    text
-}
-
-/// Takes a text up to a length, and then no more.
-struct Shown(String);
-
-impl fmt::Write for Shown {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        let mut end = text.len().min(SHOWN_BYTES - self.0.len());
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
-        self.0.push_str(text.get(..end).unwrap_or_default());
-        if end == text.len() { Ok(()) } else { Err(fmt::Error) }
+    match value {
+        Value::String(text) => value::shown(&format_args!("{text:?}"), SHOWN_CHARS),
+        other => value::shown(other, SHOWN_CHARS),
     }
 }
 

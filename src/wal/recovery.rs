@@ -62,8 +62,8 @@ pub(crate) struct Recovered {
 }
 
 /// Reads the log that `manifest` describes, handing over every frame behind `flushed_seq`. Batches without
-/// such a frame are in segments, and passed over by their headers: so the time it takes depends on what has
-/// not been flushed, and not on how much of a file had been written before.
+/// such a frame are in segments, and passed over by their headers: so it takes the time of what has not been
+/// flushed, and, where the batches before are small, of reading their file without looking at it.
 ///
 /// In [`Mode::Writer`] everything that is needed is validated first; then the last accepted batch is written
 /// again and synced, since its pages may never have reached the device, and files that nothing

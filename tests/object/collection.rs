@@ -256,8 +256,8 @@ fn objects_can_be_values_of_a_type() {
         refused(lights.update("home", "kitchen", &made, &UpdateOptions::default())).code(),
         409
     );
-    let (items, list) = lights.list("home", &ListOptions::default()).unwrap();
-    assert_eq!((items, list.resource_version.as_str()), (vec![written], "3"));
+    let list = lights.list("home", &ListOptions::default()).unwrap();
+    assert_eq!((list.items, list.resource_version.as_str()), (vec![written], "3"));
 
     objects
         .create("home", json!({"metadata": {"name": "odd"}}), &CreateOptions::default())

@@ -262,7 +262,7 @@ fn dry_runs_end_as_the_calls_do() {
         }),
         ("of a status that is none", 404, |pods, dry| {
             let options = UpdateOptions { dry_run: dry, ..UpdateOptions::default() };
-            Ok(pods.update_status("default", "web", pod("web"), &options)?.0)
+            pods.update_status("default", "web", pod("web"), &options)
         }),
     ];
     check(KindStrategy::new, update);
@@ -273,7 +273,7 @@ fn dry_runs_end_as_the_calls_do() {
             ("of the status", 0, |pods, dry| {
                 let object = with(get(pods, "web")?, &["status"], json!({"phase": "Running"}));
                 let options = UpdateOptions { dry_run: dry, ..UpdateOptions::default() };
-                Ok(pods.update_status("default", "web", object, &options)?.0)
+                pods.update_status("default", "web", object, &options)
             }),
         ],
     );
@@ -370,7 +370,7 @@ fn dry_deletions_end_as_the_deletions_do() {
     check(KindStrategy::new, table);
     check(|| KindStrategy::new().grace_seconds(30), table);
     check(|| KindStrategy::new().return_deleted_object(), table);
-    check(|| KindStrategy::new().garbage_collection(GarbageCollection::Background), table);
+    check(|| KindStrategy::new().garbage_collection(GarbageCollection::Orphan), table);
 }
 
 /// What is done to a storage, dry or not.

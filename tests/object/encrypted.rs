@@ -198,7 +198,7 @@ fn exercise(twins: &mut Twins, name: &str, key: &str) {
     twins.done(|pods| {
         let mut running = get(pods, name)?;
         running["status"] = json!({"phase": "Running"});
-        Ok(pods.update_status("default", name, running, &UpdateOptions::default())?.0)
+        pods.update_status("default", name, running, &UpdateOptions::default())
     });
     twins.check_stored(name, key);
 

@@ -44,7 +44,7 @@ fn an_object_is_decoded_as_the_request_says() {
     let warn = FieldValidation::parse("").unwrap();
     assert_eq!(decode(&warn).unwrap(), taken);
     let told = [r#"duplicate field "spec.image""#, r#"unknown field "spec.imgae""#];
-    assert_eq!(warn.warnings(), told);
+    assert_eq!(warn.take_warnings(), told);
     let status = refused(decode(&FieldValidation::Strict));
     assert_eq!(
         (status.code(), status.message()),
@@ -56,7 +56,7 @@ fn an_object_is_decoded_as_the_request_says() {
     );
     // What was found out before is not told of what comes next.
     deployments.decode(b"{}", &warn).unwrap();
-    assert_eq!(warn.warnings(), [""; 0]);
+    assert_eq!(warn.take_warnings(), [""; 0]);
     for no_json in ["", "k8s", "{\"a\": 1} 2", "{\"a\": \"\u{1}\"}"] {
         let status = refused(deployments.decode(no_json.as_bytes(), &warn));
         assert_eq!(status.code(), 400);
@@ -82,7 +82,7 @@ fn a_patch_is_judged_by_what_it_makes() {
 
         let warn = FieldValidation::parse("Warn").unwrap();
         patch(&pods, patch_type, change, &warn).unwrap();
-        assert_eq!(warn.warnings(), [r#"unknown field "spec.imgae""#], "{patch_type:?}");
+        assert_eq!(warn.take_warnings(), [r#"unknown field "spec.imgae""#], "{patch_type:?}");
         // What is there already is no fault of the next one.
         let label = r#"{"metadata": {"labels": {"a": "b"}}}"#;
         patch(&pods, PatchType::Merge, label, &FieldValidation::Strict).unwrap();

@@ -22,7 +22,7 @@ fn deployments() -> Objects {
 
 fn set_status(objects: &Objects, object: &Value) -> annals::object::Result<Value> {
     let name = object["metadata"]["name"].as_str().expect("it has a name");
-    Ok(objects.update_status("default", name, object.clone(), &UpdateOptions::default())?.0)
+    objects.update_status("default", name, object.clone(), &UpdateOptions::default())
 }
 
 /// A change of one field, and which rules count it: spec, spec and annotations, all but metadata.

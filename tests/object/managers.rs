@@ -146,7 +146,7 @@ fn a_status_belongs_to_who_writes_the_status() {
     let mut changed = told;
     changed["status"]["phase"] = "Failed".into();
     let options = UpdateOptions { field_manager: "other".into(), ..UpdateOptions::default() };
-    let (changed, _) = pods.update_status("default", "web", changed, &options).unwrap();
+    let changed = pods.update_status("default", "web", changed, &options).unwrap();
     assert!(
         managers(&changed).contains(&("other", "Update", "status")),
         "{:?}",

@@ -194,7 +194,7 @@ fn values_of_a_type_are_modified_and_told_page_by_page() {
     let options = ListOptions { limit: 1, ..ListOptions::default() };
     let pages: Vec<_> = typed.pages("default", &options).collect();
     let counts = pages.iter().map(|page| match page {
-        Ok((counters, list)) => counters[0].count * 10 + list.remaining_item_count.unwrap_or(0),
+        Ok(page) => page.items[0].count * 10 + page.remaining_item_count.unwrap_or(0),
         Err(status) => u64::from(status.code()),
     });
     assert_eq!(counts.collect::<Vec<_>>(), [23, 12, 500, 40]);

@@ -152,8 +152,7 @@ fn hooks_are_asked_in_order() {
 
     let mut told = made;
     told["status"]["phase"] = "Running".into();
-    let (told, _) =
-        objects.update_status("default", "web", told, &UpdateOptions::default()).unwrap();
+    let told = objects.update_status("default", "web", told, &UpdateOptions::default()).unwrap();
     assert_eq!(notes.taken(), ["status", "validate status", "canonicalize", "after update"]);
     assert_eq!((version(&told), generation(&told)), ("3", 1));
 }

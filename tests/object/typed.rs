@@ -63,7 +63,7 @@ fn a_watch_tells_values_and_goes_on_behind_what_is_none() {
     };
     let mut watch = lights.watch("home", &options).unwrap();
     assert_eq!(next(&mut watch), TypedEvent::Added(hall.clone()));
-    let TypedEvent::Undecodable { kind, object, why } = next(&mut watch) else {
+    let TypedEvent::Unreadable { kind, object, why } = next(&mut watch) else {
         panic!("it is no light")
     };
     assert_eq!((kind, object), (WatchEventKind::Added, nowhere));
@@ -81,7 +81,7 @@ fn a_watch_tells_values_and_goes_on_behind_what_is_none() {
     assert_eq!(next(&mut watch), TypedEvent::Modified(on.clone()));
     lights.delete("home", "odd", &DeleteOptions::default()).unwrap();
     let gone = next(&mut watch);
-    let TypedEvent::Undecodable { kind: WatchEventKind::Deleted, object, .. } = gone else {
+    let TypedEvent::Unreadable { kind: WatchEventKind::Deleted, object, .. } = gone else {
         panic!("{gone:?}")
     };
     assert_eq!(version(&object), "5");

@@ -58,7 +58,8 @@ impl Store {
     /// this call has returned `Ok` is it certain that there has ever been such a state. So it should do nothing but
     /// decide. An answer of [`Unchanged`](Outcome::Unchanged), too, waits until what `change` saw is durable.
     ///
-    /// A call costs two look-ups of the key, one copy of its value, and a commit.
+    /// A call costs two look-ups of the key, one copy of its value, and a commit. It is not fair: a `change`
+    /// that takes long, beside fast ones of the same key, may be asked again for as long as they come.
     ///
     /// ```
     /// # let directory = tempfile::tempdir().expect("a temporary directory");
@@ -142,7 +143,11 @@ impl Store {
             let modify = change(current.as_ref());
             let put = match &modify {
                 Modify::Put { value, lease } => {
-                    self.limits().sizes(key, value)?;
+                    if let Err(error) = self.limits().sizes(key, value) {
+                        // An answer like any other: what it was decided on is to be certain first.
+                        done.wait()?;
+                        return Err(error);
+                    }
                     Some((Cow::Borrowed(&value[..]), *lease))
                 }
                 Modify::Delete if current.is_some() => None,

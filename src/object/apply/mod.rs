@@ -5,13 +5,6 @@
 //! What it no longer says goes away, unless somebody else owns it, too. Whoever writes in another way owns
 //! what his write has changed. All of this is in `metadata.managedFields`.
 //!
-//! - `path`, `set`, `fields`: paths, sets of them, and their JSON;
-//! - `types`: the schema as it is asked for here; `check`: whether what is applied is of its type;
-//! - `extract`, `compare`: the set of an object, and what has changed between two;
-//! - `merge`, `remove`: the object that becomes of it;
-//! - `managers`, `conflict`: the owners, and what is said to those who are not;
-//! - `last_applied`: how `kubectl` comes here from applying on its own side.
-//!
 //! The rules are those of `sigs.k8s.io/structured-merge-diff` and
 //! `k8s.io/apimachinery/pkg/util/managedfields`. What is different here:
 //!
@@ -24,6 +17,13 @@
 //! - Whoever owns a field of a map is asked before a single value takes the place of the map.
 //! - An entry gets a new time when the object or the fields of its manager change; there a new manager that
 //!   changes nothing has none.
+
+// - `path`, `set`, `fields`: paths, sets of them, and their JSON;
+// - `types`: the schema as it is asked for here; `check`: whether what is applied is of its type;
+// - `extract`, `compare`: the set of an object, and what has changed between two;
+// - `merge`, `remove`: the object that becomes of it;
+// - `managers`, `conflict`: the owners, and what is said to those who are not;
+// - `last_applied`: how `kubectl` comes here from applying on its own side.
 
 mod check;
 mod compare;

@@ -35,13 +35,13 @@ pub enum FieldValidation {
     Strict,
 }
 
-/// What a client is told beside the answer, in headers `Warning`. A clone is another handle on the same.
+/// What a client is told beside the answer, in headers `Warning`; [`FieldValidation::take_warnings`] has them. A clone is
+/// another handle on the same.
 #[derive(Clone, Debug, Default)]
 pub struct Warnings(Arc<Mutex<Vec<String>>>);
 
 impl Warnings {
-    /// Takes them out, in order.
-    pub fn take(&self) -> Vec<String> {
+    fn take(&self) -> Vec<String> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -77,8 +77,8 @@ impl FieldValidation {
         }
     }
 
-    /// What has been found out so far that a client is to be told; nothing is told twice.
-    pub fn warnings(&self) -> Vec<String> {
+    /// Takes out what has been found out so far that a client is to be told, in order: nothing is told twice.
+    pub fn take_warnings(&self) -> Vec<String> {
         match self {
             Self::Warn(warnings) => warnings.take(),
             Self::Ignore | Self::Strict => Vec::new(),

@@ -98,5 +98,5 @@ fn a_directive_says_what_becomes_of_problems() {
     // A loop may come to it more than once.
     warn.judge(vec!["before".into()], refuse).expect("a warning");
     warn.clone().judge(found(), refuse).expect("a warning");
-    assert_eq!((warn.warnings(), warn.warnings()), (found(), Vec::new()));
+    assert_eq!((warn.take_warnings(), warn.take_warnings()), (found(), Vec::new()));
 }

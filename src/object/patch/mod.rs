@@ -58,16 +58,7 @@ pub enum PatchType {
     /// no longer says with his next apply goes away, unless somebody else owns it, too. Whoever writes in another way
     /// owns what his write has changed. All of this is in `metadata.managedFields`. It is JSON, also by its content type.
     ///
-    /// What is not as in Kubernetes:
-    ///
-    /// - A kind has one schema, whatever version an entry of `managedFields` names: there is nothing to convert.
-    /// - What is stored need not be of its type: a list with an item that has no key is owned as a whole, and fields that
-    ///   the schema does not know are as those of a schema that allows them. Only what is applied must be right.
-    /// - A map or list that loses its last part but stays is empty, or as it is applied; there it becomes null, so that
-    ///   the same apply a second time changes the object again.
-    /// - Whoever owns a field of a map is asked before a single value takes the place of the map.
-    /// - An entry gets a new time when the object or the fields of its manager change; there a new manager that changes
-    ///   nothing has none.
+    /// What is not as in Kubernetes: see [`apply`](super::apply).
     Apply,
 }
 

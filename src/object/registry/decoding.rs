@@ -31,7 +31,7 @@ impl<K: Kv> Objects<K> {
     /// let sent = br#"{"metadata": {"name": "a"}, "spec": {"sice": 1}}"#;
     /// let warn = FieldValidation::parse("Warn")?;
     /// let disk = disks.decode(sent, &warn)?;
-    /// assert_eq!(warn.warnings(), [r#"unknown field "spec.sice""#]);
+    /// assert_eq!(warn.take_warnings(), [r#"unknown field "spec.sice""#]);
     /// disks.create("default", disk, &Default::default())?;
     ///
     /// let refused = disks.decode(sent, &FieldValidation::Strict).unwrap_err();

@@ -116,7 +116,7 @@ impl<K: Kv> Objects<K> {
     ///
     /// 400 for what cannot be a namespace or a name.
     pub fn key(&self, namespace: &str, name: &str) -> Result<String> {
-        let key = self.storage.full_key(&self.path(namespace, name)?);
+        let key = self.storage.key(&self.path(namespace, name)?);
         key.map_err(|error| error.into_status(self.storage.resource(), name))
     }
 }

@@ -14,6 +14,40 @@ use super::update::{Part, Write, check_name};
 use super::{Objects, Typed};
 
 impl<K: Kv> Objects<K> {
+    /// Changes an object by a function, for certain: where others have changed it meanwhile, the function is called again with
+    /// what is there then. The status, where it is a subresource, is kept whatever the function makes of it: see
+    /// [`modify_status`](Self::modify_status). What is not there is not created, whatever the options say: see
+    /// [`create_or_modify`](Self::create_or_modify).
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use annals::object::{CreateOptions, Kind, Objects, UpdateOptions};
+    /// # use serde_json::json;
+    /// # let directory = tempfile::tempdir().expect("a temporary directory");
+    /// # let store = Arc::new(annals::Store::open(directory.path())?);
+    /// # let counters = Objects::new(store, Kind::new("v1", "Counter", "counters"));
+    /// # counters.create("default", json!({"metadata": {"name": "a"}, "count": 0}), &CreateOptions::default())?;
+    /// let counted = counters.modify("default", "a", &UpdateOptions::default(), |counter| {
+    ///     counter["count"] = (counter["count"].as_u64().unwrap_or(0) + 1).into();
+    ///     Ok(())
+    /// })?;
+    /// assert_eq!(counted["count"], 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`update`](Self::update), and what the function says.
+    pub fn modify(
+        &self,
+        namespace: &str,
+        name: &str,
+        options: &UpdateOptions,
+        change: impl FnMut(&mut Value) -> Result<()>,
+    ) -> Result<Value> {
+        self.modify_part(Part::Main, namespace, name, options, change)
+    }
+
     /// Changes the status of an object by a function, for certain: where others have changed the object meanwhile, the function is
     /// called again with what is there then. Of what it changes nothing but the status is written, and the generation
     /// stays.
@@ -134,6 +168,21 @@ impl<K: Kv> Objects<K> {
 }
 
 impl<T: Serialize + DeserializeOwned, K: Kv> Typed<T, K> {
+    /// [`Objects::modify`].
+    ///
+    /// # Errors
+    ///
+    /// Those of it, and of [`create`](Self::create).
+    pub fn modify(
+        &self,
+        namespace: &str,
+        name: &str,
+        options: &UpdateOptions,
+        change: impl FnMut(&mut T) -> Result<()>,
+    ) -> Result<T> {
+        self.decode(self.objects().modify(namespace, name, options, self.on_value(change))?)
+    }
+
     /// [`Objects::modify_status`]: of what the function changes, the status is written.
     ///
     /// # Errors

@@ -31,7 +31,8 @@ pub struct UpdateOptions {
     pub field_manager: String,
     /// What has to be true of the object that is there. A UID in the new object is one, too.
     pub preconditions: Preconditions,
-    /// Whether to create an object that is not there, also where the kind does not.
+    /// Whether [`update`](super::Objects::update) creates an object that is not there, also where the kind does not. The other
+    /// calls do not ask: a status is never created, nor is what is modified, and `create_or_modify` always creates.
     pub force_allow_create: bool,
     /// Seconds for which the object lives from now on; `None` leaves it to the [`Strategy`](super::Strategy), `Some(0)` is
     /// for ever.
@@ -63,8 +64,8 @@ pub struct DeleteOptions {
     pub propagation_policy: Option<PropagationPolicy>,
     /// The older form of the same: true is [`PropagationPolicy::Orphan`].
     pub orphan_dependents: Option<bool>,
-    /// Deletes an object that cannot be read, and only such a one: one that no key opens any more, or whose bytes are
-    /// damaged. Nothing is asked, neither finalizers nor the kind, and nothing but a dry run goes with it. (Of
+    /// Deletes an object that cannot be read, and only such a one: one that no key opens any more, whose bytes are
+    /// damaged, or that [cannot be converted](super::Objects::also_stored_as). Nothing is asked, neither finalizers nor the kind, and nothing but a dry run goes with it. (Of
     /// `meta/v1`: `ignoreStoreReadErrorWithClusterBreakingPotential`.)
     ///
     /// Watches that come by it end, with 410 or 500.

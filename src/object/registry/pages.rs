@@ -5,10 +5,11 @@ use std::iter::FusedIterator;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::object::kv::Kv;
 use crate::object::status::{Reason, Result};
-use crate::object::storage::{List, ListOptions, ResourceVersionMatch};
+use crate::object::storage::{List, ListOptions};
 
 use super::{Objects, Typed};
 
@@ -17,15 +18,15 @@ const PAGE: u64 = 500;
 
 /// The pages of a list, each of them the list of a part; made by [`Objects::pages`].
 ///
-/// It ends behind the last page, and after an error, but for the one that its version has been compacted between two pages: then
-/// the next item, if it is asked for, goes on behind the last page at the newest version.
+/// It ends behind the last page, and after an error of the list, but for the one that its version has been compacted between two
+/// pages: then the next item, if it is asked for, goes on behind the last page at the newest version.
 #[must_use = "iterators are lazy"]
-pub struct Pages<P = List> {
-    pages: Box<dyn Iterator<Item = Result<P>> + Send>,
+pub struct Pages<T = Value> {
+    pages: Box<dyn Iterator<Item = Result<List<T>>> + Send>,
 }
 
-impl<P> Iterator for Pages<P> {
-    type Item = Result<P>;
+impl<T> Iterator for Pages<T> {
+    type Item = Result<List<T>>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.pages.next()
@@ -33,9 +34,9 @@ impl<P> Iterator for Pages<P> {
 }
 
 /// What it is made of ends once.
-impl<P> FusedIterator for Pages<P> {}
+impl<T> FusedIterator for Pages<T> {}
 
-impl<P> fmt::Debug for Pages<P> {
+impl<T> fmt::Debug for Pages<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pages").finish_non_exhaustive()
     }
@@ -70,23 +71,15 @@ impl<K: Kv> Objects<K> {
     ///
     /// The errors of a page are those of [`list`](Self::list).
     pub fn pages(&self, namespace: &str, options: &ListOptions) -> Pages {
-        let mut options = options.clone();
-        if options.limit == 0 {
-            options.limit = PAGE;
-            // With a limit, a version alone would be exactly that one.
-            if !options.resource_version.is_empty() && options.resource_version_match.is_none() {
-                options.resource_version_match = Some(ResourceVersionMatch::NotOlderThan);
-            }
-        }
-        let walk = Walk { objects: self.clone(), namespace: namespace.into(), next: Some(options) };
+        let next = Some(options.in_pages(PAGE));
+        let walk = Walk { objects: self.clone(), namespace: namespace.into(), next };
         Pages { pages: Box::new(walk) }
     }
 }
 
 impl<T: Serialize + DeserializeOwned, K: Kv> Typed<T, K> {
-    /// [`Objects::pages`]: the objects of each page, and what is told of it beside them. A page with an object that is no `T` is
-    /// an error; the next page follows.
-    pub fn pages(&self, namespace: &str, options: &ListOptions) -> Pages<(Vec<T>, List)>
+    /// [`Objects::pages`]. A page with an object that is no `T` is an error; the next page follows.
+    pub fn pages(&self, namespace: &str, options: &ListOptions) -> Pages<T>
     where
         T: 'static,
     {

@@ -9,9 +9,7 @@ use crate::object::meta;
 use crate::object::names::path_segment;
 use crate::object::selector::FieldSelector;
 use crate::object::status::{Reason, Result, Status};
-use crate::object::storage::{
-    List, ListOptions, ObjectWatch, Predicate, ResourceVersionMatch, WatchOptions,
-};
+use crate::object::storage::{List, ListOptions, ObjectWatch, Predicate, WatchOptions};
 
 use super::Objects;
 use super::options::DeleteOptions;
@@ -131,20 +129,13 @@ impl<K: Kv> Objects<K> {
         list: &ListOptions,
     ) -> Result<List> {
         options.check_of_many()?;
-        let mut page = list.clone();
-        self.scope(namespace, "", &mut page.predicate)?;
-        let selected = page.predicate.clone();
-        if page.limit == 0 {
-            page.limit = DELETED_PAGE;
-            // With a limit, a version alone would be exactly that one.
-            if !page.resource_version.is_empty() && page.resource_version_match.is_none() {
-                page.resource_version_match = Some(ResourceVersionMatch::NotOlderThan);
-            }
-        }
+        let mut selected = list.predicate.clone();
+        self.scope(namespace, "", &mut selected)?;
+        let pages_max = if list.limit == 0 { usize::MAX } else { 1 };
         let mut all: Option<List> = None;
-        loop {
-            let mut found = self.list(namespace, &page)?;
-            for object in &found.items {
+        for page in self.pages(namespace, &list.in_pages(DELETED_PAGE)).take(pages_max) {
+            let mut page = page?;
+            for object in &page.items {
                 let is_wanted = |there: &Value| {
                     meta::uid(there) == meta::uid(object) && selected.matches(there)
                 };
@@ -154,26 +145,17 @@ impl<K: Kv> Objects<K> {
                     _ => {}
                 }
             }
-            let next = std::mem::take(&mut found.continue_token);
-            let all = match &mut all {
-                None => all.insert(found),
-                Some(all) => {
-                    all.items.append(&mut found.items);
-                    all
-                }
-            };
-            if list.limit != 0 || next.is_empty() {
-                if list.limit != 0 {
-                    all.continue_token = next;
-                } else {
-                    all.remaining_item_count = None;
-                }
-                return Ok(std::mem::take(all));
+            match &mut all {
+                None => all = Some(page),
+                Some(all) => all.items.append(&mut page.items),
             }
-            page.continue_token = next;
-            page.resource_version = String::new();
-            page.resource_version_match = None;
         }
+        let mut all = all.unwrap_or_default();
+        if list.limit == 0 {
+            // They were those behind the first page.
+            (all.continue_token, all.remaining_item_count) = (String::new(), None);
+        }
+        Ok(all)
     }
 
     /// Under which key the objects lie that are wanted, and whether below it; tells the predicate how to read fields. A list

@@ -1,4 +1,4 @@
-//! Writing anew what is stale, as after a change of the key of encryption.
+//! Writing anew what is stale, as after a change of the key of encryption, or of the version of a kind.
 
 use crate::object::kv::Kv;
 use crate::object::status::Result;

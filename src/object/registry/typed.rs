@@ -90,12 +90,12 @@ impl<T: Serialize + DeserializeOwned, K: Kv> Typed<T, K> {
         self.decode(self.objects.get(namespace, name, options)?)
     }
 
-    /// [`Objects::list`]: the objects, and what is told of the list beside them.
+    /// [`Objects::list`].
     ///
     /// # Errors
     ///
     /// Those of it; 500 for an object that is no `T`.
-    pub fn list(&self, namespace: &str, options: &ListOptions) -> Result<(Vec<T>, List)> {
+    pub fn list(&self, namespace: &str, options: &ListOptions) -> Result<List<T>> {
         self.decode_list(self.objects.list(namespace, options)?)
     }
 
@@ -128,22 +128,7 @@ impl<T: Serialize + DeserializeOwned, K: Kv> Typed<T, K> {
         options: &UpdateOptions,
     ) -> Result<T> {
         let object = to_value(object)?;
-        self.decode(self.objects.update_status(namespace, name, object, options)?.0)
-    }
-
-    /// [`Objects::modify`].
-    ///
-    /// # Errors
-    ///
-    /// Those of it, and of [`create`](Self::create).
-    pub fn modify(
-        &self,
-        namespace: &str,
-        name: &str,
-        options: &UpdateOptions,
-        change: impl FnMut(&mut T) -> Result<()>,
-    ) -> Result<T> {
-        self.decode(self.objects.modify(namespace, name, options, self.on_value(change))?)
+        self.decode(self.objects.update_status(namespace, name, object, options)?)
     }
 
     /// [`Objects::patch`]: the object, and whether it has been created. A patch is bytes whatever the type: it says of an object
@@ -263,11 +248,8 @@ impl<T: Serialize + DeserializeOwned, K: Kv> Typed<T, K> {
             .map_err(|bad| not_decoded::<T>(self.objects.storage().resource(), &object, &bad))
     }
 
-    /// The objects of a list, and the list without them.
-    pub(super) fn decode_list(&self, mut list: List) -> Result<(Vec<T>, List)> {
-        let items = std::mem::take(&mut list.items);
-        let items = items.into_iter().map(|object| self.decode(object)).collect::<Result<_>>()?;
-        Ok((items, list))
+    pub(super) fn decode_list(&self, list: List) -> Result<List<T>> {
+        list.try_map(|object| self.decode(object))
     }
 
     fn decode_written(&self, (object, is_new): (Value, bool)) -> Result<(T, bool)> {

@@ -1,4 +1,4 @@
-//! Updates: whole objects, the status alone, and changes made by a function.
+//! Updates: whole objects and the status alone, and the write that each of them, a patch and a change by a function ends in.
 
 use std::collections::HashSet;
 
@@ -106,7 +106,8 @@ impl<K: Kv> Objects<K> {
         self.put(Part::Main, namespace, name, object, options)
     }
 
-    /// Replaces the status of an object, and nothing else: the generation stays.
+    /// Replaces the status of an object, and nothing else: the generation stays. Answers the object as stored; what is not there
+    /// is not created.
     ///
     /// # Errors
     ///
@@ -117,42 +118,8 @@ impl<K: Kv> Objects<K> {
         name: &str,
         object: Value,
         options: &UpdateOptions,
-    ) -> Result<(Value, bool)> {
-        self.put(self.part("status")?, namespace, name, object, options)
-    }
-
-    /// Changes an object by a function, for certain: where others have changed it meanwhile, the function is called again with
-    /// what is there then. The status, where it is a subresource, is kept whatever the function makes of it: see
-    /// [`modify_status`](Self::modify_status). What is not there is not created, whatever the options say: see
-    /// [`create_or_modify`](Self::create_or_modify).
-    ///
-    /// ```
-    /// # use std::sync::Arc;
-    /// # use annals::object::{CreateOptions, Kind, Objects, UpdateOptions};
-    /// # use serde_json::json;
-    /// # let directory = tempfile::tempdir().expect("a temporary directory");
-    /// # let store = Arc::new(annals::Store::open(directory.path())?);
-    /// # let counters = Objects::new(store, Kind::new("v1", "Counter", "counters"));
-    /// # counters.create("default", json!({"metadata": {"name": "a"}, "count": 0}), &CreateOptions::default())?;
-    /// let counted = counters.modify("default", "a", &UpdateOptions::default(), |counter| {
-    ///     counter["count"] = (counter["count"].as_u64().unwrap_or(0) + 1).into();
-    ///     Ok(())
-    /// })?;
-    /// assert_eq!(counted["count"], 1);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// Those of [`update`](Self::update), and what the function says.
-    pub fn modify(
-        &self,
-        namespace: &str,
-        name: &str,
-        options: &UpdateOptions,
-        change: impl FnMut(&mut Value) -> Result<()>,
     ) -> Result<Value> {
-        self.modify_part(Part::Main, namespace, name, options, change)
+        Ok(self.put(self.part("status")?, namespace, name, object, options)?.0)
     }
 
     /// The part that a subresource is; the object where it is empty.

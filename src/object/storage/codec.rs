@@ -34,7 +34,7 @@ pub(super) struct Decoded {
 pub(super) enum Unreadable {
     /// The transformer refuses it.
     Transform(Status),
-    /// It is no JSON of an object.
+    /// It is no JSON of an object, or cannot be converted to the version of its kind.
     Decode(String),
 }
 

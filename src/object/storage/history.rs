@@ -155,15 +155,6 @@ impl<K: Kv> Storage<K> {
         Ok(ObjectHistory { versions: Box::new(walk) })
     }
 
-    /// The full key of an object, under which it lies in the store.
-    ///
-    /// # Errors
-    ///
-    /// 400 for a key that leads elsewhere.
-    pub fn full_key(&self, key: &str) -> Result<String, StorageError> {
-        self.key(key)
-    }
-
     /// A version that has to be one.
     fn exactly(&self, resource_version: &str) -> Result<u64, StorageError> {
         match self.minimum(resource_version)? {

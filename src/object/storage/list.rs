@@ -86,6 +86,19 @@ pub struct ListOptions {
 }
 
 impl ListOptions {
+    /// The same list in pages of so many objects, unless it has a limit of its own.
+    pub(in crate::object) fn in_pages(&self, of: u64) -> Self {
+        let mut options = self.clone();
+        if options.limit == 0 {
+            options.limit = of;
+            // With a limit, a version alone would be exactly that one.
+            if !options.resource_version.is_empty() && options.resource_version_match.is_none() {
+                options.resource_version_match = Some(ResourceVersionMatch::NotOlderThan);
+            }
+        }
+        options
+    }
+
     /// Whether they contradict each other: `ValidateListOptions` of `k8s.io/apimachinery`.
     fn check(&self) -> StatusResult<()> {
         let Some(wanted) = self.resource_version_match else { return Ok(()) };
@@ -118,15 +131,27 @@ impl ListOptions {
 /// Some objects of one revision.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
-pub struct List {
+pub struct List<T = Value> {
     /// The objects in the order of their keys.
-    pub items: Vec<Value>,
+    pub items: Vec<T>,
     /// The version of the list, from which to watch what happens to it.
     pub resource_version: String,
     /// What asks for the next page; empty where there is none.
     pub continue_token: String,
     /// How many objects are not in this list nor in those before, where that is known: not if there are selectors.
     pub remaining_item_count: Option<u64>,
+}
+
+impl<T> List<T> {
+    /// The same list with each object made something else, as long as none fails.
+    pub(in crate::object) fn try_map<U>(
+        self,
+        change: impl FnMut(T) -> StatusResult<U>,
+    ) -> StatusResult<List<U>> {
+        let Self { items, resource_version, continue_token, remaining_item_count } = self;
+        let items = items.into_iter().map(change).collect::<StatusResult<_>>()?;
+        Ok(List { items, resource_version, continue_token, remaining_item_count })
+    }
 }
 
 impl List {

@@ -308,7 +308,8 @@ impl<K: Kv> Storage<K> {
         ObjectCall::begin(verb, &*self.resource, key)
     }
 
-    fn key(&self, key: &str) -> Result<String, StorageError> {
+    /// The full key of an object, under which it lies in the store.
+    pub(in crate::object) fn key(&self, key: &str) -> Result<String, StorageError> {
         keys::prepare(&self.prefix, &self.resource_prefix, key, false)
     }
 

@@ -11,6 +11,7 @@ use super::error::StorageError;
 impl<K: Kv> Storage<K> {
     /// Deletes an object that cannot be read, and no other; answers the revision of its last change.
     pub(in crate::object) fn delete_unreadable(&self, key: &str) -> Result<u64, StorageError> {
+        let _call = self.timed("delete", key);
         let key = self.key(key)?;
         let mut found = self.kv.get(key.as_bytes(), None)?.0;
         loop {

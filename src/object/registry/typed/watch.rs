@@ -41,7 +41,7 @@ pub enum TypedEvent<T> {
         ends_initial_events: bool,
     },
     /// An object of which this has happened is no `T`. The watch goes on behind it.
-    Undecodable {
+    Unreadable {
         /// What has happened to it.
         kind: WatchEventKind,
         /// As it is stored.
@@ -67,7 +67,7 @@ impl<T: Serialize + DeserializeOwned, K: Kv> Typed<T, K> {
     /// [`Objects::watch`](super::super::Objects::watch), with every object decoded.
     ///
     /// One that is no `T` does not end the watch, nor is it left out: it is an event
-    /// [of its own](TypedEvent::Undecodable), with the object as it is stored.
+    /// [of its own](TypedEvent::Unreadable), with the object as it is stored.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -89,7 +89,7 @@ impl<T: Serialize + DeserializeOwned, K: Kv> Typed<T, K> {
     ///
     /// let mut watch = objects.typed::<Light>().watch("home", &Default::default())?;
     /// assert!(matches!(watch.next(), Some(TypedEvent::Added(light)) if light.is_on));
-    /// let Some(TypedEvent::Undecodable { why, .. }) = watch.next() else { panic!("it is no light") };
+    /// let Some(TypedEvent::Unreadable { why, .. }) = watch.next() else { panic!("it is no light") };
     /// assert!(why.message().contains("lights.home \"home/odd\""), "{why}");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -133,7 +133,7 @@ impl<T: DeserializeOwned, K: Kv> TypedWatch<T, K> {
             Ok(object) => typed(object),
             Err(bad) => {
                 let why = not_decoded::<T>(&self.resource, &object, &bad);
-                TypedEvent::Undecodable { kind, object, why }
+                TypedEvent::Unreadable { kind, object, why }
             }
         }
     }
