@@ -200,6 +200,23 @@ pub(super) fn type_of(value: &Value) -> &'static str {
     }
 }
 
+/// Why a value is none of a type, without the texts that stand in it: they may be secrets, and of any length.
+pub(super) fn without_texts(bad: &serde_json::Error) -> String {
+    const SHOWN_MAX: usize = 500;
+    let mut why = bad.to_string();
+    for (begin, end, left) in
+        [(" string \"", "\", expected ", 7), (" variant `", "`, expected ", 8)]
+    {
+        if let Some(from) = why.find(begin)
+            && let Some(to) = why.rfind(end)
+            && from < to
+        {
+            why.replace_range(from + left..=to, "");
+        }
+    }
+    shown(&why, SHOWN_MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -152,3 +152,23 @@ fn what_is_converted_is_not_stored_so_deep_that_nobody_can_read_it() {
     }
     assert_eq!(get(&old(&store), "deep").unwrap()["spec"], json!({"size": 1}), "it is as it was");
 }
+
+/// A conversion that was not written for all there is takes no others with it.
+#[test]
+fn what_a_conversion_panics_at_is_one_object_that_cannot_be_read() {
+    let store = store();
+    let old = old(&store);
+    create(&old, json!({"metadata": {"name": "bad"}, "spec": "x"}));
+    create(&old, thing("good", 3));
+    let new = Objects::new(Arc::clone(&store), kind("v2")).also_stored_as("acme.io/v1", |thing| {
+        thing["spec"]["replicas"] = thing["spec"]["size"].take();
+        Ok(())
+    });
+    assert_eq!(get(&new, "good").unwrap()["spec"]["replicas"], 3);
+    let why = refused(new.list("default", &ListOptions::default()));
+    assert!(why.code() == 500 && why.message().contains("the conversion panicked"), "{why}");
+    assert_eq!(why.details().causes[0].field, "/registry/acme.io/things/default/bad");
+    let unsafely = DeleteOptions { ignore_store_read_error: true, ..DeleteOptions::default() };
+    new.delete("default", "bad", &unsafely).unwrap();
+    assert_eq!(new.list("default", &ListOptions::default()).unwrap().items.len(), 1);
+}

@@ -73,11 +73,16 @@ fn a_patch_is_judged_by_what_it_makes() {
         (PatchType::Json, r#"[{"op": "add", "path": "/spec/imgae", "value": 1}]"#),
     ] {
         let pods = pods();
-        let made = create(&pods, json!({"metadata": {"name": "web"}, "spec": {"image": "a"}}));
+        let made =
+            create(&pods, json!({"metadata": {"name": "web"}, "spec": {"image": "hunter2"}}));
         let status = refused(patch(&pods, patch_type, change, &FieldValidation::Strict));
         assert_eq!(status.code(), 422, "{patch_type:?}");
         let end = "strict decoding error: unknown field \"spec.imgae\"";
         assert!(status.message().ends_with(end), "{status}");
+        assert!(!status.message().contains("hunter2"), "what is there may be a secret: {status}");
+        let labels = r#"{"metadata": {"labels": 5}}"#;
+        let status = refused(patch(&pods, PatchType::Merge, labels, &FieldValidation::Ignore));
+        assert!(status.code() == 422 && !status.message().contains("hunter2"), "{status}");
         assert_eq!(version(&get(&pods, "web").unwrap()), version(&made), "nothing is written");
 
         let warn = FieldValidation::parse("Warn").unwrap();

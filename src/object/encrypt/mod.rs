@@ -158,7 +158,8 @@ impl fmt::Debug for EncryptionKey {
 /// The store keeps every version of every object until it is compacted, each as it was written: with the old key, or without
 /// any. A key that is left out too early takes the past with it, and one that has leaked opens it.
 ///
-/// 1. Put a new key before the old one, in every process that has the store.
+/// 1. Put the new key behind the old one, in every process and handle that has the store: all of them can read it. Then
+///    put it before the old one: of two that write with another key each, each takes for stale what the other writes.
 /// 2. [`rewrite_stale`](super::Objects::rewrite_stale), of each kind: then every object as it is now has the new key.
 /// 3. [`Store::compact`](crate::Store::compact) at the revision that it answers, or wait until all readers and watches are
 ///    beyond it and retention has forgotten what was before. Rules of retention may keep prefixes for longer.

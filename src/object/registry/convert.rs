@@ -32,8 +32,9 @@ impl<K: Kv> Objects<K> {
     ///
     /// let v2 = Objects::new(store, Kind::new("acme.io/v2", "Thing", "things"))
     ///     .also_stored_as("acme.io/v1", |thing| {
-    ///         thing["spec"]["replicas"] = thing["spec"]["size"].take();
-    ///         thing["spec"].as_object_mut().map(|spec| spec.remove("size"));
+    ///         if let Some(spec) = thing["spec"].as_object_mut() && let Some(size) = spec.remove("size") {
+    ///             spec.insert("replicas".into(), size);
+    ///         }
     ///         Ok(())
     ///     });
     /// let thing = v2.get("default", "a", &Default::default())?;
@@ -41,7 +42,12 @@ impl<K: Kv> Objects<K> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// An object of which the function says an error cannot be read: 500; nor one that nests deeper than 120 by then.
+    /// An object of which the function says an error, or at which it panics, cannot be read: 500; nor one that nests deeper
+    /// than 120 by then.
+    ///
+    /// Convert in one direction alone: of two handles that convert into each other's version, each takes for stale what
+    /// the other has written, and two programs that change nothing write for ever. Who serves two versions of a kind
+    /// stores one, and converts what clients send and get.
     #[must_use]
     pub fn also_stored_as(
         mut self,

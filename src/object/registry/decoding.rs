@@ -10,7 +10,7 @@ use crate::object::patch::PatchType;
 use crate::object::status::{Cause, Result, Status};
 
 use super::Objects;
-use super::patching::SHOWN_MAX;
+use super::patching::shown;
 
 impl<K: Kv> Objects<K> {
     /// Reads an object of JSON that a client has sent, for [`create`](Self::create) or [`update`](Self::update).
@@ -83,9 +83,8 @@ impl<K: Kv> Objects<K> {
         after.retain(|problem| !before.contains(problem));
         problems.append(&mut after);
         validation.judge(problems, |problems| {
-            let shown: String = patched.to_string().chars().take(SHOWN_MAX).collect();
             let why = format!("strict decoding error: {problems}");
-            let cause = Cause::invalid("patch", &shown.into(), why);
+            let cause = Cause::invalid("patch", &shown(patch), why);
             Status::invalid("", "", "", vec![cause])
         })
     }

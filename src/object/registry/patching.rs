@@ -9,13 +9,19 @@ use crate::object::meta;
 use crate::object::patch::{self, PatchType};
 use crate::object::status::{Cause, Reason, Result, Status};
 use crate::object::storage::Preconditions;
+use crate::object::value;
 
 use super::Objects;
 use super::options::{field_manager, refuse};
 use super::update::{Managers, Part, Write, check_name};
 
-/// So many characters of what cannot be decoded are shown.
-pub(super) const SHOWN_MAX: usize = 500;
+/// So many characters of a patch are shown that makes something that cannot be decoded.
+const SHOWN_MAX: usize = 500;
+
+/// The beginning of a patch, for a message: what it was made on may be a secret.
+pub(super) fn shown(patch: &[u8]) -> Value {
+    value::shown(&String::from_utf8_lossy(patch), SHOWN_MAX).into()
+}
 
 /// How to patch: `PatchOptions` of `meta/v1`.
 #[derive(Clone, Debug, Default)]
@@ -109,7 +115,7 @@ impl<K: Kv> Objects<K> {
                 is_patched = true;
                 let validation = &options.field_validation;
                 self.judge_patch(patch_type, patch, there, &object, validation)?;
-                self.check_patched(&write, there, &mut object)?;
+                self.check_patched(&write, there, patch, &mut object)?;
                 Ok(object)
             });
             match written {
@@ -184,15 +190,20 @@ impl<K: Kv> Objects<K> {
     }
 
     /// Refuses what is no object of this kind and name any more.
-    fn check_patched(&self, write: &Write<'_>, there: &Value, object: &mut Value) -> Result<()> {
+    fn check_patched(
+        &self,
+        write: &Write<'_>,
+        there: &Value,
+        patch: &[u8],
+        object: &mut Value,
+    ) -> Result<()> {
         let decoded = self.kind.accept(object).and_then(|()| meta::normalize(object));
         if let Err(why) = decoded {
             if write.managers == Managers::Kept {
                 return Err(why);
             }
             // Each patch may be right, and what it is made on, but not what comes of both.
-            let shown: String = object.to_string().chars().take(SHOWN_MAX).collect();
-            let cause = Cause::invalid("patch", &shown.into(), why.message());
+            let cause = Cause::invalid("patch", &shown(patch), why.message());
             let (group, kind) = (self.kind.group(), &self.kind.kind);
             return Err(Status::invalid(group, kind, write.name, vec![cause]));
         }

@@ -17,6 +17,7 @@ use crate::object::meta;
 use crate::object::patch::PatchType;
 use crate::object::status::{Result, Status};
 use crate::object::storage::{GetOptions, List, ListOptions};
+use crate::object::value;
 
 use super::Objects;
 use super::delete::Deletion;
@@ -280,7 +281,8 @@ fn not_decoded<T>(resource: &GroupResource, object: &Value, bad: &serde_json::Er
     let version = meta::resource_version(object);
     let why = format!(
         "{resource} \"{namespace}{slash}{name}\" of resource version {version} is no {}: {bad}",
-        type_name::<T>()
+        type_name::<T>(),
+        bad = value::without_texts(bad),
     );
     Status::internal(why)
 }

@@ -1,5 +1,6 @@
 //! Objects that are stored under another version of their kind, and become those of this one when they are read.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -38,8 +39,11 @@ impl Conversions {
         else {
             return Ok(false);
         };
-        convert(object)
-            .map_err(|why| format!("it cannot be converted from {from} to {to}: {why}"))?;
+        // One object that it was not written for is no reason that the others cannot be read, nor that one be deleted.
+        let converted = catch_unwind(AssertUnwindSafe(|| convert(object)))
+            .map_err(|_| "the conversion panicked".to_owned())
+            .and_then(|converted| converted.map_err(|why| why.to_string()));
+        converted.map_err(|why| format!("it cannot be converted from {from} to {to}: {why}"))?;
         if !is_object_within_depth(object) {
             // Once it was stored nobody could read it again.
             return Err(format!(
