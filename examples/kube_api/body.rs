@@ -1,6 +1,6 @@
 //! Bodies of requests: JSON as it is, YAML and protocol buffers as JSON.
 
-use annals::object::{PatchType, Reason, Result, Status};
+use annals::object::{PATCH_BYTES_MAX, PatchType, Reason, Result, Status};
 use axum::body::Bytes;
 use axum::http::header;
 use serde_json::Value;
@@ -38,9 +38,24 @@ impl Call {
     }
 }
 
-/// What YAML says in JSON. A key that it says twice is an error, whatever `fieldValidation` says.
+/// What YAML says in JSON, of which there may be no more than of JSON itself: a few aliases say the same many times. A key
+/// that it says twice is an error, whatever `fieldValidation` says. `0644` is octal, as the manifests of Kubernetes mean it.
 fn json_of_yaml(body: &[u8]) -> Result<Bytes> {
-    let value: Value = serde_saphyr::from_slice(body)
+    let options = serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_total_scalar_bytes: PATCH_BYTES_MAX,
+            max_recorded_anchor_bytes: PATCH_BYTES_MAX,
+        },
+        legacy_octal_numbers: true,
+        // A message is no place for the lines around the fault, as those of a Secret.
+        with_snippet: false,
+    };
+    let value: Value = serde_saphyr::from_slice_with_options(body, options)
         .map_err(|error| Status::bad_request(format!("error converting YAML to JSON: {error}")))?;
-    Ok(value.to_string().into())
+    let json = value.to_string();
+    if json.len() > PATCH_BYTES_MAX {
+        let message = format!("Request entity too large: limit is {PATCH_BYTES_MAX}");
+        return Err(Status::new(Reason::RequestEntityTooLarge, message));
+    }
+    Ok(json.into())
 }

@@ -56,9 +56,7 @@ impl Call {
     }
 
     fn dry_run(&self) -> Result<bool> {
-        dry_run(
-            self.query.get("dryRun").map(String::as_str).into_iter().filter(|one| !one.is_empty()),
-        )
+        dry_run(self.query.get("dryRun").map(String::as_str).into_iter())
     }
 
     /// Who does not say who he is is called by the program that he uses.

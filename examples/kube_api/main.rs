@@ -140,10 +140,18 @@ async fn handle(State(api): State<Arc<Api>>, request: Request) -> Response {
     response
 }
 
-/// The last of several parameters of a name counts.
+/// A parameter that comes twice, and says two things, is refused: either may be the one that holds back a write.
 fn query(uri: &Uri) -> Result<HashMap<String, String>> {
-    let query = Query::<HashMap<String, String>>::try_from_uri(uri);
-    query.map(|query| query.0).map_err(|bad| Status::bad_request(bad.body_text()))
+    let query = Query::<Vec<(String, String)>>::try_from_uri(uri);
+    let query = query.map_err(|bad| Status::bad_request(bad.body_text()))?;
+    let mut parameters = HashMap::new();
+    for (name, value) in query.0 {
+        if parameters.get(&name).is_some_and(|other| *other != value) {
+            return Err(Status::bad_request(format!("the parameter {name:?} says two things")));
+        }
+        parameters.insert(name, value);
+    }
+    Ok(parameters)
 }
 
 fn json_of(code: StatusCode, value: &Value) -> Response {

@@ -15,6 +15,8 @@ pub(crate) fn serve(target: &Target<'_>, call: &Call) -> Result<Answer> {
         "PUT" => {
             let scale = serde_json::from_slice(&call.json()?)
                 .map_err(|bad| Status::bad_request(bad.to_string()))?;
+            agree("name", meta::name(&scale), name)?;
+            agree("namespace", meta::namespace(&scale), namespace)?;
             let options = call.put_options()?;
             objects.modify(namespace, name, &options, |object| set(object, &scale))?
         }
@@ -29,6 +31,16 @@ pub(crate) fn serve(target: &Target<'_>, call: &Call) -> Result<Answer> {
         _ => return Err(not_allowed()),
     };
     Ok(Answer::Json(StatusCode::OK, scale_of(&object)))
+}
+
+/// What the body says of itself is nothing, or what the URL says.
+fn agree(what: &str, said: &str, meant: &str) -> Result<()> {
+    if said.is_empty() || said == meant {
+        return Ok(());
+    }
+    let why =
+        format!("the {what} of the object ({said}) does not match the {what} on the URL ({meant})");
+    Err(Status::bad_request(why))
 }
 
 /// A `Scale` of `autoscaling/v1`.

@@ -166,6 +166,33 @@ fn yaml_is_taken_where_json_is() {
     }
     let other = client.send("POST", PODS, "application/vnd.kubernetes.protobuf", "k8s");
     assert_status(&other, 415, "UnsupportedMediaType");
+    let octal = "metadata: {name: octal}\nspec: {mode: 0644, text: \"0644\", none: 0}\n";
+    let (code, made) = client.send("POST", PODS, YAML, octal);
+    let spec = &made["spec"];
+    assert_eq!(
+        (code, &spec["mode"], &spec["text"], &spec["none"]),
+        (201, &json!(420), &json!("0644"), &json!(0))
+    );
+    let secret = client.send("POST", PODS, YAML, "password: hunter2\na: [1\n").1.to_string();
+    assert!(!secret.contains("hunter2"), "{secret}");
+}
+
+/// A few bytes that say the same again and again.
+#[test]
+fn yaml_says_no_more_than_json_may() {
+    let client = Client::new();
+    for text in ["x", "\\x01"] {
+        for (times, repeats) in [(160_000, 99), (300_000, 5)] {
+            let again = "  - *a\n".repeat(repeats);
+            let text = text.repeat(times);
+            let yaml = format!("metadata: {{name: a}}\nspec:\n  a:\n  - &a \"{text}\"\n{again}");
+            let (code, answer) = client.send("POST", PODS, YAML, &yaml);
+            let is_small = text.starts_with('x') && repeats == 5;
+            let expected = if is_small { [201, 201] } else { [400, 413] };
+            assert!(expected.contains(&code), "{code}: {}", answer["message"]);
+        }
+    }
+    assert_eq!(client.get(PODS).1["items"].as_array().expect("a list").len(), 1);
 }
 
 #[test]
@@ -238,6 +265,10 @@ fn what_has_replicas_is_scaled() {
     assert_status(&client.put(&scale, &found), 409, "Conflict");
     assert_eq!(client.put(&scale, &json!({"spec": {"replicas": 4}})).1["spec"]["replicas"], 4);
     assert_status(&client.put(&scale, &json!({"spec": {"replicas": -1}})), 422, "Invalid");
+    for other in [json!({"name": "other"}), json!({"namespace": "other"})] {
+        let scale_of_other = json!({"metadata": other, "spec": {"replicas": 5}});
+        assert_status(&client.put(&scale, &scale_of_other), 400, "BadRequest");
+    }
     assert_status(&client.get(&format!("{PODS}/web/scale")), 404, "NotFound");
     assert_status(&client.delete(&scale), 405, "MethodNotAllowed");
 }

@@ -59,8 +59,15 @@ fn one_watch_more_than_there_may_be_is_refused() {
 
 #[test]
 fn a_watch_whose_client_does_not_read_is_ended() {
-    assert_eq!(Limits::default().patience, Duration::from_secs(30));
-    let limits = Limits { watches: 1, lines: 1, patience: Duration::from_millis(100) };
+    let usual = Limits::default();
+    assert_eq!((usual.patience, usual.bytes), (Duration::from_secs(30), 1 << 20));
+    let limits = Limits { watches: 1, patience: Duration::from_millis(100), ..usual };
+    is_ended(Limits { lines: 1, bytes: 1 << 30, ..limits });
+    // However many lines there may be, long ones are no more than this.
+    is_ended(Limits { lines: 1_000, bytes: 1, ..limits });
+}
+
+fn is_ended(limits: Limits) {
     let client = Client::of(limits);
     client.post(PODS, &pod("web"));
     let mut silent = TcpStream::connect(client.address).expect("a connection");
@@ -87,7 +94,7 @@ fn a_watch_whose_client_does_not_read_is_ended() {
     silent.read_to_end(&mut told).expect("an end");
     let text = String::from_utf8(told).expect("a text");
     let told = text.matches("\"type\":\"MODIFIED\"").count();
-    assert!(told < changes, "{told} of {changes}");
+    assert!(told < changes && told < 100, "{told} of {changes}");
     // Who reads is told all of it.
     let last = client.watch(WATCH).next().expect("a line");
     let node = last["object"]["spec"]["nodeName"].as_str().expect("a node");

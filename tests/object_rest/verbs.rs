@@ -208,6 +208,11 @@ fn dry_runs_and_what_cannot_be_done() {
     assert_eq!((code, made["metadata"].get("resourceVersion")), (201, None));
     assert_status(&client.get(&format!("{PODS}/web")), 404, "NotFound");
     assert_status(&client.post(&format!("{PODS}?dryRun=Some"), &pod("web")), 422, "Invalid");
+    assert_status(&client.post(&format!("{PODS}?dryRun="), &pod("web")), 422, "Invalid");
+    let twice = client.post(&format!("{PODS}?dryRun=All&dryRun="), &pod("web"));
+    assert_status(&twice, 400, "BadRequest");
+    assert_eq!(client.post(&format!("{PODS}?dryRun=All&dryRun=All"), &pod("web")).0, 201);
+    assert_status(&client.get(&format!("{PODS}/web")), 404, "NotFound");
     assert_status(&client.post(PODS, &pod("Web")), 422, "Invalid");
     assert_status(&client.send("POST", PODS, JSON, "no JSON"), 400, "BadRequest");
     assert_status(&client.send("PUT", PODS, JSON, "{}"), 405, "MethodNotAllowed");
