@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use annals::object::{
-    Cause, CreateOptions, DeleteOptions, FieldSelector, FieldValidation, LabelSelector,
-    ListOptions, PatchOptions, PatchType, Preconditions, Predicate, PropagationPolicy,
-    ResourceVersionMatch, Result, Status, UpdateOptions, WatchOptions,
+    Cause, CreateOptions, DeleteOptions, FieldValidation, ListOptions, PatchOptions, PatchType,
+    Preconditions, Predicate, PropagationPolicy, ResourceVersionMatch, Result, Status,
+    UpdateOptions, WatchOptions,
 };
 use axum::body::Bytes;
 use axum::http::{HeaderMap, Method, header};
@@ -67,11 +67,7 @@ impl Call {
     }
 
     fn predicate(&self) -> Result<Predicate> {
-        Ok(Predicate {
-            label: LabelSelector::parse(&self.text("labelSelector"))?,
-            field: FieldSelector::parse(&self.text("fieldSelector"))?,
-            ..Predicate::everything()
-        })
+        Predicate::parse(&self.text("labelSelector"), &self.text("fieldSelector"))
     }
 
     pub(crate) fn list_options(&self) -> Result<ListOptions> {

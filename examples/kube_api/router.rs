@@ -36,7 +36,10 @@ impl Api {
         let ok = |value| Ok(Answer::Json(StatusCode::OK, value));
         let all_at_once = || {
             let accepted = call.header(&header::ACCEPT);
-            accepted.contains("as=APIGroupDiscoveryList") && accepted.contains("v=v2;")
+            accepted.split(',').any(|one| {
+                let has = |wanted| one.split(';').any(|part| part.trim() == wanted);
+                has("as=APIGroupDiscoveryList") && has("v=v2")
+            })
         };
         match path.as_slice() {
             ["version"] => ok(json!({"major": "1", "minor": "32", "gitVersion": "v1.32.0-annals"})),

@@ -110,8 +110,7 @@ impl View {
         event
     }
 
-    pub(crate) fn many(self, served: &Served, list: List) -> Value {
-        let mut list = list;
+    pub(crate) fn many(self, served: &Served, mut list: List) -> Value {
         if let Self::Whole = self {
             return list.into_answer(served.objects.kind());
         }

@@ -239,7 +239,7 @@ impl Status {
     }
 
     /// 409: the server has chosen a name that is taken.
-    pub fn generate_name_conflict(resource: &GroupResource, name: &str) -> Self {
+    pub(super) fn generate_name_conflict(resource: &GroupResource, name: &str) -> Self {
         let message = format!(
             "{resource} {name:?} already exists, the server was not able to generate a unique name for the object"
         );
@@ -260,7 +260,7 @@ impl Status {
     }
 
     /// 409: others own fields that an apply would change.
-    pub fn apply_conflict(message: impl Into<String>, causes: Vec<Cause>) -> Self {
+    pub(super) fn apply_conflict(message: impl Into<String>, causes: Vec<Cause>) -> Self {
         let mut status = Self::new(Reason::Conflict, message);
         status.0.details.causes = causes;
         status
@@ -304,7 +304,7 @@ impl Status {
     }
 
     /// 422 without a list of fields.
-    pub fn unprocessable(message: impl Into<String>) -> Self {
+    pub(super) fn unprocessable(message: impl Into<String>) -> Self {
         Self::new(Reason::Invalid, message)
     }
 
@@ -366,14 +366,14 @@ impl Status {
 
     /// With a token from which a list that has expired can go on, at the newest state.
     #[must_use]
-    pub fn with_continue(mut self, token: String) -> Self {
+    pub(super) fn with_continue(mut self, token: String) -> Self {
         self.0.continue_token = Some(token);
         self
     }
 
     /// With a beginning of the message, as "object is being deleted: ".
     #[must_use]
-    pub fn with_prefix(mut self, prefix: &str) -> Self {
+    pub(super) fn with_prefix(mut self, prefix: &str) -> Self {
         self.0.message.insert_str(0, prefix);
         self
     }

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use annals::Store;
 use annals::object::{
-    AesGcm, CreateOptions, DeleteOptions, EncryptionKey, GetOptions, KindStrategy, LabelSelector,
-    ListOptions, ObjectWatch, Objects, PatchOptions, PatchType, Predicate, Result, Schema,
-    Transformer, UpdateOptions, WatchEvent, WatchOptions,
+    AesGcm, CreateOptions, DeleteOptions, EncryptionKey, GetOptions, HistoryOptions, KindStrategy,
+    LabelSelector, ListOptions, ObjectWatch, Objects, PatchOptions, PatchType, Predicate, Result,
+    Schema, Transformer, UpdateOptions, WatchEvent, WatchOptions,
 };
 use serde_json::{Value, json};
 
@@ -235,6 +235,18 @@ fn exercise(twins: &mut Twins, name: &str, key: &str) {
     twins.done(finalizer(json!([])));
     assert_eq!(refused(twins.call(|pods| get(pods, name))).code(), 404);
     assert_eq!(refused(twins.call(delete)).code(), 404);
+
+    let then = twins.done(|pods| pods.get_at("default", name, version(&made)));
+    assert_eq!(then, made);
+    let told = twins.done(|pods| {
+        let history = pods.history("default", name, &HistoryOptions::default())?;
+        history.map(|each| each.map(|each| json!([each.resource_version, each.object()]))).collect()
+    });
+    let told = told.as_array().unwrap();
+    // What bore the name before it is told, too, whatever key it is of.
+    assert_eq!((told.len() % 9, &told[0][1], &told[8][1]), (0, &Value::Null, &made));
+    assert!(told.iter().all(|told| told[1].is_null() || told[1]["spec"]["password"] == "hunter2"));
+    assert_eq!(told.iter().filter(|told| told[1].is_null()).count(), told.len() / 9);
 
     let kinds = ["ADDED"].into_iter().chain([&"MODIFIED"; 7].map(|kind| *kind)).chain(["DELETED"]);
     for expected in kinds {

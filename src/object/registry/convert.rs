@@ -42,6 +42,9 @@ impl<K: Kv> Objects<K> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
+    /// It is called for each object whenever one is read that is stored as another version: a list of a thousand of them calls
+    /// it a thousand times, as long as they have not been written anew.
+    ///
     /// An object of which the function says an error, or at which it panics, cannot be read: 500; nor one that nests deeper
     /// than 120 by then.
     ///

@@ -16,7 +16,7 @@ impl<K: Kv> Objects<K> {
     /// Reads an object of JSON that a client has sent, for [`create`](Self::create) or [`update`](Self::update).
     ///
     /// What the [`schema`](Self::schema) does not know is a problem, and so is what is said twice. Of metadata it is known
-    /// what there is, also without a schema.
+    /// what there is, also without a schema. Unless problems are ignored, the text is read twice.
     ///
     /// ```
     /// # use std::sync::Arc;

@@ -16,6 +16,9 @@ impl<K: Kv> Objects<K> {
     /// watches tell, but the same object, with what is left of its time to live. No rule of the kind is asked, and no hook
     /// is called.
     ///
+    /// They are written one after the other, and each waits for a sync of the disk: where there are many, threads with a
+    /// namespace each share the syncs.
+    ///
     /// What is older than the revision that it answers is as it was. Before an old key is left out, compact at that
     /// revision; see [`AesGcm`](crate::object::AesGcm#changing-the-key).
     ///

@@ -26,7 +26,6 @@ mod rewrite;
 mod stream;
 mod token;
 mod ttl;
-mod unreadable;
 mod update;
 mod watch;
 

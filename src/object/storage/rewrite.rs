@@ -1,4 +1,4 @@
-//! Writing anew what is stale, as after a change of the key of encryption.
+//! Writing anew what is stale, as after a change of the key of encryption, or of the version of a kind.
 
 use crate::kv::KeyValue;
 use crate::object::kv::{Kv, ScanRequest};
@@ -21,8 +21,8 @@ pub struct Rewritten {
     pub looked_at: u64,
     /// How many of them were stale, and have been written anew.
     pub written: u64,
-    /// From this revision on nothing is stale, unless somebody writes by another transformer: what is older can be
-    /// [compacted](crate::Store::compact).
+    /// From this revision on nothing is stale, unless somebody writes by another transformer or as another version: what is older
+    /// can be [compacted](crate::Store::compact).
     pub revision: u64,
 }
 
