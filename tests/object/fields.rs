@@ -94,6 +94,22 @@ fn a_patch_is_judged_by_what_it_makes() {
     }
 }
 
+/// However many there are, and more than are told.
+#[test]
+fn what_is_unknown_already_is_no_fault_of_a_patch() {
+    let pods = pods();
+    let odd: serde_json::Map<_, _> = (100..250).map(|n| (format!("odd{n}"), n.into())).collect();
+    create(&pods, json!({"metadata": {"name": "web"}, "spec": odd}));
+    let removed: serde_json::Map<_, _> =
+        (100..110).map(|n| (format!("odd{n}"), Value::Null)).collect();
+    let fewer = json!({"spec": removed}).to_string();
+    patch(&pods, PatchType::Merge, &fewer, &FieldValidation::Strict).unwrap();
+    let more = r#"{"spec": {"odd999": 1}}"#;
+    let status = refused(patch(&pods, PatchType::Merge, more, &FieldValidation::Strict));
+    let end = "strict decoding error: unknown field \"spec.odd999\"";
+    assert!(status.message().ends_with(end), "{status}");
+}
+
 #[test]
 fn a_patch_says_nothing_twice() {
     let twice = r#"{"apiVersion": "v1", "kind": "Pod", "spec": {"image": "a", "image": "b"}}"#;

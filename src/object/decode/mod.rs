@@ -2,7 +2,9 @@
 //!
 //! Facts from `sigs.k8s.io/json` and `k8s.io/apiserver/pkg/endpoints/handlers`.
 
+use std::collections::HashSet;
 use std::fmt::{self, Write as _};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
@@ -111,9 +113,13 @@ pub(super) fn problems_of_text(json: &[u8], schema: &Schema) -> Vec<String> {
     problems(&mut serde_json::Deserializer::from_slice(json), Type::root(schema))
 }
 
-/// What is wrong with the fields of an object.
-pub(super) fn problems_of_object(object: &Value, schema: &Schema) -> Vec<String> {
-    problems(object, Type::root(schema))
+/// What is wrong with the fields of an object, and was not with what it was made of.
+pub(super) fn new_problems(before: &Value, after: &Value, schema: &Schema) -> Vec<String> {
+    let mut known = Problems { keeps_marks: true, ..Problems::default() };
+    known.read(before, Type::root(schema));
+    let mut found = Problems { known: known.known, ..Problems::default() };
+    found.read(after, Type::root(schema));
+    found.told
 }
 
 /// What a patch says twice, and of the operations of a JSON patch also what they do not know.
@@ -133,8 +139,7 @@ pub(super) fn problems_of_patch(patch: &[u8]) -> Vec<String> {
 
 fn problems<'de>(input: impl Deserializer<'de>, of: Type<'_>) -> Vec<String> {
     let mut found = Problems::default();
-    // What cannot be read has been refused before, or will be.
-    let _ = Part { of: Some(of), depth: 0, found: &mut found }.deserialize(input);
+    found.read(input, of);
     found.told
 }
 
@@ -143,11 +148,30 @@ fn problems<'de>(input: impl Deserializer<'de>, of: Type<'_>) -> Vec<String> {
 struct Problems {
     path: String,
     told: Vec<String>,
+    /// The marks of what is not told. There may be as many as an object has fields, of which the texts would take too much.
+    known: HashSet<u64>,
+    /// Whether all that is found gets a mark, and is not told.
+    keeps_marks: bool,
 }
 
 impl Problems {
+    fn read<'de>(&mut self, input: impl Deserializer<'de>, of: Type<'_>) {
+        // What cannot be read has been refused before, or will be.
+        let _ = Part { of: Some(of), depth: 0, found: self }.deserialize(input);
+    }
+
     fn tell(&mut self, what: &str) {
         let problem = format!("{what} field \"{}\"", value::shown(&self.path, PATH_CHARS_MAX));
+        let mut mark = DefaultHasher::new();
+        problem.hash(&mut mark);
+        let mark = mark.finish();
+        if self.keeps_marks {
+            self.known.insert(mark);
+            return;
+        }
+        if self.known.contains(&mark) {
+            return;
+        }
         if self.told.len() < PROBLEMS_MAX && !self.told.contains(&problem) {
             self.told.push(problem);
         }

@@ -2,9 +2,7 @@
 
 use serde_json::Value;
 
-use crate::object::decode::{
-    FieldValidation, problems_of_object, problems_of_patch, problems_of_text,
-};
+use crate::object::decode::{FieldValidation, new_problems, problems_of_patch, problems_of_text};
 use crate::object::kv::Kv;
 use crate::object::patch::PatchType;
 use crate::object::status::{Cause, Result, Status};
@@ -78,10 +76,7 @@ impl<K: Kv> Objects<K> {
                 Status::bad_request(format!("error strict decoding patch: {problems}"))
             });
         }
-        let before = problems_of_object(there, &self.schema);
-        let mut after = problems_of_object(patched, &self.schema);
-        after.retain(|problem| !before.contains(problem));
-        problems.append(&mut after);
+        problems.extend(new_problems(there, patched, &self.schema));
         validation.judge(problems, |problems| {
             let why = format!("strict decoding error: {problems}");
             let cause = Cause::invalid("patch", &shown(patch), why);
