@@ -42,7 +42,7 @@ pub(crate) struct WalScan {
     previous_crc: u32,
     last_seq: Option<u64>,
     last_revision: Option<u64>,
-    /// Batches that end at or before this seq are passed over.
+    /// Batches that end before this seq are passed over.
     flushed_seq: u64,
     body: Vec<u8>,
 }
@@ -102,8 +102,9 @@ impl WalScan {
         self.last_revision = last_revision;
     }
 
-    /// Has batches passed over whose last frame has this seq or a lower one: of such a batch the header is
-    /// checked, and that it follows the one before, but nothing else is read.
+    /// Has batches passed over whose last frame has a seq below this one: of such a batch the header is
+    /// checked, and that it follows the one before, but nothing else is read. The one with this seq is read,
+    /// so as to see that the log and the segments speak of the same transaction.
     pub(crate) const fn pass_over(&mut self, flushed_seq: u64) {
         self.flushed_seq = flushed_seq;
     }
@@ -331,7 +332,7 @@ impl WalScan {
     fn passed_over(&self, header: &BatchHeader) -> Option<u64> {
         let others = u64::from(header.frame_count).checked_sub(1)?;
         let last = header.first_seq.checked_add(others)?;
-        (last <= self.flushed_seq).then_some(last)
+        (last < self.flushed_seq).then_some(last)
     }
 
     fn check_chain(&self, offset: u64, header: &BatchHeader) -> Result<()> {

@@ -61,8 +61,8 @@ pub(crate) struct Recovered {
     pub(crate) closed: bool,
 }
 
-/// Reads the log that `manifest` describes, handing over every frame behind `flushed_seq`. Batches without
-/// such a frame are in segments, and passed over by their headers: so it takes the time of what has not been
+/// Reads the log that `manifest` describes, handing over every frame behind `flushed_seq`. Batches before the
+/// one with that frame are in segments, and passed over by their headers: so it takes the time of what has not been
 /// flushed, and, where the batches before are small, of reading their file without looking at it.
 ///
 /// In [`Mode::Writer`] everything that is needed is validated first; then the last accepted batch is written
