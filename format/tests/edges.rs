@@ -81,7 +81,7 @@ fn names_of_stores_files_and_hashes() {
     let hash = ContentHash::of(b"annals");
     assert_eq!(hasher.finish(), hash);
     assert_ne!(hash, ContentHash::of(b"annal"));
-    let text: String = hash.0.iter().map(|byte| format!("{byte:02x}")).collect();
+    let text = format!("{:032x}", u128::from_be_bytes(hash.0));
     assert_eq!(
         (hash.to_string(), format!("{hash:?}")),
         (text.clone(), format!("ContentHash({text})"))
