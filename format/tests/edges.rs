@@ -5,13 +5,16 @@ use annals_format::backup::{Block, Chain, Codec, Header as BackupHeader, Kind, O
 use annals_format::batch::{self, BatchHeader, BatchKind};
 use annals_format::block::{BlockHeader, Body, BodyBuilder, Encoding};
 use annals_format::checksum::{ContentHash, ContentHasher, FileSeed};
-use annals_format::entry::EntryRef;
+use annals_format::entry::{self, EntryRef};
 use annals_format::filter::{self, Filter, FilterKind};
 use annals_format::limits::{BATCH_BODY_BYTES_MAX, BLOCK_RAW_BYTES_MAX};
-use annals_format::page::{Child, Handle, PAGE_BYTES_TARGET, PageBuilder, Separator};
+use annals_format::name::FileName;
+use annals_format::page::{self, Child, Handle, PAGE_BYTES_TARGET, Page, PageBuilder, Separator};
 use annals_format::sector::SectorBuffer;
 use annals_format::wal_file::WalFileHeader;
-use annals_format::{DecodeError, FileKind, Place, Problem, StoreId, seal, varint};
+use annals_format::{
+    DecodeError, FileKind, Place, Problem, StoreId, dictionary, seal, segment, varint,
+};
 
 const STORE: StoreId = StoreId([0xab; 16]);
 
@@ -390,4 +393,152 @@ fn blocks_of_backups_at_their_limits() {
     assert_eq!(order.next(&end), Ok(true));
     assert!(order.is_at_end());
     assert_eq!(order.next(&end).unwrap_err().field, "kind");
+}
+
+#[test]
+fn dictionaries_at_their_limit() {
+    let seed = FileSeed::new(&place(FileKind::History));
+    let decoded = |length: usize| {
+        // By hand: the encoder takes no other.
+        let content = vec![7; length];
+        let length = u32::try_from(length).unwrap();
+        let header = [dictionary::DICTIONARY_MAGIC, length, 0].map(u32::to_le_bytes).concat();
+        let crc = seed.crc(64, &[&header, &content]).to_le_bytes();
+        let bytes = [&header[..], &crc, &content].concat();
+        let decoded = dictionary::decode(&bytes, seed, 64).map_err(|error| error.field)?;
+        assert_eq!(decoded, content);
+        Ok(())
+    };
+    let max = dictionary::DICTIONARY_BYTES_MAX;
+    assert_eq!((decoded(1), decoded(max)), (Ok(()), Ok(())));
+    assert_eq!((decoded(0), decoded(max + 1)), (Err("content_bytes"), Err("content_bytes")));
+}
+
+#[test]
+fn a_segment_is_of_the_kind_that_its_name_says() {
+    let header = |of: FileKind, says: FileKind| {
+        let at = place(of);
+        let mut bytes = Vec::new();
+        segment::Header { place: at, class: 0 }.encode(&mut bytes);
+        let kind =
+            segment::Header::LAYOUT.fields.iter().find(|field| field.name == "kind").unwrap();
+        bytes[kind.offset] = says.number();
+        let end = bytes.len() - 4;
+        let crc = FileSeed::new(&at).crc(0, &[&bytes[..end]]);
+        bytes[end..].copy_from_slice(&crc.to_le_bytes());
+        segment::Header::decode(&bytes, &at).map(drop).map_err(|error| error.field)
+    };
+    assert_eq!(header(FileKind::L0, FileKind::L0), Ok(()));
+    assert_eq!(header(FileKind::L0, FileKind::Head), Err("kind"));
+    assert_eq!(header(FileKind::Events, FileKind::History), Err("kind"));
+    assert_eq!(header(FileKind::Wal, FileKind::Wal), Err("kind"));
+}
+
+#[test]
+fn a_version_is_in_a_block_once() {
+    // So many that the last begins a run of its own; none is superseded by the one before it.
+    let count = 17_u64;
+    let mut builder = BodyBuilder::new(FileKind::History);
+    for number in 0..count {
+        let revision = 90 - number;
+        let entry = EntryRef {
+            key: b"\x01k",
+            revision,
+            create_revision: 1,
+            version: 1,
+            death: 99,
+            ..EntryRef::default()
+        };
+        builder.push(&entry);
+    }
+    let raw = builder.finish();
+    let check = |bytes: &[u8]| {
+        let body = Body::parse(bytes, FileKind::History).unwrap();
+        assert_eq!(body.run_count(), 2);
+        body.check(raw.entry_count, |_, _| ()).map_err(|error| error.problem)
+    };
+    assert_eq!(check(&raw.body), Ok(()));
+    let start = Body::parse(&raw.body, FileKind::History).unwrap().run_offset(1).unwrap();
+    // Nothing shared, two bytes of key, flags; then the revision.
+    let at = start + 5;
+    assert_eq!(raw.body[at], 74);
+    for (revision, expected) in [(73, Ok(())), (75, Err(Problem::Order)), (76, Err(Problem::Order))]
+    {
+        let mut bytes = raw.body.clone();
+        bytes[at] = revision;
+        assert_eq!(check(&bytes), expected, "{revision} after 75");
+    }
+}
+
+#[test]
+fn flags_and_deaths_that_no_entry_has() {
+    let entry = EntryRef {
+        key: b"\x01k",
+        revision: 9,
+        create_revision: 1,
+        version: 1,
+        ..EntryRef::default()
+    };
+    for kind in [FileKind::L0, FileKind::Head, FileKind::History] {
+        let history = kind == FileKind::History;
+        let mut builder = BodyBuilder::new(kind);
+        let first = if kind == FileKind::L0 { 9 } else { 0 };
+        builder.push(&EntryRef { death: if history { 12 } else { 0 }, first, ..entry });
+        let raw = builder.finish();
+        let check = |change: &dyn Fn(&mut Vec<u8>)| {
+            let mut bytes = raw.body.clone();
+            change(&mut bytes);
+            let body = Body::parse(&bytes, kind).unwrap();
+            body.check(raw.entry_count, |_, _| ()).map_err(|error| error.field)
+        };
+        assert_eq!(check(&|_| ()), Ok(()));
+        // Nothing shared, two bytes of key; then flags, revision, sub, create_revision, version, and of HISTORY death.
+        for flags in [entry::FLAG_FOLLOWS, entry::FLAG_SAME_LIFETIME, 1 << 4] {
+            assert_eq!(check(&|bytes| bytes[4] = flags), Err("flags"), "{kind:?}: {flags}");
+        }
+        if history {
+            assert_eq!(raw.body[9], 3);
+            assert_eq!(check(&|bytes| bytes[9] = 0), Err("death"));
+            assert_eq!(check(&|bytes| bytes[9] = 1), Ok(()));
+        }
+    }
+}
+
+#[test]
+fn pages_that_are_too_long_or_whose_heads_are_wrong() {
+    let long = |length: usize| {
+        let mut bytes = vec![0; length];
+        bytes[..2].copy_from_slice(&page::PAGE_MAGIC.to_le_bytes());
+        bytes[8..12].copy_from_slice(&u32::try_from(length).unwrap().to_le_bytes());
+        Page::decode(&bytes).unwrap_err().field
+    };
+    let max = usize::try_from(annals_format::limits::PAGE_BYTES_MAX).unwrap();
+    assert_eq!((long(max), long(max + 1)), ("count", "page_bytes"));
+
+    let mut builder = PageBuilder::new(0);
+    for number in 0..3 {
+        let separator = match number {
+            0 => Separator::first(),
+            _ => Separator { key: vec![7, u8::try_from(number).unwrap()], revision: 4 },
+        };
+        let handle = Handle { offset: 64 + 10 * u64::from(number), bytes: 10, number };
+        builder.push(Child { separator, handle, rank: 0 });
+    }
+    let mut bytes = Vec::new();
+    builder.finish(&mut bytes, FileSeed::new(&place(FileKind::Head)), 64);
+    Page::decode(&bytes).unwrap().check(|_, _| ()).unwrap();
+    for index in 0..3 {
+        let at = page::PAGE_HEADER_BYTES + 8 * index;
+        let mut bytes = bytes.clone();
+        bytes[at] ^= 1;
+        let error = Page::decode(&bytes).unwrap().check(|_, _| ()).unwrap_err();
+        assert_eq!((error.field, error.offset), ("head", at as u64));
+    }
+}
+
+#[test]
+fn files_that_are_being_made_have_names_of_their_own() {
+    let name = FileName::new(FileKind::Wal, 7);
+    assert_eq!(name.unfinished(), "wal/00000007.wal.tmp");
+    assert_eq!(FileName::parse(&name.unfinished()), None);
 }
