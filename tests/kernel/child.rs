@@ -1,0 +1,17 @@
+//! Where a child of these tests begins. It is a test, so that the program is the one that is there; without
+//! a role it does nothing.
+
+use crate::{process, session};
+
+#[test]
+#[ignore = "the other side of the other tests"]
+fn of_these_tests() {
+    let Some(role) = process::role() else { return };
+    crate::sys::end_with_parent();
+    // Behind what the test harness says.
+    session::say("");
+    match role.as_str() {
+        "session" => session::run(),
+        other => panic!("no role is named {other}"),
+    }
+}
