@@ -5,7 +5,9 @@
 //! | --- | --- |
 //! | `kill` | K1: `kill -9` at any moment, with an oracle outside |
 //! | `power` | K2: power cuts of real file systems, ext4 and xfs |
-//! | `session`, `work` | the process that is killed, and what it does |
+//! | `fsync` | K3: a sync that fails once |
+//! | `syscalls` | K4: every call of the system fails, or is the last one |
+//! | `session`, `single`, `work` | the processes that are killed, and what they do |
 //! | `oracle` | what the store must hold afterwards |
 //! | `process`, `child` | children of these tests |
 //! | `disk`, `sys` | file systems in images; calls of the system |
@@ -26,12 +28,15 @@
 
 mod child;
 mod disk;
+mod fsync;
 mod kill;
 mod oracle;
 mod power;
 mod process;
 mod session;
+mod single;
 #[path = "../support/mod.rs"]
 mod support;
 mod sys;
+mod syscalls;
 mod work;

@@ -163,13 +163,12 @@ impl Oracle {
     fn pass_over(&mut self, heard: &Heard, store: &Store, compacted: u64) -> Found {
         let state = view_of(&good("the oldest view", store.at(compacted))?)?;
         for (revision, token) in &heard.acknowledged {
-            let last = self.last.entry((token.session, token.thread)).or_default();
-            *last = token.number.max(*last);
             if *revision > compacted {
                 // It is looked for in the log.
-                *last = (*last).min(token.number - 1);
                 continue;
             }
+            let last = self.last.entry((token.session, token.thread)).or_default();
+            *last = token.number.max(*last);
             let Plan::Puts(keys) = token.plan() else { continue };
             for key in keys {
                 // Only prefixes of `m/1` are ever deleted.
@@ -198,13 +197,10 @@ impl Oracle {
         let token = words.next().and_then(Token::parse);
         if let Some(token) = token {
             let thread = (token.session, token.thread);
-            // Of a state that was passed over the first ones are not known.
             let expected = self.last.get(&thread).map_or(1, |last| last + 1);
-            ensure(
-                token.number == expected
-                    || self.compacted == self.revision && token.number > expected,
-                || format!("{token} follows number {} of its thread", expected - 1),
-            )?;
+            ensure(token.number == expected, || {
+                format!("{token} follows number {} of its thread", expected - 1)
+            })?;
             self.last.insert(thread, token.number);
             let read = words.next().and_then(|word| word.parse::<u64>().ok());
             self.check_plan(token, read, changes)?;

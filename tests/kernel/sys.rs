@@ -38,6 +38,13 @@ pub fn punch(file: &fs::File, offset: u64, bytes: u64) -> io::Result<()> {
     checked(unsafe { libc::fallocate(file.as_raw_fd(), mode, offset, bytes) })
 }
 
+/// Gives a file room for so many bytes, and changes none.
+pub fn reserve(file: &fs::File, bytes: u64) -> io::Result<()> {
+    let bytes = i64::try_from(bytes).unwrap();
+    // SAFETY: the descriptor is open, and the call takes numbers alone.
+    checked(unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, bytes) })
+}
+
 /// Where the parts of a file are on its device: offset in the file, on the device, length.
 pub fn extents(file: &fs::File) -> io::Result<Vec<(u64, u64, u64)>> {
     /// `FS_IOC_FIEMAP`: a header of 32 bytes, then records of 56.
