@@ -1,7 +1,7 @@
 //! Where a child of these tests begins. It is a test, so that the program is the one that is there; without
 //! a role it does nothing.
 
-use crate::{process, session, single};
+use crate::{odd, process, session, single};
 
 #[test]
 #[ignore = "the other side of the other tests"]
@@ -12,6 +12,10 @@ fn of_these_tests() {
     session::say("");
     match role.as_str() {
         "session" => session::run(),
+        "fork" => odd::fork(),
+        "modes" => odd::modes(),
+        "nowhere" => odd::nowhere(),
+        "umask" => odd::umask(),
         "steady" => single::steady(),
         "sweep" => single::sweep(),
         other => panic!("no role is named {other}"),

@@ -7,6 +7,7 @@
 //! | `power` | K2: power cuts of real file systems, ext4 and xfs |
 //! | `fsync` | K3: a sync that fails once |
 //! | `syscalls` | K4: every call of the system fails, or is the last one |
+//! | `odd` | K6: two processes, a fork, permissions, links, pipes, names |
 //! | `session`, `single`, `work` | the processes that are killed, and what they do |
 //! | `oracle` | what the store must hold afterwards |
 //! | `process`, `child` | children of these tests |
@@ -30,6 +31,7 @@ mod child;
 mod disk;
 mod fsync;
 mod kill;
+mod odd;
 mod oracle;
 mod power;
 mod process;

@@ -86,6 +86,19 @@ pub fn open_umask() {
     unsafe { libc::umask(0) };
 }
 
+/// Gives up what root may: permissions count from here on. Does nothing for who is not root.
+pub fn be_nobody() -> io::Result<()> {
+    const NOBODY: libc::uid_t = 65_534;
+    if !is_root() {
+        return Ok(());
+    }
+    // SAFETY: the calls take numbers and, for no groups at all, no list.
+    let gone = unsafe {
+        [libc::setgroups(0, std::ptr::null()), libc::setgid(NOBODY), libc::setuid(NOBODY)]
+    };
+    gone.into_iter().try_for_each(checked)
+}
+
 /// What `child` answers in a fork of this process. The child must not touch what other threads
 /// might hold.
 pub fn in_fork(child: impl FnOnce() -> u8) -> io::Result<u8> {

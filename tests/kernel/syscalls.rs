@@ -53,7 +53,7 @@ fn faults(call: &str) -> &'static [&'static str] {
             "retval=0",
             "signal=KILL",
         ],
-        "pread64" => &["error=EIO", "error=EIO+", "error=EINTR", "retval=0"],
+        "pread64" => &["error=EIO", "error=EIO+", "error=EINTR"],
         "fsync" | "fdatasync" => {
             &["error=EIO", "error=ENOSPC", "error=EIO+", "error=EINTR", "signal=KILL"]
         }
