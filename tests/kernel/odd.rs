@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use annals::vfs::{OsVfs, Vfs as _};
 use annals::{ErrorKind, Options, ReadMode, Store, check};
 
 use crate::process::{Ended, Running, command};
@@ -239,6 +240,9 @@ pub fn nowhere() {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
     sys::be_nobody().unwrap();
     for path in ["data", "data/deep", "."] {
+        // Its parents do not end: that of `.` is `.`.
+        let error = OsVfs::new().create_dir_all(Path::new(path)).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied, "{path}: {error}");
         for error in [
             options().open(path).unwrap_err(),
             Store::open_read_only(path).unwrap_err(),
