@@ -54,8 +54,10 @@ impl Core {
         // It may have been closed, or failed, while this thread waited.
         self.check_writable()?;
         let done = self.unit();
-        drop(busy);
+        // Before the next one may begin: it would go on from a manifest that was not stored, and write the
+        // same generation to files once more.
         self.note_failure(&done);
+        drop(busy);
         done
     }
 

@@ -1,7 +1,7 @@
 //! Where a child of these tests begins. It is a test, so that the program is the one that is there; without
 //! a role it does nothing.
 
-use crate::{odd, process, session, single};
+use crate::{limits, mapped, odd, process, session, single};
 
 #[test]
 #[ignore = "the other side of the other tests"]
@@ -10,12 +10,14 @@ fn of_these_tests() {
     crate::sys::end_with_parent();
     // Behind what the test harness says.
     session::say("");
+    limits::take_on();
     match role.as_str() {
         "session" => session::run(),
         "fork" => odd::fork(),
         "modes" => odd::modes(),
         "nowhere" => odd::nowhere(),
         "umask" => odd::umask(),
+        "reader" => mapped::reader(),
         "steady" => single::steady(),
         "sweep" => single::sweep(),
         other => panic!("no role is named {other}"),

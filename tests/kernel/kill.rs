@@ -2,6 +2,7 @@
 //!
 //! `ANNALS_KILLS=n` sets how often, `ANNALS_KILL_SEED=n` with which delays.
 
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,13 +16,18 @@ const SESSIONS: u64 = 8;
 
 /// Starts a session that goes on where the last one was killed.
 pub fn session(oracle: &Oracle, number: u64) -> Running {
+    Running::start(command_of(oracle, number))
+}
+
+/// The same, not started yet.
+pub fn command_of(oracle: &Oracle, number: u64) -> Command {
     let mut command = command("session", &oracle.directory);
     command.env("ANNALS_KERNEL_SESSION", number.to_string());
     command.env("ANNALS_KERNEL_WATCH", oracle.watch_from.to_string());
     // One in four compacts whatever it likes; the others what has been checked.
     let compact = if number % 4 == 3 { 0 } else { oracle.revision };
     command.env("ANNALS_KERNEL_COMPACT", compact.to_string());
-    Running::start(command)
+    command
 }
 
 /// Mostly in the midst of it, sometimes while it opens.

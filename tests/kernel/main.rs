@@ -7,7 +7,9 @@
 //! | `power` | K2: power cuts of real file systems, ext4 and xfs |
 //! | `fsync` | K3: a sync that fails once |
 //! | `syscalls` | K4: every call of the system fails, or is the last one |
+//! | `limits` | K5: no room, no descriptors, no memory |
 //! | `odd` | K6: two processes, a fork, permissions, links, pipes, names |
+//! | `mapped` | K7: sealed files that somebody cuts or overwrites |
 //! | `session`, `single`, `work` | the processes that are killed, and what they do |
 //! | `oracle` | what the store must hold afterwards |
 //! | `process`, `child` | children of these tests |
@@ -31,6 +33,8 @@ mod child;
 mod disk;
 mod fsync;
 mod kill;
+mod limits;
+mod mapped;
 mod odd;
 mod oracle;
 mod power;

@@ -67,6 +67,18 @@ fn all_below(path: &Path) -> Vec<PathBuf> {
     found
 }
 
+/// Copies a directory, and what is below.
+pub fn copy_all(from: &Path, to: &Path) {
+    for file in all_below(from) {
+        let copy = to.join(file.strip_prefix(from).unwrap());
+        if file.is_dir() {
+            fs::create_dir(&copy).unwrap();
+        } else {
+            fs::copy(&file, &copy).unwrap();
+        }
+    }
+}
+
 fn set_modes(path: &Path, dir: u32, file: u32) {
     for path in all_below(path) {
         let mode = if path.is_dir() { dir } else { file };

@@ -105,16 +105,24 @@ impl Running {
         let patience = Instant::now() + Duration::from_secs(60);
         loop {
             let ended = self.child.try_wait().unwrap().is_some();
-            let lines = self.said.lock().unwrap();
-            if lines.iter().filter(|line| line.starts_with(start)).count() >= count {
+            if self.hears_now(start, count) {
                 return true;
             }
             if ended || Instant::now() > patience {
                 return false;
             }
-            drop(lines);
             thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
+    /// Whether it has said so many lines that begin with `start`.
+    pub fn hears_now(&self, start: &str, count: usize) -> bool {
+        let lines = self.said.lock().unwrap();
+        lines.iter().filter(|line| line.starts_with(start)).count() >= count
     }
 
     /// `kill -9`.

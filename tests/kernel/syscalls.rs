@@ -141,7 +141,8 @@ fn run(case: &Case, root: &Path) -> Result<bool, String> {
     verdict
 }
 
-fn judge(ended: &Ended, killed: bool, directory: &Path) -> Result<bool, String> {
+/// What came of the role `sweep`: whether the process died, as it may if it was killed or got no memory.
+pub fn judge(ended: &Ended, killed: bool, directory: &Path) -> Result<bool, String> {
     let heard = &ended.heard;
     // The Rust library ends a process that gets no memory.
     let no_memory = ended.errors.contains("memory allocation of");
