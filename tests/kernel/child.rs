@@ -1,7 +1,7 @@
 //! Where a child of these tests begins. It is a test, so that the program is the one that is there; without
 //! a role it does nothing.
 
-use crate::{limits, mapped, odd, process, session, single};
+use crate::{clock, limits, mapped, odd, process, session, single};
 
 #[test]
 #[ignore = "the other side of the other tests"]
@@ -14,6 +14,7 @@ fn of_these_tests() {
     match role.as_str() {
         "session" => session::run(),
         "fork" => odd::fork(),
+        "lease" => clock::lease(),
         "modes" => odd::modes(),
         "nowhere" => odd::nowhere(),
         "umask" => odd::umask(),

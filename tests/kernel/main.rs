@@ -10,6 +10,7 @@
 //! | `limits` | K5: no room, no descriptors, no memory |
 //! | `odd` | K6: two processes, a fork, permissions, links, pipes, names |
 //! | `mapped` | K7: sealed files that somebody cuts or overwrites |
+//! | `clock` | a monotonic clock that begins anew |
 //! | `session`, `single`, `work` | the processes that are killed, and what they do |
 //! | `oracle` | what the store must hold afterwards |
 //! | `process`, `child` | children of these tests |
@@ -30,6 +31,7 @@
 )]
 
 mod child;
+mod clock;
 mod disk;
 mod fsync;
 mod kill;
