@@ -31,11 +31,9 @@ fn nobody_goes_on_where_another_one_has_failed() {
         let clock = Arc::new(ManualClock::new(START_TIME));
         let options = tiny(Arc::<FaultVfs>::clone(&faulty), Arc::clone(&clock));
         let store = Store::open_with(DIRECTORY, &options).unwrap();
-        let put = |store: &Store, round: u64| {
-            for key in 0..6 {
-                store
-                    .put(format!("key/{key}"), vec![b'a'; 30 + 10 * key + round as usize])
-                    .unwrap();
+        let put = |store: &Store, round: usize| {
+            for key in 0..6_usize {
+                store.put(format!("key/{key}"), vec![b'a'; 30 + 10 * key + round]).unwrap();
             }
         };
         put(&store, 0);
@@ -48,7 +46,9 @@ fn nobody_goes_on_where_another_one_has_failed() {
         thread::scope(|scope| {
             for _ in 0..2 {
                 scope.spawn(|| {
-                    while !done.load(Ordering::Acquire) && store.run_background().is_ok() {}
+                    while !done.load(Ordering::Acquire) && store.run_background().is_ok() {
+                        thread::yield_now();
+                    }
                 });
             }
             failed += u64::from(store.reorganise().is_err());

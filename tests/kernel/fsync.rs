@@ -105,7 +105,7 @@ fn fill(image: &Image) {
 /// Takes all the room there is.
 fn take_room(image: &Image) {
     let mut file = fs::File::create(filler(image)).unwrap();
-    while file.write_all(&[1; PAGE as usize]).is_ok() {}
+    while file.write_all(&[1; 4096]).is_ok() {}
 }
 
 /// Takes the room of the tail of the newest file of the log, which is all zero, or of some pages of it. Answers how

@@ -110,7 +110,7 @@ fn the_oracle_notices_what_is_lost() {
     more(&|heard| heard.acknowledged.push((revision - 1, token)));
     more(&|heard| heard.acknowledged[0].1.number += 1);
     more(&|heard| {
-        heard.told = vec![(2, None), (2, heard.told[0].1.clone()), (2, heard.told[0].1.clone())]
+        heard.told = vec![(2, None), (2, heard.told[0].1.clone()), (2, heard.told[0].1.clone())];
     });
     more(&|heard| heard.told = vec![(1_000_000, None), (1_000_000, Some(String::new()))]);
     more(&|heard| heard.granted.push(7));

@@ -57,6 +57,9 @@ fn limited(oracle: &Oracle, number: u64, limits: &[(&str, &str)]) -> Ended {
     running.end(Duration::from_secs(60)).unwrap_or_else(|| panic!("{limits:?}: it hangs"))
 }
 
+/// Names and values of limits, and by which signals they may end a process.
+type Case = (&'static [(&'static str, &'static str)], &'static [i32]);
+
 /// Without limits it goes on.
 fn goes_on(oracle: &mut Oracle, number: u64, case: &str) {
     let mut running = session(oracle, number);
@@ -110,7 +113,7 @@ fn limits_of_the_process_take_nothing_back() {
     goes_on(&mut oracle, 1, "at first");
     let mut number = 2;
     let (mut refused, mut ended_by) = (0, 0);
-    let cases: &[(&[(&str, &str)], &[i32])] = &[
+    let cases: &[Case] = &[
         // A file that is too long for its limit is an error where the signal is ignored, else the end.
         (&[("FSIZE", "4096"), ("IGNORE", "1")], &[]),
         (&[("FSIZE", "30000"), ("IGNORE", "1")], &[]),

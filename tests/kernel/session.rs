@@ -80,9 +80,7 @@ pub fn step(store: &Store, token: Token, mine: &mut Vec<i64>) -> annals::Result<
             let txn = txn.when([mod_revision(&key).eq(read)]);
             txn.then([put(&key, value(&key))]).or_else([mark()]).commit()?
         }
-        Plan::Delete(prefix) => {
-            txn.then([annals::Op::from(delete_prefix(prefix)), mark().into()]).commit()?
-        }
+        Plan::Delete(prefix) => txn.then([delete_prefix(prefix), mark()]).commit()?,
         Plan::Leased { key, short } => {
             let ttl = if short { 1 } else { 100_000 };
             let request =

@@ -1,6 +1,11 @@
 //! The system calls that std has no name for: the only place of these tests that is unsafe.
 
 #![allow(unsafe_code, reason = "std has no name for these calls")]
+#![allow(
+    clippy::cast_lossless,
+    clippy::cast_possible_wrap,
+    reason = "the type of a request differs between C libraries"
+)]
 
 use std::fs;
 use std::io;
