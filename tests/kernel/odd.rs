@@ -92,6 +92,9 @@ fn child(role: &str, directory: &Path) {
     let ended = ended.unwrap_or_else(|| panic!("{role} hangs"));
     ended.is_orderly(&[]).unwrap_or_else(|why| panic!("{role}: {why}"));
     assert!(ended.heard.ended, "{role}: {ended:?}");
+    for line in ended.heard.others.iter().filter(|line| line.starts_with("SKIPPED")) {
+        println!("{role}: {line}");
+    }
 }
 
 #[test]
@@ -193,10 +196,22 @@ fn permissions_are_respected_and_missing_ones_are_told() {
     child("nowhere", &dir.path().join("other"));
 }
 
+/// Becomes somebody for whom permissions count, but who can look into `path`; else it ends well.
+fn is_nobody_at(path: &Path) -> bool {
+    let can = sys::be_nobody().and_then(|()| fs::read_dir(path).map(drop));
+    if let Err(why) = &can {
+        say(&format!("SKIPPED {why}"));
+        say("END");
+    }
+    can.is_ok()
+}
+
 /// As somebody for whom permissions count.
 pub fn modes() {
-    sys::be_nobody().unwrap();
     let path = directory();
+    if !is_nobody_at(path.parent().unwrap()) {
+        return;
+    }
     filled(&path);
     // A directory that everybody may write to is no matter of ours.
     set_modes(&path, 0o777, 0o666);
@@ -250,7 +265,9 @@ pub fn nowhere() {
     fs::create_dir(&path).unwrap();
     std::env::set_current_dir(&path).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
-    sys::be_nobody().unwrap();
+    if !is_nobody_at(Path::new("/")) {
+        return;
+    }
     for path in ["data", "data/deep", "."] {
         // Its parents do not end: that of `.` is `.`.
         let error = OsVfs::new().create_dir_all(Path::new(path)).unwrap_err();
