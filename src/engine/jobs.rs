@@ -32,6 +32,7 @@ use super::core::{Core, State};
 use super::published::Published;
 use super::tables::{FileSet, SealedFile, Tables, Window};
 use super::windows::{self, floor_of};
+use super::worker::FailingOnPanic;
 
 /// At how many times the L0 files that make work due flushes wait.
 const UNFOLDED_TIMES: usize = 3;
@@ -49,8 +50,10 @@ impl Core {
     /// # Errors
     /// The failure, which also ends writing; see the module.
     pub(super) fn run_unit(&self) -> Result<bool> {
-        self.check_writable()?;
+        self.check_writing()?;
         let busy = self.take_busy();
+        // After it, so that a panic is noted before `busy` is let go.
+        let _failing = FailingOnPanic(self);
         // It may have been closed, or failed, while this thread waited.
         self.check_writable()?;
         let done = self.unit();
