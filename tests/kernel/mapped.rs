@@ -1,8 +1,9 @@
 //! K7: sealed files that somebody cuts or overwrites while a process reads them. No process of annals does that.
 //!
 //! What is promised: read with `pread`, such a file is an error, or answered from the cache, and never a wrong
-//! answer; mapped, the same holds for what was not read before the change. What was read before may end the
-//! process (SIGBUS) after a cut, and be what it then holds after it was overwritten; nothing else may happen.
+//! answer; mapped, what was not read before the change is an error. What was read before, and opening reads the
+//! end of each file, may end the process (SIGBUS) after a cut, and be what it then holds after it was
+//! overwritten; nothing else may happen.
 //!
 //! `ANNALS_MAPPED=n` sets how many trials there are of each kind.
 
