@@ -70,6 +70,18 @@ impl Content {
         self.len = len;
     }
 
+    /// A hash of the bytes and of what came before.
+    pub(super) fn hash(&self, seed: u64) -> u64 {
+        let mut hash = seed ^ self.len;
+        for (number, page) in self.pages.iter().enumerate() {
+            // A page of zeros is as one that was never written.
+            if let Some(page) = page.as_deref().filter(|page| page.iter().any(|byte| *byte != 0)) {
+                hash = xxhash_rust::xxh3::xxh3_64_with_seed(page, hash ^ number as u64);
+            }
+        }
+        hash
+    }
+
     pub(super) fn to_vec(&self) -> Vec<u8> {
         let mut bytes = vec![0; to_usize(self.len)];
         self.read(0, &mut bytes);
