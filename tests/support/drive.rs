@@ -68,9 +68,19 @@ impl Driver {
 
     /// Does a request on the model and on the store, and compares the answers.
     pub fn request(&self, store: &Store, request: &Request) -> Result<Ended, String> {
+        self.request_by(store, request, |store| run(store, request))
+    }
+
+    /// Does a request on the model, and on the store by a call of one's own that must do the same.
+    pub fn request_by(
+        &self,
+        store: &Store,
+        request: &Request,
+        call: impl FnOnce(&Store) -> annals::Result<Answer>,
+    ) -> Result<Ended, String> {
         self.clock.advance(1_000);
         let (before, expected) = self.expect(request);
-        let found = run(store, request);
+        let found = call(store);
         self.settle(request, before, expected, found)
     }
 

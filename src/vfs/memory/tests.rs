@@ -223,16 +223,8 @@ fn a_torn_write_is_every_prefix_all_but_one_and_one_alone() {
         };
         torn.into_iter().map(marks).collect::<Vec<_>>()
     };
-    let lost = [
-        [1, 1, 1],
-        [2, 1, 1],
-        [2, 2, 1],
-        [2, 2, 2],
-        [1, 2, 2],
-        [2, 1, 2],
-        [1, 2, 1],
-        [1, 1, 2],
-    ];
+    let lost =
+        [[1, 1, 1], [2, 1, 1], [2, 2, 1], [2, 2, 2], [1, 2, 2], [2, 1, 2], [1, 2, 1], [1, 1, 2]];
     assert_eq!(of(CrashMode::LoseAll), lost);
     let kept = lost.map(|[first, second, third]| [if first == 1 { 5 } else { 2 }, second, third]);
     assert_eq!(of(CrashMode::KeepAll), kept);
@@ -282,4 +274,17 @@ fn a_fork_goes_on_by_itself_and_has_the_same_crashes() {
     assert_eq!(disk.read(path("a")).unwrap(), [2; 1024]);
     there.write_all_at(&[2; 9], 0).unwrap();
     assert_eq!(fork.content_hash(), disk.content_hash());
+}
+
+#[test]
+fn a_disk_that_loses_power_is_the_crash_of_the_same_seed() {
+    for mode in [CrashMode::LoseAll, CrashMode::KeepAll, CrashMode::Random] {
+        let (disk, file) = disk_with_ones(6);
+        file.write_all_at(&[2; 3000], 0).unwrap();
+        disk.create(path("b")).unwrap();
+        let (image, operations) = (disk.crash(7, mode), disk.op_count());
+        disk.lose_power(7, mode);
+        assert_eq!(disk.content_hash(), image.content_hash());
+        assert!(disk.is_settled() && disk.op_count() == operations + 1);
+    }
 }

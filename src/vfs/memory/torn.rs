@@ -1,4 +1,5 @@
-//! Disks on which the write in flight is there in part, and copies of a disk as it is now.
+//! Disks on which the write in flight is there in part; copies of a disk as it is now, and what becomes of it
+//! without power.
 
 use super::disk::Disk;
 use super::{CrashMode, MemoryVfs};
@@ -32,6 +33,17 @@ impl MemoryVfs {
     #[must_use]
     pub fn fork(&self) -> Self {
         Self::from_disk(self.disk().fork())
+    }
+
+    /// This disk itself loses power: from now on it is what [`MemoryVfs::crash`] would have made. Whoever used
+    /// it must have stopped; locks are not held any more.
+    pub fn lose_power(&self, seed: u64, mode: CrashMode) {
+        let left = self.crash(seed, mode).disk().fork();
+        let mut disk = self.disk();
+        let (operations, trace) = (disk.operations, disk.trace);
+        *disk = left;
+        (disk.operations, disk.trace) = (operations, trace);
+        disk.operation("lose_power", "", [seed, mode as u64], b"");
     }
 
     /// Disks that a crash in the middle of a write could leave: the last operation that changed this disk must
