@@ -20,7 +20,7 @@ use crate::support::check::{self, Depth, Found, caught, good, same};
 use crate::support::copies::changes_disk;
 use crate::support::model::Model;
 use crate::support::watchdog::Watchdog;
-use crate::support::{DIRECTORY, START_TIME, number_from_env, open_tiny, tiny};
+use crate::support::{DIRECTORY, START_TIME, number_from_env, open_tiny, processor_seconds, tiny};
 
 /// What was done.
 #[derive(Debug, Default)]
@@ -32,11 +32,12 @@ pub(crate) struct Figures {
     pub(crate) images: u64,
     pub(crate) recoveries: u64,
     pub(crate) took: Duration,
+    /// Seconds of processors, of the whole process.
+    pub(crate) worked: f64,
 }
 
 impl Figures {
-    pub(crate) const HEADER: &str =
-        "workload         operations   points   images  of recoveries  seconds  images a minute";
+    pub(crate) const HEADER: &str = "workload         operations   points   images  of recoveries  seconds  images a minute  a minute of one processor";
 
     pub(crate) fn add(&mut self, other: &Self) {
         self.operations += other.operations;
@@ -44,18 +45,21 @@ impl Figures {
         self.images += other.images;
         self.recoveries += other.recoveries;
         self.took += other.took;
+        self.worked += other.worked;
     }
 }
 
 impl Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, operations, points, images, recoveries, took } = self;
-        let micros = took.as_micros().max(1);
-        let rate = u128::from(images + recoveries) * 60_000_000 / micros;
+        let Self { name, operations, points, images, recoveries, took, worked } = self;
+        let all = images + recoveries;
+        let rate = |seconds: f64| all as f64 * 60.0 / seconds.max(0.01);
         let seconds = took.as_secs_f64();
         write!(
             f,
-            "{name:16} {operations:10} {points:8} {images:8} {recoveries:14} {seconds:8.1} {rate:16}"
+            "{name:16} {operations:10} {points:8} {images:8} {recoveries:14} {seconds:8.1} {:16.0} {:26.0}",
+            rate(seconds),
+            rate(*worked),
         )
     }
 }
@@ -86,7 +90,7 @@ pub(crate) fn all(recorded: &Recorded) -> Figures {
         failures: Mutex::default(),
         cut: Mutex::default(),
     };
-    let began = Instant::now();
+    let (began, worked) = (Instant::now(), processor_seconds());
     let next = AtomicUsize::new(0);
     let threads = std::thread::available_parallelism().map_or(2, usize::from) as u64;
     std::thread::scope(|scope| {
@@ -108,6 +112,7 @@ pub(crate) fn all(recorded: &Recorded) -> Figures {
         images: verifier.images.into_inner(),
         recoveries: verifier.recoveries.into_inner(),
         took: began.elapsed(),
+        worked: processor_seconds().zip(worked).map_or(0.0, |(now, then)| now - then),
     }
 }
 

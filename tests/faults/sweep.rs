@@ -47,7 +47,7 @@ fn every_operation_of_every_script_fails() {
             .collect();
         drop(dry);
         all += cases.len();
-        done += each(name, "faults", 700, &cases, |case| one(&workload, *case));
+        done += each(name, "faults", 250, &cases, |case| one(&workload, *case));
     }
     println!("in all: {done} of {all} faults");
 }

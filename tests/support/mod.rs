@@ -63,3 +63,13 @@ pub const START_TIME: i64 = 1_700_000_000_000_000;
 pub fn number_from_env(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
+
+/// The time that this process has had of the processors, in seconds; `None` where the system does not say. What a
+/// machine does beside it does not count.
+pub fn processor_seconds() -> Option<f64> {
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    let after_name = stat.rsplit_once(')')?.1;
+    let ticks = after_name.split_whitespace().skip(11).take(2);
+    // A tick is a hundredth of a second on every Linux.
+    Some(ticks.map(|ticks| ticks.parse::<f64>().unwrap_or(0.0)).sum::<f64>() / 100.0)
+}

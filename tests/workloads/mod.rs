@@ -1,5 +1,5 @@
 //! Named scripts of everything a store does to a disk, and who runs them: alone, with a fault, or with a look at the
-//! disk before each operation. The tests `crash`, `faults` and `lying` share them.
+//! disk before each operation. The tests `crash`, `faults`, `lying` and `simulation` share them.
 
 #![allow(
     dead_code,
@@ -36,9 +36,9 @@ pub enum Step {
     /// What that rule says is done.
     Apply,
     /// A copy is made while the store is open.
-    Checkpoint(&'static str),
+    Checkpoint(String),
     /// A backup is made, and restored as another store.
-    Restore(&'static str),
+    Restore(String),
     /// Reads everything there is.
     Look,
     Close,

@@ -262,18 +262,18 @@ fn power() -> Vec<Step> {
 fn checkpoints() -> Vec<Step> {
     let mut steps = vec![Step::Open];
     steps.extend(round(0, 9, 500));
-    steps.extend([Step::Background(ALL), Step::Checkpoint("copy-1")]);
+    steps.extend([Step::Background(ALL), Step::Checkpoint("copy-1".into())]);
     steps.extend(round(1, 5, 500));
-    steps.extend([compact(6), Step::Checkpoint("copy-2"), Step::Reorganise, put("k", "v")]);
+    steps.extend([compact(6), Step::Checkpoint("copy-2".into()), Step::Reorganise, put("k", "v")]);
     steps
 }
 
 fn restores() -> Vec<Step> {
     let mut steps = vec![Step::Open];
     steps.extend(round(0, 9, 500));
-    steps.extend([Step::Background(ALL), Step::Restore("restored-1")]);
+    steps.extend([Step::Background(ALL), Step::Restore("restored-1".into())]);
     steps.extend(round(1, 5, 500));
-    steps.extend([compact(6), Step::Restore("restored-2"), put("k", "v")]);
+    steps.extend([compact(6), Step::Restore("restored-2".into()), put("k", "v")]);
     steps
 }
 
