@@ -166,7 +166,7 @@ impl Driver {
                 }
                 Ok(Ended::AsExpected)
             }
-            (Err(error), expected) if is_machine(&error) => {
+            (Err(error), expected) if is_machine(&error) || is_damage(&error) => {
                 if error.effect() == Effect::None && expected.is_ok() {
                     self.model().model.cut(before);
                 }
@@ -193,6 +193,11 @@ pub fn is_machine(error: &Error) -> bool {
             | ErrorKind::Poisoned { .. }
             | ErrorKind::OutcomeUnknown { .. }
     )
+}
+
+/// Whether what the disk holds is to blame.
+pub fn is_damage(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Corrupt { .. })
 }
 
 fn same_refusal(request: &Request, found: &ErrorKind, expected: &ErrorKind) -> Found {

@@ -1,5 +1,6 @@
 //! Runs the steps of a script on a store whose disk may fail, and holds all it answers against the model.
 
+use std::cell::Cell;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use annals::{ErrorKind, Options, RestoreOptions, Retention, Store, restore};
 
 use super::{Step, Workload};
 use crate::support::check::{self, Depth, Found, good, same, short};
-use crate::support::drive::{Driver, Ended, Flight, durability, is_machine};
+use crate::support::drive::{Driver, Ended, Flight, durability, is_damage, is_machine};
 use crate::support::model::{Answer, Model, Request};
 use crate::support::{DIRECTORY, START_TIME, open_tiny, tiny};
 
@@ -27,8 +28,12 @@ pub struct Run {
     pub poisoned: bool,
     /// Whether every step must succeed all the same.
     pub strict: bool,
-    /// Whether errors that tell of damage are fine, too.
+    /// Whether errors that tell of damage are fine, too, and a store that has lost what was acknowledged.
     pub damaged: bool,
+    /// How many errors told of damage.
+    pub noticed: Cell<u64>,
+    /// Acknowledged changes that were not there at an opening, and whether that was reported.
+    pub lost: Option<(usize, bool)>,
     pub forgotten: Option<Forgotten>,
 }
 
@@ -54,6 +59,8 @@ impl Run {
             poisoned: false,
             strict: false,
             damaged: false,
+            noticed: Cell::new(0),
+            lost: None,
             forgotten: None,
         }
     }
@@ -154,7 +161,16 @@ impl Run {
                     return self.tolerate(&error);
                 }
                 let range = truth.acknowledged..=truth.model.len();
-                let changes = check::which(&store, &truth.model, range)?;
+                let found = check::which(&store, &truth.model, range);
+                let changes = match found {
+                    Err(_) if self.damaged => {
+                        let changes = check::which(&store, &truth.model, 0..=truth.acknowledged)?;
+                        let told = store.open_report().dropped.is_some();
+                        self.lost = Some((truth.acknowledged - changes, told));
+                        changes
+                    }
+                    found => found?,
+                };
                 if let Some(forgotten) = self.forgotten.as_mut()
                     && changes < truth.model.len()
                 {
@@ -167,14 +183,19 @@ impl Run {
                 self.store = Some(store);
                 Ok(())
             }
+            Err(_) if self.damaged => {
+                self.noticed.set(self.noticed.get() + 1);
+                Ok(())
+            }
             Err(error) => self.tolerate(&error),
         }
     }
 
     /// An error is fine if the machine is to blame.
     pub fn tolerate(&self, error: &annals::Error) -> Found {
-        let damage = matches!(error.kind(), ErrorKind::Corrupt { .. });
-        if (is_machine(error) || self.damaged && damage) && !self.strict {
+        let damage = self.damaged && is_damage(error);
+        self.noticed.set(self.noticed.get() + u64::from(damage));
+        if (is_machine(error) || damage) && !self.strict {
             return Ok(());
         }
         Err(format!("unexpected error: {error} ({error:?})"))
@@ -213,7 +234,8 @@ impl Run {
         image.set_capacity(None);
         let options = tiny(Arc::new(image), Arc::new(ManualClock::new(START_TIME)));
         let store = match options.create(false).open(name) {
-            Err(error) if self.damaged => return self.tolerate(&error),
+            // Whatever the disk did to it: what there is of it is not looked at here.
+            _ if self.damaged => return Ok(()),
             opened => good(|| format!("open {name}"), opened)?,
         };
         same(|| format!("revision of {name}"), &store.revision(), &revision)?;
