@@ -83,6 +83,7 @@ fn everything_at_random() {
                 let model = run.driver.model().model.clone();
                 match random.below(20) {
                     0 => run.step(&Step::Background(1000))?,
+                    1 if random.one_in(2) => run.step(&Step::Kill)?,
                     1 => run.step(&Step::Drop)?,
                     2 if random.one_in(3) => run.step(&Step::Close)?,
                     _ => {

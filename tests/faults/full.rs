@@ -11,7 +11,7 @@ use annals::DeleteRangeRequest;
 
 /// The process ends, another one opens the store, and reads; it deletes and compacts, or is refused. Then there is room.
 fn afterwards(mut run: Run) -> Found {
-    run.store = None;
+    run.step(&Step::Kill)?;
     let newest = run.driver.model().model.revision();
     run.script(&[
         Step::Open,
@@ -20,7 +20,7 @@ fn afterwards(mut run: Run) -> Found {
         Step::Do(Request::Compact(newest)),
         Step::Background(100),
         Step::Look,
-        Step::Drop,
+        Step::Kill,
         Step::Open,
         Step::Look,
     ])?;

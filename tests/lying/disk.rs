@@ -26,11 +26,14 @@ pub(crate) struct Write {
     pub(crate) path: PathBuf,
     pub(crate) sectors: u64,
     pub(crate) end: u64,
+    /// How many syncs there had been.
+    pub(crate) syncs: u64,
 }
 
 #[derive(Debug, Default)]
 struct State {
     writes: Vec<Write>,
+    syncs: u64,
     lie: Option<(usize, Lie)>,
     open: BTreeMap<PathBuf, Weak<dyn File>>,
 }
@@ -169,7 +172,8 @@ impl File for LyingFile {
             let number = state.writes.len();
             let end = offset + bytes.len() as u64;
             let sectors = end.div_ceil(SECTOR_BYTES) - offset / SECTOR_BYTES;
-            state.writes.push(Write { path: self.path.clone(), sectors, end });
+            let (path, syncs) = (self.path.clone(), state.syncs);
+            state.writes.push(Write { path, sectors, end, syncs });
             state.lie.filter(|(at, _)| *at == number).map(|(_, lie)| lie)
         };
         match lie {
@@ -179,6 +183,7 @@ impl File for LyingFile {
     }
 
     fn sync_data(&self) -> io::Result<()> {
+        self.vfs.state.lock().unwrap().syncs += 1;
         self.inner.sync_data()
     }
 

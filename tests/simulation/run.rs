@@ -458,7 +458,8 @@ impl Simulation {
     /// The process ends, the power perhaps too; everything works again, and the store is opened.
     fn recover(&mut self, power: bool) -> Found {
         self.let_go();
-        self.core.store = None;
+        // Nothing that it has not begun to write is written any more.
+        self.core.step(&Step::Kill)?;
         self.counts.fired += u64::from(self.fired());
         self.disarm();
         if power {

@@ -42,9 +42,11 @@ pub enum Step {
     /// Reads everything there is.
     Look,
     Close,
-    /// The process is killed: what it wrote stays in the page cache.
+    /// The store is closed by being dropped, and nobody hears how that went.
     Drop,
-    /// The power is cut, in the way of the seed.
+    /// The process is killed: what it wrote stays in the page cache.
+    Kill,
+    /// The power is cut, and what was not synced is lost or kept in the way of the seed.
     Cut(u64, CrashMode),
 }
 

@@ -20,7 +20,10 @@ pub type Forgotten = Box<dyn FnMut(&Model) + Send>;
 /// One script in progress.
 pub struct Run {
     pub disk: MemoryVfs,
+    /// Where faults are planned.
     pub faulty: FaultVfs,
+    /// Before everything else: lets nothing pass once the process has died.
+    stopper: FaultVfs,
     pub options: Options,
     pub driver: Driver,
     pub store: Option<Store>,
@@ -47,12 +50,16 @@ impl Run {
     /// On a file system that stands before the faulty one.
     pub fn on(disk: MemoryVfs, faulty: FaultVfs, vfs: Arc<dyn Vfs>, sync: bool) -> Self {
         let clock = Arc::new(ManualClock::new(START_TIME));
-        let options = tiny(vfs, Arc::clone(&clock)).cache_bytes(0).durability(durability(sync));
+        let stopper = FaultVfs::new(vfs);
+        let options = tiny(Arc::new(stopper.clone()), Arc::clone(&clock))
+            .cache_bytes(0)
+            .durability(durability(sync));
         let mut driver = Driver::new(clock);
         driver.sync = sync;
         Self {
             disk,
             faulty,
+            stopper,
             options,
             driver,
             store: None,
@@ -89,9 +96,13 @@ impl Run {
                 self.store = store;
                 Ok(())
             }
-            (Step::Cut(seed, mode), store) => {
+            (Step::Kill | Step::Cut(..), store) => {
+                self.stopper.stop_after(0);
                 drop(store);
-                self.disk.lose_power(*seed, *mode);
+                self.stopper.heal();
+                if let Step::Cut(seed, mode) = step {
+                    self.disk.lose_power(*seed, *mode);
+                }
                 Ok(())
             }
             (_, None) | (Step::Drop, Some(_)) => Ok(()),
@@ -147,7 +158,7 @@ impl Run {
             },
             Step::Restore(name) => self.restore(store, name),
             Step::Look => self.look(store),
-            Step::Open | Step::Close | Step::Drop | Step::Cut(..) => Ok(()),
+            Step::Open | Step::Close | Step::Drop | Step::Kill | Step::Cut(..) => Ok(()),
         }
     }
 

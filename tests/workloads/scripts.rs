@@ -40,8 +40,8 @@ fn round(number: u64, puts: u64, bytes: usize) -> impl Iterator<Item = Step> {
 
 /// Making a store, and opening it again with nothing in it.
 fn create() -> Vec<Step> {
-    use Step::{Close, Drop, Open};
-    vec![Open, Close, Open, Drop, Open, Drop, Open, Close]
+    use Step::{Close, Drop, Kill, Open};
+    vec![Open, Close, Open, Drop, Open, Kill, Open, Kill, Open, Close]
 }
 
 fn puts() -> Vec<Step> {
@@ -101,7 +101,7 @@ fn groups() -> Vec<Step> {
     for n in 0..6 {
         steps.push(burst(n, 3 + 2 * n, 40 * usize::try_from(n * n).unwrap()));
     }
-    steps.extend([Step::Drop, Step::Open, burst(9, 9, 200), Step::Look]);
+    steps.extend([Step::Kill, Step::Open, burst(9, 9, 200), Step::Look]);
     steps
 }
 
@@ -125,7 +125,7 @@ fn roll() -> Vec<Step> {
     for n in 0..14_u64 {
         steps.push(put(&format!("key/{}", n % 3), &format!("{n}").repeat(6_000)));
     }
-    steps.extend([Step::Drop, Step::Open, Step::Look]);
+    steps.extend([Step::Kill, Step::Open, Step::Look]);
     steps
 }
 
@@ -147,7 +147,7 @@ fn flush() -> Vec<Step> {
         steps.extend(round(number, 6, 300));
         steps.extend([Step::Flush, Step::Background(1)]);
     }
-    steps.extend([Step::Drop, Step::Open, Step::Look]);
+    steps.extend([Step::Kill, Step::Open, Step::Look]);
     steps
 }
 
@@ -184,7 +184,7 @@ fn compactions() -> Vec<Step> {
         steps.push(delete("key/3"));
         steps.push(Step::Background(1));
     }
-    steps.extend([Step::Drop, Step::Open, Step::Background(ALL), Step::Look]);
+    steps.extend([Step::Kill, Step::Open, Step::Background(ALL), Step::Look]);
     steps
 }
 
@@ -208,7 +208,7 @@ fn leases() -> Vec<Step> {
             steps.push(Step::Do(Request::Put(request)));
         }
     }
-    steps.extend([Step::Do(Request::Revoke(2)), Step::Drop, Step::Open]);
+    steps.extend([Step::Do(Request::Revoke(2)), Step::Kill, Step::Open]);
     steps.extend([Step::Do(Request::Revoke(4)), Step::Reorganise]);
     steps.extend([Step::Do(Request::Grant { id: 2, ttl: 9 }), Step::Do(Request::Revoke(1))]);
     steps.push(Step::Close);
@@ -223,7 +223,7 @@ fn retention() -> Vec<Step> {
             steps.extend([Step::Apply, Step::Background(ALL)]);
         }
     }
-    steps.extend([Step::Drop, Step::Open, put("more", ""), Step::Apply, Step::Look]);
+    steps.extend([Step::Kill, Step::Open, put("more", ""), Step::Apply, Step::Look]);
     steps
 }
 
@@ -235,9 +235,11 @@ fn reopen() -> Vec<Step> {
         for n in 0..number {
             steps.push(put(&format!("key/{n}"), &format!("{number}").repeat(1_500)));
         }
-        steps.push(if number % 2 == 0 { Step::Close } else { Step::Drop });
+        steps.push(
+            [Step::Close, Step::Kill, Step::Drop][usize::try_from(number % 3).unwrap()].clone(),
+        );
     }
-    steps.extend([Step::Open, burst(7, 12, 700), Step::Background(ALL), Step::Drop]);
+    steps.extend([Step::Open, burst(7, 12, 700), Step::Background(ALL), Step::Kill]);
     steps.extend([Step::Open, Step::Background(ALL), put("last", "one"), Step::Close]);
     steps
 }
@@ -292,9 +294,12 @@ fn reclaim() -> Vec<Step> {
     steps
 }
 
+/// Makes the steps of one.
+type Script = fn() -> Vec<Step>;
+
 /// All of them.
 pub fn all() -> Vec<Workload> {
-    let scripts: [(&'static str, fn() -> Vec<Step>); 19] = [
+    let scripts: [(&'static str, Script); 19] = [
         ("create", create),
         ("puts", puts),
         ("transactions", transactions),
@@ -315,7 +320,7 @@ pub fn all() -> Vec<Workload> {
         ("restores", restores),
         ("reclaim", reclaim),
     ];
-    let named = |(name, steps): (&'static str, fn() -> Vec<Step>)| {
+    let named = |(name, steps): (&'static str, Script)| {
         let sync = name != "buffered";
         Workload { name, steps: steps(), sync }
     };
