@@ -20,7 +20,7 @@ use crate::support::check::{self, Depth, Found, caught, good, same};
 use crate::support::copies::changes_disk;
 use crate::support::model::Model;
 use crate::support::watchdog::Watchdog;
-use crate::support::{DIRECTORY, START_TIME, number_from_env, open_tiny, processor_seconds, tiny};
+use crate::support::{DIRECTORY, START_TIME, number_from_env, open_tiny, processor_time, tiny};
 
 /// What was done.
 #[derive(Debug, Default)]
@@ -32,8 +32,8 @@ pub(crate) struct Figures {
     pub(crate) images: u64,
     pub(crate) recoveries: u64,
     pub(crate) took: Duration,
-    /// Seconds of processors, of the whole process.
-    pub(crate) worked: f64,
+    /// Time of processors, of the whole process.
+    pub(crate) worked: Duration,
 }
 
 impl Figures {
@@ -53,12 +53,12 @@ impl Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, operations, points, images, recoveries, took, worked } = self;
         let all = images + recoveries;
-        let rate = |seconds: f64| all as f64 * 60.0 / seconds.max(0.01);
+        let rate = |time: Duration| u128::from(all) * 60_000_000 / time.as_micros().max(10_000);
         let seconds = took.as_secs_f64();
         write!(
             f,
-            "{name:16} {operations:10} {points:8} {images:8} {recoveries:14} {seconds:8.1} {:16.0} {:26.0}",
-            rate(seconds),
+            "{name:16} {operations:10} {points:8} {images:8} {recoveries:14} {seconds:8.1} {:16} {:26}",
+            rate(*took),
             rate(*worked),
         )
     }
@@ -90,7 +90,7 @@ pub(crate) fn all(recorded: &Recorded) -> Figures {
         failures: Mutex::default(),
         cut: Mutex::default(),
     };
-    let (began, worked) = (Instant::now(), processor_seconds());
+    let (began, worked) = (Instant::now(), processor_time());
     let next = AtomicUsize::new(0);
     let threads = std::thread::available_parallelism().map_or(2, usize::from) as u64;
     std::thread::scope(|scope| {
@@ -112,7 +112,9 @@ pub(crate) fn all(recorded: &Recorded) -> Figures {
         images: verifier.images.into_inner(),
         recoveries: verifier.recoveries.into_inner(),
         took: began.elapsed(),
-        worked: processor_seconds().zip(worked).map_or(0.0, |(now, then)| now - then),
+        worked: processor_time()
+            .zip(worked)
+            .map_or(Duration::ZERO, |(now, then)| now.saturating_sub(then)),
     }
 }
 

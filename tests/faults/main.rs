@@ -59,7 +59,7 @@ fn each<C: Sync + std::fmt::Debug>(
     let chosen: Vec<&C> = cases
         .iter()
         .enumerate()
-        .filter(|(n, _)| (n + n / stride) % stride == 0)
+        .filter(|(n, _)| (n + n / stride).is_multiple_of(stride))
         .map(|it| it.1)
         .collect();
     let (next, failures, began) = (AtomicUsize::new(0), Mutex::new(Vec::new()), Instant::now());

@@ -151,7 +151,7 @@ impl LyingFile {
                 let other = {
                     let state = self.vfs.state.lock().unwrap();
                     let others = state.open.iter().filter(|(path, _)| **path != self.path);
-                    others.filter_map(|(_, file)| file.upgrade()).last()
+                    others.rev().find_map(|(_, file)| file.upgrade())
                 };
                 // It may be open for reading alone: then the write is lost.
                 drop(other.map(|other| other.write_all_at(bytes, offset)));

@@ -73,7 +73,8 @@ fn run(workload: &Workload, lie: Option<(usize, Lie)>) -> Result<(End, Vec<Write
                 .iter()
                 .any(|write| write.path == path && write.end > end && write.syncs > syncs);
             if !is_log || behind {
-                return Err(format!("{now:?} lost without a word, by a lie about {path:?}"));
+                let path = path.display();
+                return Err(format!("{now:?} lost without a word, by a lie about {path}"));
             }
             lost = Some(now);
         }
@@ -117,8 +118,11 @@ fn a_lie_is_detected_or_harmless() {
         let all = lies(&writes);
         let usual = (all.len() as u64 / 120).max(1);
         let stride = usize::try_from(number_from_env("ANNALS_STRIDE", usual)).unwrap().max(1);
-        let chosen: Vec<_> =
-            all.iter().enumerate().filter(|(n, _)| (n + n / stride) % stride == 0).collect();
+        let chosen: Vec<_> = all
+            .iter()
+            .enumerate()
+            .filter(|(n, _)| (n + n / stride).is_multiple_of(stride))
+            .collect();
         let (next, failures) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
         let ends = [(); 4].map(|()| AtomicU64::new(0));
         std::thread::scope(|scope| {
@@ -135,7 +139,7 @@ fn a_lie_is_detected_or_harmless() {
                                 ends[end as usize].fetch_add(1, Ordering::Relaxed);
                             }
                             Err(found) => {
-                                failures.lock().unwrap().push(format!("{place}: {found}"))
+                                failures.lock().unwrap().push(format!("{place}: {found}"));
                             }
                         }
                     }
