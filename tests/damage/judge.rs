@@ -1,15 +1,14 @@
 //! Looks at a damaged store from all sides: `check`, opening, every read, background work.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use annals::vfs::MemoryVfs;
 use annals::{CheckReport, Corruption, Error, ErrorKind, Store};
 
 use crate::heap;
 use crate::made::{Expected, LEASE, Made, options};
-use crate::support::check::{self, same};
-use crate::support::{DIRECTORY, open_tiny};
+use crate::support::DIRECTORY;
+use crate::support::check::same;
 
 /// What came of a damage that was not answered wrongly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,13 +21,18 @@ pub enum Fate {
     Unnoticed,
     /// The end of the log was taken for a write cut off by a kill, and reported as such.
     DroppedAndReported,
+    /// Everything behind a batch of the log reads as never written, as if the store had been killed before: no
+    /// file could tell the difference.
+    NeverWritten,
 }
 
 /// How thoroughly one case is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
-    /// `check`, opening, and every read.
-    Reads,
+    /// `check`, opening for reading, and every read.
+    Look,
+    /// `check`, opening for writing, and every read.
+    Open,
     /// Then all background work there is, and every read again.
     Background,
 }
@@ -71,9 +75,7 @@ pub fn judge(disk: &MemoryVfs, made: &Made, depth: Depth) -> Result<Outcome, Str
     let torn = report.as_ref().is_some_and(|report| report.torn.is_some());
     let fate = match &report {
         Some(report) if report.damage.is_empty() && torn => dropped(disk, made)?,
-        Some(report) if report.damage.is_empty() => {
-            return Err("verify reports nothing".into());
-        }
+        Some(report) if report.damage.is_empty() => earlier(disk, made)?,
         _ => fate(disk, &made.expected, depth)?,
     };
     let peak = heap::peak();
@@ -83,21 +85,62 @@ pub fn judge(disk: &MemoryVfs, made: &Made, depth: Depth) -> Result<Outcome, Str
 /// In a killed store a sector that reads as never written can look like a write cut off by the kill. Then the
 /// very last batch, and nothing else, is dropped, and both `verify` and opening say so.
 fn dropped(disk: &MemoryVfs, made: &Made) -> Result<Fate, String> {
-    let store = open_tiny(Arc::new(disk.clone()));
+    let store = options(disk).open(Path::new(DIRECTORY));
     let store = store.map_err(|error| format!("verify says torn, open says {error}"))?;
     if store.open_report().dropped.is_none() {
         return Err("verify says torn, open does not".into());
     }
     let all_but_one = made.model.len() - 1;
-    let changes = check::recovered(&store, &made.model, all_but_one, check::Depth::Sampled(1))?;
+    let changes = recovered(&store, made, all_but_one)?;
     if changes != all_but_one {
         return Err("what was dropped is there".into());
     }
     Ok(Fate::DroppedAndReported)
 }
 
+/// Nothing is reported. In a store that was killed that may be, if its log ends earlier than it did: then it is a
+/// state that there was, and whole. No other damage has a case for that.
+fn earlier(disk: &MemoryVfs, made: &Made) -> Result<Fate, String> {
+    if made.closed || disk.paths() != made.disk.paths() {
+        return Err("verify reports nothing".into());
+    }
+    let store = options(disk).open(Path::new(DIRECTORY));
+    let store = store.map_err(|error| format!("verify reports nothing, open says {error}"))?;
+    let changes = recovered(&store, made, 0)?;
+    if changes == made.model.len() {
+        return Err("verify reports nothing".into());
+    }
+    Ok(Fate::NeverWritten)
+}
+
+/// Finds which state of the model a store is in, at least that after `least` changes, and reads all of it.
+fn recovered(store: &Store, made: &Made, least: usize) -> Result<usize, String> {
+    let leases = store.lease_list().map_err(|error| format!("leases: {error}"))?;
+    let leases = leases.iter().map(|lease| (lease.id, lease.ttl)).collect();
+    let (revision, compacted) = (store.revision(), store.compacted_revision());
+    let fits = |changes: &usize| {
+        let entry = made.model.entry_after(*changes);
+        (entry.revision, entry.compacted, &entry.leases) == (revision, compacted, &leases)
+    };
+    let Some(changes) = (least..=made.model.len()).rev().find(fits) else {
+        return Err(format!("revision {revision}, compacted {compacted}: no such state"));
+    };
+    let mut model = made.model.clone();
+    model.cut(changes);
+    match read_all(store, &Expected::of(&model, made.expected.rules.clone()))? {
+        0 => Ok(changes),
+        refused => Err(format!("{refused} reads are refused")),
+    }
+}
+
 fn fate(disk: &MemoryVfs, expected: &Expected, depth: Depth) -> Result<Fate, String> {
-    let store = match options(disk).open(Path::new(DIRECTORY)) {
+    let options = options(disk);
+    let opened = if depth == Depth::Look {
+        Store::open_read_only_with(DIRECTORY, &options)
+    } else {
+        options.open(Path::new(DIRECTORY))
+    };
+    let store = match opened {
         Ok(store) => store,
         Err(error) if is_refusal(&error) => return Ok(Fate::RefusedToOpen),
         Err(error) => return Err(format!("open ends with {error}")),

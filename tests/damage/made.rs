@@ -12,8 +12,8 @@ use annals::clock::ManualClock;
 use annals::inspect::StoreFiles;
 use annals::vfs::{CrashMode, MemoryVfs};
 use annals::{
-    DeleteRangeRequest, HistoryCodec, KeyValue, Op, Options, PutRequest, Retention, RetentionRule, Store,
-    Transaction, TxnRequest, Version,
+    DeleteRangeRequest, HistoryCodec, KeyValue, Op, Options, PutRequest, Retention, RetentionRule,
+    Store, Transaction, TxnRequest, Version,
 };
 use annals_format::FileKind;
 use annals_format::block::Encoding;
@@ -31,6 +31,8 @@ pub const RULED: &str = "/ruled/";
 
 /// A store, an older state of it, and what it must answer.
 pub struct Made {
+    /// Whether it was closed.
+    pub closed: bool,
     pub disk: MemoryVfs,
     pub older: MemoryVfs,
     pub model: Model,
@@ -66,8 +68,7 @@ struct Maker {
 impl Maker {
     fn new(seed: u64) -> Self {
         let clock = Arc::new(ManualClock::new(START_TIME));
-        let mut maker =
-            Self { disk: MemoryVfs::new(), driver: Driver::new(clock), store: None };
+        let mut maker = Self { disk: MemoryVfs::new(), driver: Driver::new(clock), store: None };
         maker.reopen(seed, HistoryCodec::ZstdBlocks, 128 << 10);
         maker
     }
@@ -136,6 +137,15 @@ pub fn made(close: bool) -> Made {
 
 /// The same with another identity.
 pub fn made_with(seed: u64, close: bool) -> Made {
+    make(seed, close, false)
+}
+
+/// A killed one whose last batch has a single sector.
+pub fn made_with_small_last() -> Made {
+    make(1, false, true)
+}
+
+fn make(seed: u64, close: bool, small_last: bool) -> Made {
     let mut maker = Maker::new(seed);
     maker.request(&Request::Grant { id: LEASE, ttl: 60 });
     maker.request(&Request::Grant { id: 6, ttl: 90 });
@@ -173,15 +183,18 @@ pub fn made_with(seed: u64, close: bool) -> Made {
     maker.likes("/late/", 4, 7, 600, 60);
     while maker.store().run_background().unwrap() {}
     // A log of one file that is sealed and one that is not.
-    for n in 0..17_u64 {
+    for n in 0..14_u64 {
         let value = noise(n, usize::try_from(20 + 40 * n).unwrap());
         maker.put(&format!("/last/{}", n % 7), value, if n == 3 { LEASE } else { 0 });
     }
-    maker.likes("/last/x", 3, 2, 700, 30);
     let delete = DeleteRangeRequest::new("/late/01").range_end("/late/03");
     maker.request(&Request::DeleteRange(delete));
     // What it gives up is still in the files.
     maker.request(&Request::Compact(4));
+    maker.likes("/last/x", 3, 2, 700, 30);
+    if small_last {
+        maker.put("/last/1", "small", 0);
+    }
     let rules = maker.store().retention();
     let store = maker.store.take().unwrap();
     if close {
@@ -197,7 +210,7 @@ pub fn made_with(seed: u64, close: bool) -> Made {
         .collect();
     let model = maker.driver.model().model.clone();
     let expected = Expected::of(&model, rules);
-    Made { disk, older, model, expected, paths }
+    Made { closed: close, disk, older, model, expected, paths }
 }
 
 impl Expected {
@@ -287,7 +300,9 @@ fn it_has_every_kind_of_file_and_block() {
             };
             segment.blocks(count).unwrap();
         }
-        println!("blocks by kind and encoding {kinds:?}, heights {heights:?}, dictionaries in {dictionaries:?}");
+        println!(
+            "blocks by kind and encoding {kinds:?}, heights {heights:?}, dictionaries in {dictionaries:?}"
+        );
         for encoding in [
             Encoding::Raw,
             Encoding::Zstd,
@@ -300,7 +315,11 @@ fn it_has_every_kind_of_file_and_block() {
         }
         assert!(dictionaries.len() >= 2, "{dictionaries:?}");
         for kind in ["CURRENT", "MANIFEST-", ".l0", ".head", ".hist", ".events"] {
-            assert!(made.paths.iter().any(|path| path.contains(kind)), "no {kind} in {:?}", made.paths);
+            assert!(
+                made.paths.iter().any(|path| path.contains(kind)),
+                "no {kind} in {:?}",
+                made.paths
+            );
         }
         assert_eq!(made.paths.iter().filter(|path| path.contains(".wal")).count(), 2);
     }

@@ -21,12 +21,16 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod cuts;
+mod faults;
+mod files;
 mod flips;
 mod heap;
 mod judge;
 mod made;
 mod parts;
 mod run;
+mod sectors;
 
 use std::path::Path;
 

@@ -19,10 +19,6 @@ impl Parts {
     pub fn at(&self, byte: u64) -> Range<u64> {
         self.0[self.0.partition_point(|part| part.end <= byte)].clone()
     }
-
-    pub fn all(&self) -> &[Range<u64>] {
-        &self.0
-    }
 }
 
 /// The structures of a file of a store.
@@ -39,7 +35,8 @@ pub fn parts(made: &Made, path: &str) -> Parts {
         std::iter::once(0..bytes).collect()
     };
     let parts = Parts(parts);
-    let ends = parts.0.iter().scan(0, |end, part| Some(std::mem::replace(end, part.end) == part.start));
+    let ends =
+        parts.0.iter().scan(0, |end, part| Some(std::mem::replace(end, part.end) == part.start));
     assert!(ends.into_iter().all(|follows| follows), "{path}: {parts:?}");
     assert_eq!(parts.0.last().unwrap().end, bytes, "{path}");
     parts

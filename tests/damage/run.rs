@@ -69,12 +69,16 @@ impl Tally {
             let of = |fate| counts.fates.get(&fate).copied().unwrap_or(0);
             println!(
                 "  {kind:<9} {:>8} cases: {:>8} refused to open, {:>7} refused reads, {:>7} not read but found by verify, \
-                 {:>3} dropped and reported, 0 wrong, 0 panics, 0 unseen by verify; peak {} KiB, longest {} ms",
+                 {:>3} dropped and reported{}, 0 wrong, 0 panics, 0 unseen by verify; peak {} KiB, longest {} ms",
                 counts.cases,
                 of(Fate::RefusedToOpen),
                 of(Fate::RefusedToRead),
                 of(Fate::Unnoticed),
                 of(Fate::DroppedAndReported),
+                match of(Fate::NeverWritten) {
+                    0 => String::new(),
+                    count => format!(", {count} as if never written"),
+                },
                 counts.peak >> 10,
                 counts.longest.as_millis()
             );
@@ -153,4 +157,10 @@ pub fn spread(number: u64, count: u64, all: u64, seed: u64) -> u64 {
         return number;
     }
     crate::support::random::Random::new(seed.wrapping_add(number)).below(all)
+}
+
+/// Sees to it that no damage was taken for something that a kill leaves.
+pub fn nothing_lost(tally: &Tally) {
+    assert_eq!(tally.of(Fate::DroppedAndReported), 0, "taken for a torn write");
+    assert_eq!(tally.of(Fate::NeverWritten), 0, "taken for what was never written");
 }
