@@ -7,8 +7,8 @@ use crate::support::number_from_env;
 use crate::support::random::Random;
 
 /// The file is named, wherever in it.
-fn somewhere(path: &str) -> Option<Hit> {
-    Some(Hit { path: path.to_owned(), span: 0..u64::MAX })
+fn somewhere(path: &str) -> Hit {
+    Hit { path: path.to_owned(), span: 0..u64::MAX }
 }
 
 fn cut(what: &str, made: &Made, part: &str, sampled: u64) {
@@ -35,7 +35,7 @@ fn cut(what: &str, made: &Made, part: &str, sampled: u64) {
             name: format!("{path} cut to {len} bytes"),
             kind: kind(path),
             disk: made.with(path, &content[..len]),
-            hit: somewhere(path),
+            hit: Some(somewhere(path)),
             depth: if len % 8 == 0 { Depth::Background } else { Depth::Open },
         })
     });
@@ -82,7 +82,7 @@ fn files_made_longer() {
                 ),
                 kind: kind(path),
                 disk: made.with(path, &content),
-                hit: somewhere(path),
+                hit: Some(somewhere(path)),
                 depth: Depth::Background,
             })
         });

@@ -103,7 +103,7 @@ impl Maker {
     }
 
     fn put(&self, key: &str, value: impl Into<Bytes>, lease: i64) {
-        self.request(&Request::Put(PutRequest::new(key.to_owned(), value.into()).lease(lease)));
+        self.request(&Request::Put(PutRequest::new(key, value.into()).lease(lease)));
     }
 
     fn txn(&self, success: Vec<Op>, metadata: &'static str) {

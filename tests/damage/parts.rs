@@ -48,7 +48,8 @@ fn of_segment(made: &Made, name: &str, bytes: u64) -> Vec<Range<u64>> {
     let mut metas = files.manifest().files.iter();
     let meta = metas.find(|meta| (meta.kind, meta.number) == (name.kind, name.number)).unwrap();
     let segment = files.segment(meta).unwrap();
-    let mut parts = vec![0..HEADER_BYTES as u64];
+    let mut parts: Vec<Range<u64>> = Vec::new();
+    parts.push(0..HEADER_BYTES as u64);
     let blocks = &mut |block: annals::inspect::BlockInfo| {
         parts.push(block.offset..block.offset + u64::from(block.bytes));
         Ok(true)

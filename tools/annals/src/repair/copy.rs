@@ -1,5 +1,6 @@
 //! The copy of a store of which only the log, or the past, is damaged.
 
+use std::borrow::Cow;
 use std::fs::{self, File};
 use std::path::Path;
 
@@ -8,9 +9,11 @@ use annals_format::current::Current;
 use annals_format::name::{CURRENT, FileName, SEGMENT_DIR, WAL_DIR};
 use annals_format::{FileKind, Manifest, WalFile};
 
+use super::lost::Lost;
 use super::{Damaged, Repaired, write_new};
 use crate::exit::{Failure, Outcome};
 use crate::files::walk;
+use crate::progress::Progress;
 
 /// What is kept of a file of the log.
 #[derive(Debug)]
@@ -32,9 +35,9 @@ pub(super) fn copy(
     files: &StoreFiles,
     damaged: &Damaged,
 ) -> Outcome<Option<Repaired>> {
-    let mut repaired = Repaired { way: "copy", files: Vec::new() };
+    let mut repaired = Repaired { way: "copy", files: Vec::new(), lost: Lost::default() };
     let mut manifest = files.manifest().clone();
-    let log = log(files, &mut repaired)?;
+    let (log, cut) = log(files, &mut repaired)?;
     let newest = log.iter().map(|kept| kept.newest).fold(manifest.flushed_revision, u64::max);
     let past = manifest
         .files
@@ -62,6 +65,8 @@ pub(super) fn copy(
     let (kept, dropped): (Vec<_>, Vec<_>) = std::mem::take(&mut manifest.files)
         .into_iter()
         .partition(|meta| is_needed(meta.kind, meta.death_upto, meta.max_revision));
+    let mut progress = Progress::new(Some(kept.iter().map(|meta| meta.bytes).sum()), "bytes");
+    let mut done = 0;
     for meta in &kept {
         let name = FileName::new(meta.kind, meta.number);
         let (from, to) = (data.join(name.to_string()), to.join(name.to_string()));
@@ -69,7 +74,10 @@ pub(super) fn copy(
         fs::copy(&from, &to).map_err(failed)?;
         File::open(&to).and_then(|file| file.sync_all()).map_err(failed)?;
         repaired.note(name, meta.bytes, "copied", "");
+        done += meta.bytes;
+        progress.set(done, || Cow::Borrowed("copied"));
     }
+    drop(progress);
     for meta in &dropped {
         let name = FileName::new(meta.kind, meta.number);
         let is_damaged = damaged.0.contains(&name);
@@ -90,6 +98,9 @@ pub(super) fn copy(
             lost,
         );
     }
+    if let Some(cut) = cut {
+        repaired.lost.transactions(newest + 1, cut.upto, cut.behind);
+    }
     manifest.files = kept;
     manifest.wal = wal(&log, &manifest);
     for kept in &log {
@@ -99,11 +110,21 @@ pub(super) fn copy(
     Ok(Some(repaired))
 }
 
-/// The files of the log that are kept, up to the first damage.
-fn log(files: &StoreFiles, repaired: &mut Repaired) -> Outcome<Vec<Kept>> {
+/// What is lost of the log from the first damage on.
+#[derive(Debug, Default)]
+struct Cut {
+    /// The highest revision that can be read behind it.
+    upto: Option<u64>,
+    /// How many transactions can.
+    behind: u64,
+}
+
+/// The files of the log that are kept, up to the first damage, and what is not.
+fn log(files: &StoreFiles, repaired: &mut Repaired) -> Outcome<(Vec<Kept>, Option<Cut>)> {
     let names = crate::files::in_force(files).filter(|(name, _)| name.kind == FileKind::Wal);
     let mut kept: Vec<Kept> = Vec::new();
     let mut ended = false;
+    let mut lost_behind = Cut::default();
     for (name, bytes) in names {
         let mut found = Kept { name, cut: None, seal: None, made: 0, newest: 0 };
         let (mut behind, mut has_header) = (0_u64, false);
@@ -118,7 +139,10 @@ fn log(files: &StoreFiles, repaired: &mut Repaired) -> Outcome<Vec<Kept>> {
                     WalPart::Frame(frame, _) if found.cut.is_none() && !ended => {
                         found.newest = found.newest.max(frame.revision);
                     }
-                    WalPart::Frame(..) => behind += 1,
+                    WalPart::Frame(frame, _) => {
+                        behind += 1;
+                        lost_behind.upto = lost_behind.upto.max(Some(frame.revision));
+                    }
                     _ => {}
                 }
                 step(Ok(())).map(|_| ())
@@ -127,6 +151,7 @@ fn log(files: &StoreFiles, repaired: &mut Repaired) -> Outcome<Vec<Kept>> {
         let lost = format!(
             "what was committed there; {behind} transactions can be read, but not what came before them"
         );
+        lost_behind.behind += behind;
         match found.cut {
             _ if ended => repaired.note(name, bytes, "left out: it follows damage", lost),
             Some(_) if !has_header => repaired.note(name, bytes, "left out: damaged", lost),
@@ -143,11 +168,12 @@ fn log(files: &StoreFiles, repaired: &mut Repaired) -> Outcome<Vec<Kept>> {
         ended = found.cut.is_some();
         kept.push(found);
     }
+    let cut = ended.then_some(lost_behind);
     // The last one goes on nowhere, and was closed by nobody: a seal names the manifest of the original.
     if let Some(last) = kept.last_mut() {
         last.cut = last.cut.or(last.seal);
     }
-    Ok(kept)
+    Ok((kept, cut))
 }
 
 /// The log as the manifest lists it. What follows the last one listed is found by itself.
