@@ -5,7 +5,7 @@
 //! Whatever the damage: no wrong answer, no panic, no hang, bounded memory, and `verify` reports it: of a flipped bit the file, the
 //! structure that it lies in, and for a segment the revisions.
 //!
-//! `ANNALS_FLIPS`, `ANNALS_CUTS`, `ANNALS_FAULTS` (a number, or `all`) say how many; `ANNALS_FIRST_SEED=n` where what is
+//! `ANNALS_FLIPS`, `ANNALS_CUTS`, `ANNALS_FAULTS`, `ANNALS_HOSTILE` (a number, or `all`) say how many; `ANNALS_FIRST_SEED=n` where what is
 //! random begins; `ANNALS_THREADS=n` in how many threads (2).
 
 #![allow(unsafe_code, reason = "an allocator that counts is unsafe to write")]
@@ -26,6 +26,7 @@ mod faults;
 mod files;
 mod flips;
 mod heap;
+mod hostile;
 mod judge;
 mod made;
 mod parts;

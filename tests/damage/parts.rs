@@ -12,7 +12,7 @@ use crate::support::DIRECTORY;
 
 /// The structures of a file, in order, without gaps.
 #[derive(Clone, Debug)]
-pub struct Parts(Vec<Range<u64>>);
+pub struct Parts(pub Vec<Range<u64>>);
 
 impl Parts {
     /// The structure that a byte belongs to.

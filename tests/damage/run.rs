@@ -1,23 +1,24 @@
 //! Runs many cases in two threads, with a deadline for each, and sums up what came of them by kind of file.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use annals::vfs::MemoryVfs;
 
+use crate::heap;
 use crate::judge::{Depth, Fate, Hit, judge};
 use crate::made::Made;
 use crate::support::check::caught;
 use crate::support::number_from_env;
 use crate::support::watchdog::Watchdog;
 
-/// A judgement must end within this time.
+/// A judgement must end within this time, of what the thread works; one that waits for ever is ended by the watchdog.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How much memory a judgement may take, beside twice the store's files.
-const HEAP_BYTES: u64 = 64 << 20;
+pub const HEAP_BYTES: u64 = 64 << 20;
 
 /// A damaged store.
 pub struct Case {
@@ -109,9 +110,9 @@ pub fn run(
                     }
                     let Some(case) = damage(number) else { continue };
                     watchdog.begin(case.name.as_str());
-                    let since = Instant::now();
+                    let since = worked();
                     let judged = caught(|| judge(&case.disk, made, case.depth));
-                    let took = since.elapsed();
+                    let took = worked().saturating_sub(since);
                     let judged = judged.and_then(|outcome| {
                         if let Some(hit) = &case.hit {
                             hit.check(&outcome)?;
@@ -163,4 +164,49 @@ pub fn spread(number: u64, count: u64, all: u64, seed: u64) -> u64 {
 pub fn nothing_lost(tally: &Tally) {
     assert_eq!(tally.of(Fate::DroppedAndReported), 0, "taken for a torn write");
     assert_eq!(tally.of(Fate::NeverWritten), 0, "taken for what was never written");
+}
+
+/// Does something to stores each made from a number: no panic, within the time, and within so many bytes beside twice
+/// the files. Prints how many, and the most memory and time that one took.
+pub fn bounded(
+    what: &str,
+    made: &Made,
+    all: u64,
+    bytes: u64,
+    store: impl Fn(u64) -> (String, MemoryVfs),
+    work: impl Fn(&MemoryVfs),
+) {
+    let count = wanted("ANNALS_HOSTILE", 400, all);
+    let watchdog = Watchdog::new(Duration::from_secs(60));
+    let (mut most, mut longest) = (0, Duration::ZERO);
+    for number in 0..count {
+        let (name, disk) = store(number);
+        watchdog.begin(name.as_str());
+        let since = worked();
+        heap::begin();
+        let ended = caught(|| {
+            work(&disk);
+            Ok(())
+        });
+        let (peak, took) = (heap::peak() as u64, worked().saturating_sub(since));
+        assert_eq!(ended, Ok(()), "{what}: {name}");
+        assert!(took < PATIENCE, "{what}: {name} took {took:?}");
+        assert!(peak <= bytes + 2 * made.bytes(), "{what}: {name} took {peak} bytes");
+        (most, longest) = (most.max(peak), longest.max(took));
+    }
+    if count > 1 {
+        println!(
+            "{what}: {count} of {all} hostile stores; peak {} KiB, longest {longest:?}",
+            most >> 10
+        );
+    }
+}
+
+/// How long this thread has worked, so that a busy machine makes no failures; where the system does not say, the time
+/// that has passed.
+fn worked() -> Duration {
+    static BEGAN: OnceLock<Instant> = OnceLock::new();
+    let said = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
+    let nanos = said.and_then(|said| said.split(' ').next()?.parse().ok());
+    nanos.map_or_else(|| BEGAN.get_or_init(Instant::now).elapsed(), Duration::from_nanos)
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 use annals::inspect::{StoreFiles, WalPart};
 use annals_format::current::Current;
 use annals_format::name::{CURRENT, FileName, SEGMENT_DIR, WAL_DIR};
+use annals_format::seal::SealKind;
 use annals_format::{FileKind, Manifest, WalFile};
 
 use super::lost::Lost;
@@ -125,6 +126,8 @@ fn log(files: &StoreFiles, repaired: &mut Repaired) -> Outcome<(Vec<Kept>, Optio
     let mut kept: Vec<Kept> = Vec::new();
     let mut ended = false;
     let mut lost_behind = Cut::default();
+    // The file that follows, as the last seal names it.
+    let mut next = None;
     for (name, bytes) in names {
         let mut found = Kept { name, cut: None, seal: None, made: 0, newest: 0 };
         let (mut behind, mut has_header) = (0_u64, false);
@@ -135,7 +138,12 @@ fn log(files: &StoreFiles, repaired: &mut Repaired) -> Outcome<(Vec<Kept>, Optio
                         (has_header, found.made) = (true, header.file_bytes);
                     }
                     WalPart::Damage(_) if found.cut.is_none() => found.cut = Some(offset),
-                    WalPart::Seal(_) => found.seal = Some(offset),
+                    WalPart::Seal(seal) => {
+                        found.seal = Some(offset);
+                        if let SealKind::Rolled { next_file, .. } = seal.kind {
+                            next = Some(next_file);
+                        }
+                    }
                     WalPart::Frame(frame, _) if found.cut.is_none() && !ended => {
                         found.newest = found.newest.max(frame.revision);
                     }
@@ -167,6 +175,16 @@ fn log(files: &StoreFiles, repaired: &mut Repaired) -> Outcome<(Vec<Kept>, Optio
         }
         ended = found.cut.is_some();
         kept.push(found);
+    }
+    // A file that is named by the one before, or by the manifest, and is not there.
+    let last = kept.last().map_or(0, |last| last.name.number);
+    let listed = files.manifest().wal.iter().map(|file| file.number);
+    for number in next.into_iter().chain(listed).filter(|number| *number > last) {
+        let name = FileName::new(FileKind::Wal, number);
+        if files.file_bytes(name).is_none() {
+            ended = true;
+            repaired.note(name, 0, "missing", "what was committed there, if anything was");
+        }
     }
     let cut = ended.then_some(lost_behind);
     // The last one goes on nowhere, and was closed by nobody: a seal names the manifest of the original.

@@ -4,9 +4,11 @@
 //! lies behind an end that the manifest records was dropped by a recovery, and does not count.
 
 use annals::inspect::{StoreFiles, WalPart};
+use annals_format::FileKind;
 use annals_format::entry::EntryRef;
 use annals_format::frame::{Frame, Op};
 use annals_format::name::FileName;
+use annals_format::seal::SealKind;
 use annals_format::space::Key;
 
 use super::lost::Lost;
@@ -21,13 +23,22 @@ pub(super) struct LogRead {
     newest: u64,
     /// Whether what comes next follows damage.
     gap: bool,
+    /// The file that follows, as the last seal names it.
+    next: Option<u64>,
     pub(super) lost: Lost,
 }
 
 impl LogRead {
     /// The log goes on from this revision.
     pub(super) fn new(flushed_revision: u64) -> Self {
-        Self { newest: flushed_revision, gap: false, lost: Lost::default() }
+        Self { newest: flushed_revision, gap: false, next: None, lost: Lost::default() }
+    }
+
+    /// The file that should come before the one of this number, or at the end, and is not there.
+    pub(super) fn missing(&mut self, number: Option<u64>) -> Option<FileName> {
+        let next = self.next.take().filter(|next| Some(*next) != number)?;
+        self.gap = true;
+        Some(FileName::new(FileKind::Wal, next))
     }
 
     /// Nothing follows.
@@ -70,6 +81,11 @@ impl Salvage {
                     WalPart::Damage(found) => {
                         damage = damage.take().or(Some(found.to_string()));
                         log.gap = true;
+                    }
+                    WalPart::Seal(seal) => {
+                        if let SealKind::Rolled { next_file, .. } = seal.kind {
+                            log.next = Some(next_file);
+                        }
                     }
                     WalPart::Frame(frame, _) => {
                         log.frame(frame);

@@ -55,11 +55,15 @@ pub(super) fn rebuild(
     }
     drop(progress);
     let mut log = LogRead::new(manifest.flushed_revision);
+    let missing =
+        |name| (name, 0, "missing", "what was committed there, if anything was".to_owned());
     for name in logs(files) {
+        rows.extend(log.missing(Some(name.number)).map(missing));
         let damage = salvage.log(files, name, &mut log)?;
         let lost = damage.map(|damage| format!("transactions: {damage}"));
         rows.push((name, length(files, name), "read", lost.unwrap_or_default()));
     }
+    rows.extend(log.missing(None).map(missing));
     let mut lost = log.finish();
     salvage.lost(&mut lost);
     let mut repaired = Repaired { way: "rebuild", files: Vec::new(), lost };
