@@ -48,6 +48,18 @@ pub enum Effect {
 }
 
 /// What went wrong, in the order of who can do something about it.
+///
+/// | kinds | what the call changed ([`Error::effect`]) | what may be done |
+/// |---|---|---|
+/// | about the request, `EmptyKey` to `Lagged` | nothing | ask for something else |
+/// | [`ReadOnly`](Self::ReadOnly), [`Closed`](Self::Closed) | nothing | use another handle |
+/// | about the place, `NoStore` to `NoSpace` | nothing | another directory, another build, more space |
+/// | [`Corrupt`](Self::Corrupt) | nothing | `annals verify`, `annals repair`; what is not damaged is still answered |
+/// | [`Io`](Self::Io) | nothing: of a read this call, of background work the store refuses writes from then on | reopen once the cause is gone |
+/// | [`Poisoned`](Self::Poisoned) | nothing | close and reopen; reads of what was durable go on |
+/// | [`OutcomeUnknown`](Self::OutcomeUnknown) | unknown: the commit is there, whole, or not | reopen, and look at the revision it names |
+///
+/// `tests/effects.rs` provokes every kind and holds the store against what it was before.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum ErrorKind {

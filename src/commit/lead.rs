@@ -201,7 +201,8 @@ impl Chain {
                 last_revision: after.revision,
                 durable_upto: before.seq,
             };
-            if let Err(error) = log.append(&mut Frames { node: synced, to }, batch) {
+            let written = caught(|| log.append(&mut Frames { node: synced, to }, batch));
+            if let Err(error) = written {
                 self.group.set_poison(&error);
                 return;
             }
@@ -237,6 +238,22 @@ fn guarded(wake: impl FnOnce()) {
 #[cfg(any(feature = "loom", feature = "shuttle"))]
 fn guarded(wake: impl FnOnce()) {
     wake();
+}
+
+/// A write of the log that panics, in a file system that is foreign code, has failed: its outcome is
+/// unknown. Who leads must not end by it, since all who wait wait for him.
+#[cfg(not(any(feature = "loom", feature = "shuttle")))]
+fn caught(write: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(write)).unwrap_or_else(|_panic| {
+        let source = std::io::Error::other("the write has panicked");
+        Err(Error::io("write", "the log", source))
+    })
+}
+
+/// As with [`guarded`].
+#[cfg(any(feature = "loom", feature = "shuttle"))]
+fn caught(write: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
+    write()
 }
 
 /// The frames after one node up to another, for the holder of the role.

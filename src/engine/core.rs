@@ -132,6 +132,15 @@ impl Core {
         }
     }
 
+    /// As [`Core::check_writable`], also after a failure of the log. For what writes files: what is in
+    /// memory will not become durable any more, so this changes nothing, and is refused as such.
+    pub(super) fn check_writing(&self) -> Result<()> {
+        if let Some(cause) = self.chain.poison() {
+            self.fail(&cause);
+        }
+        self.check_writable()
+    }
+
     /// Ends writing: background work has failed, so memory could not be given back any more. What
     /// is ordered still becomes durable, and reads go on.
     pub(super) fn fail(&self, error: &Error) {

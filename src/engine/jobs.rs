@@ -32,6 +32,7 @@ use super::core::{Core, State};
 use super::published::Published;
 use super::tables::{FileSet, SealedFile, Tables, Window};
 use super::windows::{self, floor_of};
+use super::worker::FailingOnPanic;
 
 /// At how many times the L0 files that make work due flushes wait.
 const UNFOLDED_TIMES: usize = 3;
@@ -49,7 +50,8 @@ impl Core {
     /// # Errors
     /// The failure, which also ends writing; see the module.
     pub(super) fn run_unit(&self) -> Result<bool> {
-        self.check_writable()?;
+        self.check_writing()?;
+        let _failing = FailingOnPanic(self);
         let busy = self.take_busy();
         // It may have been closed, or failed, while this thread waited.
         self.check_writable()?;

@@ -162,13 +162,14 @@ pub(super) fn shut_unseen(worker: Worker, core: Arc<Core>) {
     }
 }
 
-/// A panic in a background thread ends writing.
-struct FailingOnPanic<'a>(&'a Core);
+/// A panic during background work, in a thread of the store or of its user, ends writing: what was
+/// half done in memory must not become durable.
+pub(super) struct FailingOnPanic<'a>(pub(super) &'a Core);
 
 impl Drop for FailingOnPanic<'_> {
     fn drop(&mut self) {
         if thread::panicking() {
-            self.0.fail(&Error::invalid("a background thread has panicked"));
+            self.0.fail(&Error::invalid("background work has panicked"));
         }
     }
 }
@@ -260,8 +261,9 @@ fn work(core: &Core, stop: &AtomicBool) -> Option<Duration> {
 impl Core {
     /// Moves everything to files and does all the work there is.
     pub(super) fn reorganise(&self) -> Result<()> {
-        self.check_writable()?;
+        self.check_writing()?;
         self.chain.freeze();
+        let _failing = FailingOnPanic(self);
         while self.run_unit()? {}
         let busy = self.take_busy();
         self.check_writable()?;

@@ -109,14 +109,10 @@ impl WalFiles {
             (number, bytes)
         };
         // The lock is free meanwhile: the log goes on in the file it has.
-        let made = make_zeroed(&self.context, number, bytes);
-        let (next, outcome) = match made {
-            Ok(file) => (Spare::Ready { number, bytes, file }, Ok(true)),
-            Err(error) => (Spare::Idle, Err(error)),
-        };
-        *lock(&self.spare) = next;
-        self.made.notify_all();
-        outcome
+        let mut making = Making { files: self, next: Spare::Idle };
+        let file = make_zeroed(&self.context, number, bytes)?;
+        making.next = Spare::Ready { number, bytes, file };
+        Ok(true)
     }
 
     /// Asks for a spare.
@@ -183,6 +179,20 @@ impl WalFiles {
             sync_dir(&self.context)?;
         }
         Ok(())
+    }
+}
+
+/// The making of a spare, which ends by success, by an error, or by a panic of the file system: whoever
+/// waits for it goes on in any case.
+struct Making<'a> {
+    files: &'a WalFiles,
+    next: Spare,
+}
+
+impl Drop for Making<'_> {
+    fn drop(&mut self) {
+        *lock(&self.files.spare) = std::mem::replace(&mut self.next, Spare::Idle);
+        self.files.made.notify_all();
     }
 }
 
