@@ -268,8 +268,11 @@ pub struct Corruption {
     pub expected: String,
     /// What is there.
     pub found: String,
-    /// The revision concerned, where it is known.
+    /// The revision concerned, where it is known: the first, where several are.
     pub revision: Option<u64>,
+    /// The last revision concerned, where it is known. Of a segment file `revision` and this one are those
+    /// of the oldest and the newest version that it holds.
+    pub revision_upto: Option<u64>,
 }
 
 impl Error {
@@ -325,6 +328,7 @@ impl Error {
             expected: expected.into(),
             found: found.into(),
             revision: None,
+            revision_upto: None,
         }
         .into()
     }
@@ -399,6 +403,15 @@ impl Corruption {
     #[must_use]
     pub fn in_file(mut self, file: &Path) -> Self {
         self.file = file.to_path_buf();
+        self
+    }
+
+    /// The same damage, with the revisions that it concerns, unless it says so already.
+    #[must_use]
+    pub(crate) fn of_revisions(mut self, first: u64, upto: u64) -> Self {
+        if self.revision.is_none() {
+            (self.revision, self.revision_upto) = (Some(first), Some(upto));
+        }
         self
     }
 }

@@ -1,12 +1,4 @@
 //! libFuzzer's entry to [`annals_fuzz::TARGETS`]; elsewhere it runs the files named as arguments.
 #![cfg_attr(fuzzing, no_main)]
 
-#[cfg(fuzzing)]
-libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    annals_fuzz::run("events", data);
-});
-
-#[cfg(not(fuzzing))]
-fn main() -> std::io::Result<()> {
-    annals_fuzz::run_files("events")
-}
+annals_fuzz::target!("events");

@@ -49,20 +49,28 @@ pub fn unpack(data: &[u8]) -> Files {
 
 /// The archive of these files, whose names and lengths must be in bounds.
 pub fn pack(files: &Files) -> Vec<u8> {
+    try_pack(files).expect("names and lengths are in bounds")
+}
+
+/// The archive of these files; `None` where a name or a length is out of bounds, or a file has too many runs.
+pub fn try_pack(files: &Files) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     for (name, bytes) in files {
-        out.push(u8::try_from(name.len()).expect("names are short"));
+        out.push(u8::try_from(name.len()).ok().filter(|length| *length < 64)?);
         out.extend_from_slice(name.as_bytes());
+        if bytes.len() > BYTES_MAX {
+            return None;
+        }
         out.extend_from_slice(&bytes.len().to_le_bytes()[..3]);
         let runs = runs(bytes);
-        out.extend_from_slice(&u16::try_from(runs.len()).expect("few runs").to_le_bytes());
+        out.extend_from_slice(&u16::try_from(runs.len()).ok()?.to_le_bytes());
         for (offset, run) in runs {
             out.extend_from_slice(&offset.to_le_bytes()[..3]);
-            out.extend_from_slice(&u16::try_from(run.len()).expect("short runs").to_le_bytes());
+            out.extend_from_slice(&u16::try_from(run.len()).ok()?.to_le_bytes());
             out.extend_from_slice(run);
         }
     }
-    out
+    Some(out)
 }
 
 /// The parts of a file that are not zero, with gaps of less than a run's head left in.

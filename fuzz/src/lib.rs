@@ -8,19 +8,63 @@
 //! The first byte of an input holds flags. [`FIX`] repairs the checksums of the input before it is
 //! decoded, for else nothing a fuzzer does to the bytes would get past them.
 
+mod apply;
 pub mod archive;
 mod backup;
 mod bbolt;
+mod built;
+mod cli;
+mod copies;
 mod decoders;
 mod dir;
 mod fix;
 mod groups;
 mod input;
 mod model;
+pub mod mutate;
 mod object;
 mod ops;
+mod pages;
+mod records;
 pub mod seeds;
+mod selector;
 mod wal;
+
+// The tool's own modules, for `cli`; each names the others from the root.
+#[allow(dead_code, reason = "the tool uses the rest")]
+#[path = "../../tools/annals/src/bytes.rs"]
+mod bytes;
+#[allow(dead_code, reason = "the tool uses the rest")]
+#[path = "../../tools/annals/src/import/line.rs"]
+mod import_line;
+#[allow(dead_code, reason = "the tool uses the rest")]
+#[path = "../../tools/annals/src/txn/json.rs"]
+mod txn_json;
+#[allow(dead_code, reason = "the tool uses the rest")]
+#[path = "../../tools/annals/src/txn/text.rs"]
+mod txn_text;
+
+/// In the tool this is in a module with much else.
+mod writes {
+    pub(crate) fn parse_lease(text: &str) -> Result<i64, String> {
+        let parsed = match text.strip_prefix("0x") {
+            Some(hex) => i64::from_str_radix(hex, 16),
+            None => text.parse(),
+        };
+        parsed.map_err(|_| "no lease".into())
+    }
+}
+
+/// Answers are not what is fuzzed here.
+mod reads {
+    pub(crate) fn kv_json(_: &annals::KeyValue, _: bool) -> serde_json::Value {
+        serde_json::Value::Null
+    }
+}
+
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub use libfuzzer_sys;
 
 use annals_format::{FileKind, Place, StoreId};
 
@@ -47,8 +91,16 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("bbolt", bbolt::database),
     ("backup", backup::backup),
     ("object_patch", object::patch),
+    ("object_apply", apply::applied),
+    ("object_list", pages::pages),
+    ("selector", selector::selector),
+    ("records", records::records),
+    ("built", built::built),
+    ("import_line", cli::import_line),
+    ("txn", cli::txn),
     ("open_dir", dir::open),
     ("ops_vs_model", ops::against_model),
+    ("copies", copies::copies),
 ];
 
 /// Runs the target called `name`.
@@ -58,6 +110,32 @@ pub const TARGETS: &[(&str, Target)] = &[
 pub fn run(name: &str, data: &[u8]) -> bool {
     let target = TARGETS.iter().find(|target| target.0 == name);
     target.expect("no such target").1(data)
+}
+
+/// The binary of a target: libFuzzer's entry to it and to [`mutate`](crate::mutate::mutate); elsewhere it runs the files
+/// named as arguments.
+#[macro_export]
+macro_rules! target {
+    ($name:literal) => {
+        #[cfg(fuzzing)]
+        $crate::libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+            $crate::run($name, data);
+        });
+
+        #[cfg(fuzzing)]
+        $crate::libfuzzer_sys::fuzz_mutator!(|data: &mut [u8],
+                                              size: usize,
+                                              max_size: usize,
+                                              seed: u32| {
+            let plain = &mut $crate::libfuzzer_sys::fuzzer_mutate;
+            $crate::mutate::mutate($name, data, size, max_size, seed, plain)
+        });
+
+        #[cfg(not(fuzzing))]
+        fn main() -> std::io::Result<()> {
+            $crate::run_files($name)
+        }
+    };
 }
 
 /// Runs a target over the files named on the command line: how a finding is looked at.

@@ -27,19 +27,15 @@ pub(crate) fn against_model(data: &[u8]) -> bool {
     let mut input = Input(data);
     let flags = input.byte();
     let mut run = Run::new(flags);
-    for _ in 0..STEPS_MAX {
-        if input.is_empty() {
-            break;
-        }
-        run.step(&mut input);
-    }
+    run.steps(&mut input, STEPS_MAX);
     run.check_everything();
     run.reopen();
     run.check_everything();
     true
 }
 
-struct Run {
+/// A store and what it should hold.
+pub(crate) struct Run {
     disk: MemoryVfs,
     store: Store,
     model: Model,
@@ -48,15 +44,39 @@ struct Run {
     durable: u64,
     /// A number no value had before.
     fresh: u64,
+    has_lost: bool,
 }
 
 const KEYS: u64 = 24;
 
 impl Run {
-    fn new(flags: u8) -> Self {
+    pub(crate) fn new(flags: u8) -> Self {
         let disk = MemoryVfs::new();
         let store = open(&disk, flags);
-        Self { disk, store, model: Model::new(), flags, durable: 1, fresh: 0 }
+        Self { disk, store, model: Model::new(), flags, durable: 1, fresh: 0, has_lost: false }
+    }
+
+    /// So many operations at most.
+    pub(crate) fn steps(&mut self, input: &mut Input<'_>, most: usize) {
+        for _ in 0..most {
+            if input.is_empty() {
+                break;
+            }
+            self.step(input);
+        }
+    }
+
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
+    }
+
+    pub(crate) fn disk(&self) -> &MemoryVfs {
+        &self.disk
+    }
+
+    /// Whether a crash has taken back what nobody was told is durable.
+    pub(crate) fn has_lost(&self) -> bool {
+        self.has_lost
     }
 
     fn is_buffered(&self) -> bool {
@@ -352,6 +372,7 @@ impl Run {
             self.durable,
             self.model.revision
         );
+        self.has_lost |= revision < self.model.revision;
         self.model.take_back(revision);
         self.durable = revision;
         assert_eq!(self.store.compacted_revision(), self.model.compacted);

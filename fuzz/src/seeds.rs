@@ -24,7 +24,10 @@ use annals_format::{
 };
 
 use crate::decoders::{FILE, KINDS, OFFSET};
-use crate::{FIX, STORE, archive, backup, dir, groups, object, place, wal};
+use crate::{
+    FIX, STORE, apply, archive, backup, cli, dir, groups, object, pages, place, records, selector,
+    wal,
+};
 
 /// What a real etcd has written.
 const ETCD_COMPACTED: &[u8] = include_bytes!("../../tests/recorded/etcd-compacted.db");
@@ -75,12 +78,34 @@ pub fn all() -> Vec<Seed> {
     for (name, flags, bytes) in object::seeds() {
         add("object_patch", &name, &[flags], &bytes);
     }
+    for (name, flags, bytes) in apply::seeds() {
+        add("object_apply", name, &[flags], &bytes);
+    }
+    for (name, flags, text) in pages::seeds() {
+        add("object_list", name, &[flags], text.as_bytes());
+    }
+    for (name, kind, text) in selector::seeds() {
+        add("selector", name, &[kind], text.as_bytes());
+    }
+    for (name, kind, bytes) in records::seeds() {
+        add("records", name, &[kind], &bytes);
+    }
+    for (number, kind) in (0_u8..).zip(KINDS) {
+        add("built", kind.label(), &[number], &noise(number, 300));
+    }
+    for (name, text) in cli::lines() {
+        add("import_line", name, &[], text.as_bytes());
+    }
+    for (name, form, text) in cli::transactions() {
+        add("txn", name, &[form], text.as_bytes());
+    }
     for (name, flags, bytes) in directories() {
         add("open_dir", name, &[flags], &bytes);
     }
     for seed in 0..8_u8 {
         let flags = [0, 2, 4, 6][usize::from(seed % 4)];
         add("ops_vs_model", &format!("noise_{seed}"), &[flags], &noise(seed, 400));
+        add("copies", &format!("noise_{seed}"), &[flags], &noise(seed + 8, 300));
     }
     seeds
 }

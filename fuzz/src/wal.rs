@@ -71,16 +71,25 @@ pub(crate) fn file(data: &[u8]) -> bool {
 /// Everything else is zero, as in a file that was preallocated.
 fn unpack(data: &[u8], length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
-    let mut input = Input(data);
-    while !input.is_empty() {
-        let start = usize::from(input.byte()) * PAGE_BYTES;
-        let count = usize::from(input.u16());
-        let run = input.bytes(count);
+    for (page, run) in runs(data) {
+        let start = usize::from(page) * PAGE_BYTES;
         for (to, from) in bytes.iter_mut().skip(start).zip(run) {
-            *to = *from;
+            *to = from;
         }
     }
     bytes
+}
+
+/// The runs as they are in an input: page numbers, and the bytes at the start of each.
+pub(crate) fn runs(data: &[u8]) -> Vec<(u8, Vec<u8>)> {
+    let mut runs = Vec::new();
+    let mut input = Input(data);
+    while !input.is_empty() {
+        let page = input.byte();
+        let count = usize::from(input.u16());
+        runs.push((page, input.bytes(count).to_vec()));
+    }
+    runs
 }
 
 /// The opposite of [`unpack`].

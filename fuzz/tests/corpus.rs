@@ -155,3 +155,38 @@ fn open_dir() {
 fn ops_vs_model() {
     replay("ops_vs_model");
 }
+
+#[test]
+fn object_apply() {
+    replay("object_apply");
+}
+
+#[test]
+fn object_list() {
+    replay("object_list");
+}
+
+#[test]
+fn selector() {
+    replay("selector");
+}
+
+#[test]
+fn records() {
+    replay("records");
+}
+
+#[test]
+fn built() {
+    replay("built");
+}
+
+#[test]
+fn import_line() {
+    replay("import_line");
+}
+
+#[test]
+fn txn() {
+    replay("txn");
+}

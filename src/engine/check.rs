@@ -127,8 +127,13 @@ impl<'a> Check<'a> {
     fn run(&mut self) {
         self.log();
         for meta in &self.manifest.files {
+            let before = self.report.damage.len();
             if let Err(error) = self.segment(meta) {
                 self.report.note(error);
+            }
+            let (first, upto) = self.revisions(meta);
+            for damage in self.report.damage.iter_mut().skip(before) {
+                *damage = damage.clone().of_revisions(first, upto);
             }
             self.advance(1, meta.bytes);
         }
@@ -197,6 +202,12 @@ impl<'a> Check<'a> {
                 self.report.note(Error::corrupt(file, 0, structure, expected, found));
             }
         }
+    }
+
+    /// The revisions of what a segment holds. Records of the store's own have numbers that may be above any.
+    fn revisions(&self, meta: &FileMeta) -> (u64, u64) {
+        let newest = self.manifest.flushed_revision;
+        (meta.min_revision.min(newest), meta.max_revision.min(newest))
     }
 
     fn segment(&mut self, meta: &FileMeta) -> Result<()> {

@@ -161,10 +161,13 @@ impl fmt::Display for Corruption {
             self.expected,
             self.found
         )?;
-        if let Some(revision) = self.revision {
-            write!(f, " (revision {revision})")?;
+        match (self.revision, self.revision_upto) {
+            (None, _) => Ok(()),
+            (Some(first), Some(upto)) if first < upto => {
+                write!(f, " (revisions {first} to {upto})")
+            }
+            (Some(revision), _) => write!(f, " (revision {revision})"),
         }
-        Ok(())
     }
 }
 

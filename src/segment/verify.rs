@@ -69,6 +69,7 @@ impl Segment {
                 expected: expected.to_string(),
                 found: found.to_string(),
                 revision: None,
+                revision_upto: None,
             });
         }
         Ok(())

@@ -198,6 +198,7 @@ impl WalScan {
             expected: expected.into(),
             found: found.into(),
             revision: self.last_revision.map(|revision| revision + 1),
+            revision_upto: None,
         }
         .into()
     }

@@ -44,13 +44,14 @@ impl Serialize for DamageRow<'_> {
         map.serialize_entry("expected", &self.0.expected)?;
         map.serialize_entry("found", &self.0.found)?;
         map.serialize_entry("revision", &self.0.revision)?;
+        map.serialize_entry("revision_upto", &self.0.revision_upto)?;
         map.end()
     }
 }
 
 impl Row for DamageRow<'_> {
     const COLUMNS: &'static [&'static str] =
-        &["file", "offset", "structure", "expected", "found", "revision"];
+        &["file", "offset", "structure", "expected", "found", "revision", "revision_upto"];
 
     fn cells(&self) -> Vec<String> {
         vec![
@@ -60,6 +61,7 @@ impl Row for DamageRow<'_> {
             self.0.expected.clone(),
             self.0.found.clone(),
             self.0.revision.map(|revision| revision.to_string()).unwrap_or_default(),
+            self.0.revision_upto.map(|revision| revision.to_string()).unwrap_or_default(),
         ]
     }
 

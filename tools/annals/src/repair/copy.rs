@@ -1,16 +1,20 @@
 //! The copy of a store of which only the log, or the past, is damaged.
 
+use std::borrow::Cow;
 use std::fs::{self, File};
 use std::path::Path;
 
 use annals::inspect::{StoreFiles, WalPart};
 use annals_format::current::Current;
 use annals_format::name::{CURRENT, FileName, SEGMENT_DIR, WAL_DIR};
+use annals_format::seal::SealKind;
 use annals_format::{FileKind, Manifest, WalFile};
 
+use super::lost::Lost;
 use super::{Damaged, Repaired, write_new};
 use crate::exit::{Failure, Outcome};
 use crate::files::walk;
+use crate::progress::Progress;
 
 /// What is kept of a file of the log.
 #[derive(Debug)]
@@ -32,9 +36,9 @@ pub(super) fn copy(
     files: &StoreFiles,
     damaged: &Damaged,
 ) -> Outcome<Option<Repaired>> {
-    let mut repaired = Repaired { way: "copy", files: Vec::new() };
+    let mut repaired = Repaired { way: "copy", files: Vec::new(), lost: Lost::default() };
     let mut manifest = files.manifest().clone();
-    let log = log(files, &mut repaired)?;
+    let (log, cut) = log(files, &mut repaired)?;
     let newest = log.iter().map(|kept| kept.newest).fold(manifest.flushed_revision, u64::max);
     let past = manifest
         .files
@@ -62,6 +66,8 @@ pub(super) fn copy(
     let (kept, dropped): (Vec<_>, Vec<_>) = std::mem::take(&mut manifest.files)
         .into_iter()
         .partition(|meta| is_needed(meta.kind, meta.death_upto, meta.max_revision));
+    let mut progress = Progress::new(Some(kept.iter().map(|meta| meta.bytes).sum()), "bytes");
+    let mut done = 0;
     for meta in &kept {
         let name = FileName::new(meta.kind, meta.number);
         let (from, to) = (data.join(name.to_string()), to.join(name.to_string()));
@@ -69,7 +75,10 @@ pub(super) fn copy(
         fs::copy(&from, &to).map_err(failed)?;
         File::open(&to).and_then(|file| file.sync_all()).map_err(failed)?;
         repaired.note(name, meta.bytes, "copied", "");
+        done += meta.bytes;
+        progress.set(done, || Cow::Borrowed("copied"));
     }
+    drop(progress);
     for meta in &dropped {
         let name = FileName::new(meta.kind, meta.number);
         let is_damaged = damaged.0.contains(&name);
@@ -90,6 +99,9 @@ pub(super) fn copy(
             lost,
         );
     }
+    if let Some(cut) = cut {
+        repaired.lost.transactions(newest + 1, cut.upto, cut.behind);
+    }
     manifest.files = kept;
     manifest.wal = wal(&log, &manifest);
     for kept in &log {
@@ -99,11 +111,23 @@ pub(super) fn copy(
     Ok(Some(repaired))
 }
 
-/// The files of the log that are kept, up to the first damage.
-fn log(files: &StoreFiles, repaired: &mut Repaired) -> Outcome<Vec<Kept>> {
+/// What is lost of the log from the first damage on.
+#[derive(Debug, Default)]
+struct Cut {
+    /// The highest revision that can be read behind it.
+    upto: Option<u64>,
+    /// How many transactions can.
+    behind: u64,
+}
+
+/// The files of the log that are kept, up to the first damage, and what is not.
+fn log(files: &StoreFiles, repaired: &mut Repaired) -> Outcome<(Vec<Kept>, Option<Cut>)> {
     let names = crate::files::in_force(files).filter(|(name, _)| name.kind == FileKind::Wal);
     let mut kept: Vec<Kept> = Vec::new();
     let mut ended = false;
+    let mut lost_behind = Cut::default();
+    // The file that follows, as the last seal names it.
+    let mut next = None;
     for (name, bytes) in names {
         let mut found = Kept { name, cut: None, seal: None, made: 0, newest: 0 };
         let (mut behind, mut has_header) = (0_u64, false);
@@ -114,11 +138,19 @@ fn log(files: &StoreFiles, repaired: &mut Repaired) -> Outcome<Vec<Kept>> {
                         (has_header, found.made) = (true, header.file_bytes);
                     }
                     WalPart::Damage(_) if found.cut.is_none() => found.cut = Some(offset),
-                    WalPart::Seal(_) => found.seal = Some(offset),
+                    WalPart::Seal(seal) => {
+                        found.seal = Some(offset);
+                        if let SealKind::Rolled { next_file, .. } = seal.kind {
+                            next = Some(next_file);
+                        }
+                    }
                     WalPart::Frame(frame, _) if found.cut.is_none() && !ended => {
                         found.newest = found.newest.max(frame.revision);
                     }
-                    WalPart::Frame(..) => behind += 1,
+                    WalPart::Frame(frame, _) => {
+                        behind += 1;
+                        lost_behind.upto = lost_behind.upto.max(Some(frame.revision));
+                    }
                     _ => {}
                 }
                 step(Ok(())).map(|_| ())
@@ -127,6 +159,7 @@ fn log(files: &StoreFiles, repaired: &mut Repaired) -> Outcome<Vec<Kept>> {
         let lost = format!(
             "what was committed there; {behind} transactions can be read, but not what came before them"
         );
+        lost_behind.behind += behind;
         match found.cut {
             _ if ended => repaired.note(name, bytes, "left out: it follows damage", lost),
             Some(_) if !has_header => repaired.note(name, bytes, "left out: damaged", lost),
@@ -143,11 +176,22 @@ fn log(files: &StoreFiles, repaired: &mut Repaired) -> Outcome<Vec<Kept>> {
         ended = found.cut.is_some();
         kept.push(found);
     }
+    // A file that is named by the one before, or by the manifest, and is not there.
+    let last = kept.last().map_or(0, |last| last.name.number);
+    let listed = files.manifest().wal.iter().map(|file| file.number);
+    for number in next.into_iter().chain(listed).filter(|number| *number > last) {
+        let name = FileName::new(FileKind::Wal, number);
+        if files.file_bytes(name).is_none() {
+            ended = true;
+            repaired.note(name, 0, "missing", "what was committed there, if anything was");
+        }
+    }
+    let cut = ended.then_some(lost_behind);
     // The last one goes on nowhere, and was closed by nobody: a seal names the manifest of the original.
     if let Some(last) = kept.last_mut() {
         last.cut = last.cut.or(last.seal);
     }
-    Ok(kept)
+    Ok((kept, cut))
 }
 
 /// The log as the manifest lists it. What follows the last one listed is found by itself.

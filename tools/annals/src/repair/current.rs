@@ -1,5 +1,5 @@
 //! A directory that stands in for a store whose CURRENT is damaged: the same files, and a new CURRENT that names
-//! the newest manifest that is whole.
+//! the newest manifest that is whole, or one made of what the directory holds.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -10,11 +10,25 @@ use annals_format::name::{CURRENT, FileName, SEGMENT_DIR, WAL_DIR};
 use annals_format::{FileKind, Manifest};
 use tempfile::TempDir;
 
-use super::write_new;
+use super::{found, write_new};
 use crate::exit::{Failure, Outcome};
 
-/// Makes it; `None` where no manifest is whole, or none of which every file is there.
-pub(super) fn stand_in(data: &Path) -> Outcome<Option<TempDir>> {
+/// The directory.
+#[derive(Debug)]
+pub(super) struct StandIn {
+    directory: TempDir,
+    /// Whether its manifest was made of what the directory holds.
+    pub(super) from_names: bool,
+}
+
+impl StandIn {
+    pub(super) fn path(&self) -> &Path {
+        self.directory.path()
+    }
+}
+
+/// Makes it; `None` where there is nothing to make it of.
+pub(super) fn stand_in(data: &Path) -> Outcome<Option<StandIn>> {
     let about = |error| Failure::io(data.display().to_string(), error);
     let data = fs::canonicalize(data).map_err(about)?;
     let mut newest: Option<(Manifest, Vec<u8>)> = None;
@@ -29,7 +43,9 @@ pub(super) fn stand_in(data: &Path) -> Outcome<Option<TempDir>> {
             newest = Some((manifest, bytes));
         }
     }
-    let Some((manifest, bytes)) = newest else { return Ok(None) };
+    let from_names = newest.is_none();
+    let found = || found::manifest(&data).map(|manifest| (manifest.clone(), manifest.encode().0));
+    let Some((manifest, bytes)) = newest.or_else(found) else { return Ok(None) };
     let stand_in = tempfile::tempdir().map_err(|e| Failure::io("a temporary directory", e))?;
     for directory in [SEGMENT_DIR, WAL_DIR] {
         symlink(data.join(directory), stand_in.path().join(directory)).map_err(about)?;
@@ -38,7 +54,7 @@ pub(super) fn stand_in(data: &Path) -> Outcome<Option<TempDir>> {
     write_new(&stand_in.path().join(name.to_string()), &bytes)?;
     let current = Current { store: manifest.store, manifest: manifest.stamp() };
     write_new(&stand_in.path().join(CURRENT), &current.encode())?;
-    Ok(Some(stand_in))
+    Ok(Some(StandIn { directory: stand_in, from_names }))
 }
 
 fn has_its_files(data: &Path, manifest: &Manifest) -> bool {

@@ -7,12 +7,19 @@
 //!   else is copied as it is.
 //!   So is it where CURRENT alone is damaged, and the manifest it named is whole.
 //! * **rebuild**: newest versions are damaged. What can be read of these makes a new store that has been compacted to
-//!   the newest revision: its past is given up, since it is not known what is missing in it.
+//!   the newest revision: its past is given up, since it is not known what is missing in it. EVENTS repeat many values, so
+//!   they fill gaps, and tell which keys are lost. So is it where no manifest is whole: then what lies in the
+//!   directory is what there is.
 
 mod copy;
 mod current;
+mod found;
+mod log;
+mod lost;
 mod rebuild;
+mod salvage;
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -26,6 +33,9 @@ use serde_json::json;
 use crate::args::Global;
 use crate::exit::{Failure, Outcome};
 use crate::output::{Output, listed};
+use crate::progress::Progress;
+
+use lost::Lost;
 
 /// Arguments of `repair`.
 #[derive(Debug, Args)]
@@ -34,8 +44,12 @@ use crate::output::{Output, listed};
 is lost. way: copy, where only the log or the past was damaged, or rebuild, where newest versions
 were. A log is cut where damage begins; what is damaged of the past is left out, and the copy
 compacted to behind it. A rebuilt store has the newest versions that can be read, at their
-revisions, and no past; a key whose newest version was in a damaged block may be missing, or as it
-was before. Rules of retention are to be set again then. The new store is verified before the
+revisions, and no past. lost_keys names the keys of which something newer was written than could be
+read, and what is there instead (kept: a revision, or nothing); where a line of the report says that
+keys or revisions may be lost beside these, it says which. lost_revisions names the transactions
+of the log that cannot be read. Those behind damage in the log are left out of a copy, as the ones
+before them are missing; with --newest a store is rebuilt that has what they wrote. Where no
+manifest is whole, the files in the directory are taken for the store. Rules of retention are to be set again then. The new store is verified before the
 command ends. A backup is better: `annals help backup`.
 
 Examples:
@@ -46,6 +60,9 @@ pub(crate) struct RepairArgs {
     /// The directory of the new store: absent, or empty.
     #[arg(long, value_name = "DIR")]
     to: PathBuf,
+    /// Where the log is damaged: rather what was written behind the damage than the past.
+    #[arg(long)]
+    newest: bool,
 }
 
 listed! {
@@ -58,6 +75,7 @@ listed! {
 struct Repaired {
     way: &'static str,
     files: Vec<FileRow>,
+    lost: Lost,
 }
 
 impl Repaired {
@@ -107,20 +125,28 @@ pub(crate) fn repair(global: &Global, args: &RepairArgs, out: &mut Output) -> Ou
         }
         _ => None,
     };
-    let data = stand_in.as_ref().map_or(data.as_path(), tempfile::TempDir::path);
+    let data = stand_in.as_ref().map_or(data.as_path(), current::StandIn::path);
     let global = &Global { data: Some(data.to_path_buf()), ..global.clone() };
-    if stand_in.is_some() {
-        out.note("CURRENT is damaged; the newest manifest that is whole stands in for it")?;
+    let from_names = stand_in.as_ref().is_some_and(|stand_in| stand_in.from_names);
+    match &stand_in {
+        Some(_) if from_names => out.note(
+            "no manifest is whole; the files in the directory are taken for those of the store",
+        )?,
+        Some(_) => {
+            out.note("CURRENT is damaged; the newest manifest that is whole stands in for it")?;
+        }
+        None => {}
     }
     let files = crate::files::open(global)?;
-    let report = annals::check(data, &global.engine_options()?, &mut |_, _| {})?;
+    let report = check(data, global, "checked")?;
     let damaged = Damaged::of(data, &report);
     if report.damage.is_empty() && stand_in.is_none() {
         out.note("nothing is damaged; a copy is made all the same")?;
     }
     std::fs::create_dir_all(to).map_err(about)?;
     let mut repaired = None;
-    if can_copy(global, &damaged) {
+    let rather_newest = args.newest && damaged.has(&[FileKind::Wal]);
+    if !from_names && !rather_newest && can_copy(global, &damaged) {
         repaired = copy::copy(data, to, &files, &damaged)?;
     }
     if repaired.is_some()
@@ -134,7 +160,7 @@ pub(crate) fn repair(global: &Global, args: &RepairArgs, out: &mut Output) -> Ou
         None => {
             // What a copy has begun.
             std::fs::remove_dir_all(to).map_err(about)?;
-            rebuild::rebuild(global, to, &files, &damaged)?
+            rebuild::rebuild(global, to, &files, &damaged, from_names)?
         }
     };
     tell(global, to, &repaired, out)
@@ -160,7 +186,7 @@ fn unsound(global: &Global, store: &Path) -> Outcome<Option<String>> {
 }
 
 fn tell(global: &Global, to: &Path, repaired: &Repaired, out: &mut Output) -> Outcome {
-    let report = annals::check(to, &global.engine_options()?, &mut |_, _| {})?;
+    let report = check(to, global, "verified")?;
     let mut rows = out.rows("files");
     let mut lost = 0_u64;
     for row in &repaired.files {
@@ -170,9 +196,12 @@ fn tell(global: &Global, to: &Path, repaired: &Repaired, out: &mut Output) -> Ou
     rows.finish(&[
         ("way", json!(repaired.way)),
         ("files_with_losses", json!(lost)),
+        ("lost_keys", json!(repaired.lost.keys)),
+        ("lost_revisions", json!(repaired.lost.revisions)),
         ("revision", json!(report.revision)),
         ("compacted", json!(report.compacted)),
     ])?;
+    repaired.lost.tell(out)?;
     if let Some(damage) = report.damage.first() {
         return Err(Failure::Other(format!("{}: it is not sound: {damage}", to.display())));
     }
@@ -182,6 +211,15 @@ fn tell(global: &Global, to: &Path, repaired: &Repaired, out: &mut Output) -> Ou
         compacted => format!("revisions {compacted} to {revision} are readable"),
     };
     out.note(format_args!("{way}: {} is a sound store; {readable}", to.display()))
+}
+
+/// Checks a store, and shows how far that is.
+fn check(data: &Path, global: &Global, what: &'static str) -> Outcome<CheckReport> {
+    let mut progress: Option<Progress> = None;
+    Ok(annals::check(data, &global.engine_options()?, &mut |done, total| {
+        let bar = progress.get_or_insert_with(|| Progress::new(Some(total), "bytes"));
+        bar.set(done, || Cow::Borrowed(what));
+    })?)
 }
 
 /// Writes a file that is not there, down to the device.

@@ -1,0 +1,4 @@
+//! libFuzzer's entry to [`annals_fuzz::TARGETS`]; elsewhere it runs the files named as arguments.
+#![cfg_attr(fuzzing, no_main)]
+
+annals_fuzz::target!("txn");

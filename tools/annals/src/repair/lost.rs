@@ -1,0 +1,61 @@
+//! What a repair could not save, as far as it is known by name.
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use crate::bytes::{json as bytes_json, show};
+use crate::exit::Outcome;
+use crate::output::Output;
+
+/// Lines about keys on standard error; a document has all of them.
+const KEYS_TOLD: usize = 20;
+
+/// Keys and revisions that are lost.
+#[derive(Debug, Default)]
+pub(super) struct Lost {
+    /// A key, the revision that is lost, and the one that is there instead, if any.
+    pub(super) keys: Vec<Value>,
+    /// Revisions that are lost: the first, and the last where it is known.
+    pub(super) revisions: Vec<Value>,
+    told: Vec<String>,
+}
+
+impl Lost {
+    /// The newest version of a key.
+    pub(super) fn key(&mut self, key: &Bytes, revision: u64, kept: Option<u64>) {
+        if self.told.len() < KEYS_TOLD {
+            let kept =
+                kept.map_or("it is not there".to_owned(), |kept| format!("it is as of {kept}"));
+            self.told.push(format!("lost: {} at revision {revision}; {kept}", show(key, 80)));
+        }
+        self.keys.push(json!({ "key": bytes_json(key), "revision": revision, "kept": kept }));
+    }
+
+    /// Transactions of the log. `behind`: how many of those behind them are left out, too.
+    pub(super) fn transactions(&mut self, from: u64, upto: Option<u64>, behind: u64) {
+        self.revisions.push(json!({ "from": from, "upto": upto, "readable": behind }));
+    }
+
+    /// Says it on standard error.
+    pub(super) fn tell(&self, out: &mut Output) -> Outcome {
+        for line in &self.told {
+            out.note(line)?;
+        }
+        if self.keys.len() > self.told.len() {
+            let more = self.keys.len() - self.told.len();
+            out.note(format_args!("lost: {more} keys more; -o json names them"))?;
+        }
+        for lost in &self.revisions {
+            let (from, upto, behind) = (&lost["from"], &lost["upto"], &lost["readable"]);
+            let upto = if upto.is_null() { "on".to_owned() } else { format!("to {upto}") };
+            let behind = match behind.as_u64() {
+                Some(0) | None => String::new(),
+                Some(count) => {
+                    format!("; {count} of them can be read: --newest saves what they wrote")
+                }
+            };
+            out.note(format_args!("lost: revisions from {from} {upto}{behind}"))?;
+        }
+        Ok(())
+    }
+}

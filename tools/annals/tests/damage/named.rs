@@ -1,0 +1,103 @@
+//! Single damages, each with what must be saved at least.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use annals::vfs::MemoryVfs;
+
+use crate::Laid;
+use crate::made::{Made, made};
+use crate::salvage::{Saved, check};
+
+/// The first file of a kind.
+fn first<'a>(made: &'a Made, kind: &str) -> &'a str {
+    made.paths.iter().find(|path| path.contains(kind)).unwrap()
+}
+
+/// A copy with a flipped bit.
+fn flipped(made: &Made, path: &str, at: usize) -> MemoryVfs {
+    let mut content = made.content(path);
+    content[at] ^= 4;
+    made.with(path, &content)
+}
+
+#[test]
+fn a_damaged_current_costs_nothing() {
+    for close in [true, false] {
+        let made = made(close);
+        assert_eq!(check(&flipped(&made, "store/CURRENT", 30), &made, &[]), Ok(Saved::Everything));
+        let gone = made.copy();
+        gone.forget(Path::new("store/CURRENT"));
+        assert_eq!(check(&gone, &made, &[]), Ok(Saved::Everything));
+    }
+}
+
+#[test]
+fn a_lost_manifest_costs_the_past() {
+    for close in [true, false] {
+        let made = made(close);
+        let path = first(&made, "MANIFEST");
+        assert_eq!(check(&flipped(&made, path, 80), &made, &[]), Ok(Saved::Newest));
+        let gone = made.copy();
+        gone.forget(Path::new(path));
+        assert_eq!(check(&gone, &made, &[]), Ok(Saved::Newest));
+        gone.forget(Path::new("store/CURRENT"));
+        assert_eq!(check(&gone, &made, &[]), Ok(Saved::Newest));
+    }
+}
+
+/// The values of a lost HEAD file that EVENTS repeat are there; of the others the keys are named.
+#[test]
+fn a_lost_head_is_filled_from_events() {
+    let made = made(true);
+    let gone = made.copy();
+    gone.forget(Path::new(first(&made, ".head")));
+    let saved = check(&gone, &made, &[]).unwrap();
+    assert!(matches!(saved, Saved::Newest | Saved::Others), "{saved:?}");
+    let damaged = flipped(&made, first(&made, ".head"), 3000);
+    let saved = check(&damaged, &made, &[]).unwrap();
+    assert!(matches!(saved, Saved::Newest | Saved::Others), "{saved:?}");
+}
+
+#[test]
+fn the_past_alone_costs_no_newest_version() {
+    let made = made(true);
+    for kind in [".hist", ".events"] {
+        let gone = made.copy();
+        gone.forget(Path::new(first(&made, kind)));
+        assert_eq!(check(&gone, &made, &[]), Ok(Saved::Newest), "{kind}");
+    }
+}
+
+/// Damage of a batch in the middle of the log: what came before it with the past, or what came behind it as well.
+#[test]
+fn a_log_damaged_in_the_middle() {
+    let made = made(false);
+    let last = made.paths.iter().rfind(|path| path.contains(".wal")).unwrap();
+    let damaged = flipped(&made, last, 4096 + 100);
+    assert_eq!(check(&damaged, &made, &[]), Ok(Saved::UpToDamage));
+    let saved = check(&damaged, &made, &["--newest"]).unwrap();
+    assert!(matches!(saved, Saved::Newest | Saved::Others), "{saved:?}");
+}
+
+/// `verify` and `repair` need no more than to read.
+#[test]
+fn a_directory_that_can_only_be_read() {
+    let made = made(true);
+    let laid = Laid::of(&flipped(&made, first(&made, ".hist"), 200));
+    let before = laid.snapshot();
+    let mut directories = vec![laid.store().join("seg"), laid.store().join("wal"), laid.store()];
+    let set = |paths: &[std::path::PathBuf], mode| {
+        for path in paths {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        }
+    };
+    set(&before.keys().cloned().collect::<Vec<_>>(), 0o400);
+    set(&directories, 0o500);
+    assert_eq!(laid.run(&["verify"]).status.code(), Some(3));
+    assert_eq!(laid.repair(&[]).status.code(), Some(0));
+    directories.reverse();
+    set(&directories, 0o700);
+    let after = laid.snapshot();
+    assert_eq!(after, before);
+}

@@ -1,0 +1,271 @@
+//! Many damages, one or two at a time: what is saved, what is lost, and whether the report says so.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use annals::vfs::MemoryVfs;
+use annals::{KeyValue, Store};
+use bytes::Bytes;
+use serde_json::Value;
+
+use crate::Laid;
+use crate::made::{Made, made, options};
+use crate::support::number_from_env;
+use crate::support::random::Random;
+
+/// What came of a repair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Saved {
+    /// Every revision that could be read is there.
+    Everything,
+    /// The newest state is whole, the past is not.
+    Newest,
+    /// The log is cut.
+    UpToDamage,
+    /// Of the newest state what is not named as lost.
+    Others,
+    /// Nothing could be made of it.
+    Nothing,
+}
+
+/// Damages one file; answers what was done.
+pub fn damage(disk: &MemoryVfs, made: &Made, random: &mut Random) -> String {
+    let path = random.pick(&made.paths);
+    let name = Path::new(path);
+    let Ok(mut content) = disk.read(name) else { return String::new() };
+    if content.is_empty() {
+        return String::new();
+    }
+    let at = random.index(content.len());
+    let sector = at - at % 512..content.len().min(at - at % 512 + 512);
+    let what = match random.below(8) {
+        0..4 => {
+            content[at] ^= 1 << random.below(8);
+            format!("byte {at} flipped")
+        }
+        4 => {
+            content.truncate(at);
+            format!("cut to {at}")
+        }
+        5 => {
+            for byte in &mut content[sector.clone()] {
+                *byte = u8::try_from(random.below(256)).unwrap();
+            }
+            format!("sector at {} overwritten", sector.start)
+        }
+        6 => {
+            disk.forget(name);
+            return format!("{path} removed");
+        }
+        _ => {
+            let other: &String = random.pick(&made.paths);
+            content = made.content(other);
+            "is another".to_owned()
+        }
+    };
+    disk.overwrite(name, &content);
+    format!("{path} {what}")
+}
+
+/// Every row of the report that says that something is lost.
+fn losses(report: &Value) -> Vec<String> {
+    let rows = report["files"].as_array().unwrap().iter();
+    let lost = rows.filter(|row| !row["lost"].is_null());
+    lost.map(|row| format!("{}: {}", row["file"].as_str().unwrap(), row["lost"].as_str().unwrap()))
+        .collect()
+}
+
+/// The state of a store at a revision.
+fn state(store: &Store, revision: u64) -> Result<BTreeMap<Bytes, KeyValue>, String> {
+    let view = store.at(revision).map_err(|error| format!("at {revision}: {error}"))?;
+    let found = view.range(..).collect::<annals::Result<Vec<_>>>();
+    let found = found.map_err(|error| format!("scan at {revision}: {error}"))?;
+    Ok(found.into_iter().map(|kv| (kv.key.clone(), kv)).collect())
+}
+
+/// Repairs a damaged store, and holds what it made, and what it said, against the truth.
+pub fn check(disk: &MemoryVfs, made: &Made, more: &[&str]) -> Result<Saved, String> {
+    let laid = Laid::of(disk);
+    let before = laid.snapshot();
+    let verified = laid.run(&["verify", "-o", "json"]);
+    let code = verified.status.code();
+    if !matches!(code, Some(0 | 1 | 3)) {
+        return Err(format!("verify ends with {code:?}"));
+    }
+    let output = laid.repair(more);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    if laid.snapshot() != before {
+        return Err("the original is not what it was".into());
+    }
+    match output.status.code() {
+        Some(0) => {}
+        // Nothing that says which store it was, or no such directory any more.
+        Some(1 | 3) if !laid.repaired().exists() => return Ok(Saved::Nothing),
+        code => return Err(format!("repair ends with {code:?}: {said}")),
+    }
+    let report: Value =
+        serde_json::from_slice(&output.stdout).map_err(|error| error.to_string())?;
+    let on_disk = annals::Options::new();
+    let checked = annals::check(laid.repaired(), &on_disk, &mut |_, _| {});
+    let checked = checked.map_err(|error| error.to_string())?;
+    if let Some(found) = checked.damage.first() {
+        return Err(format!("what was made is damaged: {found}"));
+    }
+    let store = Store::open_read_only(laid.repaired()).map_err(|error| error.to_string())?;
+    compare(&store, made, &report).map_err(|error| format!("{error}\n  {report}"))
+}
+
+fn compare(store: &Store, made: &Made, report: &Value) -> Result<Saved, String> {
+    let (truth, newest) = (&made.model, store.revision());
+    let losses = losses(report);
+    if newest > truth.revision() {
+        return Err(format!("revision {newest} never was"));
+    }
+    let is_past_lost = store.compacted_revision() > truth.compacted();
+    let lost_revisions = report["lost_revisions"].as_array().unwrap();
+    if newest < truth.revision() {
+        // What is missing at the end is named.
+        let named = lost_revisions.iter().any(|lost| lost["from"].as_u64() == Some(newest + 1));
+        if !named {
+            return Err(format!("revisions behind {newest} are not named as lost"));
+        }
+    }
+    if is_past_lost && losses.is_empty() {
+        return Err("the past is lost, and no line says so".into());
+    }
+    let lost_keys: BTreeSet<Bytes> = report["lost_keys"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|lost| Bytes::from(lost["key"].as_str().unwrap().to_owned()))
+        .collect();
+    if report["way"] == "copy" {
+        if !lost_keys.is_empty() {
+            return Err("a copy loses no keys".into());
+        }
+        for revision in store.compacted_revision().max(1)..=newest {
+            if state(store, revision)? != truth.state_at(revision) {
+                return Err(format!("the state at {revision} is another"));
+            }
+        }
+        // A compaction may be among what is lost.
+        let from = store.compacted_revision().max(truth.compacted());
+        if from <= newest {
+            let log = store.log(from..).with_values().collect::<annals::Result<Vec<_>>>();
+            let log = log.map_err(|error| format!("log: {error}"))?;
+            let all = truth.transactions(from).into_iter();
+            let expected: Vec<_> = all.filter(|found| found.revision <= newest).collect();
+            if log != expected {
+                return Err("the log is another".into());
+            }
+        }
+        return Ok(match (newest == truth.revision(), is_past_lost) {
+            (true, false) => Saved::Everything,
+            (true, true) => Saved::Newest,
+            (false, _) => Saved::UpToDamage,
+        });
+    }
+    // Rebuilt: every key is as it was, or named; or written by transactions that are named.
+    let found = state(store, newest)?;
+    let expected = truth.state_at(truth.revision());
+    let in_lost = |revision: u64| {
+        lost_revisions.iter().any(|lost| {
+            let upto = lost["upto"].as_u64().unwrap_or(u64::MAX);
+            (lost["from"].as_u64().unwrap()..=upto).contains(&revision)
+        })
+    };
+    // The revision at which a key was written last.
+    let written = |key: &Bytes| {
+        let all = truth.transactions(0).into_iter();
+        let wrote = all.filter(|t| t.changes.iter().any(|change| change.key == *key));
+        wrote.map(|transaction| transaction.revision).max().unwrap_or(0)
+    };
+    // A file of keys that is gone, and of which EVENTS do not tell what was in it.
+    let is_unsure = losses.iter().any(|lost| {
+        let of_newest = lost.contains(".head") || lost.contains(".l0");
+        of_newest && lost.contains("keys")
+    }) && losses.iter().any(|lost| lost.contains(".events") && lost.contains("; "));
+    let mut others = 0;
+    for key in expected.keys().chain(found.keys()).collect::<BTreeSet<_>>() {
+        let is_same = found.get(key) == expected.get(key);
+        if lost_keys.contains(key) {
+            if is_same {
+                return Err(format!("{key:?} is named as lost, and there"));
+            }
+            others += 1;
+        } else if !is_same {
+            if !in_lost(written(key)) && !is_unsure {
+                return Err(format!(
+                    "{key:?} is {:?}, was {:?}, and not named",
+                    found.get(key).map(|kv| kv.mod_revision),
+                    expected.get(key).map(|kv| kv.mod_revision)
+                ));
+            }
+            others += 1;
+        }
+    }
+    Ok(if others == 0 && newest == truth.revision() { Saved::Newest } else { Saved::Others })
+}
+
+#[test]
+fn what_is_outside_the_damage_is_saved() {
+    let first = number_from_env("ANNALS_FIRST_SEED", 0);
+    let count = number_from_env("ANNALS_REPAIRS", 120);
+    for close in [true, false] {
+        let made = made(close);
+        let next = AtomicU64::new(0);
+        let saved = Mutex::new(BTreeMap::<&str, BTreeMap<Saved, u64>>::new());
+        let failures = Mutex::new(Vec::new());
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while failures.lock().unwrap().len() < 8 {
+                        let number = next.fetch_add(1, Ordering::Relaxed);
+                        if number >= count {
+                            break;
+                        }
+                        let seed = first.wrapping_add(number);
+                        let mut random = Random::new(seed);
+                        let disk = made.copy();
+                        let mut done = damage(&disk, &made, &mut random);
+                        let twice = number % 4 == 3;
+                        if twice {
+                            done = [done, damage(&disk, &made, &mut random)].join("; ");
+                        }
+                        let newest: &[&str] =
+                            if number.is_multiple_of(2) { &[] } else { &["--newest"] };
+                        match check(&disk, &made, newest) {
+                            Ok(fate) => {
+                                let kind = if twice { "two" } else { crate::made::kind(&done) };
+                                let mut saved = saved.lock().unwrap();
+                                *saved.entry(kind).or_default().entry(fate).or_insert(0) += 1;
+                            }
+                            Err(found) => {
+                                let found = format!("seed {seed}: {done}, {newest:?}: {found}");
+                                failures.lock().unwrap().push(found);
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        let failures = failures.into_inner().unwrap();
+        assert!(failures.is_empty(), "{}", failures.join("\n"));
+        let name = if close { "closed" } else { "killed" };
+        println!("{count} repairs of a {name} store, from seed {first}:");
+        for (kind, saved) in saved.into_inner().unwrap() {
+            println!("  {kind:<9} {saved:?}");
+        }
+    }
+}
+
+#[test]
+fn what_is_whole_is_saved_whole() {
+    for close in [true, false] {
+        let made = made(close);
+        let _ = options(&made.disk);
+        assert_eq!(check(&made.disk, &made, &[]), Ok(Saved::Everything));
+    }
+}
