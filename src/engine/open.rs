@@ -348,12 +348,14 @@ impl Core {
         Ok(())
     }
 
-    /// Segment files that the manifest does not name; their numbers are not used again.
+    /// Segment files that the manifest does not name; their numbers are not used again. None where one that it
+    /// names is not there: then it may be the manifest that is not the newest, and these what there is.
     fn orphans(&self, manifest: &Manifest) -> Result<Vec<FileName>> {
         let dir = self.path.join(SEGMENT_DIR);
         let entries =
             self.options.vfs.list(&dir).map_err(|error| Error::io("list", &dir, error))?;
         let mut orphans = Vec::new();
+        let mut missing = manifest.files.len();
         for entry in entries {
             let Some(name) = FileName::parse(&format!("{SEGMENT_DIR}/{}", entry.name)) else {
                 continue;
@@ -363,9 +365,14 @@ impl Core {
             if name.number - manifest.next_file.min(name.number) < NUMBERS_AVOIDED {
                 self.next_file.fetch_max(name.number + 1, Ordering::AcqRel);
             }
-            if !manifest.files.iter().any(|f| f.number == name.number && f.kind == name.kind) {
+            if manifest.files.iter().any(|f| f.number == name.number && f.kind == name.kind) {
+                missing = missing.saturating_sub(1);
+            } else {
                 orphans.push(name);
             }
+        }
+        if missing > 0 {
+            orphans.clear();
         }
         Ok(orphans)
     }
