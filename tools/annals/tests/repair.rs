@@ -10,9 +10,13 @@ use serde_json::Value;
 
 /// A store with files of every kind, and with frames in its log that are in no other file.
 fn filled() -> Tool {
+    filled_with(&[])
+}
+
+fn filled_with(more: &[&str]) -> Tool {
     let tool = Tool::new();
     let file = tool.file("h.jsonl", common::history(6000, 200, 40));
-    let mut arguments = SMALL.to_vec();
+    let mut arguments = [&SMALL, more].concat();
     arguments.extend(["import", "history", &file]);
     tool.ok(&arguments);
     for n in 0..5 {
@@ -111,8 +115,19 @@ fn damage_of_the_past_costs_the_past_up_to_there() {
 }
 
 #[test]
-fn of_damaged_newest_versions_the_others_are_kept() {
+fn of_damaged_newest_versions_those_that_events_repeat_are_there() {
     let tool = filled();
+    let truth = state(&tool, "latest");
+    flip(&files(&tool, "seg", ".head")[0], 200);
+    let (told, other) = repaired(&tool);
+    assert_eq!(told["way"], "rebuild");
+    assert_eq!(state(&other, "latest"), truth);
+    assert_eq!(told["lost_keys"].as_array().unwrap().len(), 0);
+}
+
+#[test]
+fn of_damaged_newest_versions_the_others_are_kept() {
+    let tool = filled_with(&["-O", "event_value_bytes=0"]);
     let truth = state(&tool, "latest");
     let heads = files(&tool, "seg", ".head");
     flip(&heads[0], 200);
@@ -136,11 +151,16 @@ fn of_damaged_newest_versions_the_others_are_kept() {
     let keys: Vec<&str> = gone.map(|kv| kv["key"].as_str().unwrap()).collect();
     assert!(keys.iter().all(|key| (from..to).contains(key) && *key != from), "{lost}: {keys:?}");
     assert!(keys.len() * 2 < truth.len(), "{} of {}", keys.len(), truth.len());
+    // EVENTS say which keys these are.
+    let named = told["lost_keys"].as_array().unwrap().iter();
+    let mut named: Vec<&str> = named.map(|lost| lost["key"].as_str().unwrap()).collect();
+    named.sort_unstable();
+    assert_eq!(named, keys);
     assert_eq!(other.json(&["put", "/last", "again"])["revision"], 6007);
 }
 
 #[test]
-fn a_damaged_current_is_stood_in_for_and_without_a_manifest_it_is_said() {
+fn a_damaged_current_is_stood_in_for_and_without_a_manifest_the_newest_state_is_saved() {
     let tool = filled();
     let truth = state(&tool, "latest");
     flip(&tool.store().join("CURRENT"), 20);
@@ -152,12 +172,11 @@ fn a_damaged_current_is_stood_in_for_and_without_a_manifest_it_is_said() {
     for manifest in manifests.filter(|path| path.to_str().unwrap().contains("MANIFEST-")) {
         flip(&manifest, 60);
     }
-    let none = Tool::new();
-    let to = none.store();
-    tool.run(&["repair", "--to", to.to_str().unwrap()])
-        .code(3)
-        .says("needs a manifest that is whole");
-    assert!(!to.exists());
+    let newest = Tool::new();
+    let to = newest.store();
+    let told = tool.json(&["repair", "--to", to.to_str().unwrap()]);
+    assert_eq!((told["way"].as_str(), told["revision"].as_u64()), (Some("rebuild"), Some(6006)));
+    assert_eq!(state(&newest, "latest"), truth);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::path::Path;
 use annals::put;
 use heed::types::Bytes;
 use heed::{CommitOrAbort, EnvOpenOptions};
-use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
+use redb::{Database, ReadableDatabase, TableDefinition};
 use rusqlite::Connection;
 
 use crate::Result;
@@ -127,7 +127,7 @@ fn read_fjall(dir: &Path, pairs: &Pairs) -> Result<Found> {
     Ok((got, scanned))
 }
 
-fn lmdb(dir: &Path) -> Result<(heed::Env, heed::Database<Bytes, Bytes>)> {
+fn lmdb(dir: &Path) -> Result<(heed::Env, heed::Database<'static, Bytes, Bytes>)> {
     let dir = dir.join("lmdb");
     std::fs::create_dir_all(&dir)?;
     let mut options = EnvOpenOptions::new();
