@@ -51,13 +51,16 @@ impl Core {
     /// The failure, which also ends writing; see the module.
     pub(super) fn run_unit(&self) -> Result<bool> {
         self.check_writing()?;
-        let _failing = FailingOnPanic(self);
         let busy = self.take_busy();
+        // After it, so that a panic is noted before `busy` is let go.
+        let _failing = FailingOnPanic(self);
         // It may have been closed, or failed, while this thread waited.
         self.check_writable()?;
         let done = self.unit();
-        drop(busy);
+        // Before the next one may begin: it would go on from a manifest that was not stored, and write the
+        // same generation to files once more.
         self.note_failure(&done);
+        drop(busy);
         done
     }
 

@@ -263,9 +263,10 @@ impl Core {
     pub(super) fn reorganise(&self) -> Result<()> {
         self.check_writing()?;
         self.chain.freeze();
-        let _failing = FailingOnPanic(self);
         while self.run_unit()? {}
         let busy = self.take_busy();
+        // After it, so that a panic is noted before `busy` is let go.
+        let _failing = FailingOnPanic(self);
         self.check_writable()?;
         if !self.shared.tables().files.l0.is_empty() {
             let folded = self.fold_all();

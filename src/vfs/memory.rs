@@ -27,6 +27,7 @@ mod content;
 mod disk;
 #[cfg(test)]
 mod tests;
+mod torn;
 
 /// What of the unsynced changes a crash keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -345,6 +346,9 @@ impl MemoryFile {
         }
         let before = disk.inode(self.id)?.now.len();
         disk.resize(self.id, len(before))?;
+        if matches!(change, Change::Write { .. }) {
+            disk.written(self.id);
+        }
         disk.inode_mut(self.id)?.change(change);
         Ok(())
     }

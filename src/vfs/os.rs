@@ -46,10 +46,21 @@ impl Vfs for OsVfs {
     }
 
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
-        if path.as_os_str().is_empty() || fs::metadata(path).is_ok_and(|meta| meta.is_dir()) {
+        if path.as_os_str().is_empty() {
             return Ok(());
         }
+        match fs::metadata(path) {
+            Ok(meta) if meta.is_dir() => return Ok(()),
+            Ok(_) => {}
+            // Only what is not there is made. Of what cannot be looked at (no permission, a dead disk) no
+            // parent would end this: there is always one more, since that of "." is ".".
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
         let parent = parent_of(path);
+        if parent == path {
+            return Err(io::ErrorKind::NotFound.into());
+        }
         self.create_dir_all(&parent)?;
         match fs::DirBuilder::new().mode(0o700).create(path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::ops::RangeInclusive;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use annals::{ErrorKind, KeyRange, KeyValue, Store, View};
@@ -51,6 +52,8 @@ pub fn good<T>(what: impl FnOnce() -> String, result: annals::Result<T>) -> Resu
 /// How much of a store is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
+    /// The newest state, every key's history and the log.
+    Newest,
     /// Every key's history, the log, the newest and the oldest state, and two in between.
     Sampled(u64),
     /// Every state, too.
@@ -63,6 +66,7 @@ pub fn store(store: &Store, model: &Model, depth: Depth) -> Found {
     same(|| "compacted revision".into(), &store.compacted_revision(), &model.compacted())?;
     let (oldest, newest) = (model.compacted().max(1), model.revision());
     let revisions: Vec<u64> = match depth {
+        Depth::Newest => vec![newest],
         Depth::Everything => (oldest..=newest).collect(),
         Depth::Sampled(seed) => {
             let mut random = Random::new(seed);
@@ -189,6 +193,16 @@ pub fn recovered(
     acknowledged: usize,
     depth: Depth,
 ) -> Result<usize, String> {
+    let changes = which(store, model, acknowledged..=model.len())?;
+    let mut cut = model.clone();
+    cut.cut(changes);
+    self::store(store, &cut, depth)?;
+    Ok(changes)
+}
+
+/// Finds how many changes a reopened store has, at least as many as were acknowledged and at most as many as
+/// there were.
+pub fn which(store: &Store, model: &Model, range: RangeInclusive<usize>) -> Result<usize, String> {
     let leases = good(|| "lease list".into(), store.lease_list())?;
     let leases: BTreeMap<i64, i64> = leases.iter().map(|lease| (lease.id, lease.ttl)).collect();
     let (revision, compacted) = (store.revision(), store.compacted_revision());
@@ -196,15 +210,11 @@ pub fn recovered(
         let entry = model.entry_after(*changes);
         (entry.revision, entry.compacted, &entry.leases) == (revision, compacted, &leases)
     };
-    let Some(changes) = (acknowledged..=model.len()).rev().find(fits) else {
-        let (low, high) = (model.entry_after(acknowledged), model.entry());
-        return Err(format!(
+    range.clone().rev().find(fits).ok_or_else(|| {
+        let (low, high) = (model.entry_after(*range.start()), model.entry_after(*range.end()));
+        format!(
             "the store is at revision {revision}, compacted {compacted}, leases {leases:?}, which \
              is no state from\n  {low:?} (acknowledged)\n  to {high:?}"
-        ));
-    };
-    let mut cut = model.clone();
-    cut.cut(changes);
-    self::store(store, &cut, depth)?;
-    Ok(changes)
+        )
+    })
 }

@@ -1,5 +1,6 @@
 //! What tests of copies of a store share: a store that has everything, and whether a copy of it is complete.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +14,7 @@ use super::drive::{Driver, Ended};
 use super::generate::{self, Taste};
 use super::model::{Model, Request};
 use super::random::Random;
-use super::{DIRECTORY, START_TIME, tiny};
+use super::{DIRECTORY, START_TIME, number_from_env, tiny};
 
 pub fn clock() -> Arc<ManualClock> {
     Arc::new(ManualClock::new(START_TIME))
@@ -132,9 +133,20 @@ pub fn changes_disk(kind: Operation) -> bool {
     )
 }
 
+/// What a power cut could leave of a disk, each content once: every image where they are few, else nothing kept, all
+/// kept and random ones; and tears of the write in flight, `ANNALS_TEARS` of each kind at most.
 pub fn images(disk: &MemoryVfs) -> Vec<MemoryVfs> {
-    disk.crash_every(8).unwrap_or_else(|| {
+    let random = number_from_env("ANNALS_IMAGES", 3);
+    let tears = usize::try_from(number_from_env("ANNALS_TEARS", 1)).unwrap();
+    let mut images = disk.crash_every(8).unwrap_or_else(|| {
         let fixed = [CrashMode::LoseAll, CrashMode::KeepAll].map(|mode| disk.crash(0, mode));
-        fixed.into_iter().chain((0..3).map(|seed| disk.crash(seed, CrashMode::Random))).collect()
-    })
+        let random = (0..random).map(|seed| disk.crash(seed, CrashMode::Random));
+        fixed.into_iter().chain(random).collect()
+    });
+    for earlier in [CrashMode::KeepAll, CrashMode::LoseAll] {
+        images.extend(disk.crash_torn(earlier, disk.op_count(), tears));
+    }
+    let mut seen = BTreeSet::new();
+    images.retain(|image| seen.insert(image.content_hash()));
+    images
 }

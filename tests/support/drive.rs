@@ -68,9 +68,19 @@ impl Driver {
 
     /// Does a request on the model and on the store, and compares the answers.
     pub fn request(&self, store: &Store, request: &Request) -> Result<Ended, String> {
+        self.request_by(store, request, |store| run(store, request))
+    }
+
+    /// Does a request on the model, and on the store by a call of one's own that must do the same.
+    pub fn request_by(
+        &self,
+        store: &Store,
+        request: &Request,
+        call: impl FnOnce(&Store) -> annals::Result<Answer>,
+    ) -> Result<Ended, String> {
         self.clock.advance(1_000);
         let (before, expected) = self.expect(request);
-        let found = run(store, request);
+        let found = call(store);
         self.settle(request, before, expected, found)
     }
 
@@ -156,7 +166,7 @@ impl Driver {
                 }
                 Ok(Ended::AsExpected)
             }
-            (Err(error), expected) if is_machine(&error) => {
+            (Err(error), expected) if is_machine(&error) || is_damage(&error) => {
                 if error.effect() == Effect::None && expected.is_ok() {
                     self.model().model.cut(before);
                 }
@@ -183,6 +193,11 @@ pub fn is_machine(error: &Error) -> bool {
             | ErrorKind::Poisoned { .. }
             | ErrorKind::OutcomeUnknown { .. }
     )
+}
+
+/// Whether what the disk holds is to blame.
+pub fn is_damage(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Corrupt { .. })
 }
 
 fn same_refusal(request: &Request, found: &ErrorKind, expected: &ErrorKind) -> Found {

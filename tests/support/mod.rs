@@ -25,6 +25,7 @@ pub mod watchdog;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use annals::clock::ManualClock;
 use annals::vfs::Vfs;
@@ -62,4 +63,14 @@ pub const START_TIME: i64 = 1_700_000_000_000_000;
 /// A number from the environment, or the default.
 pub fn number_from_env(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+/// The time that this process has had of the processors; `None` where the system does not say. What a machine does
+/// beside it does not count.
+pub fn processor_time() -> Option<Duration> {
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    let after_name = stat.rsplit_once(')')?.1;
+    let ticks = after_name.split_whitespace().skip(11).take(2);
+    // A tick is a hundredth of a second on every Linux.
+    Some(ticks.map(|ticks| Duration::from_millis(10 * ticks.parse().unwrap_or(0))).sum())
 }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::content::Content;
 use crate::vfs::SECTOR_BYTES;
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Disk {
     pub(super) files: BTreeMap<FileId, Inode>,
     next_file: FileId,
@@ -20,6 +20,8 @@ pub(super) struct Disk {
     pub(super) durable_names: BTreeMap<String, FileId>,
     /// Changes of names since, in order.
     pending_names: Vec<NameChange>,
+    /// The file of the last change, if that was a write and is not synced.
+    in_flight: Option<FileId>,
     pub(super) locks: BTreeSet<String>,
     pub(super) operations: u64,
     pub(super) trace: u64,
@@ -30,7 +32,7 @@ pub(super) struct Disk {
 
 pub(super) type FileId = u64;
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Inode {
     /// As a reader sees it.
     pub(super) now: Content,
@@ -53,10 +55,32 @@ pub(super) struct NameChange {
     pub(super) added: Option<(String, FileId)>,
 }
 
+/// A write that was taken back.
+#[derive(Debug)]
+pub(super) struct InFlight {
+    id: FileId,
+    offset: u64,
+    bytes: Bytes,
+}
+
+impl InFlight {
+    fn end(&self) -> u64 {
+        self.offset + self.bytes.len() as u64
+    }
+
+    /// How many sectors it touches.
+    pub(super) fn sectors(&self) -> u64 {
+        self.end().div_ceil(SECTOR_BYTES) - self.offset / SECTOR_BYTES
+    }
+}
+
 impl Disk {
     /// Counts an operation and adds it to the trace.
     pub(super) fn operation(&mut self, kind: &str, path: &str, numbers: [u64; 2], bytes: &[u8]) {
         self.operations += 1;
+        if !matches!(kind, "open" | "list" | "exists" | "read_at" | "len" | "map") {
+            self.in_flight = None;
+        }
         let mut hash = self.trace;
         for part in [kind.as_bytes(), path.as_bytes(), bytes] {
             hash = xxhash_rust::xxh3::xxh3_64_with_seed(part, hash ^ part.len() as u64);
@@ -152,6 +176,61 @@ impl Disk {
         }
         self.used = used;
         Ok(())
+    }
+
+    /// The same disk once more, without locks.
+    pub(super) fn fork(&self) -> Self {
+        Self { locks: BTreeSet::new(), ..self.clone() }
+    }
+
+    /// Notes that a file has been written to just now.
+    pub(super) fn written(&mut self, id: FileId) {
+        self.in_flight = Some(id);
+    }
+
+    /// Takes back the write in flight, if there is one.
+    pub(super) fn take_in_flight(&mut self) -> Option<InFlight> {
+        let id = self.in_flight.take()?;
+        let inode = self.files.get_mut(&id)?;
+        let Some(Change::Write { offset, bytes }) = inode.pending.pop() else { return None };
+        inode.now = inode.durable.clone();
+        for change in &inode.pending {
+            change.apply(&mut inode.now);
+        }
+        Some(InFlight { id, offset, bytes })
+    }
+
+    /// Makes durable those sectors of a write that `arrived` answers for by their number within it. Answers
+    /// whether the file is there.
+    pub(super) fn write_part(&mut self, write: &InFlight, arrived: impl Fn(u64) -> bool) -> bool {
+        let Some(inode) = self.files.get_mut(&write.id) else { return false };
+        let before = inode.now.len();
+        let first = write.offset / SECTOR_BYTES;
+        let mut any = false;
+        for number in (0..write.sectors()).filter(|number| arrived(*number)) {
+            let start = ((first + number) * SECTOR_BYTES).max(write.offset);
+            let end = ((first + number + 1) * SECTOR_BYTES).min(write.end());
+            let within = |at: u64| usize::try_from(at - write.offset).unwrap_or(usize::MAX);
+            inode.now.write(start, &write.bytes[within(start)..within(end)]);
+            any = true;
+        }
+        if any && inode.now.len() < write.end() {
+            inode.now.set_len(write.end());
+        }
+        inode.durable = inode.now.clone();
+        self.used += inode.now.len() - before;
+        true
+    }
+
+    pub(super) fn content_hash(&self) -> u64 {
+        let mut hash = self.dirs.len() as u64;
+        for (name, id) in &self.names {
+            hash = xxhash_rust::xxh3::xxh3_64_with_seed(name.as_bytes(), hash);
+            if let Some(inode) = self.files.get(id) {
+                hash = inode.now.hash(hash);
+            }
+        }
+        hash
     }
 
     pub(super) fn is_settled(&self) -> bool {

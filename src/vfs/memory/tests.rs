@@ -208,3 +208,83 @@ fn a_file_with_two_names_is_one_file_and_each_name_is_durable_by_itself() {
     disk.remove(path("d/b")).unwrap();
     assert_eq!(disk.used_bytes(), 0);
 }
+
+#[test]
+fn a_torn_write_is_every_prefix_all_but_one_and_one_alone() {
+    let (disk, file) = disk_with_ones(4);
+    file.write_all_at(&[5; 512], 512).unwrap();
+    file.write_all_at(&[2; 3 * 512], 512).unwrap();
+    let of = |earlier| {
+        let torn = disk.crash_torn(earlier, 0, usize::MAX);
+        let marks = |image: MemoryVfs| {
+            let content = image.read(path("a")).unwrap();
+            assert!(image.is_settled() && content.len() == 2048 && content[0] == 1);
+            [content[512], content[1024], content[1536]]
+        };
+        torn.into_iter().map(marks).collect::<Vec<_>>()
+    };
+    let lost =
+        [[1, 1, 1], [2, 1, 1], [2, 2, 1], [2, 2, 2], [1, 2, 2], [2, 1, 2], [1, 2, 1], [1, 1, 2]];
+    assert_eq!(of(CrashMode::LoseAll), lost);
+    let kept = lost.map(|[first, second, third]| [if first == 1 { 5 } else { 2 }, second, third]);
+    assert_eq!(of(CrashMode::KeepAll), kept);
+    assert_eq!(disk.crash_torn(CrashMode::LoseAll, 3, 5).len(), 5);
+    file.sync_data().unwrap();
+    assert!(disk.crash_torn(CrashMode::KeepAll, 0, 9).is_empty(), "nothing is in flight");
+}
+
+#[test]
+fn a_torn_write_at_an_odd_place_keeps_to_sectors_and_grows_the_file() {
+    let (disk, file) = disk_with_ones(1);
+    file.write_all_at(&[2; 600], 500).unwrap();
+    assert!(file.len().is_ok(), "a question in between changes nothing");
+    let torn = disk.crash_torn(CrashMode::LoseAll, 0, usize::MAX);
+    let contents = torn.iter().map(|image| {
+        let content = image.read(path("a")).unwrap();
+        assert_eq!(image.used_bytes(), content.len() as u64);
+        (content.len(), content[500], content.get(512).copied(), content.get(1099).copied())
+    });
+    let contents: Vec<_> = contents.collect();
+    assert_eq!(contents[0], (512, 1, None, None));
+    assert_eq!(contents[1], (1100, 2, Some(0), Some(0)));
+    assert_eq!(contents[2], (1100, 2, Some(2), Some(0)));
+    assert_eq!(contents[3], (1100, 2, Some(2), Some(2)));
+    assert_eq!(contents[4], (1100, 1, Some(2), Some(2)));
+    // A file that has lost its name has nothing to be torn.
+    disk.create(path("b")).unwrap().write_all_at(&[1; 2000], 0).unwrap();
+    assert!(disk.crash_torn(CrashMode::LoseAll, 0, 9).is_empty());
+    assert!(!disk.crash_torn(CrashMode::KeepAll, 0, 9).is_empty());
+}
+
+#[test]
+fn a_fork_goes_on_by_itself_and_has_the_same_crashes() {
+    let (disk, file) = disk_with_ones(2);
+    file.write_all_at(&[2; 1024], 0).unwrap();
+    disk.lock(path("LOCK")).unwrap();
+    let fork = disk.fork();
+    assert_eq!(fork.content_hash(), disk.content_hash());
+    assert_eq!(fork.trace_hash(), disk.trace_hash());
+    for seed in 0..20 {
+        let hash = |disk: &MemoryVfs| disk.crash(seed, CrashMode::Random).content_hash();
+        assert_eq!(hash(&fork), hash(&disk));
+    }
+    let there = fork.open(path("a"), Access::Write).unwrap();
+    there.write_all_at(&[3; 9], 0).unwrap();
+    assert_ne!(fork.content_hash(), disk.content_hash());
+    assert_eq!(disk.read(path("a")).unwrap(), [2; 1024]);
+    there.write_all_at(&[2; 9], 0).unwrap();
+    assert_eq!(fork.content_hash(), disk.content_hash());
+}
+
+#[test]
+fn a_disk_that_loses_power_is_the_crash_of_the_same_seed() {
+    for mode in [CrashMode::LoseAll, CrashMode::KeepAll, CrashMode::Random] {
+        let (disk, file) = disk_with_ones(6);
+        file.write_all_at(&[2; 3000], 0).unwrap();
+        disk.create(path("b")).unwrap();
+        let (image, operations) = (disk.crash(7, mode), disk.op_count());
+        disk.lose_power(7, mode);
+        assert_eq!(disk.content_hash(), image.content_hash());
+        assert!(disk.is_settled() && disk.op_count() == operations + 1);
+    }
+}

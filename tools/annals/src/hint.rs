@@ -66,8 +66,7 @@ pub(crate) fn hint(kind: &ErrorKind) -> &'static str {
              would be given back"
         }
         ErrorKind::Corrupt(_) => {
-            "`annals verify` lists all damage; restore a backup, or let `annals repair --to DIR` save what can be read, \
-             which needs a manifest that is whole"
+            "`annals verify` lists all damage; restore a backup, or let `annals repair --to DIR` save what can be read"
         }
         ErrorKind::Io { .. } => "is the path right, and may this user read and write there?",
         ErrorKind::Poisoned { .. } => "do away with the cause, and open the store again",
