@@ -65,8 +65,10 @@ fn what_is_whole_is_copied() {
     done.says("nothing is damaged").says("copy:").says("every revision up to 6006 is readable");
     assert_eq!(other.json(&["hash"]), tool.json(&["hash"]));
     assert_eq!(other.json(&["hash", "--at", "3000"]), tool.json(&["hash", "--at", "3000"]));
-    // It can be written to.
+    // It can be written to, and what is written there is another history than what the original goes on with.
     other.ok(&["put", "/more", "x"]);
+    let incarnation = |tool: &Tool| tool.json(&["stats"])["incarnation"].as_u64().unwrap();
+    assert!(incarnation(&other) > incarnation(&tool) + 100);
     other.ok(&["verify"]);
 }
 
@@ -175,4 +177,77 @@ fn a_damaged_current_is_stood_in_for_and_without_a_manifest_the_newest_state_is_
     let told = tool.json(&["repair", "--to", to.to_str().unwrap()]);
     assert_eq!((told["way"].as_str(), told["revision"].as_u64()), (Some("rebuild"), Some(6006)));
     assert_eq!(state(&newest, "latest"), truth);
+}
+
+#[test]
+fn damage_of_the_log_that_is_in_other_files_costs_nothing() {
+    let tool = Tool::new();
+    let history = tool.file("h.jsonl", common::history(500, 200, 40));
+    let small = ["-O", "memtable_bytes=65536", "-O", "background=false"];
+    tool.ok(&[&small[..], &["import", "history", &history]].concat());
+    tool.ok(&["put", "/last", "0"]);
+    let flushed = tool.json(&["inspect"])["flushed_revision"].as_u64().unwrap();
+    let frames = tool.json(&["dump", "--wal"])["frames"].clone();
+    let frames = frames.as_array().unwrap();
+    let at = |frame: &Value| frame["offset"].as_u64().unwrap();
+    let hash = |tool: &Tool| tool.json(&["hash"]);
+    let first = &frames[0];
+    assert!(first["revision"].as_u64().unwrap() < flushed, "{flushed}: {first}");
+    let path = tool.store().join(first["file"].as_str().unwrap());
+    let truth = (hash(&tool), state(&tool, "latest"));
+
+    // The header of a batch, so that the store is not opened; and a transaction whose batch is in other
+    // files whole, as those that are much older than the last flush are.
+    let in_file = |frame: &&Value| frame["file"] == first["file"];
+    let mut old = frames.iter().filter(in_file);
+    let last = old.rfind(|frame| frame["revision"].as_u64().unwrap() <= flushed / 2).unwrap();
+    for offset in [4096 + 20, at(last) + 70] {
+        flip(&path, usize::try_from(offset).unwrap());
+        let (told, other) = repaired(&tool);
+        flip(&path, usize::try_from(offset).unwrap());
+        assert_eq!(told["way"], "copy", "{told}");
+        assert_eq!(
+            (told["files_with_losses"].as_u64(), told["revision"].as_u64()),
+            (Some(0), Some(502))
+        );
+        assert!(told["lost_revisions"].as_array().unwrap().is_empty(), "{told}");
+        assert_eq!((hash(&other), state(&other, "latest")), truth);
+        assert_eq!(other.json(&["put", "/last", "again"])["revision"], 503);
+        other.ok(&["verify"]);
+    }
+}
+
+#[test]
+fn the_new_store_cannot_be_within_the_original() {
+    let tool = Tool::new();
+    tool.ok(&["put", "/a", "1"]);
+    let before = tool.snapshot();
+    for inner in ["seg", "seg/x", "inner/deeper", "."] {
+        let to = tool.store().join(inner);
+        tool.run(&["repair", "--to", to.to_str().unwrap()])
+            .code(1)
+            .says("in the directory of the store");
+        assert_eq!(tool.snapshot(), before, "{inner}");
+        assert!(!tool.store().join("inner").exists());
+    }
+    tool.ok(&["verify"]);
+}
+
+#[test]
+fn a_file_that_the_system_does_not_let_us_read_is_left_out_as_a_damaged_one() {
+    for ending in [".head", ".hist", ".events"] {
+        let tool = filled();
+        let truth = state(&tool, "latest");
+        let path = files(&tool, "seg", ending)[0].clone();
+        // Opening succeeds, and reading fails.
+        let bytes = std::fs::metadata(&path).unwrap().len();
+        std::fs::remove_file(&path).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        let other = Tool::new();
+        let told = tool.json(&["repair", "--to", other.store().to_str().unwrap()]);
+        other.ok(&["verify"]);
+        let rescued = state(&other, "latest");
+        assert!(rescued.iter().all(|kv| truth.contains(kv)), "{ending} of {bytes} bytes: {told}");
+        assert!(ending == ".head" || rescued == truth, "{ending}: {told}");
+    }
 }

@@ -2,14 +2,15 @@
 
 use std::borrow::Cow;
 use std::fs::{self, File};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::Path;
 
 use annals::inspect::{StoreFiles, WalPart};
 use annals_format::current::Current;
 use annals_format::name::{CURRENT, FileName, SEGMENT_DIR, WAL_DIR};
-use annals_format::seal::SealKind;
 use annals_format::{FileKind, Manifest, WalFile};
 
+use super::anew::Anew;
 use super::lost::Lost;
 use super::{Damaged, Repaired, write_new};
 use crate::exit::{Failure, Outcome};
@@ -20,7 +21,7 @@ use crate::progress::Progress;
 #[derive(Debug)]
 struct Kept {
     name: FileName,
-    /// Where damage begins, or a seal that is not true of the copy.
+    /// Where a seal begins that is not true of the copy.
     cut: Option<u64>,
     /// Where its seal begins.
     seal: Option<u64>,
@@ -38,8 +39,17 @@ pub(super) fn copy(
 ) -> Outcome<Option<Repaired>> {
     let mut repaired = Repaired { way: "copy", files: Vec::new(), lost: Lost::default() };
     let mut manifest = files.manifest().clone();
-    let (log, cut) = log(files, &mut repaired)?;
-    let newest = log.iter().map(|kept| kept.newest).fold(manifest.flushed_revision, u64::max);
+    let log = if damaged.has(&[FileKind::Wal]) { None } else { log(files, &mut repaired)? };
+    let log = match log {
+        Some(whole) => Log::Whole(whole),
+        None => Log::Anew(Anew::read(files, &mut repaired)?),
+    };
+    let newest = match &log {
+        Log::Whole(kept) => {
+            kept.iter().map(|kept| kept.newest).fold(manifest.flushed_revision, u64::max)
+        }
+        Log::Anew(anew) => anew.revision,
+    };
     let past = manifest
         .files
         .iter()
@@ -99,99 +109,61 @@ pub(super) fn copy(
             lost,
         );
     }
-    if let Some(cut) = cut {
-        repaired.lost.transactions(newest + 1, cut.upto, cut.behind);
-    }
     manifest.files = kept;
-    manifest.wal = wal(&log, &manifest);
-    for kept in &log {
-        write_log(data, to, kept)?;
+    match &log {
+        Log::Whole(kept) => {
+            manifest.wal = wal(kept, &manifest);
+            for kept in kept {
+                write_log(data, to, kept)?;
+            }
+        }
+        Log::Anew(anew) => manifest.wal = vec![anew.write(to, &manifest)?],
     }
     put_in_force(to, &mut manifest)?;
     Ok(Some(repaired))
 }
 
-/// What is lost of the log from the first damage on.
-#[derive(Debug, Default)]
-struct Cut {
-    /// The highest revision that can be read behind it.
-    upto: Option<u64>,
-    /// How many transactions can.
-    behind: u64,
+/// The log of the copy.
+#[derive(Debug)]
+enum Log {
+    /// The files as they are, but for the last seal.
+    Whole(Vec<Kept>),
+    /// Written anew, of what can be read.
+    Anew(Anew),
 }
 
-/// The files of the log that are kept, up to the first damage, and what is not.
-fn log(files: &StoreFiles, repaired: &mut Repaired) -> Outcome<(Vec<Kept>, Option<Cut>)> {
+/// The files of the log; `None` where something of them is damaged.
+fn log(files: &StoreFiles, repaired: &mut Repaired) -> Outcome<Option<Vec<Kept>>> {
     let names = crate::files::in_force(files).filter(|(name, _)| name.kind == FileKind::Wal);
     let mut kept: Vec<Kept> = Vec::new();
-    let mut ended = false;
-    let mut lost_behind = Cut::default();
-    // The file that follows, as the last seal names it.
-    let mut next = None;
-    for (name, bytes) in names {
+    let mut damaged = false;
+    for (name, _) in names {
         let mut found = Kept { name, cut: None, seal: None, made: 0, newest: 0 };
-        let (mut behind, mut has_header) = (0_u64, false);
         walk(|step| {
             files.wal(name.number, &mut |offset, _, part| {
                 match part {
-                    WalPart::FileHeader(header) => {
-                        (has_header, found.made) = (true, header.file_bytes);
-                    }
-                    WalPart::Damage(_) if found.cut.is_none() => found.cut = Some(offset),
-                    WalPart::Seal(seal) => {
-                        found.seal = Some(offset);
-                        if let SealKind::Rolled { next_file, .. } = seal.kind {
-                            next = Some(next_file);
-                        }
-                    }
-                    WalPart::Frame(frame, _) if found.cut.is_none() && !ended => {
-                        found.newest = found.newest.max(frame.revision);
-                    }
-                    WalPart::Frame(frame, _) => {
-                        behind += 1;
-                        lost_behind.upto = lost_behind.upto.max(Some(frame.revision));
-                    }
+                    WalPart::FileHeader(header) => found.made = header.file_bytes,
+                    WalPart::Damage(_) => damaged = true,
+                    WalPart::Seal(_) => found.seal = Some(offset),
+                    WalPart::Frame(frame, _) => found.newest = found.newest.max(frame.revision),
                     _ => {}
                 }
                 step(Ok(())).map(|_| ())
             })
         })?;
-        let lost = format!(
-            "what was committed there; {behind} transactions can be read, but not what came before them"
-        );
-        lost_behind.behind += behind;
-        match found.cut {
-            _ if ended => repaired.note(name, bytes, "left out: it follows damage", lost),
-            Some(_) if !has_header => repaired.note(name, bytes, "left out: damaged", lost),
-            Some(offset) => {
-                let what = format!("cut at offset {offset}");
-                repaired.note(name, bytes, &what, lost);
-            }
-            None => repaired.note(name, bytes, "copied", ""),
-        }
-        if ended || (found.cut.is_some() && !has_header) {
-            ended = true;
-            continue;
-        }
-        ended = found.cut.is_some();
         kept.push(found);
     }
-    // A file that is named by the one before, or by the manifest, and is not there.
-    let last = kept.last().map_or(0, |last| last.name.number);
-    let listed = files.manifest().wal.iter().map(|file| file.number);
-    for number in next.into_iter().chain(listed).filter(|number| *number > last) {
-        let name = FileName::new(FileKind::Wal, number);
-        if files.file_bytes(name).is_none() {
-            ended = true;
-            repaired.note(name, 0, "missing", "what was committed there, if anything was");
-        }
+    if damaged {
+        return Ok(None);
     }
-    let cut = ended.then_some(lost_behind);
+    for kept in &kept {
+        repaired.note(kept.name, files.file_bytes(kept.name).unwrap_or(0), "copied", "");
+    }
     // The last one goes on nowhere, and was closed by nobody: a seal names the manifest of the original.
     if let Some(last) = kept.last_mut() {
-        last.cut = last.cut.or(last.seal);
+        last.cut = last.seal;
     }
-    Ok((kept, cut))
+    Ok(Some(kept))
 }
 
 /// The log as the manifest lists it. What follows the last one listed is found by itself.
@@ -228,7 +200,9 @@ fn write_log(data: &Path, to: &Path, kept: &Kept) -> Outcome {
 fn put_in_force(to: &Path, manifest: &mut Manifest) -> Outcome {
     manifest.number = manifest.next_file;
     manifest.next_file += 1;
-    manifest.incarnation += 1;
+    // What is written to it is another history, also than that of the original when it is opened again.
+    let by_chance = RandomState::new().build_hasher().finish() >> 32;
+    manifest.incarnation += 1 + by_chance;
     manifest.closed = false;
     manifest.revision_floor = manifest.revision_floor.min(manifest.flushed_revision);
     let (bytes, stamp) = manifest.encode();

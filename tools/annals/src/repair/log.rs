@@ -11,6 +11,7 @@ use annals_format::name::FileName;
 use annals_format::seal::SealKind;
 use annals_format::space::Key;
 
+use super::anew::is_lost;
 use super::lost::Lost;
 use super::salvage::Salvage;
 use crate::exit::{Failure, Outcome};
@@ -99,8 +100,8 @@ impl Salvage {
             })
         });
         match walked {
-            // A file that is not there.
-            Err(Failure::Engine { error, .. }) if error.corruption().is_some() => {
+            // A file that is not there, or cannot be read.
+            Err(Failure::Engine { error, .. }) if is_lost(&error) => {
                 log.gap = true;
                 Ok(Some(error.to_string()))
             }

@@ -2,8 +2,8 @@
 //!
 //! The original is never written to. There are two ways, and the first that can be gone is:
 //!
-//! * **copy**: only the log, or only the past is damaged. The log is cut where the damage begins, as if the machine
-//!   had stopped there; what is damaged of the past is left out, by compacting the copy to behind it. Everything
+//! * **copy**: only the log, or only the past is damaged. The log is written anew up to where something is missing, as if
+//!   the machine had stopped there; what is damaged of the past is left out, by compacting the copy to behind it. Everything
 //!   else is copied as it is.
 //!   So is it where CURRENT alone is damaged, and the manifest it named is whole.
 //! * **rebuild**: newest versions are damaged. What can be read of these makes a new store that has been compacted to
@@ -11,6 +11,7 @@
 //!   they fill gaps, and tell which keys are lost. So is it where no manifest is whole: then what lies in the
 //!   directory is what there is.
 
+mod anew;
 mod copy;
 mod current;
 mod found;
@@ -23,8 +24,8 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use annals::CheckReport;
 use annals::inspect::StoreFiles;
+use annals::{CheckReport, ErrorKind};
 use annals_format::FileKind;
 use annals_format::name::FileName;
 use clap::Args;
@@ -42,8 +43,8 @@ use lost::Lost;
 #[command(
     after_help = "The original is only read. The report has a line for each file: what became of it, and what of it
 is lost. way: copy, where only the log or the past was damaged, or rebuild, where newest versions
-were. A log is cut where damage begins; what is damaged of the past is left out, and the copy
-compacted to behind it. A rebuilt store has the newest versions that can be read, at their
+were. A damaged log ends where something of it is in no file any more; what is damaged of the past is
+left out, and the copy compacted to behind it. A rebuilt store has the newest versions that can be read, at their
 revisions, and no past. lost_keys names the keys of which something newer was written than could be
 read, and what is there instead (kept: a revision, or nothing); where a line of the report says that
 keys or revisions may be lost beside these, it says which. lost_revisions names the transactions
@@ -95,6 +96,12 @@ struct Damaged(BTreeSet<FileName>);
 impl Damaged {
     fn of(data: &Path, report: &CheckReport) -> Self {
         let files = report.damage.iter().map(|damage| damage.file.as_path());
+        // What the system does not let us read cannot be copied either.
+        let refused = report.unchecked.iter().filter_map(|error| match error.kind() {
+            ErrorKind::Io { path, .. } => Some(path.as_path()),
+            _ => None,
+        });
+        let files = files.chain(refused);
         let inside = files.filter_map(|file| file.strip_prefix(data).ok()?.to_str());
         Self(inside.filter_map(FileName::parse).collect())
     }
@@ -109,6 +116,7 @@ pub(crate) fn repair(global: &Global, args: &RepairArgs, out: &mut Output) -> Ou
     let data = global.data()?;
     let to = args.to.as_path();
     let about = |error| Failure::io(to.display().to_string(), error);
+    check_outside(data, to)?;
     if let Ok(mut entries) = std::fs::read_dir(to)
         && entries.next().is_some()
     {
@@ -164,6 +172,22 @@ pub(crate) fn repair(global: &Global, args: &RepairArgs, out: &mut Output) -> Ou
         }
     };
     tell(global, to, &repaired, out)
+}
+
+/// Refuses a directory within that of the original, which is only read.
+fn check_outside(data: &Path, to: &Path) -> Outcome {
+    let Ok(data) = data.canonicalize() else { return Ok(()) };
+    let to = std::path::absolute(to).map_err(|e| Failure::io(to.display().to_string(), e))?;
+    // Of what is not there yet, the directory it will be in.
+    if to
+        .ancestors()
+        .find_map(|path| path.canonicalize().ok())
+        .is_some_and(|real| real.starts_with(&data))
+    {
+        let text = "it is in the directory of the store: give another one";
+        return Err(Failure::Other(format!("{}: {text}", to.display())));
+    }
+    Ok(())
 }
 
 /// Whether the newest versions are all there, and no other floors hold than that of the store.
