@@ -22,7 +22,15 @@ pub(super) fn model(preemptions: Option<usize>, run: impl Fn() + Send + Sync + '
     let mut builder = Builder::new();
     builder.preemption_bound = preemptions;
     builder.max_branches = 100_000;
-    builder.check(run);
+    // Not loom's: it counts the executions, and is no part of any.
+    let executions = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
+    let counter = std::sync::Arc::clone(&executions);
+    builder.check(move || {
+        counter.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        run();
+    });
+    let executions = executions.load(std::sync::atomic::Ordering::Relaxed);
+    println!("{:?}: {executions} executions", std::thread::current().name());
 }
 
 /// A store whose keys `a` and `b` were written at revision 2.

@@ -12,7 +12,7 @@ use ::shuttle::{Config, Runner, thread};
 
 use super::*;
 
-/// How many random schedules for each step the victim is parked at.
+/// How many random schedules for each step the victim is parked at; `ANNALS_SCHEDULES` instead, if given.
 const SCHEDULES: usize = 60;
 /// The victim is spawned first.
 const VICTIM: usize = 1;
@@ -37,6 +37,7 @@ struct Parking {
     board: Board,
     random: Random,
     park_after: usize,
+    schedules: usize,
     schedule: usize,
     /// Steps of the victim in this execution.
     taken: usize,
@@ -51,6 +52,8 @@ impl Parking {
             board: board.clone(),
             random: Random(0x5eed),
             park_after: 0,
+            schedules: std::env::var("ANNALS_SCHEDULES")
+                .map_or(SCHEDULES, |text| text.parse().expect("a number")),
             schedule: 0,
             taken: 0,
             parked_now: false,
@@ -61,7 +64,7 @@ impl Parking {
 
 impl Scheduler for Parking {
     fn new_execution(&mut self) -> Option<Schedule> {
-        if self.schedule == SCHEDULES {
+        if self.schedule == self.schedules {
             if !self.parked_ever {
                 return None;
             }
@@ -124,7 +127,9 @@ fn park_everywhere(test: impl Fn(&Board) + Send + Sync + 'static) -> Board {
     config.max_steps = ::shuttle::MaxSteps::FailAfter(100_000);
     config.failure_persistence = ::shuttle::FailurePersistence::None;
     let shared = board.clone();
-    Runner::new(Parking::new(&board), config).run(move || test(&shared));
+    let schedules = Runner::new(Parking::new(&board), config).run(move || test(&shared));
+    let (parked, steps) = (&board.parked, &board.steps);
+    println!("{schedules} schedules, parked {parked:?} times, at up to {steps:?} steps");
     board
 }
 
@@ -174,7 +179,6 @@ fn shuttle_a_parked_committer_stops_nobody() {
         store.order(&plan([put("a", "v"), put("b", "v"), put("c", "v")]));
     });
     let (parked, steps) = (&board.parked, &board.steps);
-    println!("parked {parked:?} times, at up to {steps:?} steps");
     assert!(steps.load(Ordering::Relaxed) > 20 && parked.load(Ordering::Relaxed) > 1_000);
 }
 
