@@ -51,8 +51,10 @@ impl Run {
     pub fn on(disk: MemoryVfs, faulty: FaultVfs, vfs: Arc<dyn Vfs>, sync: bool) -> Self {
         let clock = Arc::new(ManualClock::new(START_TIME));
         let stopper = FaultVfs::new(vfs);
+        // Rules are applied by a step of their own, not by background work: the model would not know.
         let options = tiny(Arc::new(stopper.clone()), Arc::clone(&clock))
             .cache_bytes(0)
+            .retention_interval_seconds(0)
             .durability(durability(sync));
         let mut driver = Driver::new(clock);
         driver.sync = sync;

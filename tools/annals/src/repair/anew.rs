@@ -233,7 +233,9 @@ impl Anew {
         let (mut previous_crc, mut first_seq) = (header.crc(), self.first_seq);
         for (batch_seq, batch) in (1..).zip(batches) {
             let mut frames_crc = FramesCrc::default();
-            batch.iter().for_each(|frame| frames_crc.push(frame));
+            for frame in batch {
+                frames_crc.push(frame);
+            }
             let head = BatchHeader {
                 kind: BatchKind::Frames,
                 batch_seq,
