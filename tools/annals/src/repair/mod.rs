@@ -174,7 +174,7 @@ fn copied(
     let target = PutTogether::begin(to, &options)?;
     let repaired = copy::copy(data, target.path(), files, damaged)?;
     if let Some(repaired) = repaired {
-        let report = shown("verified", &mut |step| target.check(&options, step))?;
+        let report = shown("verified", |step| target.check(&options, step))?;
         let unsound = report.damage.first().map(ToString::to_string);
         match unsound.or_else(|| report.unchecked.first().map(ToString::to_string)) {
             None => {
@@ -246,13 +246,13 @@ fn tell(to: &Path, repaired: &Repaired, report: &CheckReport, out: &mut Output) 
 /// Checks a store, and shows how far that is.
 fn check(data: &Path, global: &Global, what: &'static str) -> Outcome<CheckReport> {
     let options = global.engine_options()?;
-    shown(what, &mut |step| annals::check(data, &options, step))
+    shown(what, |step| annals::check(data, &options, step))
 }
 
 /// Runs a check, which is told whom to tell how far it is.
 fn shown(
     what: &'static str,
-    check: &mut dyn FnMut(&mut dyn FnMut(u64, u64)) -> annals::Result<CheckReport>,
+    check: impl FnOnce(&mut dyn FnMut(u64, u64)) -> annals::Result<CheckReport>,
 ) -> Outcome<CheckReport> {
     let mut progress: Option<Progress> = None;
     Ok(check(&mut |done, total| {
