@@ -399,7 +399,6 @@ fn manifests_that_say_the_impossible_are_refused() {
         ("a log with a gap", wal(&[listed(1), listed(3)])),
         ("a log file twice", wal(&[listed(1), listed(1)])),
         ("a log file of no incarnation", wal(&[WalFile { incarnation: 0, ..listed(1) }])),
-        ("a log file of another incarnation", wal(&[WalFile { incarnation: 2, ..listed(1) }])),
         ("a log file of no bytes", wal(&[WalFile { file_bytes: 0, ..listed(1) }])),
         ("a log file of all bytes", wal(&[WalFile { file_bytes: u64::MAX, ..listed(1) }])),
         ("an end behind the file", wal(&[WalFile { end: Some(FILE_BYTES + 1), ..listed(1) }])),
@@ -426,6 +425,7 @@ fn manifests_that_say_the_impossible_are_refused() {
     for (what, manifest) in [
         ("a watermark above all revisions", Manifest { compacted: 3, ..manifest() }),
         ("a floor above all revisions", Manifest { revision_floor: 3, ..manifest() }),
+        ("a log file of another incarnation", wal(&[WalFile { incarnation: 2, ..listed(1) }])),
     ] {
         refused(what, &disk(&manifest, &[&log]));
     }
