@@ -70,6 +70,16 @@ pub fn check(
 ) -> Result<CheckReport> {
     let directory = directory.as_ref();
     let manifests = ManifestStore::new(Arc::clone(&options.vfs), directory);
+    check_of(&manifests, directory, options, progress)
+}
+
+/// [`check`], of the manifest that is found so.
+pub(super) fn check_of(
+    manifests: &ManifestStore,
+    directory: &Path,
+    options: &Options,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<CheckReport> {
     let read = |manifest: &Manifest| {
         let mut report = CheckReport::default();
         Check::new(directory, options, manifest, &mut report, progress).run();

@@ -20,6 +20,7 @@ use crate::sync::Arc;
 use crate::vfs::{Access, File};
 use crate::wal::WalContext;
 
+pub use super::put_together::PutTogether;
 pub use crate::segment::{BlockInfo, PageInfo};
 pub use crate::wal::{Location, WalPart};
 pub use annals_format::entry::EntryRef;

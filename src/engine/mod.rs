@@ -44,6 +44,7 @@ mod open;
 mod pins;
 mod pressure;
 mod published;
+mod put_together;
 mod read;
 mod receive;
 mod record;

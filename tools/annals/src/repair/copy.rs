@@ -30,7 +30,7 @@ struct Kept {
     newest: u64,
 }
 
-/// Makes the copy. `None` where it would have to be compacted to a revision that is not there.
+/// Makes the copy in a directory that is claimed. `None` where it would have to be compacted to a revision that is not there.
 pub(super) fn copy(
     data: &Path,
     to: &Path,
@@ -70,9 +70,6 @@ pub(super) fn copy(
         FileKind::Events => max_revision >= floor,
         _ => true,
     };
-    for directory in [SEGMENT_DIR, WAL_DIR] {
-        make(&to.join(directory))?;
-    }
     let (kept, dropped): (Vec<_>, Vec<_>) = std::mem::take(&mut manifest.files)
         .into_iter()
         .partition(|meta| is_needed(meta.kind, meta.death_upto, meta.max_revision));
@@ -216,9 +213,4 @@ fn put_in_force(to: &Path, manifest: &mut Manifest) -> Outcome {
         synced.map_err(|error| Failure::io(directory.display().to_string(), error))?;
     }
     Ok(())
-}
-
-fn make(directory: &Path) -> Outcome {
-    fs::create_dir_all(directory)
-        .map_err(|error| Failure::io(directory.display().to_string(), error))
 }

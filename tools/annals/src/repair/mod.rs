@@ -19,12 +19,13 @@ mod log;
 mod lost;
 mod rebuild;
 mod salvage;
+mod target;
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use annals::inspect::StoreFiles;
+use annals::inspect::{PutTogether, StoreFiles};
 use annals::{CheckReport, ErrorKind};
 use annals_format::FileKind;
 use annals_format::name::FileName;
@@ -115,16 +116,8 @@ impl Damaged {
 pub(crate) fn repair(global: &Global, args: &RepairArgs, out: &mut Output) -> Outcome {
     let data = global.data()?;
     let to = args.to.as_path();
-    let about = |error| Failure::io(to.display().to_string(), error);
     check_outside(data, to)?;
-    if let Ok(mut entries) = std::fs::read_dir(to)
-        && entries.next().is_some()
-    {
-        return Err(Failure::Other(format!(
-            "{}: there is something in it: give another directory",
-            to.display()
-        )));
-    }
+    target::check_empty(to)?;
     // Where CURRENT is damaged, a directory in which another one stands beside the same files.
     let stand_in = match crate::files::open(global) {
         Err(Failure::Engine { error, about }) if error.corruption().is_some() => {
@@ -151,27 +144,48 @@ pub(crate) fn repair(global: &Global, args: &RepairArgs, out: &mut Output) -> Ou
     if report.damage.is_empty() && stand_in.is_none() {
         out.note("nothing is damaged; a copy is made all the same")?;
     }
-    std::fs::create_dir_all(to).map_err(about)?;
-    let mut repaired = None;
     let rather_newest = args.newest && damaged.has(&[FileKind::Wal]);
-    if !from_names && !rather_newest && can_copy(global, &damaged) {
-        repaired = copy::copy(data, to, &files, &damaged)?;
-    }
-    if repaired.is_some()
-        && let Some(why) = unsound(global, to)?
-    {
-        out.note(format_args!("a copy would not be sound: {why}"))?;
-        repaired = None;
-    }
-    let repaired = match repaired {
-        Some(repaired) => repaired,
+    let copied = if !from_names && !rather_newest && can_copy(global, &damaged) {
+        copied(global, data, to, (&files, &damaged), out)
+            .map_err(|failure| target::left(to, failure))?
+    } else {
+        None
+    };
+    let (repaired, report) = match copied {
+        Some(copied) => copied,
         None => {
-            // What a copy has begun.
-            std::fs::remove_dir_all(to).map_err(about)?;
-            rebuild::rebuild(global, to, &files, &damaged, from_names)?
+            let repaired = rebuild::rebuild(global, to, &files, &damaged, from_names)
+                .map_err(|failure| target::left(to, failure))?;
+            (repaired, check(to, global, "verified")?)
         }
     };
-    tell(global, to, &repaired, out)
+    tell(to, &repaired, &report, out)
+}
+
+/// Makes a copy, and verifies it; `None`, and nothing is left of it, where it would not be sound.
+fn copied(
+    global: &Global,
+    data: &Path,
+    to: &Path,
+    (files, damaged): (&StoreFiles, &Damaged),
+    out: &mut Output,
+) -> Outcome<Option<(Repaired, CheckReport)>> {
+    let options = global.engine_options()?;
+    let target = PutTogether::begin(to, &options)?;
+    let repaired = copy::copy(data, target.path(), files, damaged)?;
+    if let Some(repaired) = repaired {
+        let report = shown("verified", |step| target.check(&options, step))?;
+        let unsound = report.damage.first().map(ToString::to_string);
+        match unsound.or_else(|| report.unchecked.first().map(ToString::to_string)) {
+            None => {
+                target.finish()?;
+                return Ok(Some((repaired, report)));
+            }
+            Some(why) => out.note(format_args!("a copy would not be sound: {why}"))?,
+        }
+    }
+    target::clear(target)?;
+    Ok(None)
 }
 
 /// Refuses a directory within that of the original, which is only read.
@@ -202,15 +216,7 @@ fn can_copy(global: &Global, damaged: &Damaged) -> bool {
     global.read().is_ok_and(|store| store.retention().iter().all(|rule| rule.prefix.is_empty()))
 }
 
-/// What is not whole of a store.
-fn unsound(global: &Global, store: &Path) -> Outcome<Option<String>> {
-    let report = annals::check(store, &global.engine_options()?, &mut |_, _| {})?;
-    let damage = report.damage.first().map(ToString::to_string);
-    Ok(damage.or_else(|| report.unchecked.first().map(ToString::to_string)))
-}
-
-fn tell(global: &Global, to: &Path, repaired: &Repaired, out: &mut Output) -> Outcome {
-    let report = check(to, global, "verified")?;
+fn tell(to: &Path, repaired: &Repaired, report: &CheckReport, out: &mut Output) -> Outcome {
     let mut rows = out.rows("files");
     let mut lost = 0_u64;
     for row in &repaired.files {
@@ -239,8 +245,17 @@ fn tell(global: &Global, to: &Path, repaired: &Repaired, out: &mut Output) -> Ou
 
 /// Checks a store, and shows how far that is.
 fn check(data: &Path, global: &Global, what: &'static str) -> Outcome<CheckReport> {
+    let options = global.engine_options()?;
+    shown(what, |step| annals::check(data, &options, step))
+}
+
+/// Runs a check, which is told whom to tell how far it is.
+fn shown(
+    what: &'static str,
+    check: impl FnOnce(&mut dyn FnMut(u64, u64)) -> annals::Result<CheckReport>,
+) -> Outcome<CheckReport> {
     let mut progress: Option<Progress> = None;
-    Ok(annals::check(data, &global.engine_options()?, &mut |done, total| {
+    Ok(check(&mut |done, total| {
         let bar = progress.get_or_insert_with(|| Progress::new(Some(total), "bytes"));
         bar.set(done, || Cow::Borrowed(what));
     })?)

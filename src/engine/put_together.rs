@@ -1,0 +1,65 @@
+//! A directory in which a tool puts a store together file by file: `annals repair`.
+//!
+//! It is claimed like that of every store that is being made ([`new_store`](super::new_store)), so that what is left
+//! when the tool is stopped is no store, and nobody else is at it.
+
+use std::path::{Path, PathBuf};
+
+use crate::error::Result;
+use crate::manifest::ManifestStore;
+use crate::options::Options;
+use crate::sync::Arc;
+use crate::vfs::{LockGuard, Vfs};
+
+use super::check::{CheckReport, check_of};
+use super::new_store::{check_ours, claim, directory, remove_marker};
+
+/// The directory, as long as it is no store yet. It is locked; dropped, it stays what it is: no store.
+#[derive(Debug)]
+pub struct PutTogether {
+    path: PathBuf,
+    /// The file system as long as the directory is ours.
+    held: Arc<dyn Vfs>,
+    _lock: LockGuard,
+}
+
+impl PutTogether {
+    /// Makes the directory, which must be absent or empty, with those for the log and for segments in it.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if something is in it, [`ErrorKind::Locked`](crate::ErrorKind::Locked), or what making
+    /// files answers.
+    pub fn begin(directory_of: impl AsRef<Path>, options: &Options) -> Result<Self> {
+        options.validate()?;
+        let path = directory(&*options.vfs, directory_of.as_ref())?;
+        let (lock, held) = claim(&options.vfs, &path)?;
+        Ok(Self { path, held, _lock: lock })
+    }
+
+    /// Where it is, whatever links led there.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// [Checks](crate::check) what has been put there as the store that it is to be.
+    ///
+    /// # Errors
+    /// As for any store.
+    pub fn check(
+        &self,
+        options: &Options,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<CheckReport> {
+        let manifests = ManifestStore::new(Arc::clone(&options.vfs), &*self.path).of_load();
+        check_of(&manifests, &self.path, options, progress)
+    }
+
+    /// From when this returns it is a store; or, if nothing is left in it, an empty directory.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if somebody has put another store there; what removing a file answers.
+    pub fn finish(self) -> Result<()> {
+        check_ours(&self.path, &*self.held)?;
+        remove_marker(&*self.held, &self.path)
+    }
+}

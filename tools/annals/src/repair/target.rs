@@ -1,0 +1,61 @@
+//! The directory that a repair writes to: what may be there before, and what is left when it ends early.
+
+use std::fs;
+use std::path::Path;
+
+use annals::inspect::PutTogether;
+use annals_format::name::{LOADING, LOCK};
+
+use crate::exit::{Failure, Outcome};
+
+/// What is left of a store that was not finished, in words.
+const UNFINISHED: &str = "it holds a store that was not finished: remove it, and repair again";
+
+/// Refuses a directory that has something in it, before anything long is begun.
+pub(super) fn check_empty(to: &Path) -> Outcome {
+    let Ok(entries) = fs::read_dir(to) else { return Ok(()) };
+    let mut is_empty = true;
+    for entry in entries {
+        let entry = entry.map_err(|error| Failure::io(to.display().to_string(), error))?;
+        let name = entry.file_name();
+        if name == LOADING {
+            return Err(Failure::Other(format!("{}: {UNFINISHED}", to.display())));
+        }
+        // One that was let go of.
+        is_empty &= name == LOCK;
+    }
+    if is_empty {
+        return Ok(());
+    }
+    let what = "there is something in it: give another directory";
+    Err(Failure::Other(format!("{}: {what}", to.display())))
+}
+
+/// Removes what a copy has put there, so that another way can begin in an empty directory. Whenever this stops, it is
+/// no store: the marker is the last to go.
+pub(super) fn clear(target: PutTogether) -> Outcome {
+    let path = target.path();
+    let failed = |error| Failure::io(path.display().to_string(), error);
+    for entry in fs::read_dir(path).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let name = entry.file_name();
+        if name == LOADING || name == LOCK {
+            continue;
+        }
+        if entry.file_type().map_err(failed)?.is_dir() {
+            fs::remove_dir_all(entry.path()).map_err(failed)?;
+        } else {
+            fs::remove_file(entry.path()).map_err(failed)?;
+        }
+    }
+    Ok(target.finish()?)
+}
+
+/// Says what a repair that failed has left, if it is that.
+pub(super) fn left(to: &Path, failure: Failure) -> Failure {
+    let locked = matches!(failure.code(), 4);
+    if !locked && to.join(LOADING).exists() {
+        crate::exit::say(format_args!("{}: {UNFINISHED}", to.display()));
+    }
+    failure
+}
