@@ -1,4 +1,4 @@
-//! Repairs of stores in odd states: with leases whose records are lost, open for writing; and output that nobody reads
+//! Repairs of stores in odd states: with leases of which the records are lost, open for writing; and output that nobody reads
 //! to its end.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -30,7 +30,7 @@ fn leased(tool: &Tool) -> annals::Store {
 }
 
 #[test]
-fn keys_whose_lease_is_lost_have_none() {
+fn a_lease_that_is_lost_but_for_its_keys_is_there() {
     let tool = Tool::new();
     leased(&tool).close().unwrap();
     // The files with the records of leases, every block of them.
@@ -48,16 +48,18 @@ fn keys_whose_lease_is_lost_have_none() {
     let told = tool.json(&["repair", "--to", other.store().to_str().unwrap()]);
     assert_eq!(told["way"], "rebuild");
     let leases = other.lines(&["lease", "list"]);
-    let mut detached = 0;
-    for key in other.lines(&["range"]) {
-        let lease = key["lease"].as_i64().unwrap_or(0);
-        assert!(lease == 0 || leases.iter().any(|known| known["lease"] == lease), "{key}");
-        detached += u64::from(lease == 0);
-    }
-    assert!(detached > 0, "{leases:?}");
+    let ids: Vec<_> = leases.iter().map(|lease| lease["lease"].as_i64()).collect();
+    assert_eq!(ids, [Some(7), Some(8)]);
+    let keys = other.lines(&["range"]);
+    assert!(keys.iter().all(|key| ids.contains(&key["lease"].as_i64())), "{keys:?}");
     let rows = told["files"].as_array().unwrap().iter();
     let told: Vec<_> = rows.filter(|row| row["what"] == "lease").collect();
-    assert_eq!(told.len(), 2 - leases.len(), "{told:?}");
+    let made = leases.iter().filter(|lease| lease["ttl"] == annals::LEASE_TTL_MAX).count();
+    assert!(!told.is_empty() && told.len() == made, "{told:?} {leases:?}");
+    // Its keys go with it, as those of any other.
+    other.ok(&["lease", "revoke", "7"]);
+    let left = other.lines(&["range"]);
+    assert!(left.len() < keys.len() && left.iter().all(|key| key["lease"] == 8), "{left:?}");
     other.ok(&["verify"]);
 }
 

@@ -53,8 +53,10 @@ read, and what is there instead (kept: a revision, or nothing); where a line of 
 keys or revisions may be lost beside these, it says which. lost_revisions names the transactions
 of the log that cannot be read. Those behind damage in the log are left out of a copy, as the ones
 before them are missing; with --newest a store is rebuilt that has what they wrote. Where no
-manifest is whole, the files in the directory are taken for the store. Rules of retention are to be set again then. The new store is verified before the
-command ends. A key whose lease is lost has none. A store that a program has open for writing is not repaired. A backup is better: `annals help backup`.
+manifest is whole, the files in the directory are taken for the store. Rules of retention are to be
+set again then. A lease that is lost but for its keys has the longest time to live in the new store,
+which is verified before the command ends. A store that a program has open for writing is not repaired.
+A backup is better: `annals help backup`.
 
 Examples:
   $ annals -C store repair --to saved

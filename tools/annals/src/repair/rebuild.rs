@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use annals::inspect::{PutTogether, StoreFiles};
-use annals::{Load, Origin};
+use annals::{LEASE_TTL_MAX, Load, Origin};
 use annals_format::name::FileName;
 use annals_format::retention::Rule;
 use annals_format::{FileKind, FileMeta};
@@ -86,7 +86,9 @@ pub(super) fn rebuild(
     }
     for (id, keys) in dangling {
         let name = FileName::new(FileKind::Manifest, manifest.number);
-        let what = format!("lease {id}: {keys} keys that had it stay, without a lease");
+        let what = format!(
+            "the time to live of lease {id}, which {keys} keys have: it is the longest now; revoke it, or grant another"
+        );
         repaired.note(name, 0, "lease", what);
     }
     for (prefix, (_, rule)) in &rules {
@@ -121,8 +123,8 @@ fn segment(
 }
 
 /// Writes the store, which has come to this revision and time; notes the keys of which something newer was written
-/// than what was found. Answers the leases that are not there, with how many keys had each: no end of a lease would delete
-/// these any more, so they are written without one.
+/// than what was found. Answers the leases that are lost, with how many keys have each: no key has a lease that is not there, so
+/// these are granted anew, with the longest time there is.
 fn load(
     global: &Global,
     to: &Path,
@@ -140,11 +142,10 @@ fn load(
         if let Some((revision, kept)) = found.lost() {
             lost.key(&key, revision, kept);
         }
-        let Some(Newest { sub, alive: Some(mut kv), .. }) = found.newest else { return Ok(()) };
+        let Some(Newest { sub, alive: Some(kv), .. }) = found.newest else { return Ok(()) };
         let is_there = leases.get(&kv.lease).is_some_and(|(_, lease)| lease.is_some());
         if kv.lease != 0 && !is_there {
             *dangling.entry(kv.lease).or_default() += 1;
-            kv.lease = 0;
         }
         Ok(load.base(&kv, sub)?)
     })?;
@@ -153,6 +154,9 @@ fn load(
         if let Some(lease) = lease {
             loading.lease(*id, lease.ttl, lease.remaining)?;
         }
+    }
+    for id in dangling.keys() {
+        loading.lease(*id, LEASE_TTL_MAX, None)?;
     }
     loading.finish()?.close()?;
     Ok(dangling)
