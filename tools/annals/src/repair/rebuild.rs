@@ -1,10 +1,11 @@
 //! A new store of the newest versions that can be read.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use annals::inspect::{PutTogether, StoreFiles};
-use annals::{Load, Origin};
+use annals::{LEASE_TTL_MAX, Load, Origin};
 use annals_format::name::FileName;
 use annals_format::retention::Rule;
 use annals_format::{FileKind, FileMeta};
@@ -71,7 +72,8 @@ pub(super) fn rebuild(
     let mut lost = log.finish();
     target::clear(target)?;
     let (leases, rules) = (salvage.leases, salvage.rules);
-    load(global, to, (salvage.revision, salvage.time), salvage.keys, &leases, &mut lost)?;
+    let dangling =
+        load(global, to, (salvage.revision, salvage.time), salvage.keys, &leases, &mut lost)?;
     let mut repaired = Repaired { way: "rebuild", files: Vec::new(), lost };
     if from_names {
         let name = FileName::new(FileKind::Manifest, manifest.number);
@@ -81,6 +83,13 @@ pub(super) fn rebuild(
     }
     for (name, bytes, what, lost) in rows {
         repaired.note(name, bytes, what, lost);
+    }
+    for (id, keys) in dangling {
+        let name = FileName::new(FileKind::Manifest, manifest.number);
+        let what = format!(
+            "the time to live of lease {id}, which {keys} keys have: it is the longest now; revoke it, or grant another"
+        );
+        repaired.note(name, 0, "lease", what);
     }
     for (prefix, (_, rule)) in &rules {
         let Some(rule) = rule else { continue };
@@ -114,7 +123,8 @@ fn segment(
 }
 
 /// Writes the store, which has come to this revision and time; notes the keys of which something newer was written
-/// than what was found.
+/// than what was found. Answers the leases that are lost, with how many keys have each: no key has a lease that is not there, so
+/// these are granted anew, with the longest time there is.
 fn load(
     global: &Global,
     to: &Path,
@@ -122,16 +132,21 @@ fn load(
     keys: Runs,
     leases: &Leases,
     lost: &mut Lost,
-) -> Outcome {
+) -> Outcome<BTreeMap<i64, u64>> {
     // What follows the base begins with the next revision.
     let compacted = revision.max(2);
     let origin = Origin { time, ..Origin::default() };
     let mut load = Load::create(to, &global.engine_options()?, compacted, &origin)?;
+    let mut dangling = BTreeMap::new();
     keys.each(&mut |key, found| {
         if let Some((revision, kept)) = found.lost() {
             lost.key(&key, revision, kept);
         }
         let Some(Newest { sub, alive: Some(kv), .. }) = found.newest else { return Ok(()) };
+        let is_there = leases.get(&kv.lease).is_some_and(|(_, lease)| lease.is_some());
+        if kv.lease != 0 && !is_there {
+            *dangling.entry(kv.lease).or_default() += 1;
+        }
         Ok(load.base(&kv, sub)?)
     })?;
     let mut loading = load.begin()?;
@@ -140,5 +155,9 @@ fn load(
             loading.lease(*id, lease.ttl, lease.remaining)?;
         }
     }
-    Ok(loading.finish()?.close()?)
+    for id in dangling.keys() {
+        loading.lease(*id, LEASE_TTL_MAX, None)?;
+    }
+    loading.finish()?.close()?;
+    Ok(dangling)
 }
