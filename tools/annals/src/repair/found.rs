@@ -41,6 +41,7 @@ pub(super) fn manifest(data: &Path) -> Option<Manifest> {
             _ => {
                 let meta = segment(store, *name, &content);
                 manifest.next_file = manifest.next_file.max(name.number + 1);
+                manifest.incarnation = manifest.incarnation.max(meta.incarnation);
                 if meta.kind == FileKind::Events {
                     let newest = manifest.flushed_revision.max(meta.max_revision);
                     manifest.flushed_revision = newest;
@@ -94,6 +95,7 @@ fn segment(store: StoreId, name: FileName, content: &[u8]) -> FileMeta {
         number: name.number,
         kind: name.kind,
         class: footer.as_ref().map_or(0, |footer| footer.class),
+        incarnation: footer.as_ref().map_or(1, |footer| footer.incarnation),
         bytes: content.len() as u64,
         hash: ContentHash::of(content),
         entries: footer.as_ref().map_or(0, |footer| footer.entries),
