@@ -330,7 +330,7 @@ mod tests {
     const DIR: &str = "db";
 
     fn manifest() -> Manifest {
-        let wal = vec![WalFile { number: 1, file_bytes: 65536, end: None }];
+        let wal = vec![WalFile { number: 1, incarnation: 1, file_bytes: 65536, end: None }];
         Manifest { wal, ..Manifest::new(StoreId([4; 16])) }
     }
 

@@ -72,6 +72,7 @@ impl<'a> Log<'a> {
             file_bytes: FILE_BYTES,
             previous_file: 0,
             first_seq: 1,
+            incarnation: 1,
         };
         Self { header, frames: frames.into(), batch: |_| (), seal: None }
     }
@@ -128,7 +129,7 @@ impl<'a> Log<'a> {
 }
 
 fn manifest() -> Manifest {
-    let wal = vec![WalFile { number: 1, file_bytes: FILE_BYTES, end: None }];
+    let wal = vec![WalFile { number: 1, incarnation: 1, file_bytes: FILE_BYTES, end: None }];
     Manifest { number: 1, wal, ..Manifest::new(STORE) }
 }
 
@@ -308,6 +309,8 @@ fn headers_and_seals_that_say_the_impossible_are_refused() {
         log
     };
     for (what, log) in [
+        ("a file of no incarnation", with(|header| header.incarnation = 0)),
+        ("a file of another incarnation", with(|header| header.incarnation = 2)),
         ("a file that follows itself", with(|header| header.previous_file = 1)),
         ("a file that follows the largest", with(|header| header.previous_file = u64::MAX)),
         ("no first seq", with(|header| header.first_seq = 0)),
@@ -377,7 +380,7 @@ fn manifests_that_say_the_impossible_are_refused() {
         Manifest { next_file: 6, files: vec![file], ..manifest() }
     };
     let wal = |wal: &[WalFile]| Manifest { wal: wal.to_vec(), ..manifest() };
-    let listed = |number| WalFile { number, file_bytes: FILE_BYTES, end: None };
+    let listed = |number| WalFile { number, incarnation: 1, file_bytes: FILE_BYTES, end: None };
     let twice = Manifest { next_file: 6, files: vec![segment(), segment()], ..manifest() };
     let huge = FileMeta { bytes: NUMBER_MAX, ..segment() };
     let sums = [1, 2, 3, 4, 5].map(|number| FileMeta { number, ..huge.clone() });
@@ -396,6 +399,7 @@ fn manifests_that_say_the_impossible_are_refused() {
         ("the largest log file", wal(&[listed(u64::MAX)])),
         ("a log with a gap", wal(&[listed(1), listed(3)])),
         ("a log file twice", wal(&[listed(1), listed(1)])),
+        ("a log file of no incarnation", wal(&[WalFile { incarnation: 0, ..listed(1) }])),
         ("a log file of no bytes", wal(&[WalFile { file_bytes: 0, ..listed(1) }])),
         ("a log file of all bytes", wal(&[WalFile { file_bytes: u64::MAX, ..listed(1) }])),
         ("an end behind the file", wal(&[WalFile { end: Some(FILE_BYTES + 1), ..listed(1) }])),
@@ -424,6 +428,7 @@ fn manifests_that_say_the_impossible_are_refused() {
     for (what, manifest) in [
         ("a watermark above all revisions", Manifest { compacted: 3, ..manifest() }),
         ("a floor above all revisions", Manifest { revision_floor: 3, ..manifest() }),
+        ("a log file of another incarnation", wal(&[WalFile { incarnation: 2, ..listed(1) }])),
     ] {
         refused(what, &disk(&manifest, &[&log]));
     }

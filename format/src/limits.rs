@@ -8,6 +8,12 @@
 /// from what was read has to look out for an overflow; a writer stops before it comes there.
 pub const NUMBER_MAX: u64 = 1 << 62;
 
+/// The earliest time that a store gives a commit: the beginning of the year 1, in microseconds since the Unix epoch. A reader
+/// takes any.
+pub const COMMIT_TIME_MIN: i64 = -62_135_596_800_000_000;
+/// The latest: the last microsecond of the year 9999.
+pub const COMMIT_TIME_MAX: i64 = 253_402_300_799_999_999;
+
 /// Longest key a store takes by default.
 pub const KEY_BYTES_DEFAULT: u64 = 64 << 10;
 /// Longest key the format holds.

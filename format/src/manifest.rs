@@ -82,6 +82,8 @@ pub struct Manifest {
 pub struct WalFile {
     /// The file's number.
     pub number: u64,
+    /// The incarnation of the store when the file was made, as in its header.
+    pub incarnation: u64,
     /// How long it was made.
     pub file_bytes: u64,
     /// Where its content ends for good, if that is settled: it was sealed, or recovery accepted
@@ -269,6 +271,7 @@ impl Manifest {
 impl WalFile {
     fn encode(&self, out: &mut Vec<u8>) {
         out.put_varint(self.number);
+        out.put_varint(self.incarnation);
         out.put_varint(self.file_bytes);
         out.put_u8(u8::from(self.end.is_some()));
         if let Some(end) = self.end {
@@ -278,6 +281,7 @@ impl WalFile {
 
     fn decode(content: &mut Reader<'_>) -> Result<Self> {
         let number = content.varint_number("number", 1)?;
+        let incarnation = content.varint_number("incarnation", 1)?;
         let file_bytes_at = content.position();
         let file_bytes = content.varint("file_bytes")?;
         if !is_file_bytes(file_bytes) {
@@ -291,7 +295,7 @@ impl WalFile {
             let problem = Problem::TooLong { max: file_bytes, found };
             return Err(content.error_at("end", end_at, problem));
         }
-        Ok(Self { number, file_bytes, end })
+        Ok(Self { number, incarnation, file_bytes, end })
     }
 }
 

@@ -9,6 +9,10 @@
 //! - the CRC holds: written, whole, and meant for this place;
 //! - anything else: rot.
 //!
+//! What is written is whole pages, and every sector of them is such a sector: those behind the last
+//! byte have data of zeros. So each batch has eight sectors at least, and one that is zeroed later
+//! leaves others that tell of it.
+//!
 //! The CRC also covers a flag byte that is not stored: 1 in the first sector of a batch (or of the
 //! file header), else 0. A reader learns it from which of the two checksums holds, and so finds
 //! the start of a batch without trusting any length.
@@ -97,7 +101,6 @@ pub struct SectorBuffer {
     /// Whole sectors, and at the end one that is being filled; trailers are zero until sealed.
     bytes: Vec<u8>,
     logical: u64,
-    used: usize,
 }
 
 impl SectorBuffer {
@@ -105,7 +108,6 @@ impl SectorBuffer {
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.logical = 0;
-        self.used = 0;
     }
 
     /// How many logical bytes have been pushed.
@@ -144,16 +146,13 @@ impl SectorBuffer {
         self.bytes[..bytes.len()].copy_from_slice(bytes);
     }
 
-    /// Fills up the last sector and page with zeros and writes the checksum of every sector, for
-    /// bytes that will stand at `offset`. May be called again for another place.
+    /// Fills up the last page with zeros and writes the checksum of every sector, for bytes that
+    /// will stand at `offset`. May be called again for another place.
     pub fn seal(&mut self, seed: FileSeed, offset: u64) {
-        if self.used == 0 {
-            self.used = self.bytes.len().next_multiple_of(SECTOR_BYTES);
-            self.bytes.resize(self.used.next_multiple_of(PAGE_BYTES), 0);
-        }
+        self.bytes.resize(self.bytes.len().next_multiple_of(PAGE_BYTES), 0);
         let mut place = offset;
         let (sectors, _) = self.bytes.as_chunks_mut::<SECTOR_BYTES>();
-        for sector in sectors.iter_mut().take(self.used / SECTOR_BYTES) {
+        for sector in sectors {
             let (data, trailer) = sector.split_at_mut(DATA_BYTES);
             let crc = trailer_crc(seed, place, data, place == offset);
             trailer.copy_from_slice(&crc.to_le_bytes());
@@ -214,7 +213,7 @@ mod tests {
             buffer.seal(seed(), 8192);
             assert_eq!(buffer.sealed().len() as u64, stored_bytes(length as u64));
             let (data, written) = read_back(buffer.sealed(), 8192);
-            assert_eq!(written, length.div_ceil(DATA_BYTES));
+            assert_eq!((written * SECTOR_BYTES) as u64, stored_bytes(length as u64));
             assert_eq!(data[..length], bytes);
             assert!(is_zero(&data[length..]));
         }
@@ -225,7 +224,7 @@ mod tests {
         let mut buffer = SectorBuffer::default();
         buffer.push(&[0; 4 * DATA_BYTES]);
         buffer.seal(seed(), 4096);
-        assert_eq!(read_back(buffer.sealed(), 4096).1, 4);
+        assert_eq!(read_back(buffer.sealed(), 4096).1, 8);
     }
 
     #[test]

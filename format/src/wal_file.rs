@@ -13,7 +13,7 @@ pub const MAGIC: u32 = u32::from_le_bytes(*b"anwl");
 /// The version of the WAL format this build writes, and the newest it reads.
 pub const FORMAT_VERSION: u32 = 1;
 /// Bytes of the header.
-pub const BYTES: usize = 64;
+pub const BYTES: usize = 72;
 
 /// The byte map of the header.
 pub const LAYOUT: Layout = Layout {
@@ -26,8 +26,9 @@ pub const LAYOUT: Layout = Layout {
         field(32, 8, "file_bytes"),
         field(40, 8, "previous_file"),
         field(48, 8, "first_seq"),
-        field(56, 4, "zero"),
-        field(60, 4, "crc"),
+        field(56, 8, "incarnation"),
+        field(64, 4, "zero"),
+        field(68, 4, "crc"),
     ],
 };
 const _: () = assert!(LAYOUT.bytes() == BYTES);
@@ -46,6 +47,9 @@ pub struct WalFileHeader {
     pub previous_file: u64,
     /// The seq of the first frame that goes into it.
     pub first_seq: u64,
+    /// The incarnation of the store when the file was made: tells the files of a copy from those
+    /// of its original, which has the same store id and gives the same numbers.
+    pub incarnation: u64,
 }
 
 /// Whether a file may be this long: whole pages, the header's and at least one more.
@@ -66,6 +70,7 @@ impl WalFileHeader {
         writer.put_u64(self.file_bytes);
         writer.put_u64(self.previous_file);
         writer.put_u64(self.first_seq);
+        writer.put_u64(self.incarnation);
         writer.put_u32(0);
         let (covered, stored) = bytes.split_at_mut(BYTES - 4);
         stored.copy_from_slice(&crc(&self.place(), &[covered]).to_le_bytes());
@@ -93,11 +98,13 @@ impl WalFileHeader {
             file_bytes: 0,
             previous_file: 0,
             first_seq: 0,
+            incarnation: 0,
         };
         let file_bytes_at = reader.position();
         header.file_bytes = reader.u64("file_bytes")?;
         header.previous_file = reader.u64("previous_file")?;
         header.first_seq = reader.u64("first_seq")?;
+        header.incarnation = reader.u64("incarnation")?;
         let mut zero = reader.clone();
         reader.bytes("zero", 4)?;
         reader.checksum("crc", crc(&header.place(), &[reader.consumed()]))?;
@@ -115,6 +122,7 @@ impl WalFileHeader {
             return Err(numbers.error_at("previous_file", previous_at, problem));
         }
         numbers.next_number("first_seq")?;
+        numbers.number("incarnation", 1)?;
         Ok(header)
     }
 

@@ -153,8 +153,15 @@ fn batches_at_their_limits() {
 #[test]
 fn log_files_at_their_limits() {
     let decoded = |file_bytes, number, previous_file| {
-        let header =
-            WalFileHeader { store: STORE, number, file_bytes, previous_file, first_seq: 1 };
+        let (first_seq, incarnation) = (1, 7);
+        let header = WalFileHeader {
+            store: STORE,
+            number,
+            file_bytes,
+            previous_file,
+            first_seq,
+            incarnation,
+        };
         let decoded = WalFileHeader::decode(&header.encode()).map_err(|error| error.problem)?;
         assert_eq!(decoded, header);
         Ok(())

@@ -149,7 +149,8 @@ fn one_batch_in_its_sectors() {
     dump.bytes(data.1 - data.0, "zero");
     dump.bytes(4, "sector crc");
     for _ in 1..sector::PAGE_BYTES / sector::SECTOR_BYTES {
-        dump.bytes(sector::SECTOR_BYTES, "unwritten sector");
+        dump.bytes(sector::DATA_BYTES, "zero");
+        dump.bytes(4, "sector crc");
     }
     assert_eq!(golden("batch-v1.hex", &dump.finish()), sample);
 }
@@ -191,6 +192,7 @@ fn manifest_file() {
             }
             2 => {
                 dump.varint("number");
+                dump.varint("incarnation");
                 dump.varint("file_bytes");
                 if dump.bytes(1, "has_end")[0] == 1 {
                     dump.varint("end");

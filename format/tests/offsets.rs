@@ -24,11 +24,11 @@ fn refused(file: WalFile) -> (&'static str, usize, Problem) {
 #[test]
 fn in_a_record_of_a_manifest() {
     let number = 0x3ff7;
-    let file = WalFile { number, file_bytes: 5, end: None };
-    assert_eq!(refused(file), ("file_bytes", 2, Problem::Invalid { found: 5 }));
-    let file = WalFile { number, file_bytes: 8192, end: Some(8193) };
+    let file = WalFile { number, incarnation: 1, file_bytes: 5, end: None };
+    assert_eq!(refused(file), ("file_bytes", 3, Problem::Invalid { found: 5 }));
+    let file = WalFile { number, incarnation: 1, file_bytes: 8192, end: Some(8193) };
     let too_long = Problem::TooLong { max: 8192, found: 8193 };
-    assert_eq!(refused(file), ("end", 5, too_long));
+    assert_eq!(refused(file), ("end", 6, too_long));
 }
 
 /// A segment is made by the store as it is or was, never as it will be.

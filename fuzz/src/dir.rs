@@ -41,7 +41,7 @@ pub(crate) fn recover_wal(bytes: &[u8], flags: u8) {
     manifest.number = 1;
     manifest.next_file = 2;
     let file_bytes = bytes.len() as u64;
-    manifest.wal.push(WalFile { number: wal::FILE, file_bytes, end: None });
+    manifest.wal.push(WalFile { number: wal::FILE, incarnation: 1, file_bytes, end: None });
     let (manifest, stamp) = manifest.encode();
     let current = Current { store: STORE, manifest: stamp }.encode();
     let name = |kind, number| path_of(FileName::new(kind, number));

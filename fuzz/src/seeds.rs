@@ -169,6 +169,7 @@ fn wal_file(whole: bool) -> Vec<u8> {
         file_bytes,
         previous_file: 0,
         first_seq: 1,
+        incarnation: 1,
     };
     let mut file = Vec::new();
     let mut buffer = SectorBuffer::default();
@@ -180,7 +181,7 @@ fn wal_file(whole: bool) -> Vec<u8> {
     };
     let bytes = header.encode();
     append(&mut file, &bytes);
-    let mut previous_crc = u32::from_le_bytes(*bytes.last_chunk().expect("64 bytes"));
+    let mut previous_crc = u32::from_le_bytes(*bytes.last_chunk().expect("72 bytes"));
     let long = Op::Put { key: b"\x01/pods/long", value: &[9; 1500], lease: 0 };
     let all = frames();
     let batches = [
@@ -338,8 +339,8 @@ fn manifest() -> Manifest {
     (manifest.flushed_seq, manifest.flushed_revision, manifest.flushed_time) = (80, 70, 1_700_000);
     let file_bytes = 64 << 10;
     manifest.wal = vec![
-        WalFile { number: 4, file_bytes, end: Some(8192) },
-        WalFile { number: 5, file_bytes, end: None },
+        WalFile { number: 4, incarnation: 1, file_bytes, end: Some(8192) },
+        WalFile { number: 5, incarnation: 2, file_bytes, end: None },
     ];
     for (number, kind) in (6..).zip(KINDS) {
         let l0 = kind == FileKind::L0;

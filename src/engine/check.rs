@@ -165,6 +165,7 @@ impl<'a> Check<'a> {
             vfs: Arc::clone(&self.options.vfs),
             dir: self.directory.to_path_buf(),
             store: self.manifest.store,
+            incarnation: self.manifest.incarnation,
             wal_bytes: self.options.wal_bytes,
         };
         let damage = &mut self.report.damage;

@@ -105,6 +105,7 @@ impl Core {
         let linked = BTreeSet::new();
         let mut links = Links { core: self, vfs: &**vfs, to, linked, refused: false };
         let Content { mut manifest, tables, visible } = self.content(&mut links)?;
+        manifest.incarnation = another_history(manifest.incarnation, &self.options);
         let mut done = Checkpoint {
             revision: visible.position.revision,
             linked_files: 0,
@@ -134,7 +135,6 @@ impl Core {
 
         manifest.compacted = manifest.compacted.max(visible.compacted);
         manifest.revision_floor = visible.position.revision;
-        manifest.incarnation = another_history(manifest.incarnation, &self.options);
         log.seal(&mut manifest)?;
         ManifestStore::new(Arc::clone(vfs), to).store(&mut manifest)?;
 

@@ -61,6 +61,7 @@ impl StoreFiles {
             vfs: Arc::clone(&options.vfs),
             dir: directory.to_path_buf(),
             store: manifest.store,
+            incarnation: manifest.incarnation,
             wal_bytes: options.wal_bytes,
         };
         let context = SegmentContext::new(directory, manifest.store, manifest.incarnation, options);

@@ -119,6 +119,7 @@ impl NewLog {
             vfs: Arc::clone(vfs),
             dir: dir.to_path_buf(),
             store: manifest.store,
+            incarnation: manifest.incarnation,
             wal_bytes: options.wal_bytes,
         };
         let files = WalFiles::new(context, Vec::new());

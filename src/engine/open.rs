@@ -282,6 +282,7 @@ fn build(
         vfs: Arc::clone(&options.vfs),
         dir: path.to_path_buf(),
         store: manifest.store,
+        incarnation: manifest.incarnation,
         wal_bytes: options.wal_bytes,
     };
     let pins = Arc::new(Pins::new(Some(Arc::clone(&shared))));
@@ -320,11 +321,12 @@ impl Core {
     /// Goes on with the log in a new file, puts what was found in force, and removes what is not
     /// needed any more.
     fn go_on(&self, wal: &WalContext, recovered: &Recovered) -> Result<()> {
-        let files = WalFiles::new(wal.clone(), recovered.files.clone());
+        let mut state = lock(&self.state);
+        let context = WalContext { incarnation: state.manifest.incarnation, ..wal.clone() };
+        let files = WalFiles::new(context, recovered.files.clone());
         let (last_seq, last_revision) = (recovered.last_seq, recovered.last_revision);
         let writer =
             WalWriter::create(Arc::clone(&files), recovered.next_number, last_seq, last_revision)?;
-        let mut state = lock(&self.state);
         state.wal = Some(Arc::clone(&files));
         let forgotten = files.forget(state.manifest.flushed_seq);
         self.store_manifest(&mut state)?;

@@ -4,6 +4,8 @@
 //! The chain calls this ([`World`]) from any committing thread, so nothing here waits for another
 //! thread.
 
+use annals_format::limits::{COMMIT_TIME_MAX, COMMIT_TIME_MIN};
+
 use crate::clock::Clock;
 use crate::commit::World;
 use crate::index::{Generation, GenerationSize, Spare};
@@ -74,9 +76,10 @@ impl Shared {
         self.generation_size.arena_bytes as u64
     }
 
-    /// Wall time, in microseconds since the Unix epoch.
+    /// Wall time, in microseconds since the Unix epoch, as far as a commit can have it: what is written can be given
+    /// to another store.
     pub(super) fn wall_micros(&self) -> i64 {
-        self.clock.now_micros()
+        self.clock.now_micros().clamp(COMMIT_TIME_MIN, COMMIT_TIME_MAX)
     }
 
     /// Elapsed time, in microseconds.
@@ -145,7 +148,7 @@ pub(super) fn generation_size(memtable_bytes: u64) -> GenerationSize {
 
 impl World for Shared {
     fn now_micros(&self) -> i64 {
-        self.clock.now_micros()
+        self.wall_micros()
     }
 
     fn new_generation(&self, id: u64, least: GenerationSize) -> Arc<Generation> {

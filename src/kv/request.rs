@@ -4,6 +4,7 @@
 //! A `range_end` that is empty names the single key, `"\0"` every key from `key` on, and anything
 //! else is the exclusive end.
 
+use annals_format::limits;
 use bytes::Bytes;
 
 use crate::options::Durability;
@@ -291,6 +292,10 @@ pub struct Compare {
 /// assert_eq!(answer.responses[1].kvs()[0].value, "1");
 /// # Ok::<(), annals::Error>(())
 /// ```
+///
+/// Transactions nest at most 128 deep. A deeper one is refused
+/// ([`InvalidArgument`](crate::ErrorKind::InvalidArgument)), and can be dropped however deep it is; to clone, compare
+/// or print it takes stack for each level.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
     /// A read.
@@ -299,8 +304,32 @@ pub enum Op {
     Put(PutRequest),
     /// A delete.
     DeleteRange(DeleteRangeRequest),
-    /// A nested transaction.
+    /// A nested transaction: 128 levels at most.
     Txn(TxnRequest),
+}
+
+/// Takes nested transactions apart level by level, so that one nested very deep, which is refused, does not overflow
+/// the stack when it is dropped.
+impl Drop for Op {
+    fn drop(&mut self) {
+        let Self::Txn(request) = self else { return };
+        let mut rest = Vec::new();
+        take_nested(request, &mut rest);
+        while let Some(mut op) = rest.pop() {
+            if let Self::Txn(request) = &mut op {
+                take_nested(request, &mut rest);
+            }
+        }
+    }
+}
+
+/// Takes the operations of each branch that has nested transactions.
+fn take_nested(request: &mut TxnRequest, taken: &mut Vec<Op>) {
+    for ops in [&mut request.success, &mut request.failure] {
+        if ops.iter().any(|op| matches!(op, Op::Txn(_))) {
+            taken.append(ops);
+        }
+    }
 }
 
 impl From<RangeRequest> for Op {
@@ -354,10 +383,10 @@ impl TxnRequest {
 
 /// The earliest time a commit can be given: the beginning of the year 1, in microseconds since the
 /// Unix epoch.
-pub const COMMIT_TIME_MIN: i64 = -62_135_596_800_000_000;
+pub const COMMIT_TIME_MIN: i64 = limits::COMMIT_TIME_MIN;
 
 /// The latest time a commit can be given: the last microsecond of the year 9999.
-pub const COMMIT_TIME_MAX: i64 = 253_402_300_799_999_999;
+pub const COMMIT_TIME_MAX: i64 = limits::COMMIT_TIME_MAX;
 
 /// What goes with a transaction besides its operations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -365,7 +394,7 @@ pub struct CommitOptions {
     /// The transaction's time in microseconds since the Unix epoch; `None` for now. It is raised
     /// to the time of the transaction before it when it is less, so a time in the future is also
     /// that of the commits after it, until that time has come. A time before [`COMMIT_TIME_MIN`] or
-    /// after [`COMMIT_TIME_MAX`] is refused.
+    /// after [`COMMIT_TIME_MAX`] is refused; a clock that is beyond counts as if it were there.
     pub time: Option<i64>,
     /// Opaque bytes kept with the transaction: an author, a message, a commit id.
     pub metadata: Bytes,

@@ -28,11 +28,6 @@ pub(crate) struct Tail {
     pub(crate) missing: u64,
 }
 
-/// How many sectors a batch uses; the rest of its last page is unwritten.
-pub(super) const fn sectors_of(header: &BatchHeader) -> u64 {
-    header.logical_bytes().div_ceil(DATA_BYTES as u64)
-}
-
 /// Where logical byte `at` of the batch at `start` stands in the file.
 pub(super) const fn stored_offset(start: u64, at: u64) -> u64 {
     start + at / DATA_BYTES as u64 * SECTOR_BYTES as u64 + at % DATA_BYTES as u64

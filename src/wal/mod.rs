@@ -27,8 +27,12 @@
 //! Opening a store passes over batches that are in segments by their headers; rot behind those is found by
 //! `verify`, which reads all.
 //!
+//! A batch is whole pages, every sector of which is written, the last with zeros: so it has eight
+//! sectors at least, and one of them alone never is all there is of it.
+//!
 //! What this cannot tell, in a store that was killed: a sector of the last batch that was zeroed
-//! as a whole later, from one never written. That drop is reported by open, never silent.
+//! as a whole later, from one never written. That drop is reported by open, never silent. Only where
+//! every sector of the last batches was zeroed nothing is left to report.
 
 mod files;
 mod found;
@@ -64,6 +68,8 @@ pub(crate) struct WalContext {
     pub(crate) dir: PathBuf,
     /// The store.
     pub(crate) store: StoreId,
+    /// The incarnation of the store, which a file that is made tells.
+    pub(crate) incarnation: u64,
     /// How long a WAL file gets, unless a batch needs a longer one.
     pub(crate) wal_bytes: u64,
 }

@@ -16,7 +16,7 @@ use annals_format::sector::{DATA_BYTES, PAGE_BYTES, SECTOR_BYTES, Sector};
 use annals_format::wal_file::WalFileHeader;
 use annals_format::{FileKind, Frame, Place};
 
-use super::found::{Found, Tail, sectors_of, stored_offset};
+use super::found::{Found, Tail, stored_offset};
 use super::window::Window;
 use super::{Location, WalContext, undecodable};
 use crate::error::{Corruption, Error, Result};
@@ -221,9 +221,8 @@ impl WalScan {
         if self.limit == 0 {
             return Ok(Some(Tail { end: 0, torn_sectors: 0, missing: 0 }));
         }
-        self.check_unwritten(SECTOR_BYTES as u64, PAGE_BYTES as u64, "wal file header padding")?;
         match self.window.sector(&self.path, 0)? {
-            Sector::Unwritten => return self.unwritten_header().map(Some),
+            Sector::Unwritten => return self.torn_header(0).map(Some),
             Sector::Rotten { expected, found } => return Err(self.rot(0, expected, found)),
             Sector::Written { first: false, .. } => {
                 return Err(self.damage(0, "wal file header", "a first sector", "another sector"));
@@ -244,6 +243,9 @@ impl WalScan {
                     let (expected, found) = (first_seq.to_string(), header.first_seq.to_string());
                     return Err(self.damage(48, "wal file header first_seq", expected, found));
                 }
+                if let Some(missing) = self.missing_of_header_page()? {
+                    return self.torn_header(missing).map(Some);
+                }
                 self.last_seq = Some(first_seq - 1);
                 self.previous_crc = header.crc();
                 self.header = Some(header);
@@ -253,22 +255,36 @@ impl WalScan {
         Ok(None)
     }
 
-    /// The header was never written: at most one batch may have been torn behind it.
-    fn unwritten_header(&mut self) -> Result<Tail> {
-        let first = PAGE_BYTES as u64;
-        if first >= self.limit {
-            return Ok(Tail { end: 0, torn_sectors: 0, missing: 0 });
+    /// The first sector of page 0 behind the header that was never written.
+    fn missing_of_header_page(&mut self) -> Result<Option<u64>> {
+        for offset in (SECTOR_BYTES as u64..PAGE_BYTES as u64).step_by(SECTOR_BYTES) {
+            match self.window.sector(&self.path, offset)? {
+                Sector::Unwritten => return Ok(Some(offset)),
+                Sector::Rotten { expected, found } => {
+                    return Err(self.rot(offset, expected, found));
+                }
+                Sector::Written { first: false, data } if is_zero(data) => {}
+                Sector::Written { .. } => {
+                    let structure = "wal file header padding";
+                    return Err(self.damage(offset, structure, "zero bytes", "other bytes"));
+                }
+            }
         }
+        Ok(None)
+    }
+
+    /// Page 0 is not whole, so it was being written, together with the first batch.
+    fn torn_header(&mut self, missing: u64) -> Result<Tail> {
+        let first = PAGE_BYTES as u64;
         let extent = match self.window.sector(&self.path, first)? {
-            Sector::Written { first: true, data } => {
+            Sector::Written { first: true, data } if first < self.limit => {
                 let data = *data;
                 let (header, _) = self.decode_header(first, &data)?;
-                Some(first + sectors_of(&header) * SECTOR_BYTES as u64)
+                Some(first + header.stored_bytes())
             }
             _ => None,
         };
-        let tail = self.judge_tail(first, extent, 0)?;
-        Ok(Tail { end: 0, missing: 0, ..tail })
+        self.judge_tail(0, extent, missing)
     }
 
     fn decode_header(&self, offset: u64, data: &[u8; DATA_BYTES]) -> Result<(BatchHeader, u32)> {
@@ -301,17 +317,15 @@ impl WalScan {
         if self.passed_over(&header).is_some() {
             return Ok(Next::Whole(Whole { header, crc }));
         }
-        let sectors = sectors_of(&header);
-        let used_end = start + sectors * SECTOR_BYTES as u64;
+        let end = start + header.stored_bytes();
         self.body.clear();
-        for index in 0..sectors {
-            let offset = start + index * SECTOR_BYTES as u64;
+        for offset in (start..end).step_by(SECTOR_BYTES) {
             match self.window.sector(&self.path, offset)? {
-                Sector::Written { first, data } if first == (index == 0) => {
+                Sector::Written { first, data } if first == (offset == start) => {
                     self.body.extend_from_slice(data);
                 }
                 Sector::Unwritten => {
-                    return self.judge_tail(start, Some(used_end), offset).map(Next::Tail);
+                    return self.judge_tail(start, Some(end), offset).map(Next::Tail);
                 }
                 Sector::Rotten { expected, found } => {
                     return Err(self.rot(offset, expected, found));
@@ -323,9 +337,9 @@ impl WalScan {
             }
         }
         let logical = usize::try_from(header.logical_bytes()).unwrap_or(usize::MAX);
-        self.check_padding(used_end - SECTOR_BYTES as u64, self.body.get(logical..))?;
+        let padding = stored_offset(start, header.logical_bytes());
+        self.check_padding(padding, self.body.get(logical..))?;
         self.body.truncate(logical);
-        self.check_unwritten(used_end, start + header.stored_bytes(), "batch padding")?;
         Ok(Next::Whole(Whole { header, crc }))
     }
 
@@ -452,7 +466,9 @@ impl WalScan {
                     return Err(self.rot(offset, expected, found));
                 }
                 Sector::Written { first, .. } => {
-                    let later_batch = first && offset != start;
+                    // The first batch of a file is written together with its header.
+                    let of_this = offset == start || (start == 0 && offset == PAGE_BYTES as u64);
+                    let later_batch = first && !of_this;
                     if later_batch || extent.is_some_and(|extent| offset >= extent) {
                         let found = format!("none, though offset {offset} was written later");
                         return Err(self.damage(missing, "batch", "a complete batch", found));

@@ -300,15 +300,17 @@ impl<'a> Recovery<'a> {
     fn check_header(&self, scan: &WalScan, wal: &WalFile) -> Result<()> {
         let Some(header) = scan.header() else { return Ok(()) };
         let previous = self.files.last().map(|last| last.file.number);
-        if header.file_bytes != wal.file_bytes {
-            let (expected, found) = (wal.file_bytes.to_string(), header.file_bytes.to_string());
-            return Err(scan.damage(32, "wal file header file_bytes", expected, found));
-        }
-        if let Some(previous) = previous
-            && header.previous_file != previous
-        {
-            let (expected, found) = (previous.to_string(), header.previous_file.to_string());
-            return Err(scan.damage(40, "wal file header previous_file", expected, found));
+        let previous = previous.unwrap_or(header.previous_file);
+        for (offset, structure, expected, found) in [
+            (32, "wal file header file_bytes", wal.file_bytes, header.file_bytes),
+            (40, "wal file header previous_file", previous, header.previous_file),
+            // Of another copy of the store, where it is not the same.
+            (56, "wal file header incarnation", wal.incarnation, header.incarnation),
+        ] {
+            if expected != found {
+                let (expected, found) = (expected.to_string(), found.to_string());
+                return Err(scan.damage(offset, structure, expected, found));
+            }
         }
         Ok(())
     }
@@ -382,7 +384,7 @@ impl<'a> Recovery<'a> {
         let listed = self.row.get(self.files.len()).copied();
         let rolled = match sealed.map(|seal| seal.kind) {
             Some(SealKind::Rolled { next_file, next_file_bytes }) => {
-                Some(WalFile { number: next_file, file_bytes: next_file_bytes, end: None })
+                Some(WalFile { number: next_file, file_bytes: next_file_bytes, end: None, ..*wal })
             }
             _ => None,
         };
@@ -390,7 +392,7 @@ impl<'a> Recovery<'a> {
         let next = listed.or(rolled);
         if let Some(next) = next {
             let named = rolled.unwrap_or(next);
-            let same = (next.number, next.file_bytes) == (named.number, named.file_bytes);
+            let same = WalFile { end: None, ..next } == WalFile { end: None, ..named };
             if open_end || next.number != wal.number + 1 || !same {
                 let expected = format!("a seal that names file {}", next.number);
                 return Err(scan.damage(tail.end, "wal file", expected, "none"));

@@ -77,7 +77,7 @@ impl WalWriter {
         let (file, file_bytes) = files.take(number, usual, FILE_OVERHEAD_BYTES)?;
         let previous = files.listed().last().map_or(0, |last| last.number);
         let active = Active::new(&files, file, number, file_bytes, previous, last_seq + 1);
-        files.push(WalFile { number, file_bytes, end: None });
+        files.push(active.listed());
         let buffer = SectorBuffer::default();
         Ok(Self { files, active, buffer, last_seq, last_revision, broken: None })
     }
@@ -180,7 +180,7 @@ impl WalWriter {
         let first_seq = self.last_seq + 1;
         let files = &self.files;
         self.active = Active::new(files, file, next_file, next_file_bytes, number, first_seq);
-        self.files.push(WalFile { number: next_file, file_bytes: next_file_bytes, end: None });
+        self.files.push(self.active.listed());
         Ok(())
     }
 
@@ -229,8 +229,14 @@ impl Active {
     ) -> Self {
         let context = files.context();
         let place = Place::start_of(context.store, FileKind::Wal, number);
-        let header =
-            WalFileHeader { store: context.store, number, file_bytes, previous_file, first_seq };
+        let header = WalFileHeader {
+            store: context.store,
+            number,
+            file_bytes,
+            previous_file,
+            first_seq,
+            incarnation: context.incarnation,
+        };
         Self {
             file,
             path: context.path(number),
@@ -241,6 +247,12 @@ impl Active {
             batch_seq: 0,
             previous_crc: header.crc(),
         }
+    }
+
+    /// How a manifest lists the file.
+    const fn listed(&self) -> WalFile {
+        let WalFileHeader { number, incarnation, file_bytes, .. } = self.header;
+        WalFile { number, incarnation, file_bytes, end: None }
     }
 
     /// Bytes left for frames.

@@ -149,7 +149,7 @@ fn a_full_backup_that_says_what_is_not_so() {
         (|parts| parts.edit_manifest(|manifest| manifest.flushed_seq += 1), "seq"),
         (
             |parts| {
-                let wal = WalFile { number: 9, file_bytes: 64 << 10, end: None };
+                let wal = WalFile { number: 9, incarnation: 1, file_bytes: 64 << 10, end: None };
                 parts.edit_manifest(|manifest| manifest.wal.push(wal));
             },
             "what the header says",

@@ -1,11 +1,12 @@
-//! Whole files: removed, swapped, put back from an older state, taken from another store.
+//! Whole files: removed, swapped, put back from an older state, taken from another store or another copy of it.
 
 use std::path::Path;
 
-use annals::vfs::MemoryVfs;
+use annals::Store;
+use annals::vfs::{CrashMode, MemoryVfs};
 
 use crate::judge::Depth;
-use crate::made::{kind, made, made_with};
+use crate::made::{kind, made, made_with, options};
 use crate::run::{Case, nothing_lost, run};
 
 #[test]
@@ -59,4 +60,42 @@ fn removed_swapped_older_and_foreign_files() {
         });
         nothing_lost(&tally);
     }
+}
+
+/// Copies of one store have its id, and give the same names to what each writes for itself. So the log of one is not
+/// that of the other, although every checksum in it holds there, and as many revisions are in it.
+#[test]
+fn the_log_of_another_copy() {
+    let disk = MemoryVfs::new();
+    let write = |seed: u64, copy: &str| {
+        // What is by chance is by this seed.
+        let store = options(&disk).store_id_seed(seed).open("store").unwrap();
+        store.checkpoint(copy).unwrap();
+        store.close().unwrap();
+        let copy: Store = options(&disk).open(copy).unwrap();
+        let commit = copy.put("k", format!("of {}", copy.incarnation())).unwrap();
+        // Left as a killed process leaves it: it was never closed.
+        std::mem::forget(copy);
+        commit.revision
+    };
+    assert_eq!(write(1, "a"), write(2, "b"));
+    let disk = disk.crash(0, CrashMode::KeepAll);
+    let logs = disk.paths().into_iter().filter(|path| path.starts_with("a/wal/"));
+    let mut swapped = 0;
+    for of_a in logs {
+        let path = Path::new(&of_a);
+        let of_b = disk.read(Path::new(&of_a.replacen('a', "b", 1))).unwrap();
+        let image = disk.crash(0, CrashMode::KeepAll);
+        if image.read(path).unwrap() == of_b {
+            continue;
+        }
+        image.overwrite(path, &of_b);
+        let report = annals::check("a", &options(&image), &mut |_, _| {}).unwrap();
+        let found = report.damage.first().expect("check sees it");
+        assert_eq!((found.file.as_path(), found.offset), (path, 56), "{found}");
+        let error = options(&image).open("a").expect_err("another history");
+        assert_eq!(error.corruption(), Some(found), "{error}");
+        swapped += 1;
+    }
+    assert!(swapped > 0);
 }

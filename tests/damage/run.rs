@@ -70,12 +70,16 @@ impl Tally {
             let of = |fate| counts.fates.get(&fate).copied().unwrap_or(0);
             println!(
                 "  {kind:<9} {:>8} cases: {:>8} refused to open, {:>7} refused reads, {:>7} not read but found by verify, \
-                 {:>3} dropped and reported{}, 0 wrong, 0 panics, 0 unseen by verify; peak {} KiB, longest {} ms",
+                 {:>3} dropped and reported{}{}, 0 wrong, 0 panics, 0 unseen by verify; peak {} KiB, longest {} ms",
                 counts.cases,
                 of(Fate::RefusedToOpen),
                 of(Fate::RefusedToRead),
                 of(Fate::Unnoticed),
                 of(Fate::DroppedAndReported),
+                match of(Fate::EndDroppedAndReported) {
+                    0 => String::new(),
+                    count => format!(", {count} with what came behind"),
+                },
                 match of(Fate::NeverWritten) {
                     0 => String::new(),
                     count => format!(", {count} as if never written"),
@@ -163,6 +167,12 @@ pub fn spread(number: u64, count: u64, all: u64, seed: u64) -> u64 {
 /// Sees to it that no damage was taken for something that a kill leaves.
 pub fn nothing_lost(tally: &Tally) {
     assert_eq!(tally.of(Fate::DroppedAndReported), 0, "taken for a torn write");
+    one_batch_lost(tally);
+}
+
+/// Sees to it that nothing but the last batch was taken for something that a kill leaves, and that it was told.
+pub fn one_batch_lost(tally: &Tally) {
+    assert_eq!(tally.of(Fate::EndDroppedAndReported), 0, "more than one batch");
     assert_eq!(tally.of(Fate::NeverWritten), 0, "taken for what was never written");
 }
 

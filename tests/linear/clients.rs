@@ -132,11 +132,13 @@ impl Client<'_> {
                 self.modify(span.from, &|_| Modify::Delete)?
             }
             Request::Step(step) => {
-                let found = match operation(step) {
-                    Op::Put(put) => OpResponse::Put(store.put_with(put)?),
-                    Op::DeleteRange(delete) => OpResponse::DeleteRange(store.delete_range(delete)?),
-                    Op::Range(range) => OpResponse::Range(store.range(range)?),
-                    Op::Txn(txn) => OpResponse::Txn(store.transact(txn)?),
+                let found = match &operation(step) {
+                    Op::Put(put) => OpResponse::Put(store.put_with(put.clone())?),
+                    Op::DeleteRange(delete) => {
+                        OpResponse::DeleteRange(store.delete_range(delete.clone())?)
+                    }
+                    Op::Range(range) => OpResponse::Range(store.range(range.clone())?),
+                    Op::Txn(txn) => OpResponse::Txn(store.transact(txn.clone())?),
                 };
                 found_in(&found).map_or_else(Answer::Broken, Answer::Step)
             }

@@ -29,7 +29,14 @@ pub(crate) fn keys() -> [Key<'static>; 5] {
 
 /// The header of file 7.
 pub(crate) fn wal_file_header() -> WalFileHeader {
-    WalFileHeader { store: STORE, number: 7, file_bytes: 65536, previous_file: 6, first_seq: 41 }
+    WalFileHeader {
+        store: STORE,
+        number: 7,
+        file_bytes: 65536,
+        previous_file: 6,
+        first_seq: 41,
+        incarnation: 2,
+    }
 }
 
 /// The operations of the sample frame.
@@ -101,8 +108,8 @@ pub(crate) fn manifest() -> Manifest {
         flushed_time: 1_699_999_999_000_000,
         closed: true,
         wal: vec![
-            WalFile { number: 6, file_bytes: 65536, end: Some(20480) },
-            WalFile { number: 7, file_bytes: 65536, end: None },
+            WalFile { number: 6, incarnation: 1, file_bytes: 65536, end: Some(20480) },
+            WalFile { number: 7, incarnation: 2, file_bytes: 65536, end: None },
         ],
         files: vec![history_file(), l0_file()],
         ..Manifest::new(STORE)

@@ -2,7 +2,14 @@
 
 use super::*;
 
-/// Every subset of the sectors of the batch in flight: whole it counts, else it is dropped.
+/// Which sectors of the file header's page are there: all, none, all but one, or one.
+fn header_pages() -> impl Iterator<Item = u32> {
+    let one = (0..8).map(|sector| 1 << sector);
+    [0xff, 0].into_iter().chain(one.clone()).chain(one.map(|sector: u32| 0xff - sector))
+}
+
+/// Every subset of the sectors of the batch in flight, and, of the first batch, parts of the page before it,
+/// which is written with it: whole it counts, else it is dropped.
 #[test]
 fn a_torn_batch_is_dropped_and_reported() {
     for batches_before in [0, 2] {
@@ -14,14 +21,24 @@ fn a_torn_batch_is_dropped_and_reported() {
         let (before, acked) = (image(&disk), log.last_seq());
         let path = wal_path(1);
         let old = disk.read(Path::new(&path)).unwrap();
-        let last = log.append(2, 1400).unwrap();
+        let last = log.append(2, 1200).unwrap();
         let new = disk.read(Path::new(&path)).unwrap();
         let sectors: Vec<usize> = (0..old.len())
             .step_by(SECTOR_BYTES)
             .filter(|at| old[*at..][..SECTOR_BYTES] != new[*at..][..SECTOR_BYTES])
             .collect();
-        assert!((6..=9).contains(&sectors.len()), "{sectors:?}");
-        for subset in 0..1_u32 << sectors.len() {
+        // Every sector of every page, the header's included.
+        let (first, pages) = if batches_before == 0 { (true, 2) } else { (false, 1) };
+        assert_eq!(sectors.len(), 8 * pages);
+        let batches = 0..1_u32 << 8;
+        let subsets: Vec<u32> = if first {
+            header_pages()
+                .flat_map(|page| batches.clone().map(move |batch| batch << 8 | page))
+                .collect()
+        } else {
+            batches.collect()
+        };
+        for subset in subsets {
             let mut bytes = old.clone();
             for (index, &at) in sectors.iter().enumerate() {
                 if subset >> index & 1 == 1 {
@@ -35,7 +52,8 @@ fn a_torn_batch_is_dropped_and_reported() {
             assert_eq!(seen, all(if whole { last } else { acked }), "{subset:b}");
             let written = u64::from(subset.count_ones()) * SECTOR_BYTES as u64;
             let dropped = recovered.torn.map_or(0, |torn| torn.dropped_bytes);
-            let header = usize::from(batches_before == 0 && subset & 1 == 1) * SECTOR_BYTES;
+            // A whole page 0 is the header of an empty file.
+            let header = if first && subset & 0xff == 0xff { PAGE_BYTES } else { 0 };
             if whole {
                 assert_eq!(dropped, 0);
             } else {

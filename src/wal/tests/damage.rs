@@ -103,9 +103,10 @@ fn zeroed_sectors_are_refused_except_in_the_last_batch_of_a_killed_log() {
                 Ok((seen, recovered)) => {
                     assert!(!closed && last_batch, "sector at {at}: {seen:?}");
                     assert_eq!(seen, all(4));
-                    let start =
-                        recovered.torn.map_or(recovered.files[0].file.end, |torn| Some(torn.end));
-                    assert_eq!(start, Some((last_written / PAGE_BYTES * PAGE_BYTES) as u64));
+                    let torn = recovered.torn.expect("said so");
+                    let start = last_written / PAGE_BYTES * PAGE_BYTES;
+                    assert_eq!((torn.end, torn.missing), (start as u64, at as u64));
+                    assert_eq!(torn.dropped_bytes, (PAGE_BYTES - SECTOR_BYTES) as u64);
                 }
             }
         }

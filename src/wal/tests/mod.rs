@@ -55,7 +55,13 @@ fn context(vfs: &Arc<dyn Vfs>) -> WalContext {
 }
 
 fn context_in(vfs: &Arc<dyn Vfs>, dir: &Path) -> WalContext {
-    WalContext { vfs: Arc::clone(vfs), dir: dir.into(), store: STORE, wal_bytes: 128 << 10 }
+    WalContext {
+        vfs: Arc::clone(vfs),
+        dir: dir.into(),
+        store: STORE,
+        incarnation: 1,
+        wal_bytes: 128 << 10,
+    }
 }
 
 impl Log {

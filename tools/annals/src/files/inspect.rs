@@ -158,7 +158,8 @@ fn wal_part(offset: u64, bytes: u64, part: &WalPart<'_>) -> Value {
         WalPart::FileHeader(header) => (
             "file header",
             json!({ "number": header.number, "file_bytes": header.file_bytes,
-                    "previous_file": header.previous_file, "first_seq": header.first_seq }),
+                    "previous_file": header.previous_file, "first_seq": header.first_seq,
+                    "incarnation": header.incarnation }),
         ),
         WalPart::Frame(frame, _) => ("frame", frame_facts(frame)),
         WalPart::Batch(batch) => (

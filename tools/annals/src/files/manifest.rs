@@ -80,9 +80,10 @@ pub(super) fn segment(meta: &FileMeta) -> Value {
 /// The whole manifest.
 pub(super) fn whole(manifest: &Manifest) -> Value {
     let mut object = facts(manifest);
-    let wal = manifest.wal.iter().map(
-        |file| json!({ "number": file.number, "file_bytes": file.file_bytes, "end": file.end }),
-    );
+    let wal = manifest.wal.iter().map(|file| {
+        json!({ "number": file.number, "incarnation": file.incarnation,
+                       "file_bytes": file.file_bytes, "end": file.end })
+    });
     object.insert("wal".into(), wal.collect());
     object.insert("files".into(), segments(manifest));
     Value::Object(object)

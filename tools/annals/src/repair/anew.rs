@@ -216,6 +216,7 @@ impl Anew {
             file_bytes,
             previous_file: 0,
             first_seq: self.first_seq,
+            incarnation: manifest.incarnation,
         };
         let place = Place::start_of(manifest.store, FileKind::Wal, number);
         let seed = FileSeed::new(&place);
@@ -254,7 +255,7 @@ impl Anew {
         content.resize(usize::try_from(file_bytes).unwrap_or(content.len()), 0);
         let name = FileName::new(FileKind::Wal, number).to_string();
         write_new(&to.join(name), &content)?;
-        Ok(WalFile { number, file_bytes, end: None })
+        Ok(WalFile { number, incarnation: header.incarnation, file_bytes, end: None })
     }
 
     /// The frames, as they are written together.

@@ -30,12 +30,15 @@ pub(super) fn manifest(data: &Path) -> Option<Manifest> {
         match name.kind {
             FileKind::Wal => {
                 let header = content.get(..wal_file::BYTES).map(WalFileHeader::decode);
-                let made = header.and_then(Result::ok).map(|header| header.file_bytes);
-                let file_bytes = made.unwrap_or(content.len() as u64);
+                let made = header.and_then(Result::ok);
+                let made = made.map(|header| (header.file_bytes, header.incarnation));
+                let (file_bytes, incarnation) = made.unwrap_or((content.len() as u64, 1));
                 // Anything else cannot be listed.
                 let is_next = manifest.wal.last().is_none_or(|last| last.number + 1 == name.number);
                 if is_next && wal_file::is_file_bytes(file_bytes) {
-                    manifest.wal.push(WalFile { number: name.number, file_bytes, end: None });
+                    let number = name.number;
+                    manifest.incarnation = manifest.incarnation.max(incarnation);
+                    manifest.wal.push(WalFile { number, incarnation, file_bytes, end: None });
                 }
             }
             _ => {
