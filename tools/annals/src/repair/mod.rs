@@ -18,6 +18,7 @@ mod found;
 mod log;
 mod lost;
 mod rebuild;
+mod runs;
 mod salvage;
 mod target;
 
