@@ -37,7 +37,9 @@ fn incarnations_of_segments() {
     let refused = |incarnation| {
         let mut manifest = samples::manifest();
         manifest.files[1].incarnation = incarnation;
-        Manifest::decode(&manifest.encode().0).map(drop).map_err(|error| (error.field, error.problem))
+        Manifest::decode(&manifest.encode().0)
+            .map(drop)
+            .map_err(|error| (error.field, error.problem))
     };
     let of_store = samples::manifest().incarnation;
     assert_eq!((refused(1), refused(of_store)), (Ok(()), Ok(())));

@@ -263,7 +263,8 @@ fn build(
     guard: Option<LockGuard>,
     read_only: bool,
 ) -> (Arc<Core>, WalContext) {
-    let context = Arc::new(SegmentContext::new(path, manifest.store, manifest.incarnation, options));
+    let context =
+        Arc::new(SegmentContext::new(path, manifest.store, manifest.incarnation, options));
     let files = manifest.files.iter().map(|meta| SealedFile::new(&context, meta.clone()));
     let files = Arc::new(FileSet::new(files));
     let size = generation_size(options.memtable_bytes);
