@@ -97,6 +97,15 @@ pub fn whole(
     sound(options, path)
 }
 
+/// Tells those who wait for it to stop, also when a test fails.
+pub struct StopAtEnd<'a>(pub &'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Puts and deletes keys of one writer until it is told to stop.
 pub fn write_until(store: &Store, stop: &AtomicBool, writer: u64) {
     let mut random = Random::new(writer);

@@ -157,7 +157,9 @@ fn log(files: &StoreFiles, repaired: &mut Repaired) -> Outcome<Option<Vec<Kept>>
     // The last one goes on nowhere, and was closed by nobody: a seal names the manifest of the original. Those of the
     // others, which say what file comes next, are true.
     if let Some((_, others)) = kept.split_last_mut() {
-        others.iter_mut().for_each(|kept| kept.cut = None);
+        for kept in others {
+            kept.cut = None;
+        }
     }
     Ok(Some(kept))
 }
