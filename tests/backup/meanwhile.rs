@@ -173,6 +173,7 @@ fn increments_while_others_write_compact_and_set_rules() {
                 store.reorganise().unwrap();
             }
         });
+        let _stop = StopAtEnd(&stop);
         for chain in 0..3 {
             let mut stream = Vec::new();
             let mut made = store.backup(&mut stream).unwrap();
@@ -186,6 +187,5 @@ fn increments_while_others_write_compact_and_set_rules() {
             let found = annals::check(&path, &Options::new(), &mut |_, _| {}).unwrap();
             assert!(found.damage.is_empty(), "{:?}", found.damage);
         }
-        stop.store(true, Ordering::Relaxed);
     });
 }

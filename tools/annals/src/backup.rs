@@ -93,6 +93,7 @@ pub(crate) fn backup(global: &Global, args: &BackupArgs, out: &mut Output) -> Ou
         return Err(Failure::Usage(what.into()));
     }
     let made = write(&store, args.from, out.stream(), "standard output")?;
+    out.flush().map_err(Failure::of_whole)?;
     let BackupReport { revision, bytes, hash, .. } = made;
     out.note(format_args!("revision {revision}, {bytes} bytes, hash {}", hash.hash))
 }
@@ -124,7 +125,6 @@ fn write(
         Some(revision) => store.backup_from(revision, &mut to),
     };
     made.map_err(|error| match to.failure.take() {
-        Some(error) if error.kind() == io::ErrorKind::BrokenPipe => error.into(),
         Some(error) => Failure::io(name, error),
         None => {
             if from.is_some() && matches!(error.kind(), ErrorKind::Compacted { .. }) {

@@ -59,6 +59,14 @@ impl Failure {
         Self::Io { about: about.into(), error }
     }
 
+    /// The same of output that is of use only as a whole: that nobody reads on is a failure then.
+    pub(crate) fn of_whole(self) -> Self {
+        match self {
+            Self::Pipe => Self::io("standard output", io::ErrorKind::BrokenPipe.into()),
+            other => other,
+        }
+    }
+
     /// The exit code.
     pub(crate) fn code(&self) -> u8 {
         match self {

@@ -71,7 +71,10 @@ pub(crate) fn export(global: &Global, args: &ExportArgs, out: &mut Output) -> Ou
         }
     }
     match &args.file {
-        None => write(args, &store, &mut |line| out.bytes(line)),
+        None => {
+            let written = write(args, &store, &mut |line| out.bytes(line));
+            written.and_then(|()| out.flush()).map_err(Failure::of_whole)
+        }
         Some(path) => write_file(args, &store, path),
     }
 }

@@ -17,17 +17,19 @@ mod found;
 mod log;
 mod lost;
 mod rebuild;
+mod runs;
 mod salvage;
 mod target;
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 
 use annals::inspect::{PutTogether, StoreFiles};
 use annals::{CheckReport, ErrorKind};
 use annals_format::FileKind;
-use annals_format::name::FileName;
+use annals_format::name::{FileName, LOCK};
 use clap::Args;
 use serde_json::json;
 
@@ -51,8 +53,9 @@ says that keys or revisions may be lost beside these, it says which. lost_revisi
 transactions of the log that cannot be read. Those behind damage in the log are left out of a copy,
 as the ones before them are missing; with --newest a store is rebuilt that has what they wrote.
 Where no manifest is whole, the files in the directory are taken for the store. Rules of retention
-are to be set again then. The new store is verified before the command ends. A backup is better:
-`annals help backup`.
+are to be set again then. A lease that is lost but for its keys has the longest time to live in the
+new store, which is verified before the command ends. A store that a program has open for writing is
+not repaired. A backup is better: `annals help backup`.
 
 Examples:
   $ annals -C store repair --to saved
@@ -118,6 +121,7 @@ pub(crate) fn repair(global: &Global, args: &RepairArgs, out: &mut Output) -> Ou
     let to = args.to.as_path();
     check_outside(data, to)?;
     target::check_empty(to)?;
+    let _held = held(data)?;
     // Where CURRENT is damaged, a directory in which another one stands beside the same files.
     let stand_in = match crate::files::open(global) {
         Err(Failure::Engine { error, about }) if error.corruption().is_some() => {
@@ -186,6 +190,25 @@ fn copied(
     }
     target::clear(target)?;
     Ok(None)
+}
+
+/// Keeps programs from opening the store for writing while it is read, if one has not done so; nothing is written for
+/// that. `None` where there is no lock that could be held.
+fn held(data: &Path) -> Outcome<Option<File>> {
+    let path = data.join(LOCK);
+    // Whatever else has this name is not waited for.
+    let is_file = path.symlink_metadata().is_ok_and(|meta| meta.is_file());
+    let Some(lock) = is_file.then(|| File::open(&path)).and_then(Result::ok) else {
+        return Ok(None);
+    };
+    match lock.try_lock_shared() {
+        Err(TryLockError::WouldBlock) => {
+            Err(annals::Error::from(ErrorKind::Locked { path: data.to_path_buf() }).into())
+        }
+        // A file system without locks, say: a repair does without.
+        Err(TryLockError::Error(_)) => Ok(None),
+        Ok(()) => Ok(Some(lock)),
+    }
 }
 
 /// Refuses a directory within that of the original, which is only read.
@@ -265,7 +288,7 @@ fn shown(
 fn write_new(path: &Path, content: &[u8]) -> Outcome {
     use std::io::Write as _;
     let failed = |error| Failure::io(path.display().to_string(), error);
-    let mut file = std::fs::File::create_new(path).map_err(failed)?;
+    let mut file = File::create_new(path).map_err(failed)?;
     file.write_all(content).and_then(|()| file.sync_all()).map_err(failed)
 }
 

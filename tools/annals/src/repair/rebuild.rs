@@ -1,17 +1,20 @@
 //! A new store of the newest versions that can be read.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::path::Path;
 
-use annals::inspect::StoreFiles;
-use annals::{Load, Origin};
+use annals::inspect::{PutTogether, StoreFiles};
+use annals::{LEASE_TTL_MAX, Load, Origin};
 use annals_format::name::FileName;
 use annals_format::retention::Rule;
 use annals_format::{FileKind, FileMeta};
 
 use super::log::LogRead;
-use super::salvage::Salvage;
-use super::{Damaged, Repaired, length};
+use super::lost::Lost;
+use super::runs::{Newest, Runs};
+use super::salvage::{Leases, Salvage};
+use super::{Damaged, Repaired, length, target};
 use crate::args::Global;
 use crate::bytes::show;
 use crate::exit::Outcome;
@@ -37,11 +40,11 @@ pub(super) fn rebuild(
     from_names: bool,
 ) -> Outcome<Repaired> {
     let manifest = files.manifest();
-    let mut salvage = Salvage {
-        revision: manifest.flushed_revision.max(manifest.compacted),
-        time: manifest.flushed_time.max(0),
-        ..Salvage::default()
-    };
+    // Its directory is ours as long as this reads, and has the file of what does not fit into memory.
+    let target = PutTogether::begin(to, &global.engine_options()?)?;
+    let mut salvage = Salvage::new(target.path())?;
+    salvage.revision = manifest.flushed_revision.max(manifest.compacted);
+    salvage.time = manifest.flushed_time.max(0);
     let mut rows = Vec::new();
     let total = manifest.files.iter().map(|meta| meta.bytes).sum();
     let mut progress = Progress::new(Some(total), "bytes");
@@ -50,6 +53,7 @@ pub(super) fn rebuild(
         let name = FileName::new(meta.kind, meta.number);
         let (what, lost) = segment(&mut salvage, files, meta, damaged);
         rows.push((name, meta.bytes, what, lost));
+        salvage.check()?;
         done += meta.bytes;
         progress.set(done, || Cow::Borrowed("read"));
     }
@@ -60,12 +64,16 @@ pub(super) fn rebuild(
     for name in logs(files) {
         rows.extend(log.missing(Some(name.number)).map(missing));
         let damage = salvage.log(files, name, &mut log)?;
+        salvage.check()?;
         let lost = damage.map(|damage| format!("transactions: {damage}"));
         rows.push((name, length(files, name), "read", lost.unwrap_or_default()));
     }
     rows.extend(log.missing(None).map(missing));
     let mut lost = log.finish();
-    salvage.lost(&mut lost);
+    target::clear(target)?;
+    let (leases, rules) = (salvage.leases, salvage.rules);
+    let dangling =
+        load(global, to, (salvage.revision, salvage.time), salvage.keys, &leases, &mut lost)?;
     let mut repaired = Repaired { way: "rebuild", files: Vec::new(), lost };
     if from_names {
         let name = FileName::new(FileKind::Manifest, manifest.number);
@@ -76,8 +84,14 @@ pub(super) fn rebuild(
     for (name, bytes, what, lost) in rows {
         repaired.note(name, bytes, what, lost);
     }
-    load(global, to, &salvage)?;
-    for (prefix, (_, rule)) in &salvage.rules {
+    for (id, keys) in dangling {
+        let name = FileName::new(FileKind::Manifest, manifest.number);
+        let what = format!(
+            "the time to live of lease {id}, which {keys} keys have: it is the longest now; revoke it, or grant another"
+        );
+        repaired.note(name, 0, "lease", what);
+    }
+    for (prefix, (_, rule)) in &rules {
         let Some(rule) = rule else { continue };
         let name = FileName::new(FileKind::Manifest, manifest.number);
         let again = format!("set it again: retention set {}", spelled(prefix, rule));
@@ -108,22 +122,42 @@ fn segment(
     }
 }
 
-/// Writes the store.
-fn load(global: &Global, to: &Path, salvage: &Salvage) -> Outcome {
+/// Writes the store, which has come to this revision and time; notes the keys of which something newer was written
+/// than what was found. Answers the leases that are lost, with how many keys have each: no key has a lease that is not there, so
+/// these are granted anew, with the longest time there is.
+fn load(
+    global: &Global,
+    to: &Path,
+    (revision, time): (u64, i64),
+    keys: Runs,
+    leases: &Leases,
+    lost: &mut Lost,
+) -> Outcome<BTreeMap<i64, u64>> {
     // What follows the base begins with the next revision.
-    let compacted = salvage.revision.max(2);
-    let origin = Origin { time: salvage.time, ..Origin::default() };
+    let compacted = revision.max(2);
+    let origin = Origin { time, ..Origin::default() };
     let mut load = Load::create(to, &global.engine_options()?, compacted, &origin)?;
-    for newest in salvage.keys.values() {
-        if let Some(kv) = &newest.alive {
-            load.base(kv, newest.sub)?;
+    let mut dangling = BTreeMap::new();
+    keys.each(&mut |key, found| {
+        if let Some((revision, kept)) = found.lost() {
+            lost.key(&key, revision, kept);
         }
-    }
+        let Some(Newest { sub, alive: Some(kv), .. }) = found.newest else { return Ok(()) };
+        let is_there = leases.get(&kv.lease).is_some_and(|(_, lease)| lease.is_some());
+        if kv.lease != 0 && !is_there {
+            *dangling.entry(kv.lease).or_default() += 1;
+        }
+        Ok(load.base(&kv, sub)?)
+    })?;
     let mut loading = load.begin()?;
-    for (id, (_, lease)) in &salvage.leases {
+    for (id, (_, lease)) in leases {
         if let Some(lease) = lease {
             loading.lease(*id, lease.ttl, lease.remaining)?;
         }
     }
-    Ok(loading.finish()?.close()?)
+    for id in dangling.keys() {
+        loading.lease(*id, LEASE_TTL_MAX, None)?;
+    }
+    loading.finish()?.close()?;
+    Ok(dangling)
 }

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use annals::KeyValue;
 use annals::inspect::StoreFiles;
@@ -13,32 +14,54 @@ use annals_format::retention::Rule;
 use annals_format::space::Key;
 use bytes::Bytes;
 
-use super::lost::Lost;
+use super::runs::{Found, Newest, Runs};
+use crate::exit::{Failure, Outcome};
 use crate::files::key_cell;
 
-/// The newest version of a key, or that it was deleted.
-#[derive(Debug)]
-pub(super) struct Newest {
-    revision: u64,
-    pub(super) sub: u32,
-    pub(super) alive: Option<KeyValue>,
-}
+/// Leases by id, with the sequence number of the record.
+pub(super) type Leases = BTreeMap<i64, (u64, Option<LeaseValue>)>;
 
 /// What has been read.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Salvage {
-    pub(super) keys: BTreeMap<Bytes, Newest>,
-    /// Keys that were written at this revision, or later, by what EVENTS say: the value is elsewhere, if anywhere.
-    pub(super) written: BTreeMap<Bytes, u64>,
-    /// By id, with the sequence number of the record.
-    pub(super) leases: BTreeMap<i64, (u64, Option<LeaseValue>)>,
-    /// By prefix, likewise.
+    /// The newest versions of the users' keys.
+    pub(super) keys: Runs,
+    /// Why findings could not be kept.
+    failure: Option<Failure>,
+    pub(super) leases: Leases,
+    /// By prefix, with the sequence number of the record.
     pub(super) rules: BTreeMap<Vec<u8>, (u64, Option<Rule>)>,
     pub(super) revision: u64,
     pub(super) time: i64,
 }
 
 impl Salvage {
+    /// Nothing has been read. What does not fit into memory goes to a file without a name in this directory.
+    pub(super) fn new(directory: &Path) -> Outcome<Self> {
+        Ok(Self {
+            keys: Runs::new(directory)?,
+            failure: None,
+            leases: BTreeMap::new(),
+            rules: BTreeMap::new(),
+            revision: 0,
+            time: 0,
+        })
+    }
+
+    /// Fails if something that was found could not be kept.
+    pub(super) fn check(&mut self) -> Outcome {
+        self.failure.take().map_or(Ok(()), Err)
+    }
+
+    fn found(&mut self, key: Bytes, found: Found) {
+        let revision = found.newest.as_ref().map_or(0, |newest| newest.revision);
+        self.revision = self.revision.max(revision);
+        // Of a repair that has failed nothing more is wanted.
+        if self.failure.is_none() {
+            self.failure = self.keys.add(key, found).err();
+        }
+    }
+
     pub(super) fn entry(&mut self, entry: &EntryRef<'_>) {
         match Key::decode(entry.key) {
             Ok(Key::User(key)) => {
@@ -51,22 +74,14 @@ impl Salvage {
                     version: entry.version,
                     lease: entry.lease,
                 });
-                self.version(key, Newest { revision: entry.revision, sub: entry.sub, alive });
+                let newest = Newest { revision: entry.revision, sub: entry.sub, alive };
+                self.found(key, Found { newest: Some(newest), written: 0 });
             }
             Ok(other) => {
                 let value = (!entry.tombstone).then_some(entry.value);
                 self.system(&other, entry.revision, value);
             }
             Err(_) => {}
-        }
-    }
-
-    fn version(&mut self, key: Bytes, found: Newest) {
-        self.revision = self.revision.max(found.revision);
-        match self.keys.get_mut(&key) {
-            Some(newest) if newest.revision > found.revision => {}
-            Some(newest) => *newest = found,
-            None => drop(self.keys.insert(key, found)),
         }
     }
 
@@ -112,8 +127,7 @@ impl Salvage {
         let key = Bytes::copy_from_slice(event.key);
         let (sub, put) = (event.sub, event.kind == EventKind::Put);
         if put && event.value.is_none() {
-            let written = self.written.entry(key).or_default();
-            *written = revision.max(*written);
+            self.found(key, Found { newest: None, written: revision });
             return;
         }
         let alive = event.value.map(|value| KeyValue {
@@ -124,18 +138,8 @@ impl Salvage {
             version: event.version,
             lease: event.lease,
         });
-        self.version(key, Newest { revision, sub, alive });
-    }
-
-    /// The keys of which something newer was written than what was found.
-    pub(super) fn lost(&self, lost: &mut Lost) {
-        for (key, written) in &self.written {
-            let found = self.keys.get(key);
-            if found.is_none_or(|found| found.revision < *written) {
-                let kept = found.filter(|found| found.alive.is_some());
-                lost.key(key, *written, kept.map(|found| found.revision));
-            }
-        }
+        let newest = Newest { revision, sub, alive };
+        self.found(key, Found { newest: Some(newest), written: 0 });
     }
 }
 

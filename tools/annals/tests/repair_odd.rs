@@ -1,0 +1,101 @@
+//! Repairs of stores in odd states: with leases of which the records are lost, open for writing; and output that nobody reads
+//! to its end.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod common;
+
+use std::process::Stdio;
+
+use annals::{LeaseGrantRequest, Options, PutRequest};
+use common::Tool;
+
+/// A store with keys that have a lease, of which each file is small.
+fn leased(tool: &Tool) -> annals::Store {
+    let options = Options::new()
+        .memtable_bytes(16 << 10)
+        .segment_bytes(4 << 10)
+        .block_bytes(512)
+        .event_value_bytes(0);
+    let store = options.open(tool.store()).unwrap();
+    for id in [7, 8] {
+        store.lease_grant_with(LeaseGrantRequest::new(id, 100_000)).unwrap();
+    }
+    for n in 0..60_u8 {
+        let request = PutRequest::new(format!("k{n:02}"), vec![n; 300]);
+        store.put_with(request.lease(i64::from(7 + n % 2))).unwrap();
+    }
+    store.compact(store.revision()).unwrap();
+    store.reorganise().unwrap();
+    store
+}
+
+#[test]
+fn a_lease_that_is_lost_but_for_its_keys_is_there() {
+    let tool = Tool::new();
+    leased(&tool).close().unwrap();
+    // The files with the records of leases, every block of them.
+    for file in tool.lines(&["segments"]) {
+        let first = file["first_key"].to_string();
+        if !first.contains("lease") || file["kind"] != "head" {
+            continue;
+        }
+        let path = tool.store().join(file["file"].as_str().unwrap());
+        let mut content = std::fs::read(&path).unwrap();
+        content[84..].iter_mut().step_by(200).for_each(|byte| *byte ^= 0x55);
+        std::fs::write(&path, content).unwrap();
+    }
+    let other = Tool::new();
+    let told = tool.json(&["repair", "--to", other.store().to_str().unwrap()]);
+    assert_eq!(told["way"], "rebuild");
+    let leases = other.lines(&["lease", "list"]);
+    let ids: Vec<_> = leases.iter().map(|lease| lease["lease"].as_i64()).collect();
+    assert_eq!(ids, [Some(7), Some(8)]);
+    let keys = other.lines(&["range"]);
+    assert!(keys.iter().all(|key| ids.contains(&key["lease"].as_i64())), "{keys:?}");
+    let rows = told["files"].as_array().unwrap().iter();
+    let told: Vec<_> = rows.filter(|row| row["what"] == "lease").collect();
+    let made = leases.iter().filter(|lease| lease["ttl"] == annals::LEASE_TTL_MAX).count();
+    assert!(!told.is_empty() && told.len() == made, "{told:?} {leases:?}");
+    // Its keys go with it, as those of any other.
+    other.ok(&["lease", "revoke", "7"]);
+    let left = other.lines(&["range"]);
+    assert!(left.len() < keys.len() && left.iter().all(|key| key["lease"] == 8), "{left:?}");
+    other.ok(&["verify"]);
+}
+
+#[test]
+fn a_store_that_is_open_for_writing_is_not_repaired() {
+    let tool = Tool::new();
+    let store = leased(&tool);
+    let other = Tool::new();
+    let to = other.store();
+    let arguments = ["repair", "--to", to.to_str().unwrap()];
+    tool.run(&arguments).code(4).says("open for writing elsewhere");
+    assert!(!to.exists());
+    store.close().unwrap();
+    let before = tool.snapshot();
+    tool.ok(&arguments);
+    assert_eq!(tool.snapshot(), before);
+    // Nor does it need a lock where there is none.
+    std::fs::remove_file(tool.store().join("LOCK")).unwrap();
+    tool.ok(&["repair", "--to", tool.path("again").to_str().unwrap()]);
+    assert!(!tool.store().join("LOCK").exists());
+}
+
+#[test]
+fn a_backup_that_nobody_reads_to_its_end_has_failed() {
+    let tool = Tool::new();
+    leased(&tool).close().unwrap();
+    for arguments in [&["backup", "-"][..], &["export"], &["export", "--base"]] {
+        let mut child = tool.command(arguments).stdout(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let done = child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert_eq!(done.status.code(), Some(1), "{arguments:?} {said}");
+        assert!(said.contains("standard output: "), "{arguments:?} {said}");
+    }
+    // What is looked at may be left.
+    let mut child = tool.command(&["range"]).stdout(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
