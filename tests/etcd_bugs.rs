@@ -42,17 +42,19 @@ fn crashed_everywhere(
     work: impl FnOnce(&Store),
     look: impl Fn(MemoryVfs) + Send + Sync + 'static,
 ) -> u64 {
+    let look = Arc::new(look);
     let images = Arc::new(AtomicU64::new(0));
     let faulty = FaultVfs::new(Arc::new(before.clone()));
     let store = open(Arc::new(faulty.clone()), false);
     let (below, counter) = (before.clone(), Arc::clone(&images));
+    let judge = Arc::clone(&look);
     let dirty = Mutex::new(true);
     faulty.observe(move |number, kind| {
         if !std::mem::replace(&mut *dirty.lock().unwrap(), changes_disk(kind)) {
             return;
         }
         for mode in ALL {
-            look(below.crash(number, mode));
+            judge(below.crash(number, mode));
             counter.fetch_add(1, Ordering::Relaxed);
         }
     });
@@ -60,7 +62,7 @@ fn crashed_everywhere(
     drop(store);
     for mode in ALL {
         // The last operation has none after it.
-        drop(open_tiny(Arc::new(before.crash(1, mode))).unwrap());
+        look(before.crash(1, mode));
     }
     images.load(Ordering::Relaxed)
 }
@@ -347,8 +349,7 @@ fn issue_6378_writes_that_arrive_in_another_order_are_a_cut_end() {
         if disk.is_settled() {
             return;
         }
-        // A batch of more than five thousand bytes has ten sectors: every subset of them is too
-        // many, a thousand at random are not.
+        // A batch of more than five thousand bytes has two pages of eight sectors: every subset of them is too many.
         let every = disk.crash_every(2_000).unwrap_or_else(|| {
             (0..300).map(|seed| disk.crash(number << 10 | seed, CrashMode::Random)).collect()
         });

@@ -13,8 +13,9 @@ use std::time::Duration;
 use annals::clock::ManualClock;
 use annals::vfs::{CrashMode, Fault, FaultVfs, MemoryVfs, Operation};
 use annals::{CommitOptions, Durability, ErrorKind, Options, Store, Ticket, TxnRequest, put, txn};
-use support::clients::{self, CLIENTS, Ended, block_on};
+use support::clients::{self, CLIENTS, Ended};
 use support::gate::{GateVfs, log_syncs};
+use support::tasks::block_on;
 use support::watchdog::Watchdog;
 use support::{DIRECTORY, START_TIME, open_tiny, tiny};
 

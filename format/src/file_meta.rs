@@ -16,6 +16,9 @@ pub struct FileMeta {
     pub kind: FileKind,
     /// Retention class; 0 is the default class.
     pub class: u32,
+    /// The incarnation of the store that made the file: that of this store at the time, or of the one that it
+    /// is a copy of. A file of another copy has another one, or else is the same.
+    pub incarnation: u64,
     /// The file's exact length.
     pub bytes: u64,
     /// The hash of its whole content.
@@ -50,6 +53,7 @@ impl FileMeta {
         out.put_varint(self.number);
         out.put_u8(self.kind.number());
         out.put_varint(u64::from(self.class));
+        out.put_varint(self.incarnation);
         out.put_varint(self.bytes);
         out.put_bytes(&self.hash.0);
         out.put_varint(self.entries);
@@ -81,6 +85,7 @@ impl FileMeta {
             number,
             kind,
             class: reader.varint_u32("class")?,
+            incarnation: reader.varint_number("incarnation", 1)?,
             bytes: reader.varint("bytes")?,
             hash: ContentHash(reader.array("hash")?),
             entries: reader.varint("entries")?,
@@ -127,6 +132,7 @@ mod tests {
             number: 12,
             kind: FileKind::History,
             class: 3,
+            incarnation: 5,
             bytes: 1 << 40,
             hash: ContentHash([9; 16]),
             entries: 300,
@@ -168,6 +174,7 @@ mod tests {
             number: 12,
             kind: FileKind::L0,
             class: 0,
+            incarnation: 1,
             bytes: 1,
             hash: ContentHash([9; 16]),
             entries: 1,

@@ -214,6 +214,11 @@ impl Manifest {
         if let Some(&found) = numbers.last().filter(|last| **last >= self.next_file) {
             return Err(records.error("next_file", Problem::Invalid { found }));
         }
+        // Incarnations only ever go up.
+        let made = self.files.iter().map(|file| file.incarnation).max();
+        if let Some(found) = made.filter(|made| *made > self.incarnation) {
+            return Err(records.error("incarnation", Problem::Invalid { found }));
+        }
         // As much as anybody reckons for a file.
         let weights = self.files.iter().map(|file| {
             let of_entries = file.entries.saturating_mul(32).saturating_add(file.value_bytes);

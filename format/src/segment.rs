@@ -34,6 +34,8 @@ pub struct Header {
     pub place: Place,
     /// Retention class; 0 is the default class.
     pub class: u32,
+    /// The incarnation of the store that made the file, by which it is told from a file of a copy.
+    pub incarnation: u64,
 }
 
 impl Header {
@@ -48,7 +50,8 @@ impl Header {
             field(12, 4, "class"),
             field(16, 16, "store"),
             field(32, 8, "file"),
-            field(40, 20, "zero2"),
+            field(40, 8, "incarnation"),
+            field(48, 12, "zero2"),
             field(60, 4, "crc"),
         ],
     };
@@ -63,7 +66,8 @@ impl Header {
         out.put_u32(self.class);
         out.put_bytes(&self.place.store.0);
         out.put_u64(self.place.file);
-        out.put_zeros(20);
+        out.put_u64(self.incarnation);
+        out.put_zeros(12);
         let crc = FileSeed::new(&self.place).crc(0, &[out.get(start..).unwrap_or_default()]);
         out.put_u32(crc);
     }
@@ -78,10 +82,11 @@ impl Header {
         reader.zeros("zero", 3)?;
         let class = reader.u32("class")?;
         identity(&mut reader, place)?;
-        reader.zeros("zero2", 20)?;
+        let incarnation = reader.number("incarnation", 1)?;
+        reader.zeros("zero2", 12)?;
         reader.u32("crc")?;
         reader.finish()?;
-        Ok(Self { place: *place, class })
+        Ok(Self { place: *place, class, incarnation })
     }
 }
 
@@ -94,6 +99,8 @@ pub struct Footer {
     pub place: Place,
     /// Retention class, as in the header.
     pub class: u32,
+    /// As in the header.
+    pub incarnation: u64,
     /// Entries in all blocks.
     pub entries: u64,
     /// Distinct keys.
@@ -144,27 +151,26 @@ impl Footer {
             field(12, 4, "class"),
             field(16, 16, "store"),
             field(32, 8, "file"),
-            field(40, 8, "entries"),
-            field(48, 8, "keys"),
-            field(56, 8, "tombstones"),
-            field(64, 8, "value_bytes"),
-            field(72, 8, "min_revision"),
-            field(80, 8, "max_revision"),
-            field(88, 8, "death_after"),
-            field(96, 8, "death_upto"),
-            field(104, 4, "block_count"),
-            field(108, 4, "page_count"),
-            field(112, 8, "index_offset"),
-            field(120, 8, "root_offset"),
-            field(128, 4, "root_bytes"),
-            field(132, 4, "zero2"),
+            field(40, 8, "incarnation"),
+            field(48, 8, "entries"),
+            field(56, 8, "keys"),
+            field(64, 8, "tombstones"),
+            field(72, 8, "value_bytes"),
+            field(80, 8, "min_revision"),
+            field(88, 8, "max_revision"),
+            field(96, 8, "death_after"),
+            field(104, 8, "death_upto"),
+            field(112, 4, "block_count"),
+            field(116, 4, "page_count"),
+            field(120, 8, "index_offset"),
+            field(128, 8, "root_offset"),
             field(136, 8, "filter_offset"),
             field(144, 8, "filter_bytes"),
             field(152, 8, "dictionary_offset"),
             field(160, 8, "dictionary_bytes"),
             field(168, 8, "file_bytes"),
             field(176, 8, "living"),
-            field(184, 4, "zero3"),
+            field(184, 4, "root_bytes"),
             field(188, 4, "crc"),
         ],
     };
@@ -191,6 +197,7 @@ impl Footer {
         out.put_bytes(&self.place.store.0);
         out.put_u64(self.place.file);
         for value in [
+            self.incarnation,
             self.entries,
             self.keys,
             self.tombstones,
@@ -206,15 +213,13 @@ impl Footer {
         out.put_u32(self.page_count);
         out.put_u64(self.index_offset);
         out.put_u64(self.root.offset);
-        out.put_u32(self.root.bytes);
-        out.put_zeros(4);
         out.put_u64(self.filter_offset);
         out.put_u64(self.filter_bytes);
         out.put_u64(self.dictionary_offset());
         out.put_u64(self.dictionary_bytes);
         out.put_u64(self.file_bytes());
         out.put_u64(self.living.cast_unsigned());
-        out.put_zeros(4);
+        out.put_u32(self.root.bytes);
         let bytes = out.get(start..).unwrap_or_default();
         let crc = FileSeed::new(&self.place).crc(self.place.offset, &[bytes]);
         out.put_u32(crc);
@@ -232,6 +237,7 @@ impl Footer {
         reader.zeros("zero", 2)?;
         let class = reader.u32("class")?;
         identity(&mut reader, place)?;
+        let incarnation = reader.number("incarnation", 1)?;
         let entries = reader.u64("entries")?;
         let keys = reader.u64("keys")?;
         let tombstones = reader.u64("tombstones")?;
@@ -244,15 +250,13 @@ impl Footer {
         let page_count = reader.u32("page_count")?;
         let index_offset = reader.u64("index_offset")?;
         let root_offset = reader.u64("root_offset")?;
-        let root_bytes = reader.u32("root_bytes")?;
-        reader.zeros("zero2", 4)?;
         let filter_offset = reader.u64("filter_offset")?;
         let filter_bytes = reader.u64("filter_bytes")?;
         let dictionary_offset = reader.u64("dictionary_offset")?;
         let dictionary_bytes = reader.u64("dictionary_bytes")?;
         let file_bytes = reader.u64("file_bytes")?;
         let living = reader.u64("living")?.cast_signed();
-        reader.zeros("zero3", 4)?;
+        let root_bytes = reader.u32("root_bytes")?;
         reader.u32("crc")?;
         reader.finish()?;
 
@@ -261,6 +265,7 @@ impl Footer {
         let footer = Self {
             place: *place,
             class,
+            incarnation,
             entries,
             keys,
             tombstones,

@@ -195,6 +195,7 @@ fn footer_of_nothing(place: Place) -> Footer {
     Footer {
         place,
         class: 0,
+        incarnation: 1,
         entries: 0,
         keys: 0,
         tombstones: 0,
@@ -225,7 +226,7 @@ fn an_unknown_version_under_a_checksum_that_holds_is_named() {
     let manifest = Place::start_of(STORE, FileKind::Manifest, 3);
     let segment = Place::start_of(STORE, FileKind::History, 12);
     let (mut header, mut footer) = (Vec::new(), Vec::new());
-    Header { place: segment, class: 0 }.encode(&mut header);
+    Header { place: segment, class: 0, incarnation: 1 }.encode(&mut header);
     footer_of_nothing(segment.at(64)).encode(&mut footer);
     let cases: [(Vec<u8>, Place, Decode); 5] = [
         (samples::wal_file_header().encode().to_vec(), start, |bytes, _| {

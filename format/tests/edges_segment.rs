@@ -214,7 +214,7 @@ fn a_segment_is_of_the_kind_that_its_name_says() {
     let header = |of: FileKind, says: FileKind| {
         let at = place(of);
         let mut bytes = Vec::new();
-        segment::Header { place: at, class: 0 }.encode(&mut bytes);
+        segment::Header { place: at, class: 0, incarnation: 1 }.encode(&mut bytes);
         let kind =
             segment::Header::LAYOUT.fields.iter().find(|field| field.name == "kind").unwrap();
         bytes[kind.offset] = says.number();

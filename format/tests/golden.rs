@@ -202,6 +202,7 @@ fn manifest_file() {
                 dump.varint("number");
                 let l0 = dump.bytes(1, "kind")[0] == annals_format::FileKind::L0.number();
                 dump.varint("class");
+                dump.varint("incarnation");
                 dump.varint("bytes");
                 dump.bytes(16, "hash");
                 dump.varint("entries");

@@ -6,6 +6,7 @@ mod samples;
 
 use annals_format::events::{EventKind, EventRef, Transaction, TransactionBuilder};
 use annals_format::group::Groups;
+use annals_format::limits::NUMBER_MAX;
 use annals_format::{DecodeError, Manifest, Problem, WalFile};
 
 /// What a manifest with this log file is refused for, and how many bytes after the start of its record.
@@ -28,6 +29,25 @@ fn in_a_record_of_a_manifest() {
     let file = WalFile { number, incarnation: 1, file_bytes: 8192, end: Some(8193) };
     let too_long = Problem::TooLong { max: 8192, found: 8193 };
     assert_eq!(refused(file), ("end", 6, too_long));
+}
+
+/// A segment is made by the store as it is or was, never as it will be.
+#[test]
+fn incarnations_of_segments() {
+    let refused = |incarnation| {
+        let mut manifest = samples::manifest();
+        manifest.files[1].incarnation = incarnation;
+        Manifest::decode(&manifest.encode().0)
+            .map(drop)
+            .map_err(|error| (error.field, error.problem))
+    };
+    let of_store = samples::manifest().incarnation;
+    assert_eq!((refused(1), refused(of_store)), (Ok(()), Ok(())));
+    for found in [0, of_store + 1] {
+        assert_eq!(refused(found), Err(("incarnation", Problem::Invalid { found })));
+    }
+    let (max, found) = (NUMBER_MAX, NUMBER_MAX + 1);
+    assert_eq!(refused(found), Err(("incarnation", Problem::TooLong { max, found })));
 }
 
 #[test]

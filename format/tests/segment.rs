@@ -6,6 +6,7 @@ mod harness;
 
 use annals_format::checksum::FileSeed;
 use annals_format::events::{EventKind, EventRef, Transaction, TransactionBuilder};
+use annals_format::limits::NUMBER_MAX;
 use annals_format::page::{
     Child, Handle, PAGE_HEADER_BYTES, PAGE_LAYOUT, Page, PageBuilder, Separator,
 };
@@ -44,6 +45,7 @@ fn footer() -> Footer {
     Footer {
         place: place(FileKind::History).at(9000),
         class: 3,
+        incarnation: 5,
         entries: 70,
         keys: 9,
         tombstones: 2,
@@ -101,7 +103,7 @@ fn transaction() -> Vec<u8> {
 
 #[test]
 fn header_is_golden() {
-    let sample = Header { place: place(FileKind::History).at(0), class: 3 };
+    let sample = Header { place: place(FileKind::History).at(0), class: 3, incarnation: 5 };
     let mut encoded = Vec::new();
     sample.encode(&mut encoded);
     let mut dump = Dump::new("the header of HISTORY file 12", &encoded);
@@ -132,6 +134,23 @@ fn footer_is_golden() {
     let decode = |bytes: &[u8]| Footer::decode(bytes, &footer().place);
     assert_eq!(decode(&bytes), Ok(footer()));
     damage_everywhere(&bytes, true, &|bytes| decode(bytes).map(drop), NEVER);
+}
+
+/// Under a checksum that holds, so that it is the number that is refused.
+#[test]
+fn numbers_of_incarnations_that_are_never_given_are_refused() {
+    for incarnation in [0, NUMBER_MAX + 1, u64::MAX] {
+        let (mut header, mut end) = (Vec::new(), Vec::new());
+        let place = place(FileKind::History).at(0);
+        Header { place, class: 3, incarnation }.encode(&mut header);
+        Footer { incarnation, ..footer() }.encode(&mut end);
+        let of_header = Header::decode(&header, &place).map(drop);
+        let of_footer = Footer::decode(&end, &footer().place).map(drop);
+        for decoded in [of_header, of_footer] {
+            let error = decoded.unwrap_err();
+            assert_eq!((error.field, error.offset), ("incarnation", 40), "{incarnation}");
+        }
+    }
 }
 
 #[test]

@@ -167,7 +167,7 @@ pub(crate) fn segment_file(bytes: &mut [u8], place: &Place) -> Option<()> {
     let footer = bytes.get(footer_at..)?.to_vec();
     segment_end(bytes.get_mut(footer_at..)?, seed, footer_at as u64)?;
     let offset = |at| usize::try_from(u64_at(&footer, at)?).ok();
-    let (index, filter, dictionary) = (offset(112)?, offset(136)?, offset(152)?);
+    let (index, filter, dictionary) = (offset(120)?, offset(136)?, offset(152)?);
     let mut at = HEADER_BYTES;
     while at < index {
         let length = u32_at(bytes, at.checked_add(8)?)?.checked_add(24)?;

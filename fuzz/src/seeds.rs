@@ -296,13 +296,14 @@ fn segment_parts(kind: FileKind) -> Vec<(u8, Vec<u8>)> {
     let at = place(kind, FILE);
     let seed = FileSeed::new(&at);
     let mut parts = vec![Vec::new(), Vec::new(), Vec::new(), Vec::new()];
-    Header { place: at, class: 0 }.encode(&mut parts[0]);
+    Header { place: at, class: 0, incarnation: 2 }.encode(&mut parts[0]);
     let index_offset = HEADER_BYTES as u64 + 1200;
     let filter_offset = index_offset + 400;
     let history = kind == FileKind::History;
     Footer {
         place: at.at(filter_offset + 96 + 40),
         class: 0,
+        incarnation: 2,
         entries: 40,
         keys: 20,
         tombstones: 3,
@@ -348,6 +349,7 @@ fn manifest() -> Manifest {
             number,
             kind,
             class: 0,
+            incarnation: 2,
             bytes: 4000 + number,
             hash: ContentHash::of(&[u8::try_from(number).expect("small")]),
             entries: 40,

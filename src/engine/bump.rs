@@ -78,8 +78,8 @@ fn rewrite(dir: &Path, options: &Options, last_seq: u64, revision: u64) -> Resul
         wal.chain(events.map(|meta| FileName::new(meta.kind, meta.number))).collect()
     };
     let events = {
-        let context =
-            SegmentContext::new(dir, manifest.store, &options.clone().vfs(Arc::clone(vfs)));
+        let options = options.clone().vfs(Arc::clone(vfs));
+        let context = SegmentContext::new(dir, manifest.store, manifest.incarnation, &options);
         let new = NewSegment::new(FileKind::Events, manifest.next_file);
         manifest.next_file += 1;
         let file = SegmentWriter::create(&context, new)?;

@@ -125,7 +125,8 @@ impl<'a> Check<'a> {
         report: &'a mut CheckReport,
         progress: &'a mut dyn FnMut(u64, u64),
     ) -> Self {
-        let segments = SegmentContext::new(directory, manifest.store, options);
+        let segments =
+            SegmentContext::new(directory, manifest.store, manifest.incarnation, options);
         let of_files = manifest.files.iter().map(|file| file.bytes);
         let of_wal = manifest.wal.iter().map(|file| file.end.unwrap_or(file.file_bytes));
         let total = of_files.chain(of_wal).sum();

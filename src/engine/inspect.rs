@@ -64,7 +64,7 @@ impl StoreFiles {
             incarnation: manifest.incarnation,
             wal_bytes: options.wal_bytes,
         };
-        let context = SegmentContext::new(directory, manifest.store, options);
+        let context = SegmentContext::new(directory, manifest.store, manifest.incarnation, options);
         let open = |meta| {
             let segment = Segment::open(&context, meta)?;
             segment.hold()?;

@@ -111,7 +111,12 @@ impl BaseWriter {
         }
         let held_options = options.clone().vfs(Arc::clone(&held));
         Ok(Self {
-            context: SegmentContext::new(&real, manifest.store, &held_options),
+            context: SegmentContext::new(
+                &real,
+                manifest.store,
+                manifest.incarnation,
+                &held_options,
+            ),
             path: real,
             options: options.clone().create(true),
             held,

@@ -209,6 +209,7 @@ fn open_existing(
         }
         if !recovered.closed {
             state.manifest.incarnation += 1;
+            core.context.set_incarnation(state.manifest.incarnation);
         }
         state.manifest.closed = false;
     }
@@ -262,7 +263,8 @@ fn build(
     guard: Option<LockGuard>,
     read_only: bool,
 ) -> (Arc<Core>, WalContext) {
-    let context = Arc::new(SegmentContext::new(path, manifest.store, options));
+    let context =
+        Arc::new(SegmentContext::new(path, manifest.store, manifest.incarnation, options));
     let files = manifest.files.iter().map(|meta| SealedFile::new(&context, meta.clone()));
     let files = Arc::new(FileSet::new(files));
     let size = generation_size(options.memtable_bytes);

@@ -163,6 +163,7 @@ mod tests {
             number: 1,
             kind,
             class: 0,
+            incarnation: 1,
             bytes: 1000,
             hash: ContentHash::default(),
             entries: 10,

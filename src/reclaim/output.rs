@@ -279,7 +279,7 @@ mod tests {
     /// The HEAD files of 1,500 small entries with keys of a length.
     fn files(key_bytes: usize, segment_bytes: u64) -> Vec<FileMeta> {
         let options = Options::new().vfs(Arc::new(MemoryVfs::new())).block_bytes(512);
-        let context = SegmentContext::new(Path::new("/store"), StoreId([7; 16]), &options);
+        let context = SegmentContext::new(Path::new("/store"), StoreId([7; 16]), 1, &options);
         options.vfs.create_dir_all(Path::new("/store/seg")).unwrap();
         let host = Patient::default();
         let mut output = Output::new(&context, &host, FileKind::Head, None, segment_bytes);
@@ -327,7 +327,7 @@ mod tests {
         let disk = MemoryVfs::new();
         disk.create_dir_all(Path::new("/store/seg")).unwrap();
         let options = Options::new().vfs(Arc::new(disk.clone()));
-        let context = SegmentContext::new(Path::new("/store"), StoreId([7; 16]), &options);
+        let context = SegmentContext::new(Path::new("/store"), StoreId([7; 16]), 1, &options);
         let mut output = Output::new(&context, &Closing, FileKind::L0, None, 1 << 20);
         let entry =
             EntryRef { key: b"\x01a", revision: 2, create_revision: 2, ..EntryRef::default() };

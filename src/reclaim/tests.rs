@@ -40,7 +40,7 @@ impl Files {
         let disk = MemoryVfs::new();
         disk.create_dir_all(Path::new("/store/seg")).unwrap();
         let options = Options::new().vfs(Arc::new(disk.clone()));
-        let context = SegmentContext::new(Path::new("/store"), StoreId([7; 16]), &options);
+        let context = SegmentContext::new(Path::new("/store"), StoreId([7; 16]), 1, &options);
         Self { disk, context, host: Patient(AtomicU64::new(0)) }
     }
 

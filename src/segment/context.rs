@@ -10,6 +10,7 @@ use super::cache::BlockCache;
 use super::handles::Handles;
 use crate::error::{Error, Result};
 use crate::options::{HistoryCodec, Options, ReadMode};
+use crate::sync::plain::{AtomicU64, Ordering};
 use crate::vfs::Vfs;
 
 /// A block of groups is this many times smaller than others before compression: it is read in place,
@@ -23,6 +24,8 @@ pub(crate) struct SegmentContext {
     pub(super) vfs: Arc<dyn Vfs>,
     pub(super) dir: PathBuf,
     pub(super) store: StoreId,
+    /// Shared, as it goes up once it is known that the store was not closed.
+    pub(super) incarnation: Arc<AtomicU64>,
     pub(super) cache: BlockCache,
     pub(super) handles: Handles,
     pub(super) read_mode: ReadMode,
@@ -39,14 +42,15 @@ pub(crate) struct SegmentContext {
 }
 
 impl SegmentContext {
-    /// The context of the store in `dir`, with a cache of its own.
-    pub(crate) fn new(dir: &Path, store: StoreId, options: &Options) -> Self {
+    /// The context of the store in `dir`, whose new files are of this incarnation; with a cache of its own.
+    pub(crate) fn new(dir: &Path, store: StoreId, incarnation: u64, options: &Options) -> Self {
         // All three sizes are below 4 GiB by their range.
         let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         Self {
             vfs: Arc::clone(&options.vfs),
             dir: dir.to_path_buf(),
             store,
+            incarnation: Arc::new(AtomicU64::new(incarnation)),
             cache: BlockCache::new(options.cache_bytes),
             handles: Handles::new(),
             read_mode: options.read_mode,
@@ -61,6 +65,16 @@ impl SegmentContext {
             },
             level: options.zstd_level(),
         }
+    }
+
+    /// The incarnation that new files are of.
+    pub(super) fn incarnation(&self) -> u64 {
+        self.incarnation.load(Ordering::Relaxed)
+    }
+
+    /// What is made from now on is of another incarnation of the store.
+    pub(crate) fn set_incarnation(&self, incarnation: u64) {
+        self.incarnation.store(incarnation, Ordering::Relaxed);
     }
 
     /// The cache of decoded blocks.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use annals_format::checksum::FileSeed;
 use annals_format::entry::EntryRef;
+use annals_format::layout::Layout;
 use annals_format::segment::{FOOTER_BYTES, Footer, HEADER_BYTES, Header};
 use annals_format::{FileMeta, Place};
 use bytes::Bytes;
@@ -216,14 +217,21 @@ impl Segment {
         let footer = self.read(footer_offset, FOOTER_BYTES)?;
         let footer = Footer::decode(&footer, &self.place.at(footer_offset))
             .map_err(|error| Error::undecodable(self.path(), footer_offset, &error))?;
-        self.compare("class", header.class.into(), self.meta.class.into(), 12)?;
-        let at = footer_offset;
-        self.compare("class", footer.class.into(), self.meta.class.into(), at)?;
-        self.compare("entries", footer.entries, self.meta.entries, at)?;
-        self.compare("min_revision", footer.min_revision, self.meta.min_revision, at)?;
-        self.compare("max_revision", footer.max_revision, self.meta.max_revision, at)?;
-        self.compare("death_after", footer.death_after, self.meta.death_after, at)?;
-        self.compare("death_upto", footer.death_upto, self.meta.death_upto, at)?;
+        let (of_header, of_footer) = (&Header::LAYOUT, &Footer::LAYOUT);
+        let (meta, at) = (&self.meta, footer_offset);
+        for (layout, at, field, found, expected) in [
+            (of_header, 0, "class", u64::from(header.class), u64::from(meta.class)),
+            (of_header, 0, "incarnation", header.incarnation, meta.incarnation),
+            (of_footer, at, "class", footer.class.into(), meta.class.into()),
+            (of_footer, at, "incarnation", footer.incarnation, meta.incarnation),
+            (of_footer, at, "entries", footer.entries, meta.entries),
+            (of_footer, at, "min_revision", footer.min_revision, meta.min_revision),
+            (of_footer, at, "max_revision", footer.max_revision, meta.max_revision),
+            (of_footer, at, "death_after", footer.death_after, meta.death_after),
+            (of_footer, at, "death_upto", footer.death_upto, meta.death_upto),
+        ] {
+            self.compare(layout, at, field, found, expected)?;
+        }
         Ok(Opened {
             source: Arc::clone(&self.source),
             cache: self.cache.clone(),
@@ -239,11 +247,20 @@ impl Segment {
     }
 
     /// What a file says of itself and what the manifest says of it must agree.
-    fn compare(&self, field: &str, found: u64, expected: u64, offset: u64) -> Result<()> {
+    fn compare(
+        &self,
+        layout: &Layout,
+        at: u64,
+        field: &str,
+        found: u64,
+        expected: u64,
+    ) -> Result<()> {
         if found == expected {
             return Ok(());
         }
-        let structure = format!("segment: {field}, against the manifest");
+        let place = layout.fields.iter().find(|place| place.name == field);
+        let offset = at + place.map_or(0, |place| place.offset as u64);
+        let structure = format!("{}: {field}, against the manifest", layout.structure);
         let (expected, found) = (expected.to_string(), found.to_string());
         Err(Error::corrupt(self.path(), offset, structure, expected, found))
     }

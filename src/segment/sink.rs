@@ -31,6 +31,8 @@ pub(super) struct Sink {
     path: PathBuf,
     kind: FileKind,
     pub(super) place: Place,
+    /// That of the store when the file was begun.
+    pub(super) incarnation: u64,
     pub(super) seed: FileSeed,
     buffer: Vec<u8>,
     /// Bytes handed to the file.
@@ -65,14 +67,16 @@ impl Sink {
             .create(&path)
             .map_err(|error| Error::io("create a segment", &path, error))?;
         let place = context.place(new.kind, new.number);
+        let incarnation = context.incarnation();
         let mut buffer = Vec::with_capacity(WRITE_BYTES);
-        Header { place, class: new.class }.encode(&mut buffer);
+        Header { place, class: new.class, incarnation }.encode(&mut buffer);
         Ok(Self {
             vfs: Arc::clone(&context.vfs),
             file,
             path,
             kind: new.kind,
             place,
+            incarnation,
             seed: FileSeed::new(&place),
             buffer,
             written: 0,

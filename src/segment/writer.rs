@@ -177,6 +177,7 @@ impl SegmentWriter {
         let footer = Footer {
             place: sink.place.at(sink.offset()),
             class: new.class,
+            incarnation: sink.incarnation,
             entries: counts.entries,
             keys: counts.keys,
             tombstones: counts.tombstones,
@@ -203,6 +204,7 @@ impl SegmentWriter {
             number: new.number,
             kind: new.kind,
             class: new.class,
+            incarnation: footer.incarnation,
             bytes,
             hash,
             entries: counts.entries,

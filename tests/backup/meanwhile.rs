@@ -7,7 +7,7 @@ use annals::vfs::{CrashMode, MemoryVfs};
 use annals::{Durability, Options, ReadMode, RestoreOptions, Retention, Store, restore};
 
 use crate::support::DIRECTORY;
-use crate::support::copies::{complete, hashes, options, scripted, write_until};
+use crate::support::copies::{StopAtEnd, complete, hashes, options, scripted, write_until};
 use crate::{COPY, backup, restored};
 
 #[test]
@@ -38,6 +38,7 @@ fn backups_while_others_write_compact_and_reorganise() {
                 }
             }
         });
+        let _stop = StopAtEnd(&stop);
         for n in 0..12 {
             let pinned = store.latest().unwrap();
             let mut stream = Vec::new();
@@ -60,7 +61,6 @@ fn backups_while_others_write_compact_and_reorganise() {
             let report = annals::check(&path, &Options::new(), &mut |_, _| {}).unwrap();
             assert!(report.damage.is_empty(), "{:?}", report.damage);
         }
-        stop.store(true, Ordering::Relaxed);
     });
 }
 
@@ -173,6 +173,7 @@ fn increments_while_others_write_compact_and_set_rules() {
                 store.reorganise().unwrap();
             }
         });
+        let _stop = StopAtEnd(&stop);
         for chain in 0..3 {
             let mut stream = Vec::new();
             let mut made = store.backup(&mut stream).unwrap();
@@ -186,6 +187,5 @@ fn increments_while_others_write_compact_and_set_rules() {
             let found = annals::check(&path, &Options::new(), &mut |_, _| {}).unwrap();
             assert!(found.damage.is_empty(), "{:?}", found.damage);
         }
-        stop.store(true, Ordering::Relaxed);
     });
 }

@@ -3,7 +3,6 @@
 //! | file | job |
 //! | --- | --- |
 //! | `record` | runs a script, and keeps the disk as it was before each operation that could matter |
-//! | `images` | what a power cut could leave of such a disk |
 //! | `verify` | whether an image is what a store may be after a power cut; the recovery cut off, too |
 //!
 //! At each point there are these images: nothing unsynced kept; all kept; every tear of the write in flight, with
@@ -30,15 +29,12 @@
     reason = "tests fail by panicking and tell how much they did"
 )]
 
-mod images;
 mod record;
 #[path = "../support/mod.rs"]
 mod support;
 mod verify;
 #[path = "../workloads/mod.rs"]
 mod workloads;
-
-use std::time::Duration;
 
 use support::generate::{self, Taste};
 use support::number_from_env;
@@ -48,23 +44,18 @@ use workloads::{Step, scripts};
 
 #[test]
 fn every_operation_of_every_script() {
-    let only = std::env::var("ANNALS_WORKLOAD").unwrap_or_default();
-    let (mut sum, mut count) = (Figures::default(), 0);
+    let mut sum = Figures::default();
     println!("{}", Figures::HEADER);
-    for workload in scripts::all() {
-        if !workload.name.contains(&only) {
-            continue;
-        }
-        let recorded = record::script(&workload);
-        let figures = verify::all(&recorded);
+    let workloads = scripts::chosen();
+    for workload in &workloads {
+        let figures = verify::all(&record::script(workload));
         println!("{figures}");
+        // What a script can lose is lost in some image, and in some it is kept.
+        assert!(figures.images > figures.points, "{figures}");
         sum.add(&figures);
-        count += 1;
     }
-    sum.name = format!("all {count}");
+    sum.name = format!("all {}", workloads.len());
     println!("{sum}");
-    assert!(count >= 14 || !only.is_empty());
-    assert!(sum.images > 1_000 || !only.is_empty());
 }
 
 #[test]
@@ -99,5 +90,5 @@ fn everything_at_random() {
     }
     sum.name = format!("{sequences} at random");
     println!("{}\n{sum}", Figures::HEADER);
-    assert!(sum.points > 0 && sum.took > Duration::ZERO);
+    assert!(sum.images > sum.points);
 }

@@ -2,25 +2,23 @@
 
 use std::collections::HashMap;
 use std::fmt::{self, Display};
-use std::path::Path;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use annals::clock::ManualClock;
 use annals::inspect::StoreFiles;
 use annals::vfs::{CrashMode, FaultVfs, MemoryVfs, Operation};
 use annals::{ErrorKind, Store};
 use annals_format::FileKind;
 use annals_format::name::FileName;
 
-use crate::images::{self, Take};
 use crate::record::{Point, Recorded};
 use crate::support::check::{self, Depth, Found, caught, good, same};
-use crate::support::copies::changes_disk;
+use crate::support::copies::{changes_disk, options};
+use crate::support::images::{self, Take};
 use crate::support::model::Model;
 use crate::support::watchdog::Watchdog;
-use crate::support::{DIRECTORY, START_TIME, number_from_env, open_tiny, processor_time, tiny};
+use crate::support::{DIRECTORY, number_from_env, open_tiny, parallel, processor_time};
 
 /// What was done.
 #[derive(Debug, Default)]
@@ -73,7 +71,6 @@ struct Verifier<'r> {
     deeper: u64,
     images: AtomicU64,
     recoveries: AtomicU64,
-    failures: Mutex<Vec<String>>,
     /// The model cut to a number of changes, by epoch.
     cut: Mutex<HashMap<(usize, usize), Arc<Model>>>,
 }
@@ -82,29 +79,17 @@ struct Verifier<'r> {
 pub(crate) fn all(recorded: &Recorded) -> Figures {
     let verifier = Verifier {
         recorded,
-        take: Take::from_env(),
+        take: Take { random: 2, every: 6, tears: 3 }.or_env(),
         deep: number_from_env("ANNALS_DEEP", 250),
         deeper: number_from_env("ANNALS_DEEPER", 200),
         images: AtomicU64::new(0),
         recoveries: AtomicU64::new(0),
-        failures: Mutex::default(),
         cut: Mutex::default(),
     };
     let (began, worked) = (Instant::now(), processor_time());
-    let next = AtomicUsize::new(0);
-    let threads = std::thread::available_parallelism().map_or(2, usize::from) as u64;
-    std::thread::scope(|scope| {
-        for _ in 0..number_from_env("ANNALS_THREADS", threads) {
-            scope.spawn(|| {
-                let watchdog = Watchdog::new(Duration::from_secs(60));
-                while let Some(point) = recorded.points.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    verifier.point(point, &watchdog);
-                }
-            });
-        }
+    parallel::each(recorded.points.len() as u64, |number, watchdog| {
+        verifier.point(&recorded.points[usize::try_from(number).unwrap()], watchdog)
     });
-    let failures = verifier.failures.into_inner().unwrap();
-    assert!(failures.is_empty(), "{}", failures.join("\n"));
     Figures {
         name: recorded.name.clone(),
         operations: recorded.operations,
@@ -119,25 +104,20 @@ pub(crate) fn all(recorded: &Recorded) -> Figures {
 }
 
 impl Verifier<'_> {
-    fn point(&self, point: &Point, watchdog: &Watchdog) {
-        if self.failures.lock().unwrap().len() >= 3 {
-            return;
-        }
+    fn point(&self, point: &Point, watchdog: &Watchdog) -> Found {
         for (made, image) in images::of(&point.disk, self.take, point.number) {
             let (name, number, kind) = (&self.recorded.name, point.number, point.kind);
             let place = format!("{name}: before operation {number} ({kind:?}), image {made}");
-            watchdog.begin(place.as_str());
+            watchdog.begin(place);
             let count = self.images.fetch_add(1, Ordering::Relaxed);
             let deep = count % self.deep == self.deep - 1;
             let again = deep.then(|| image.fork());
-            let found = caught(|| self.image(&image, point, count)).and_then(|()| match again {
-                Some(again) => caught(|| self.recovery(&again, point, 1)),
-                None => Ok(()),
-            });
-            if let Err(found) = found {
-                self.failures.lock().unwrap().push(format!("{place}: {found}"));
+            self.image(&image, point, count)?;
+            if let Some(again) = again {
+                self.recovery(&again, point, 1)?;
             }
         }
+        Ok(())
     }
 
     /// What the store had after a number of changes.
@@ -208,6 +188,7 @@ impl Verifier<'_> {
                 let count = self.recoveries.fetch_add(1, Ordering::Relaxed);
                 let again = depth < 3 && count % self.deeper == self.deeper - 1;
                 let again = again.then(|| image.fork());
+                // With the panics, so that they are told with the place where it was cut.
                 let checked = caught(|| {
                     let store = good(|| "open".into(), open_tiny(Arc::new(image)))?;
                     let depth = if count % 4 == 1 { Depth::Sampled(number) } else { Depth::Newest };
@@ -228,8 +209,8 @@ impl Verifier<'_> {
     /// A reader sees everything acknowledged, without writing.
     fn read_only(&self, image: &MemoryVfs, point: &Point) -> Found {
         let faulty = FaultVfs::new(Arc::new(image.clone()));
-        let options = tiny(Arc::new(faulty.clone()), Arc::new(ManualClock::new(START_TIME)));
-        match Store::open_read_only_with(Path::new(DIRECTORY), &options) {
+        let options = options(faulty.clone());
+        match Store::open_read_only_with(DIRECTORY, &options) {
             Ok(store) => {
                 self.recovered(&store, point, Depth::Sampled(1))
                     .map_err(|found| format!("read-only: {found}"))?;
@@ -259,8 +240,7 @@ impl Verifier<'_> {
 
 /// What a crash leaves is not damage.
 fn sound(image: &MemoryVfs, when: &str) -> Found {
-    let options = tiny(Arc::new(image.clone()), Arc::new(ManualClock::new(START_TIME)));
-    match annals::check(Path::new(DIRECTORY), &options, &mut |_, _| {}) {
+    match annals::check(DIRECTORY, &options(image.clone()), &mut |_, _| {}) {
         Ok(report) => {
             same(|| format!("damage {when}"), &report.damage, &Vec::new())?;
             same(|| format!("unchecked {when}"), &report.unchecked.len(), &0)
@@ -273,8 +253,7 @@ fn sound(image: &MemoryVfs, when: &str) -> Found {
 
 /// Every file is named by the manifest in force, and nothing is unfinished.
 fn no_leftovers(image: &MemoryVfs) -> Found {
-    let options = tiny(Arc::new(image.clone()), Arc::new(ManualClock::new(START_TIME)));
-    let files = StoreFiles::open(Path::new(DIRECTORY), &options);
+    let files = StoreFiles::open(DIRECTORY, &options(image.clone()));
     let files = good(|| "manifest".into(), files)?;
     let manifest = files.manifest();
     let segments = manifest.files.iter().map(|meta| FileName::new(meta.kind, meta.number));

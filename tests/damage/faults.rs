@@ -4,55 +4,12 @@ use std::path::Path;
 
 use annals::vfs::MemoryVfs;
 
+use crate::harm::harm;
 use crate::judge::Depth;
 use crate::made::{Made, kind, made};
 use crate::run::{Case, nothing_lost, one_batch_lost, run};
 use crate::support::number_from_env;
 use crate::support::random::Random;
-
-/// Damages a file of a disk in one of many ways; answers what was done.
-fn damage(disk: &MemoryVfs, made: &Made, random: &mut Random) -> String {
-    let path = random.pick(&made.paths);
-    let name = Path::new(path);
-    let Ok(mut content) = disk.read(name) else { return String::new() };
-    if content.is_empty() {
-        return String::new();
-    }
-    let at = random.index(content.len());
-    let sector = at - at % 512..content.len().min(at - at % 512 + 512);
-    let what = match random.below(8) {
-        0..3 => {
-            let bit = random.below(8);
-            content[at] ^= 1 << bit;
-            format!("bit {bit} of byte {at} flipped")
-        }
-        3 => {
-            content.truncate(at);
-            format!("cut to {at}")
-        }
-        4 => {
-            content[sector.clone()].fill(0);
-            format!("sector at {} zeroed", sector.start)
-        }
-        5 => {
-            for byte in &mut content[sector.clone()] {
-                *byte = u8::try_from(random.below(256)).unwrap();
-            }
-            format!("sector at {} overwritten", sector.start)
-        }
-        6 => {
-            disk.forget(name);
-            return format!("{path} removed");
-        }
-        _ => {
-            let other = random.pick(&made.paths);
-            content = made.content(other);
-            format!("is {other}")
-        }
-    };
-    disk.overwrite(name, &content);
-    format!("{path} {what}")
-}
 
 /// Whether a disk is as it was, by chance.
 fn is_as_it_was(disk: &MemoryVfs, made: &Made) -> bool {
@@ -73,10 +30,10 @@ fn two_damages() {
             &made,
             count,
             |number| {
-                let mut random = Random::new(first.wrapping_add(number));
-                let disk = made.copy();
-                let done = [damage(&disk, &made, &mut random), damage(&disk, &made, &mut random)];
                 let seed = first.wrapping_add(number);
+                let mut random = Random::new(seed);
+                let disk = made.copy();
+                let done = [(); 2].map(|()| harm(&disk, &made, &mut random, true));
                 (!is_as_it_was(&disk, &made)).then(|| Case {
                     name: format!("seed {seed}: {}", done.join("; ")),
                     kind: "two",

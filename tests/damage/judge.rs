@@ -8,7 +8,7 @@ use annals::{CheckReport, Corruption, Error, ErrorKind, Store};
 use crate::heap;
 use crate::made::{Expected, LEASE, Made, options};
 use crate::support::DIRECTORY;
-use crate::support::check::same;
+use crate::support::check::{same, which};
 
 /// What came of a damage that was not answered wrongly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -94,7 +94,7 @@ fn dropped(disk: &MemoryVfs, made: &Made) -> Result<Fate, String> {
         return Err("verify says torn, open does not".into());
     }
     let all_but_one = made.model.len() - 1;
-    match recovered(&store, made, 0)? {
+    match recovered(&store, made)? {
         changes if changes == all_but_one => Ok(Fate::DroppedAndReported),
         changes if changes < all_but_one => Ok(Fate::EndDroppedAndReported),
         _ => Err("what was dropped is there".into()),
@@ -109,25 +109,16 @@ fn earlier(disk: &MemoryVfs, made: &Made) -> Result<Fate, String> {
     }
     let store = options(disk).open(Path::new(DIRECTORY));
     let store = store.map_err(|error| format!("verify reports nothing, open says {error}"))?;
-    let changes = recovered(&store, made, 0)?;
+    let changes = recovered(&store, made)?;
     if changes == made.model.len() {
         return Err("verify reports nothing".into());
     }
     Ok(Fate::NeverWritten)
 }
 
-/// Finds which state of the model a store is in, at least that after `least` changes, and reads all of it.
-fn recovered(store: &Store, made: &Made, least: usize) -> Result<usize, String> {
-    let leases = store.lease_list().map_err(|error| format!("leases: {error}"))?;
-    let leases = leases.iter().map(|lease| (lease.id, lease.ttl)).collect();
-    let (revision, compacted) = (store.revision(), store.compacted_revision());
-    let fits = |changes: &usize| {
-        let entry = made.model.entry_after(*changes);
-        (entry.revision, entry.compacted, &entry.leases) == (revision, compacted, &leases)
-    };
-    let Some(changes) = (least..=made.model.len()).rev().find(fits) else {
-        return Err(format!("revision {revision}, compacted {compacted}: no such state"));
-    };
+/// Finds which state of the model a store is in, by the number of changes, and reads all of it.
+fn recovered(store: &Store, made: &Made) -> Result<usize, String> {
+    let changes = which(store, &made.model, 0..=made.model.len())?;
     let mut model = made.model.clone();
     model.cut(changes);
     match read_all(store, &Expected::of(&model, made.expected.rules.clone()))? {

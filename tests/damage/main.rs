@@ -6,7 +6,7 @@
 //! structure that it lies in, and for a segment the revisions.
 //!
 //! `ANNALS_FLIPS`, `ANNALS_CUTS`, `ANNALS_FAULTS`, `ANNALS_HOSTILE` (a number, or `all`) say how many; `ANNALS_FIRST_SEED=n` where what is
-//! random begins; `ANNALS_THREADS=n` in how many threads (2).
+//! random begins; `ANNALS_THREADS=n` in how many threads.
 
 #![allow(unsafe_code, reason = "an allocator that counts is unsafe to write")]
 #![allow(
@@ -25,6 +25,7 @@ mod cuts;
 mod faults;
 mod files;
 mod flips;
+mod harm;
 mod heap;
 mod hostile;
 mod judge;

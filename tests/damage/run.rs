@@ -1,7 +1,6 @@
-//! Runs many cases in two threads, with a deadline for each, and sums up what came of them by kind of file.
+//! Judges many cases, with a deadline for each, and sums up what came of them by kind of file.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -11,8 +10,8 @@ use crate::heap;
 use crate::judge::{Depth, Fate, Hit, judge};
 use crate::made::Made;
 use crate::support::check::caught;
-use crate::support::number_from_env;
 use crate::support::watchdog::Watchdog;
+use crate::support::{number_from_env, parallel};
 
 /// A judgement must end within this time, of what the thread works; one that waits for ever is ended by the watchdog.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -99,50 +98,26 @@ pub fn run(
     damage: impl Fn(u64) -> Option<Case> + Sync,
 ) -> Tally {
     let since = Instant::now();
-    let next = AtomicU64::new(0);
     let tally = Mutex::new(Tally::default());
-    let failures = Mutex::new(Vec::new());
     let bound = usize::try_from(HEAP_BYTES + 2 * made.bytes()).unwrap();
-    std::thread::scope(|scope| {
-        for _ in 0..number_from_env("ANNALS_THREADS", 2) {
-            scope.spawn(|| {
-                let watchdog = Watchdog::new(Duration::from_secs(60));
-                while failures.lock().unwrap().len() < 5 {
-                    let number = next.fetch_add(1, Ordering::Relaxed);
-                    if number >= count {
-                        break;
-                    }
-                    let Some(case) = damage(number) else { continue };
-                    watchdog.begin(case.name.as_str());
-                    let since = worked();
-                    let judged = caught(|| judge(&case.disk, made, case.depth));
-                    let took = worked().saturating_sub(since);
-                    let judged = judged.and_then(|outcome| {
-                        if let Some(hit) = &case.hit {
-                            hit.check(&outcome)?;
-                        }
-                        match () {
-                            () if took > PATIENCE => Err(format!("it took {took:?}")),
-                            () if outcome.peak > bound => {
-                                Err(format!("it took {} bytes of memory", outcome.peak))
-                            }
-                            () => Ok(outcome),
-                        }
-                    });
-                    match judged {
-                        Ok(outcome) => {
-                            tally.lock().unwrap().add(case.kind, outcome.fate, outcome.peak, took);
-                        }
-                        Err(found) => {
-                            failures.lock().unwrap().push(format!("{}: {found}", case.name));
-                        }
-                    }
-                }
-            });
+    parallel::each(count, |number, watchdog| {
+        let Some(case) = damage(number) else { return Ok(()) };
+        watchdog.begin(case.name);
+        let since = worked();
+        let outcome = judge(&case.disk, made, case.depth)?;
+        let took = worked().saturating_sub(since);
+        if let Some(hit) = &case.hit {
+            hit.check(&outcome)?;
         }
+        if took > PATIENCE {
+            return Err(format!("it took {took:?}"));
+        }
+        if outcome.peak > bound {
+            return Err(format!("it took {} bytes of memory", outcome.peak));
+        }
+        tally.lock().unwrap().add(case.kind, outcome.fate, outcome.peak, took);
+        Ok(())
     });
-    let failures = failures.into_inner().unwrap();
-    assert!(failures.is_empty(), "{}", failures.join("\n"));
     let tally = tally.into_inner().unwrap();
     tally.print(what, since.elapsed());
     tally

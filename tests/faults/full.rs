@@ -1,13 +1,13 @@
 //! A disk that is full: of every size that is too small, and from every operation on for ever after.
 
+use annals::DeleteRangeRequest;
 use annals::vfs::Fault;
 
 use crate::support::check::Found;
 use crate::support::model::Request;
 use crate::workloads::run::Run;
 use crate::workloads::{Step, Workload};
-use crate::{each, workloads};
-use annals::DeleteRangeRequest;
+use crate::{each, scripts};
 
 /// The process ends, another one opens the store, and reads; it deletes and compacts, or is refused. Then there is room.
 fn afterwards(mut run: Run) -> Found {
@@ -49,7 +49,7 @@ fn from_operation(workload: &Workload, operation: u64) -> Found {
 #[test]
 fn the_disk_is_full_at_every_size() {
     let mut sizes = 0;
-    for workload in workloads() {
+    for workload in scripts::chosen() {
         let name = workload.name;
         let dry = Run::strictly(&workload).unwrap_or_else(|found| panic!("{name}: {found}"));
         let used = dry.disk.used_bytes() + (64 << 10);
@@ -63,7 +63,7 @@ fn the_disk_is_full_at_every_size() {
 #[test]
 fn the_disk_is_full_from_every_operation_on() {
     let mut operations = 0;
-    for workload in workloads() {
+    for workload in scripts::chosen() {
         let name = workload.name;
         let dry = Run::strictly(&workload).unwrap_or_else(|found| panic!("{name}: {found}"));
         let cases: Vec<u64> = (0..dry.faulty.op_count()).collect();

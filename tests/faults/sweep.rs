@@ -5,7 +5,7 @@ use annals::vfs::Fault;
 use crate::support::check::Found;
 use crate::workloads::Workload;
 use crate::workloads::run::Run;
-use crate::{each, workloads};
+use crate::{each, scripts};
 
 const WAYS: &[(Fault, bool)] = &[
     (Fault::Io, false),
@@ -36,7 +36,7 @@ fn one(workload: &Workload, case: Case) -> Found {
 #[test]
 fn every_operation_of_every_script_fails() {
     let (mut done, mut all) = (0, 0);
-    for workload in workloads() {
+    for workload in scripts::chosen() {
         let name = workload.name;
         let dry = Run::strictly(&workload);
         let dry = dry.unwrap_or_else(|found| panic!("{name}: without a fault: {found}"));

@@ -11,7 +11,7 @@ use std::time::Duration;
 use annals::clock::ManualClock;
 use annals::{PutRequest, ReadMode};
 
-use crate::process::{Ended, Running, arguments, prepare, program};
+use crate::process::{Running, arguments, prepare, program};
 use crate::session::{directory, number, options, say};
 
 const LEASE: i64 = 7;
@@ -43,37 +43,24 @@ fn a_monotonic_clock_that_jumps_ends_no_lease() {
     let store = dir.path().join("store");
     let clocks = ["0", "100000000", "5000", "300000000", "0"];
     for (session, seconds) in clocks.into_iter().enumerate() {
-        let mut command = Command::new("unshare");
-        command.args([
-            "--fork",
-            "--kill-child",
-            "--time",
-            "--monotonic",
-            seconds,
-            "--boottime",
-            seconds,
-        ]);
-        let tried = command.arg("true").output();
+        let unshare = || {
+            let mut command = Command::new("unshare");
+            command.args(["--fork", "--kill-child", "--time"]);
+            command.args(["--monotonic", seconds, "--boottime", seconds]);
+            command
+        };
+        let tried = unshare().arg("true").output();
         if !tried.as_ref().is_ok_and(|output| output.status.success()) {
             return println!("monotonic clocks that jump skipped: {tried:?}");
         }
-        let mut command = Command::new("unshare");
-        command.args([
-            "--fork",
-            "--kill-child",
-            "--time",
-            "--monotonic",
-            seconds,
-            "--boottime",
-            seconds,
-        ]);
+        let mut command = unshare();
         command.arg(program()).args(arguments());
         prepare(&mut command, "lease", &store);
         command.env("ANNALS_KERNEL_SESSION", session.to_string());
         let mut running = Running::start(command);
         let ready = running.hears("READY", 1);
         // Closed and killed in turn.
-        let ended: Ended = if session % 2 == 0 {
+        let ended = if session % 2 == 0 {
             running.end(Duration::from_secs(30)).expect("it ends")
         } else {
             running.kill()

@@ -1,7 +1,7 @@
 //! K2: power cuts of real file systems. What was not synced is gone, the names too; what is tried after the
 //! cut fails. Then the file system is mounted again, as after the power is back.
 //!
-//! `ANNALS_CUTS=n` sets how often on each, `ANNALS_KILL_SEED=n` at which moments.
+//! `ANNALS_POWER_CUTS=n` sets how often on each, `ANNALS_KILL_SEED=n` at which moments.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -30,7 +30,7 @@ fn cuts(name: &str, mkfs: &[&str], bytes: u64) {
         Ok(image) => image,
         Err(why) => return println!("power cuts of {name} skipped: {why}"),
     };
-    let cuts = number_from_env("ANNALS_CUTS", 5);
+    let cuts = number_from_env("ANNALS_POWER_CUTS", 5);
     let seed = number_from_env("ANNALS_KILL_SEED", 1);
     let begun = Instant::now();
     let (mut acknowledged, mut transactions, mut told, mut refused) = (0, 0, 0, 0);

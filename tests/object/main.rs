@@ -46,6 +46,8 @@ mod storage;
 mod strategic;
 mod strategy;
 mod stream;
+#[path = "../support/tasks.rs"]
+mod tasks;
 mod typed;
 mod versions;
 mod watch;

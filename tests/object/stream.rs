@@ -1,10 +1,10 @@
 //! Watches of objects as streams: a task hears the same as a thread, is woken, and waits for many.
 
-use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
+use std::task::Poll;
+use std::thread;
 
 use annals::Store;
 use annals::object::{
@@ -15,24 +15,7 @@ use futures_core::Stream;
 use serde_json::Value;
 
 use super::kit::{create, pod, pod_kind, pods, store, version};
-
-/// Awaits without a runtime: parks until it is woken.
-fn block_on<F: Future>(future: F) -> F::Output {
-    struct Unpark(Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let mut future = pin!(future);
-    loop {
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => thread::park(),
-        }
-    }
-}
+use super::tasks::block_on;
 
 fn next<S: Stream + Unpin>(watch: &mut S) -> Option<S::Item> {
     block_on(poll_fn(|context| Pin::new(&mut *watch).poll_next(context)))

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use annals::Store;
 use annals::clock::{Clock as _, ManualClock};
+use bytes::Bytes;
 
+use crate::run::Simulation;
 use crate::support::check::{Found, good, same};
-use crate::support::model::Model;
+use crate::support::model::{Model, Request};
 
 /// Within this much a lease whose time is over has ended, where somebody looks; in microseconds.
 const TICK: i64 = 200_000;
@@ -71,5 +73,113 @@ impl Leased {
             self.0.insert(*id, (now + left, model.len()));
         }
         Ok(())
+    }
+}
+
+/// The steps in which time passes.
+impl Simulation {
+    /// Time passes, and what is due is done.
+    pub(crate) fn time(&mut self) -> Found {
+        let micros = self.random.below(20_000_000).cast_signed();
+        self.tell("time", &micros);
+        self.core.driver.clock.advance(micros);
+        if self.random.one_in(3) {
+            // The clock of the wall jumps, which is nothing to leases.
+            let now = self.core.driver.clock.now_micros();
+            let jump = self.random.below(20_000_000).cast_signed();
+            self.core.driver.clock.set_now(now + jump);
+        }
+        self.expire()
+    }
+
+    /// Leases that are due end. Of one it is known what becomes of the store, whatever fails or stops meanwhile; which
+    /// of several ends first is the store's choice, so nothing fails then.
+    pub(crate) fn expire(&mut self) -> Found {
+        let Some(store) = self.core.store.clone() else { return Ok(()) };
+        if self.core.poisoned {
+            return Ok(());
+        }
+        let due = self.leased.due(&self.core.driver.clock);
+        if due.is_empty() {
+            return Ok(());
+        }
+        self.tell("expire", &due);
+        let now = self.core.driver.clock.now_micros();
+        let several = due.len() > 1;
+        if several {
+            if self.fired() {
+                self.core.store = None;
+                return Ok(());
+            }
+            self.disarm();
+        } else {
+            self.revoked(due[0], now)?;
+        }
+        let before = store.revision();
+        loop {
+            match store.run_background() {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => {
+                    self.core.tolerate(&error)?;
+                    break;
+                }
+            }
+        }
+        if several {
+            self.ended(&store, before, due.clone(), now)?;
+        }
+        let list = store.lease_list();
+        if self.fired() {
+            // How far it came is seen at the next opening.
+            self.core.store = None;
+            return Ok(());
+        }
+        let list = good(|| "leases".into(), list)?;
+        let found: BTreeMap<i64, i64> = list.iter().map(|lease| (lease.id, lease.ttl)).collect();
+        let mut truth = self.core.driver.model();
+        same(|| format!("leases after {due:?}"), &found, truth.model.leases())?;
+        same(|| "revision".into(), &store.revision(), &truth.model.revision())?;
+        if self.core.driver.sync {
+            truth.acknowledged = truth.model.len();
+        }
+        self.counts.expired += due.len() as u64;
+        drop(truth);
+        let model = self.core.driver.model().model.clone();
+        self.leased.follow(&model, &self.core.driver.clock);
+        Ok(())
+    }
+
+    fn revoked(&self, id: i64, now: i64) -> Found {
+        let ended = self.core.driver.model().model.apply(&Request::Revoke(id), now);
+        ended.map(drop).map_err(|refused| format!("lease {id}: {refused:?}"))
+    }
+
+    /// Several leases have ended: each with all its keys at one revision.
+    fn ended(&self, store: &Store, before: u64, mut due: Vec<i64>, now: i64) -> Found {
+        for transaction in store.log(before + 1..) {
+            let changes = good(|| "log".into(), transaction)?.changes;
+            let keys: Vec<Bytes> = changes.into_iter().map(|change| change.key).collect();
+            let attached = |id: &i64| self.core.driver.model().model.attached(*id) == keys;
+            let at = due.iter().position(attached);
+            let at = at.ok_or_else(|| format!("{keys:?} went, of no lease of {due:?}"))?;
+            self.revoked(due.remove(at), now)?;
+        }
+        due.into_iter().try_for_each(|id| self.revoked(id, now))
+    }
+
+    pub(crate) fn keep_alive(&mut self) -> Found {
+        self.expire()?;
+        let Some(store) = self.core.store.clone() else { return Ok(()) };
+        let nth = self.random.index(8);
+        let Some(id) = self.leased.some(nth) else { return Ok(()) };
+        self.tell("keep alive", &id);
+        match store.lease_keep_alive(id) {
+            Ok(ttl) => {
+                self.leased.renewed(id, ttl, &self.core.driver.clock);
+                Ok(())
+            }
+            Err(error) => self.core.tolerate(&error),
+        }
     }
 }

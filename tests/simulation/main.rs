@@ -9,7 +9,7 @@
 //! | --- | --- |
 //! | `run` | one run: its steps, and what becomes of faults and power cuts |
 //! | `watched` | watches: told each transaction once, in order, and only what survives |
-//! | `leased` | leases: none ends early, each with all its keys at one revision |
+//! | `leased` | time passes: no lease ends early, each with all its keys at one revision |
 //!
 //! A failure prints its seed and the command that repeats it. `ANNALS_SEED=n` runs that one alone and tells
 //! every step; `ANNALS_SEEDS=n` runs so many, from `ANNALS_FIRST_SEED` on.
@@ -30,13 +30,10 @@ mod watched;
 mod workloads;
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use run::Counts;
-use support::check::caught;
-use support::number_from_env;
-use support::watchdog::Watchdog;
+use support::{number_from_env, parallel};
 
 fn replay(seed: u64) -> String {
     format!("ANNALS_SEED={seed} cargo test -p annals --test simulation random_runs -- --nocapture")
@@ -52,33 +49,16 @@ fn random_runs_answer_as_the_model() {
     }
     let (first, seeds) =
         (number_from_env("ANNALS_FIRST_SEED", 0), number_from_env("ANNALS_SEEDS", 300));
-    let (next, sum) = (AtomicU64::new(first), Mutex::new(Counts::default()));
-    let (failures, began) = (Mutex::new(Vec::new()), Instant::now());
-    std::thread::scope(|scope| {
-        for _ in 0..std::thread::available_parallelism().map_or(2, usize::from) {
-            scope.spawn(|| {
-                let watchdog = Watchdog::new(Duration::from_secs(60));
-                while failures.lock().unwrap().len() < 3 {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= first + seeds {
-                        break;
-                    }
-                    watchdog.begin(replay(seed));
-                    match caught(|| run::one(seed, false)) {
-                        Ok(counts) => sum.lock().unwrap().add(&counts),
-                        Err(found) => {
-                            eprintln!("seed {seed}: {found}\n{}", replay(seed));
-                            failures.lock().unwrap().push(seed);
-                        }
-                    }
-                }
-            });
-        }
+    let (sum, began) = (Mutex::new(Counts::default()), Instant::now());
+    parallel::each(seeds, |number, watchdog| {
+        let seed = first + number;
+        watchdog.begin(format!("seed {seed} ({})", replay(seed)));
+        sum.lock().unwrap().add(&run::one(seed, false)?);
+        Ok(())
     });
-    let (failures, sum) = (failures.into_inner().unwrap(), sum.into_inner().unwrap());
+    let sum = sum.into_inner().unwrap();
     let minutes = began.elapsed().as_secs_f64() / 60.0;
     println!("{seeds} seeds from {first} in {minutes:.2} minutes: {sum:?}");
-    assert!(failures.is_empty(), "failing seeds: {failures:?}");
     if seeds >= 300 {
         // What the random choices are meant to bring about comes about.
         assert!(sum.power_cuts > seeds && sum.fired > seeds / 2 && sum.poisoned > 20, "{sum:?}");

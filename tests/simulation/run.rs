@@ -4,17 +4,16 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::path::Path;
 
-use annals::clock::Clock as _;
 use annals::vfs::{CrashMode, Fault};
-use annals::{HistoryCodec, KeyRange, KeyValue, Options, ReadMode, Store, View};
+use annals::{KeyRange, KeyValue, Options, Store, View};
 use bytes::Bytes;
 
 use crate::leased::Leased;
-use crate::support::DIRECTORY;
 use crate::support::check::{self, Depth, Found, good, same};
 use crate::support::generate::{self, Taste};
 use crate::support::model::{Model, Request};
 use crate::support::random::Random;
+use crate::support::{DIRECTORY, shaped};
 use crate::watched::{Asked, Watched};
 use crate::workloads::Step;
 use crate::workloads::run::Run;
@@ -53,19 +52,9 @@ impl Counts {
     }
 }
 
-/// Options of a shape of its own.
-fn shaped(options: Options, random: &mut Random) -> Options {
-    options
-        .memtable_bytes(*random.pick(&[16 << 10, 16 << 10, 64 << 10]))
-        .wal_bytes(*random.pick(&[64 << 10, 80 << 10]))
-        .segment_bytes(*random.pick(&[4 << 10, 16 << 10]))
-        .block_bytes(*random.pick(&[512, 4096]))
-        .history_block_bytes(*random.pick(&[512, 4096]))
-        .l0_files_max(random.between(1, 5))
-        .history_windows_max(random.between(2, 6))
-        .cache_bytes(*random.pick(&[0, 4 << 10]))
-        .history_codec(*random.pick(&[HistoryCodec::Fast, HistoryCodec::Raw, HistoryCodec::Small]))
-        .read_mode(*random.pick(&[ReadMode::Mmap, ReadMode::Pread]))
+/// Rules are applied by a step of their own: the model would not know when else.
+fn simulated(options: Options, random: &mut Random) -> Options {
+    shaped(options, random)
         .retention_interval_seconds(0)
         .lease_checkpoint_interval_seconds(*random.pick(&[0, 5, 60]))
 }
@@ -77,7 +66,7 @@ pub(crate) fn one(seed: u64, verbose: bool) -> Result<Counts, String> {
     taste.value_bytes = taste.value_bytes.min(600);
     let mut core = Run::new(!random.one_in(5));
     core.strict = true;
-    core.options = shaped(core.options, &mut random);
+    core.options = simulated(core.options, &mut random);
     let steps = random.between(60, 260);
     let mut simulation = Simulation {
         random,
@@ -106,28 +95,28 @@ fn request(random: &mut Random, taste: &Taste, model: &Model) -> Request {
     }
 }
 
-struct Simulation {
-    random: Random,
+pub(crate) struct Simulation {
+    pub(crate) random: Random,
     taste: Taste,
-    core: Run,
-    leased: Leased,
+    pub(crate) core: Run,
+    pub(crate) leased: Leased,
     watches: Vec<Watched>,
     /// Views that are kept, with the state they must go on showing.
     views: Vec<(View, BTreeMap<Bytes, KeyValue>)>,
     /// How many operations had failed when the next fault, or the power cut, was planned.
     armed: Option<u64>,
-    counts: Counts,
+    pub(crate) counts: Counts,
     verbose: bool,
 }
 
 impl Simulation {
-    fn tell(&self, what: &str, thing: &dyn Debug) {
+    pub(crate) fn tell(&self, what: &str, thing: &dyn Debug) {
         if self.verbose {
             println!("{what}: {thing:?}");
         }
     }
 
-    fn fired(&self) -> bool {
+    pub(crate) fn fired(&self) -> bool {
         self.armed.is_some_and(|before| self.core.faulty.fired() > before)
     }
 
@@ -164,7 +153,8 @@ impl Simulation {
                 88..90 => self.look_at_views()?,
                 90..92 => self.plain(&Step::Look)?,
                 92 => return self.reopen(),
-                93..95 => return self.cut(),
+                // The power is cut between two steps.
+                93..95 => return self.recover(true),
                 _ => self.arm(),
             }
         }
@@ -217,111 +207,6 @@ impl Simulation {
         self.core.step(&Step::Do(Request::Put(put)))
     }
 
-    /// Time passes, and what is due is done.
-    fn time(&mut self) -> Found {
-        let micros = self.random.below(20_000_000).cast_signed();
-        self.tell("time", &micros);
-        self.core.driver.clock.advance(micros);
-        if self.random.one_in(3) {
-            // The clock of the wall jumps, which is nothing to leases.
-            let now = self.core.driver.clock.now_micros();
-            let jump = self.random.below(20_000_000).cast_signed();
-            self.core.driver.clock.set_now(now + jump);
-        }
-        self.expire()
-    }
-
-    /// Leases that are due end. Of one it is known what becomes of the store, whatever fails or stops meanwhile; which
-    /// of several ends first is the store's choice, so nothing fails then.
-    fn expire(&mut self) -> Found {
-        let Some(store) = self.core.store.clone() else { return Ok(()) };
-        if self.core.poisoned {
-            return Ok(());
-        }
-        let due = self.leased.due(&self.core.driver.clock);
-        if due.is_empty() {
-            return Ok(());
-        }
-        self.tell("expire", &due);
-        let now = self.core.driver.clock.now_micros();
-        let several = due.len() > 1;
-        if several {
-            if self.fired() {
-                self.core.store = None;
-                return Ok(());
-            }
-            self.disarm();
-        } else {
-            self.revoked(due[0], now)?;
-        }
-        let before = store.revision();
-        loop {
-            match store.run_background() {
-                Ok(true) => {}
-                Ok(false) => break,
-                Err(error) => {
-                    self.core.tolerate(&error)?;
-                    break;
-                }
-            }
-        }
-        if several {
-            self.ended(&store, before, due.clone(), now)?;
-        }
-        let list = store.lease_list();
-        if self.fired() {
-            // How far it came is seen at the next opening.
-            self.core.store = None;
-            return Ok(());
-        }
-        let list = good(|| "leases".into(), list)?;
-        let found: BTreeMap<i64, i64> = list.iter().map(|lease| (lease.id, lease.ttl)).collect();
-        let mut truth = self.core.driver.model();
-        same(|| format!("leases after {due:?}"), &found, truth.model.leases())?;
-        same(|| "revision".into(), &store.revision(), &truth.model.revision())?;
-        if self.core.driver.sync {
-            truth.acknowledged = truth.model.len();
-        }
-        self.counts.expired += due.len() as u64;
-        drop(truth);
-        let model = self.core.driver.model().model.clone();
-        self.leased.follow(&model, &self.core.driver.clock);
-        Ok(())
-    }
-
-    fn revoked(&self, id: i64, now: i64) -> Found {
-        let ended = self.core.driver.model().model.apply(&Request::Revoke(id), now);
-        ended.map(drop).map_err(|refused| format!("lease {id}: {refused:?}"))
-    }
-
-    /// Several leases have ended: each with all its keys at one revision.
-    fn ended(&self, store: &Store, before: u64, mut due: Vec<i64>, now: i64) -> Found {
-        for transaction in store.log(before + 1..) {
-            let changes = good(|| "log".into(), transaction)?.changes;
-            let keys: Vec<Bytes> = changes.into_iter().map(|change| change.key).collect();
-            let attached = |id: &i64| self.core.driver.model().model.attached(*id) == keys;
-            let at = due.iter().position(attached);
-            let at = at.ok_or_else(|| format!("{keys:?} went, of no lease of {due:?}"))?;
-            self.revoked(due.remove(at), now)?;
-        }
-        due.into_iter().try_for_each(|id| self.revoked(id, now))
-    }
-
-    fn keep_alive(&mut self) -> Found {
-        self.expire()?;
-        let Some(store) = self.core.store.clone() else { return Ok(()) };
-        let nth = self.random.index(8);
-        let Some(id) = self.leased.some(nth) else { return Ok(()) };
-        self.tell("keep alive", &id);
-        match store.lease_keep_alive(id) {
-            Ok(ttl) => {
-                self.leased.renewed(id, ttl, &self.core.driver.clock);
-                Ok(())
-            }
-            Err(error) => self.core.tolerate(&error),
-        }
-    }
-
     fn copy(&mut self) -> Found {
         let name = format!("copy-{}", self.counts.copies);
         self.counts.copies += 1;
@@ -359,11 +244,18 @@ impl Simulation {
         }
     }
 
+    /// Asks every watch, mostly for less than it has to tell.
     fn ask(&mut self) -> Found {
+        let most = self.random.below(30);
+        self.ask_for(most)
+    }
+
+    /// Asks every watch so often, or until it has nothing more to tell.
+    fn ask_for(&mut self, most: u64) -> Found {
         let (store, sync) = (self.store(), self.core.driver.sync);
         let tolerant = self.armed.is_some();
         for at in (0..self.watches.len()).rev() {
-            for _ in 0..self.random.below(30) {
+            for _ in 0..most {
                 let mut truth = self.core.driver.model();
                 match self.watches[at].ask(&store, &mut truth, sync, tolerant)? {
                     Asked::Told(events) => self.counts.events += events,
@@ -431,7 +323,7 @@ impl Simulation {
         }
     }
 
-    fn disarm(&mut self) {
+    pub(crate) fn disarm(&mut self) {
         self.core.faulty.heal();
         self.armed = None;
         self.core.strict = true;
@@ -440,24 +332,15 @@ impl Simulation {
     fn reopen(&mut self) -> Found {
         let clean = !self.random.one_in(3);
         self.tell("reopen", &clean);
-        self.let_go();
+        self.views.clear();
         self.core.step(if clean { &Step::Close } else { &Step::Drop })?;
         let power = !clean && self.random.one_in(2);
         self.recover(power)
     }
 
-    /// The power is cut between two steps.
-    fn cut(&mut self) -> Found {
-        self.recover(true)
-    }
-
-    fn let_go(&mut self) {
-        self.views.clear();
-    }
-
     /// The process ends, the power perhaps too; everything works again, and the store is opened.
     fn recover(&mut self, power: bool) -> Found {
-        self.let_go();
+        self.views.clear();
         // Nothing that it has not begun to write is written any more.
         self.core.step(&Step::Kill)?;
         self.counts.fired += u64::from(self.fired());
@@ -471,7 +354,7 @@ impl Simulation {
             self.counts.power_cuts += 1;
         }
         if self.random.one_in(3) {
-            self.core.options = shaped(self.core.options.clone(), &mut self.random);
+            self.core.options = simulated(self.core.options.clone(), &mut self.random);
         }
         self.counts.openings += 1;
         self.core.step(&Step::Open)?;
@@ -495,10 +378,8 @@ impl Simulation {
             check::store(store, &core.driver.model().model, Depth::Everything)
         };
         all(&self.store(), &self.core)?;
-        while self.watches.iter().any(|_| true) {
-            self.ask()?;
-            self.watches.pop();
-        }
+        self.ask_for(u64::MAX)?;
+        self.watches.clear();
         self.core.step(&Step::Close)?;
         self.core.step(&Step::Open)?;
         self.core.step(&Step::Background(10_000))?;

@@ -1,19 +1,17 @@
 //! Eight clients that commit at once, each in its way, and a journal of what they were told.
 
 use std::collections::BTreeMap;
-use std::future::Future;
 use std::path::Path;
-use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
+use std::thread;
 
 use annals::clock::ManualClock;
 use annals::vfs::{CrashMode, MemoryVfs};
 use annals::{ErrorKind, Op, Outcome, Store, Ticket, TxnRequest, View, put, txn};
 
 use super::random::Random;
+use super::tasks::block_on;
 use super::{DIRECTORY, START_TIME, tiny};
 
 /// How many there are.
@@ -266,23 +264,5 @@ pub fn ended(told: annals::Result<u64>) -> Ended {
         Err(ErrorKind::Poisoned { .. }) => Ended::Refused,
         Err(ErrorKind::Io { .. }) => Ended::Unread,
         Err(other) => panic!("not an answer to a commit: {other:?}"),
-    }
-}
-
-/// Awaits without a runtime: parks until it is woken.
-pub fn block_on<F: Future>(future: F) -> F::Output {
-    struct Unpark(Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let mut future = pin!(future);
-    loop {
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => thread::park(),
-        }
     }
 }

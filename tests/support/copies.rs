@@ -1,20 +1,20 @@
 //! What tests of copies of a store share: a store that has everything, and whether a copy of it is complete.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use annals::clock::ManualClock;
-use annals::vfs::{CrashMode, MemoryVfs, Operation};
+use annals::vfs::{MemoryVfs, Operation};
 use annals::{ErrorKind, KvHash, Options, Store};
 
 use super::check::{self, Depth, Found, good};
 use super::drive::{Driver, Ended};
 use super::generate::{self, Taste};
+use super::images::{self, Take};
 use super::model::{Model, Request};
 use super::random::Random;
-use super::{DIRECTORY, START_TIME, number_from_env, tiny};
+use super::{DIRECTORY, START_TIME, tiny};
 
 pub fn clock() -> Arc<ManualClock> {
     Arc::new(ManualClock::new(START_TIME))
@@ -97,6 +97,15 @@ pub fn whole(
     sound(options, path)
 }
 
+/// Tells those who wait for it to stop, also when a test fails.
+pub struct StopAtEnd<'a>(pub &'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Puts and deletes keys of one writer until it is told to stop.
 pub fn write_until(store: &Store, stop: &AtomicBool, writer: u64) {
     let mut random = Random::new(writer);
@@ -133,20 +142,8 @@ pub fn changes_disk(kind: Operation) -> bool {
     )
 }
 
-/// What a power cut could leave of a disk, each content once: every image where they are few, else nothing kept, all
-/// kept and random ones; and tears of the write in flight, `ANNALS_TEARS` of each kind at most.
+/// What a power cut could leave of a disk.
 pub fn images(disk: &MemoryVfs) -> Vec<MemoryVfs> {
-    let random = number_from_env("ANNALS_IMAGES", 3);
-    let tears = usize::try_from(number_from_env("ANNALS_TEARS", 1)).unwrap();
-    let mut images = disk.crash_every(8).unwrap_or_else(|| {
-        let fixed = [CrashMode::LoseAll, CrashMode::KeepAll].map(|mode| disk.crash(0, mode));
-        let random = (0..random).map(|seed| disk.crash(seed, CrashMode::Random));
-        fixed.into_iter().chain(random).collect()
-    });
-    for earlier in [CrashMode::KeepAll, CrashMode::LoseAll] {
-        images.extend(disk.crash_torn(earlier, disk.op_count(), tears));
-    }
-    let mut seen = BTreeSet::new();
-    images.retain(|image| seen.insert(image.content_hash()));
-    images
+    let take = Take { random: 3, every: 8, tears: 1 }.or_env();
+    images::of(disk, take, disk.op_count()).into_iter().map(|(_, image)| image).collect()
 }

@@ -18,8 +18,11 @@ pub mod copies;
 pub mod drive;
 pub mod gate;
 pub mod generate;
+pub mod images;
 pub mod model;
+pub mod parallel;
 pub mod random;
+pub mod tasks;
 pub mod wakers;
 pub mod watchdog;
 
@@ -29,7 +32,8 @@ use std::time::Duration;
 
 use annals::clock::ManualClock;
 use annals::vfs::Vfs;
-use annals::{Options, ReadMode, Store};
+use annals::{HistoryCodec, Options, ReadMode, Store};
+use random::Random;
 
 /// Where the store is on a simulated disk.
 pub const DIRECTORY: &str = "store";
@@ -50,6 +54,26 @@ pub fn tiny(vfs: Arc<dyn Vfs>, clock: Arc<ManualClock>) -> Options {
         .read_mode(ReadMode::Mmap)
         .vfs(vfs)
         .clock(clock)
+}
+
+/// Options with sizes and ways to store and read of a seed's own.
+pub fn shaped(options: Options, random: &mut Random) -> Options {
+    options
+        .memtable_bytes(*random.pick(&[16 << 10, 16 << 10, 64 << 10]))
+        .wal_bytes(*random.pick(&[64 << 10, 80 << 10, 100_000]))
+        .segment_bytes(*random.pick(&[4 << 10, 16 << 10, 1 << 20]))
+        .block_bytes(*random.pick(&[512, 4096]))
+        .history_block_bytes(*random.pick(&[512, 4096]))
+        .l0_files_max(random.between(1, 5))
+        .history_windows_max(random.between(2, 6))
+        .cache_bytes(*random.pick(&[0, 4 << 10, 1 << 20]))
+        .history_codec(*random.pick(&[
+            HistoryCodec::Fast,
+            HistoryCodec::Raw,
+            HistoryCodec::Small,
+            HistoryCodec::ZstdBlocks,
+        ]))
+        .read_mode(*random.pick(&[ReadMode::Mmap, ReadMode::Pread]))
 }
 
 /// Opens the store of a simulated disk with [`tiny`] options.

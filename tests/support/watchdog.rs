@@ -33,4 +33,10 @@ impl Watchdog {
     pub fn begin(&self, case: impl Into<String>) {
         *self.state.lock().unwrap() = Some((Instant::now(), case.into()));
     }
+
+    /// The last one that began.
+    #[allow(dead_code, reason = "some tests have this file alone, and only watch")]
+    pub fn case(&self) -> String {
+        self.state.lock().unwrap().as_ref().map_or_else(String::new, |(_, case)| case.clone())
+    }
 }

@@ -327,7 +327,11 @@ pub fn all() -> Vec<Workload> {
     scripts.into_iter().map(named).collect()
 }
 
-/// One by its name.
-pub fn named(name: &str) -> Workload {
-    all().into_iter().find(|workload| workload.name == name).expect("there is one of that name")
+/// Those that are asked for: with `ANNALS_WORKLOAD=text` those whose names contain it, else all.
+pub fn chosen() -> Vec<Workload> {
+    let part = std::env::var("ANNALS_WORKLOAD").unwrap_or_default();
+    let mut chosen = all();
+    chosen.retain(|workload| workload.name.contains(&part));
+    assert!(!chosen.is_empty(), "no script has {part:?} in its name");
+    chosen
 }

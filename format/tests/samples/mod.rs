@@ -133,6 +133,7 @@ fn history_file() -> FileMeta {
         number: 11,
         kind: FileKind::History,
         class: 0,
+        incarnation: 2,
         bytes: 9000,
         hash: ContentHash([0xc5; 16]),
         entries: 70,

@@ -65,7 +65,8 @@ fn a_generation_can_be_ended_without_room() {
     store.verify_all();
 }
 
-/// All of them come while there is room for two more, and each needs one for itself.
+/// All of them come while there is room for two more. How many get a place is a matter of who comes when: two that each
+/// put one of their two keys into a new generation have filled it for nobody. But nobody begins a third one.
 #[test]
 fn no_more_than_there_is_room_for_are_begun_at_once() {
     const THREADS: usize = 8;
@@ -86,7 +87,8 @@ fn no_more_than_there_is_room_for_are_begun_at_once() {
         threads.into_iter().map(|thread| thread.join().unwrap()).filter(|refused| *refused).count()
     });
     assert_eq!(lock(&store.world.generations).len(), 3);
-    assert!((1..=THREADS - 2).contains(&refused), "{refused}");
+    // The first new one has room for one of them; the other for two at most, as whoever began it asked for twice as much.
+    assert!(refused >= THREADS - 3, "{refused}");
     let keys = store.verify_all();
     assert_eq!(keys.len(), 2 + 2 * (THREADS - refused));
 }

@@ -92,7 +92,7 @@ fn a_count_before_the_last_flush_is_a_walk_and_one_after_it_is_not() {
 fn two_deleted(vfs: &Arc<dyn Vfs>, folded_to: &[u8]) -> Tables {
     let dir = Path::new(DIR);
     vfs.create_dir_all(&dir.join("seg")).unwrap();
-    let context = Arc::new(SegmentContext::new(dir, StoreId([7; 16]), &tiny(vfs)));
+    let context = Arc::new(SegmentContext::new(dir, StoreId([7; 16]), 1, &tiny(vfs)));
     let mut writer = SegmentWriter::create(&context, NewSegment::new(FileKind::L0, 1)).unwrap();
     for key in ["a", "c"] {
         let key = &user(key);

@@ -42,7 +42,7 @@ fn context(read_mode: ReadMode, codec: HistoryCodec) -> (Arc<MemoryVfs>, Segment
         .read_mode(read_mode)
         .history_codec(codec);
     disk.create_dir_all(&Path::new(DIR).join("seg")).unwrap();
-    (disk, SegmentContext::new(Path::new(DIR), STORE, &options))
+    (disk, SegmentContext::new(Path::new(DIR), STORE, 1, &options))
 }
 
 fn write(context: &SegmentContext, new: NewSegment, entries: &[Entry]) -> FileMeta {

@@ -76,7 +76,7 @@ fn a_walk_refuses_keys_that_do_not_ascend() {
         for (letter, good) in [(b'y', true), (b'x', false), (b'a', false)] {
             let disk = disk.crash(0, crate::vfs::CrashMode::KeepAll);
             let options = Options::new().vfs(Arc::new(disk.clone()));
-            let context = SegmentContext::new(Path::new(DIR), STORE, &options);
+            let context = SegmentContext::new(Path::new(DIR), STORE, 1, &options);
             forge(&disk, &context, &meta, block, letter);
             let (keys, ended) = walk(&context, &meta);
             let letter = char::from(letter);

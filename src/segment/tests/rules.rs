@@ -2,6 +2,7 @@
 
 use annals_format::FileKind;
 use annals_format::block::Encoding;
+use annals_format::segment::{FOOTER_BYTES, Footer};
 
 use super::*;
 use annals_format::entry::EntryRef;
@@ -190,5 +191,52 @@ fn a_file_of_another_place_is_refused() {
         let error = segment.get(&entries[0].key, u64::MAX).unwrap_err();
         assert!(error.corruption().is_some(), "{error}");
         assert!(!problems(&segment).is_empty());
+    }
+}
+
+#[test]
+fn a_file_of_another_incarnation_is_refused_where_it_says_so() {
+    let (disk, context) = context(ReadMode::Mmap, HistoryCodec::ZstdBlocks);
+    let kinds = [FileKind::L0, FileKind::Head, FileKind::History, FileKind::Events];
+    for (number, kind) in (1..).step_by(2).zip(kinds) {
+        let entries = sample(kind, 50, 50);
+        // A writer stays with that which its file was begun in.
+        context.set_incarnation(5);
+        let mut writer = SegmentWriter::create(&context, NewSegment::new(kind, number)).unwrap();
+        context.set_incarnation(6);
+        for entry in &entries {
+            writer.add(&entry.as_ref()).unwrap();
+        }
+        let meta = writer.finish().unwrap();
+        let later = write(&context, NewSegment::new(kind, number + 1), &entries);
+        assert_eq!((meta.incarnation, later.incarnation), (5, 6));
+        // What has gone on reads both.
+        for meta in [&meta, &later] {
+            let segment = open(&context, meta);
+            assert_eq!(segment.footer().unwrap().incarnation, meta.incarnation);
+            segment.get(&entries[0].key, u64::MAX).unwrap();
+            assert_eq!(problems(&segment), [""; 0]);
+        }
+
+        // The manifest says another; and then header and footer of one file do.
+        let path = context.path(kind, number);
+        let good = disk.read(&path).unwrap();
+        let footer_at = good.len() - FOOTER_BYTES;
+        let place = context.place(kind, number).at(footer_at as u64);
+        let footer = Footer::decode(&good[footer_at..], &place).unwrap();
+        let mut mixed = good[..footer_at].to_vec();
+        Footer { incarnation: 6, ..footer }.encode(&mut mixed);
+        let of_sibling = FileMeta { incarnation: 6, ..meta.clone() };
+        for (bytes, meta, offset) in
+            [(&good, &of_sibling, 40), (&mixed, &meta, footer_at + 40), (&mixed, &of_sibling, 40)]
+        {
+            disk.overwrite(&path, bytes);
+            let segment = open(&context, meta);
+            let error = segment.get(&entries[0].key, u64::MAX).unwrap_err();
+            let found = error.corruption().unwrap();
+            assert_eq!((found.offset, found.file.ends_with(&path)), (offset as u64, true));
+            assert!(found.structure.contains("incarnation, against the manifest"), "{error}");
+            assert!(problems(&segment).iter().any(|problem| problem.contains("incarnation")));
+        }
     }
 }

@@ -103,6 +103,7 @@ fn segment(files: &StoreFiles, name: FileName, out: &mut Output) -> Outcome {
         "kind": meta.kind.label(),
         "bytes": meta.bytes,
         "hash": meta.hash.to_string(),
+        "incarnation": footer.incarnation,
         "entries": footer.entries,
         "keys": footer.keys,
         "tombstones": footer.tombstones,

@@ -54,6 +54,7 @@ pub(super) fn segment(meta: &FileMeta) -> Value {
         "file": name_of(meta).to_string(),
         "kind": meta.kind.label(),
         "class": meta.class,
+        "incarnation": meta.incarnation,
         "bytes": meta.bytes,
         "entries": meta.entries,
         "value_bytes": meta.value_bytes,

@@ -23,8 +23,6 @@ struct Kept {
     name: FileName,
     /// Where a seal begins that is not true of the copy.
     cut: Option<u64>,
-    /// Where its seal begins.
-    seal: Option<u64>,
     /// The length that it was made with.
     made: u64,
     newest: u64,
@@ -135,13 +133,13 @@ fn log(files: &StoreFiles, repaired: &mut Repaired) -> Outcome<Option<Vec<Kept>>
     let mut kept: Vec<Kept> = Vec::new();
     let mut damaged = false;
     for (name, _) in names {
-        let mut found = Kept { name, cut: None, seal: None, made: 0, newest: 0 };
+        let mut found = Kept { name, cut: None, made: 0, newest: 0 };
         walk(|step| {
             files.wal(name.number, &mut |offset, _, part| {
                 match part {
                     WalPart::FileHeader(header) => found.made = header.file_bytes,
                     WalPart::Damage(_) => damaged = true,
-                    WalPart::Seal(_) => found.seal = Some(offset),
+                    WalPart::Seal(_) => found.cut = Some(offset),
                     WalPart::Frame(frame, _) => found.newest = found.newest.max(frame.revision),
                     _ => {}
                 }
@@ -156,9 +154,12 @@ fn log(files: &StoreFiles, repaired: &mut Repaired) -> Outcome<Option<Vec<Kept>>
     for kept in &kept {
         repaired.note(kept.name, files.file_bytes(kept.name).unwrap_or(0), "copied", "");
     }
-    // The last one goes on nowhere, and was closed by nobody: a seal names the manifest of the original.
-    if let Some(last) = kept.last_mut() {
-        last.cut = last.seal;
+    // The last one goes on nowhere, and was closed by nobody: a seal names the manifest of the original. Those of the
+    // others, which say what file comes next, are true.
+    if let Some((_, others)) = kept.split_last_mut() {
+        for kept in others {
+            kept.cut = None;
+        }
     }
     Ok(Some(kept))
 }

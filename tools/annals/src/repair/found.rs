@@ -37,12 +37,14 @@ pub(super) fn manifest(data: &Path) -> Option<Manifest> {
                 let is_next = manifest.wal.last().is_none_or(|last| last.number + 1 == name.number);
                 if is_next && wal_file::is_file_bytes(file_bytes) {
                     let number = name.number;
+                    manifest.incarnation = manifest.incarnation.max(incarnation);
                     manifest.wal.push(WalFile { number, incarnation, file_bytes, end: None });
                 }
             }
             _ => {
                 let meta = segment(store, *name, &content);
                 manifest.next_file = manifest.next_file.max(name.number + 1);
+                manifest.incarnation = manifest.incarnation.max(meta.incarnation);
                 if meta.kind == FileKind::Events {
                     let newest = manifest.flushed_revision.max(meta.max_revision);
                     manifest.flushed_revision = newest;
@@ -96,6 +98,7 @@ fn segment(store: StoreId, name: FileName, content: &[u8]) -> FileMeta {
         number: name.number,
         kind: name.kind,
         class: footer.as_ref().map_or(0, |footer| footer.class),
+        incarnation: footer.as_ref().map_or(1, |footer| footer.incarnation),
         bytes: content.len() as u64,
         hash: ContentHash::of(content),
         entries: footer.as_ref().map_or(0, |footer| footer.entries),

@@ -1,11 +1,10 @@
 //! `repair`: another store, of what can still be read of a damaged one.
 //!
-//! The original is never written to. There are two ways, and the first that can be gone is:
+//! The original is never written to. There are two ways; the first of them that can be gone is taken:
 //!
 //! * **copy**: only the log, or only the past is damaged. The log is written anew up to where something is missing, as if
-//!   the machine had stopped there; what is damaged of the past is left out, by compacting the copy to behind it. Everything
-//!   else is copied as it is.
-//!   So is it where CURRENT alone is damaged, and the manifest it named is whole.
+//!   the machine had stopped there; what is damaged of the past is left out, by compacting the copy to behind it.
+//!   Everything else is copied as it is. So is it where CURRENT alone is damaged, and the manifest it named is whole.
 //! * **rebuild**: newest versions are damaged. What can be read of these makes a new store that has been compacted to
 //!   the newest revision: its past is given up, since it is not known what is missing in it. EVENTS repeat many values, so
 //!   they fill gaps, and tell which keys are lost. So is it where no manifest is whole: then what lies in the
@@ -44,19 +43,19 @@ use lost::Lost;
 /// Arguments of `repair`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The original is only read. The report has a line for each file: what became of it, and what of it
-is lost. way: copy, where only the log or the past was damaged, or rebuild, where newest versions
-were. A damaged log ends where something of it is in no file any more; what is damaged of the past is
-left out, and the copy compacted to behind it. A rebuilt store has the newest versions that can be read, at their
-revisions, and no past. lost_keys names the keys of which something newer was written than could be
-read, and what is there instead (kept: a revision, or nothing); where a line of the report says that
-keys or revisions may be lost beside these, it says which. lost_revisions names the transactions
-of the log that cannot be read. Those behind damage in the log are left out of a copy, as the ones
-before them are missing; with --newest a store is rebuilt that has what they wrote. Where no
-manifest is whole, the files in the directory are taken for the store. Rules of retention are to be
-set again then. A lease that is lost but for its keys has the longest time to live in the new store,
-which is verified before the command ends. A store that a program has open for writing is not repaired.
-A backup is better: `annals help backup`.
+    after_help = "The original is only read. The report has a line for each file: what became of it, and what of it is
+lost. way: copy, where only the log or the past was damaged, or rebuild, where newest versions were.
+A damaged log ends where something of it is in no file any more; what is damaged of the past is left
+out, and the copy compacted to behind it. A rebuilt store has the newest versions that can be read,
+at their revisions, and no past. lost_keys names the keys of which something newer was written than
+could be read, and what is there instead (kept: a revision, or nothing); where a line of the report
+says that keys or revisions may be lost beside these, it says which. lost_revisions names the
+transactions of the log that cannot be read. Those behind damage in the log are left out of a copy,
+as the ones before them are missing; with --newest a store is rebuilt that has what they wrote.
+Where no manifest is whole, the files in the directory are taken for the store. Rules of retention
+are to be set again then. A lease that is lost but for its keys has the longest time to live in the
+new store, which is verified before the command ends. A store that a program has open for writing is
+not repaired. A backup is better: `annals help backup`.
 
 Examples:
   $ annals -C store repair --to saved

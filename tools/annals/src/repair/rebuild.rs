@@ -108,8 +108,8 @@ fn segment(
     damaged: &Damaged,
 ) -> (&'static str, String) {
     match meta.kind {
-        FileKind::L0 | FileKind::Head => ("read", salvage.segment(files, meta).1),
-        FileKind::Events => match salvage.events(files, meta).1 {
+        FileKind::L0 | FileKind::Head => ("read", salvage.segment(files, meta)),
+        FileKind::Events => match salvage.events(files, meta) {
             lost if lost.is_empty() => {
                 ("read for keys and values", "who changed what, and when".to_owned())
             }

@@ -101,8 +101,8 @@ impl Salvage {
         }
     }
 
-    /// Reads a file of newest versions; answers how many entries were read, and what is lost of it.
-    pub(super) fn segment(&mut self, files: &StoreFiles, meta: &FileMeta) -> (u64, String) {
+    /// Reads a file of newest versions; answers what is lost of it.
+    pub(super) fn segment(&mut self, files: &StoreFiles, meta: &FileMeta) -> String {
         read(files, meta, &mut |entry| {
             // What a fold has taken over is newer elsewhere, or gone.
             if entry.key >= meta.folded_to.as_slice() {
@@ -111,8 +111,8 @@ impl Salvage {
         })
     }
 
-    /// Reads a file of EVENTS, which say which keys were written when, and repeat many values.
-    pub(super) fn events(&mut self, files: &StoreFiles, meta: &FileMeta) -> (u64, String) {
+    /// Reads a file of EVENTS, which say which keys were written when, and repeat many values; answers what is lost of it.
+    pub(super) fn events(&mut self, files: &StoreFiles, meta: &FileMeta) -> String {
         read(files, meta, &mut |entry| {
             let Ok(transaction) = Transaction::decode(entry.value) else { return };
             self.revision = self.revision.max(entry.revision);
@@ -143,8 +143,8 @@ impl Salvage {
     }
 }
 
-/// Reads a segment, but what is damaged of it; answers how many entries were read, and what is lost.
-fn read(files: &StoreFiles, meta: &FileMeta, each: &mut dyn FnMut(&EntryRef<'_>)) -> (u64, String) {
+/// Reads a segment, but what is damaged of it; answers what is lost.
+fn read(files: &StoreFiles, meta: &FileMeta, each: &mut dyn FnMut(&EntryRef<'_>)) -> String {
     let lost = RefCell::new(Gaps::default());
     // The first error is the one that the others may come from.
     let mut first = None;
@@ -171,9 +171,9 @@ fn read(files: &StoreFiles, meta: &FileMeta, each: &mut dyn FnMut(&EntryRef<'_>)
     let first = first.or_else(|| read.err().map(|error| error.to_string()));
     let why = first.map(|why| format!(": {why}")).unwrap_or_default();
     if lost.is_empty() {
-        return (entries, lost);
+        return lost;
     }
-    (entries, format!("{missing} of {} entries, of {lost}{why}", meta.entries))
+    format!("{missing} of {} entries, of {lost}{why}", meta.entries)
 }
 
 /// Where entries are lost, by the keys that were read before and after.

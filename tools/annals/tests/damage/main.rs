@@ -15,6 +15,8 @@
     reason = "tests fail by panicking and tell how much they did"
 )]
 
+#[path = "../../../../tests/damage/harm.rs"]
+mod harm;
 #[path = "../../../../tests/damage/made.rs"]
 mod made;
 mod named;

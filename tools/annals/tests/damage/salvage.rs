@@ -1,9 +1,7 @@
 //! Many damages, one or two at a time: what is saved, what is lost, and whether the report says so.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use annals::vfs::MemoryVfs;
 use annals::{KeyValue, Store};
@@ -11,9 +9,10 @@ use bytes::Bytes;
 use serde_json::Value;
 
 use crate::Laid;
-use crate::made::{Made, made, options};
-use crate::support::number_from_env;
+use crate::harm::harm;
+use crate::made::{Made, made};
 use crate::support::random::Random;
+use crate::support::{number_from_env, parallel};
 
 /// What came of a repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,45 +27,6 @@ pub enum Saved {
     Others,
     /// Nothing could be made of it.
     Nothing,
-}
-
-/// Damages one file; answers what was done.
-pub fn damage(disk: &MemoryVfs, made: &Made, random: &mut Random) -> String {
-    let path = random.pick(&made.paths);
-    let name = Path::new(path);
-    let Ok(mut content) = disk.read(name) else { return String::new() };
-    if content.is_empty() {
-        return String::new();
-    }
-    let at = random.index(content.len());
-    let sector = at - at % 512..content.len().min(at - at % 512 + 512);
-    let what = match random.below(8) {
-        0..4 => {
-            content[at] ^= 1 << random.below(8);
-            format!("byte {at} flipped")
-        }
-        4 => {
-            content.truncate(at);
-            format!("cut to {at}")
-        }
-        5 => {
-            for byte in &mut content[sector.clone()] {
-                *byte = u8::try_from(random.below(256)).unwrap();
-            }
-            format!("sector at {} overwritten", sector.start)
-        }
-        6 => {
-            disk.forget(name);
-            return format!("{path} removed");
-        }
-        _ => {
-            let other: &String = random.pick(&made.paths);
-            content = made.content(other);
-            "is another".to_owned()
-        }
-    };
-    disk.overwrite(name, &content);
-    format!("{path} {what}")
 }
 
 /// Every row of the report that says that something is lost.
@@ -215,44 +175,25 @@ fn what_is_outside_the_damage_is_saved() {
     let count = number_from_env("ANNALS_REPAIRS", 120);
     for close in [true, false] {
         let made = made(close);
-        let next = AtomicU64::new(0);
         let saved = Mutex::new(BTreeMap::<&str, BTreeMap<Saved, u64>>::new());
-        let failures = Mutex::new(Vec::new());
-        std::thread::scope(|scope| {
-            for _ in 0..2 {
-                scope.spawn(|| {
-                    while failures.lock().unwrap().len() < 8 {
-                        let number = next.fetch_add(1, Ordering::Relaxed);
-                        if number >= count {
-                            break;
-                        }
-                        let seed = first.wrapping_add(number);
-                        let mut random = Random::new(seed);
-                        let disk = made.copy();
-                        let mut done = damage(&disk, &made, &mut random);
-                        let twice = number % 4 == 3;
-                        if twice {
-                            done = [done, damage(&disk, &made, &mut random)].join("; ");
-                        }
-                        let newest: &[&str] =
-                            if number.is_multiple_of(2) { &[] } else { &["--newest"] };
-                        match check(&disk, &made, newest) {
-                            Ok(fate) => {
-                                let kind = if twice { "two" } else { crate::made::kind(&done) };
-                                let mut saved = saved.lock().unwrap();
-                                *saved.entry(kind).or_default().entry(fate).or_insert(0) += 1;
-                            }
-                            Err(found) => {
-                                let found = format!("seed {seed}: {done}, {newest:?}: {found}");
-                                failures.lock().unwrap().push(found);
-                            }
-                        }
-                    }
-                });
+        parallel::each(count, |number, watchdog| {
+            let seed = first.wrapping_add(number);
+            let mut random = Random::new(seed);
+            let disk = made.copy();
+            // What looks like a kill is no damage, and not told as one.
+            let mut done = harm(&disk, &made, &mut random, false);
+            let twice = number % 4 == 3;
+            if twice {
+                done = [done, harm(&disk, &made, &mut random, false)].join("; ");
             }
+            let newest: &[&str] = if number.is_multiple_of(2) { &[] } else { &["--newest"] };
+            watchdog.begin(format!("seed {seed}: {done}, {newest:?}"));
+            let fate = check(&disk, &made, newest)?;
+            let path = done.split(' ').next().unwrap_or_default();
+            let kind = if twice { "two" } else { crate::made::kind(path) };
+            *saved.lock().unwrap().entry(kind).or_default().entry(fate).or_default() += 1;
+            Ok(())
         });
-        let failures = failures.into_inner().unwrap();
-        assert!(failures.is_empty(), "{}", failures.join("\n"));
         let name = if close { "closed" } else { "killed" };
         println!("{count} repairs of a {name} store, from seed {first}:");
         for (kind, saved) in saved.into_inner().unwrap() {
@@ -265,7 +206,6 @@ fn what_is_outside_the_damage_is_saved() {
 fn what_is_whole_is_saved_whole() {
     for close in [true, false] {
         let made = made(close);
-        let _ = options(&made.disk);
         assert_eq!(check(&made.disk, &made, &[]), Ok(Saved::Everything));
     }
 }

@@ -1,43 +1,47 @@
 //! What a power cut could leave of a disk.
+//!
+//! `ANNALS_IMAGES`, `ANNALS_EVERY` and `ANNALS_TEARS` set how many images are taken; see [`Take`].
 
 use std::collections::BTreeSet;
 
 use annals::vfs::{CrashMode, MemoryVfs};
 
-use crate::support::number_from_env;
+use super::number_from_env;
 
 /// How many images are taken.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Take {
+pub struct Take {
     /// Random ones.
-    pub(crate) random: u64,
+    pub random: u64,
     /// All there are, if they are at most so many.
-    pub(crate) every: usize,
+    pub every: usize,
     /// Tears of the write in flight, with and without what was written before it.
-    pub(crate) tears: usize,
+    pub tears: usize,
 }
 
 impl Take {
-    pub(crate) fn from_env() -> Self {
-        let size = |name, default| usize::try_from(number_from_env(name, default)).unwrap();
+    /// This, where the environment says nothing else.
+    pub fn or_env(self) -> Self {
+        let size =
+            |name, default: usize| usize::try_from(number_from_env(name, default as u64)).unwrap();
         Self {
-            random: number_from_env("ANNALS_IMAGES", 2),
-            every: size("ANNALS_EVERY", 6),
-            tears: size("ANNALS_TEARS", 3),
+            random: number_from_env("ANNALS_IMAGES", self.random),
+            every: size("ANNALS_EVERY", self.every),
+            tears: size("ANNALS_TEARS", self.tears),
         }
     }
 
     /// Fewer, for recoveries, of which there are very many.
-    pub(crate) fn fewer(self) -> Self {
+    pub fn fewer(self) -> Self {
         Self { random: 1, every: self.every.min(4), tears: self.tears.min(2) }
     }
 }
 
 /// An image, and how it was made.
-pub(crate) type Image = (String, MemoryVfs);
+pub type Image = (String, MemoryVfs);
 
 /// The images of a disk, each content once.
-pub(crate) fn of(disk: &MemoryVfs, take: Take, seed: u64) -> Vec<Image> {
+pub fn of(disk: &MemoryVfs, take: Take, seed: u64) -> Vec<Image> {
     let mut images: Vec<Image> = Vec::new();
     let mut seen = BTreeSet::new();
     let mut add = |how: String, image: MemoryVfs| {
