@@ -226,9 +226,9 @@ impl ManifestStore {
 
     /// Without `CURRENT`: checks that nothing here can be a store that lost it.
     fn check_no_store(&self) -> Result<()> {
-        let lost = |file: PathBuf, found: String| {
-            let expected = "no data, as there is no CURRENT";
-            Err(Error::corrupt(file, 0, "store", expected, found))
+        let lost = |file: PathBuf, what: String| {
+            let found = format!("none, and {what} in {}", file.display());
+            Err(Error::corrupt(self.dir.join(CURRENT), 0, "CURRENT", "a file", found))
         };
         for name in self.names()? {
             let path = self.dir.join(&name);

@@ -11,6 +11,7 @@ use annals_format::sector::{PAGE_BYTES, SECTOR_BYTES, Sector};
 use annals_format::wal_file::WalFileHeader;
 use annals_format::{Frame, Manifest, WalFile};
 
+use super::files::list;
 use super::found::Found;
 use super::reader::WalScan;
 use super::{Location, Mode, Recovered, WalContext, recovery};
@@ -132,7 +133,7 @@ pub(crate) fn verify(
             let damage = damage_of(error)?;
             report(damage.clone());
             first = Some(damage);
-            (None, manifest.wal.clone())
+            (None, to_the_end(context, manifest)?)
         }
     };
     // After a first pass without damage only what it does not look at is left to be read.
@@ -148,6 +149,22 @@ pub(crate) fn verify(
         verify_file(context, file, recorded_end, again, &mut report_new)?;
     }
     Ok(found)
+}
+
+/// The files that a manifest lists, and those behind them: which of these belong to the log is told by the file
+/// before each, and so not known behind damage.
+fn to_the_end(context: &WalContext, manifest: &Manifest) -> Result<Vec<WalFile>> {
+    let mut files = manifest.wal.clone();
+    let last = files.last().map_or(0, |last| last.number);
+    let incarnation = manifest.incarnation;
+    let behind = list(context)?.files.into_iter().filter(|(number, _)| *number > last);
+    files.extend(behind.map(|(number, file_bytes)| WalFile {
+        number,
+        incarnation,
+        file_bytes,
+        end: None,
+    }));
+    Ok(files)
 }
 
 fn verify_file(

@@ -150,7 +150,8 @@ fn missing_swapped_and_foreign_files_are_refused() {
     image.overwrite(Path::new(&next), &[0; 8192]);
     assert!(verify_all(&image).is_empty());
     image.overwrite(Path::new(&next), &contents[0]);
-    assert_eq!(verify_all(&image).len(), 1);
+    let found = verify_all(&image);
+    assert!(!found.is_empty() && found.iter().all(|damage| damage.file == Path::new(&next)));
     assert!(Log::open(Arc::new(image.clone())).is_err());
 }
 

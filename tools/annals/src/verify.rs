@@ -4,8 +4,6 @@ use std::borrow::Cow;
 use std::io::{self, Write};
 
 use annals::{CheckReport, Corruption};
-use annals_format::FileKind;
-use annals_format::name::FileName;
 use clap::Args;
 use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
@@ -79,16 +77,12 @@ pub(crate) fn verify(global: &Global, _args: &VerifyArgs, out: &mut Output) -> O
     })?;
     drop(progress);
     let (files, bytes) = extent(global, &report);
-    let unchecked = log_unchecked(global, &report);
     let mut rows = out.rows("damage");
     for damage in &report.damage {
         rows.push(&DamageRow(damage))?;
     }
     rows.finish(&[
-        (
-            "unchecked",
-            report.unchecked.iter().map(ToString::to_string).chain(unchecked.clone()).collect(),
-        ),
+        ("unchecked", report.unchecked.iter().map(ToString::to_string).collect()),
         ("files", json!(files)),
         ("bytes", json!(bytes)),
         ("revision", json!(report.revision)),
@@ -105,9 +99,6 @@ pub(crate) fn verify(global: &Global, _args: &VerifyArgs, out: &mut Output) -> O
     }
     for error in &report.unchecked {
         out.note(format_args!("not checked: {error}"))?;
-    }
-    for part in &unchecked {
-        out.note(format_args!("not checked: {part}"))?;
     }
     let extent = format!("{}, {}", count(files, "file"), count(bytes, "byte"));
     match (report.damage.len() as u64, report.unchecked.len()) {
@@ -128,24 +119,6 @@ pub(crate) fn verify(global: &Global, _args: &VerifyArgs, out: &mut Output) -> O
             Err(Failure::Damaged)
         }
     }
-}
-
-/// Files of the log that were not reached: which follow the last one that the manifest lists is told by the
-/// file before each, and so not known behind damage.
-fn log_unchecked(global: &Global, report: &CheckReport) -> Vec<String> {
-    let in_log = |damage: &Corruption| {
-        let name = damage.file.file_name().map(std::ffi::OsStr::to_string_lossy);
-        name.is_some_and(|name| name.ends_with(".wal"))
-    };
-    if !report.damage.iter().any(in_log) {
-        return Vec::new();
-    }
-    let Ok(files) = crate::files::open(global) else { return Vec::new() };
-    let listed =
-        |name: &FileName| files.manifest().wal.iter().any(|file| file.number == name.number);
-    let names = crate::files::in_force(&files).map(|(name, _)| name);
-    let later = names.filter(|name| name.kind == FileKind::Wal && !listed(name));
-    later.map(|name| format!("{name}: it follows damage in the log")).collect()
 }
 
 /// The files that were checked and their bytes as they lie on disk: what `stats` counts, too.

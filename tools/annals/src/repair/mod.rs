@@ -55,7 +55,8 @@ as the ones before them are missing; with --newest a store is rebuilt that has w
 Where no manifest is whole, the files in the directory are taken for the store. Rules of retention
 are to be set again then. A lease that is lost but for its keys has the longest time to live in the
 new store, which is verified before the command ends. A store that a program has open for writing is
-not repaired. A backup is better: `annals help backup`.
+not repaired. The exit code is 0 also where something was lost: files_with_losses, lost_keys and
+lost_revisions say what. A backup is better: `annals help backup`.
 
 Examples:
   $ annals -C store repair --to saved

@@ -115,9 +115,10 @@ fn segment(
             }
             lost => ("read for keys and values", format!("who changed what, and when; {lost}")),
         },
-        _ if damaged.0.contains(&FileName::new(meta.kind, meta.number)) => {
-            ("left out", "damaged; the past is given up".to_owned())
-        }
+        _ if damaged.0.contains(&FileName::new(meta.kind, meta.number)) => (
+            "left out",
+            "superseded versions: they cannot all be read; the past is given up".to_owned(),
+        ),
         _ => ("left out", "superseded versions: the past is given up".to_owned()),
     }
 }
