@@ -233,6 +233,8 @@ fn a_failed_log_leaves_one_outcome_open_and_no_other() {
         (Operation::Write, Fault::NoSpace),
         (Operation::Write, Fault::Torn),
         (Operation::Sync, Fault::Io),
+        // What it wrote may be on the disk.
+        (Operation::Sync, Fault::Interrupted),
     ] {
         let place = Place::new();
         let before = state(&place.store);
