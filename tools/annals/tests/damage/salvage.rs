@@ -19,6 +19,8 @@ use crate::support::{number_from_env, parallel};
 pub enum Saved {
     /// Every revision that could be read is there.
     Everything,
+    /// The newest state is whole, and the past from some revision on.
+    Past,
     /// The newest state is whole, the past is not.
     Newest,
     /// The log is cut.
@@ -166,7 +168,30 @@ fn compare(store: &Store, made: &Made, report: &Value) -> Result<Saved, String> 
             others += 1;
         }
     }
-    Ok(if others == 0 && newest == truth.revision() { Saved::Newest } else { Saved::Others })
+    if newest < truth.revision() {
+        return Ok(Saved::Others);
+    }
+    // The past that it has is as it was, but for the same keys.
+    let from = store.compacted_revision().max(truth.compacted());
+    for revision in from.max(1)..newest {
+        let (found, expected) = (state(store, revision)?, truth.state_at(revision));
+        for key in expected.keys().chain(found.keys()) {
+            let is_named = lost_keys.contains(key) || is_unsure;
+            if found.get(key) != expected.get(key) && !is_named {
+                return Err(format!("{key:?} was another at {revision}, and is not named"));
+            }
+        }
+    }
+    let log = store.log(from + 1..).with_values().collect::<annals::Result<Vec<_>>>();
+    if log.map_err(|error| format!("log: {error}"))? != truth.transactions(from + 1) {
+        return Err(format!("the log from {from} on is another"));
+    }
+    Ok(match others {
+        0 if !is_past_lost => Saved::Everything,
+        0 if from < newest => Saved::Past,
+        0 => Saved::Newest,
+        _ => Saved::Others,
+    })
 }
 
 #[test]
