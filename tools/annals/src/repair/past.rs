@@ -39,14 +39,14 @@ pub(super) struct Past {
 
 impl Past {
     /// Reads all that was written; `None` where nothing behind any revision is known.
-    pub(super) fn of(global: &Global) -> Outcome<Option<Self>> {
-        let Ok(store) = global.read() else { return Ok(None) };
-        let Ok(view) = store.latest() else { return Ok(None) };
+    pub(super) fn of(global: &Global) -> Option<Self> {
+        let store = global.read().ok()?;
+        let view = store.latest().ok()?;
         let (oldest, newest) = (store.oldest_readable(..).max(1), view.revision());
         drop(view);
         let mut past = Self { store, oldest, from: oldest, newest };
         past.find_whole();
-        Ok((past.from < past.newest).then_some(past))
+        (past.from < past.newest).then_some(past)
     }
 
     /// Finds from where on every transaction can be read.

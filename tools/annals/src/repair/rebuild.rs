@@ -51,7 +51,7 @@ pub(super) fn rebuild(
     from_names: bool,
 ) -> Outcome<Repaired> {
     // Names do not tell from where on there is a past.
-    let mut past = if from_names { None } else { Past::of(global)? };
+    let mut past = if from_names { None } else { Past::of(global) };
     // Its directory is ours as long as this reads, and has the file of what does not fit into memory.
     let target = PutTogether::begin(to, &global.engine_options()?)?;
     let mut tries = 0;
