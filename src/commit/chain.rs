@@ -265,7 +265,7 @@ impl Drop for Chain {
 }
 
 /// How many keys make a transaction large: then helpers share the work.
-const LARGE: usize = 64;
+pub(super) const LARGE: usize = 64;
 
 /// How often to look at `applied` before helping with `node`: at least once.
 fn polls(node: &Node) -> usize {

@@ -159,7 +159,7 @@ impl Chain {
     }
 
     /// Gives up the role, which this thread holds, without having written anything.
-    fn release(&self) {
+    pub(super) fn release(&self) {
         // SAFETY: this thread holds the role.
         let kept = unsafe { self.group.with_leader(|leader| !leader.kept.is_empty()) };
         self.group.give_up();

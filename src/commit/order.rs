@@ -20,7 +20,7 @@ use crate::sync::epoch::{self, Guard};
 
 /// Numbers left below the highest that can be read back when commits are refused: far more than
 /// there are threads, each of which goes one further than its snapshot and those of the others.
-const NUMBERS_RESERVED: u64 = 1 << 32;
+pub(super) const NUMBERS_RESERVED: u64 = 1 << 32;
 
 /// How an attempt in one generation ended, if not with a place.
 enum Stop {
@@ -371,15 +371,16 @@ pub(super) fn check_limits(plan: &Plan<'_>, size: &FrameSize) -> Result<(), Erro
             let max = limits::INTERNAL_KEY_BYTES_MAX;
             return Err(ErrorKind::KeyTooLong { bytes, max }.into());
         }
+        if space::Key::decode(key).is_err() {
+            // Not the key itself: it may be a mebibyte.
+            return Err(Error::invalid(format!("{bytes} bytes are no key of the store")));
+        }
         let bytes = match kind {
             WriteKind::Put { value, .. } => value.len() as u64,
             WriteKind::Delete => 0,
         };
         if bytes > limits::VALUE_BYTES_MAX {
             return Err(ErrorKind::ValueTooLong { bytes, max: limits::VALUE_BYTES_MAX }.into());
-        }
-        if space::Key::decode(key).is_err() {
-            return Err(Error::invalid(format!("{key:?} is no key of the store")));
         }
     }
     let bytes = plan.metadata.len() as u64;
@@ -398,7 +399,7 @@ pub(super) fn check_limits(plan: &Plan<'_>, size: &FrameSize) -> Result<(), Erro
     Ok(())
 }
 
-fn writes_each_once(plan: &Plan<'_>) -> bool {
+pub(super) fn writes_each_once(plan: &Plan<'_>) -> bool {
     // Most plans are, and then nothing is allocated.
     if plan.writes.is_sorted_by(|one, next| one.key < next.key) {
         return true;

@@ -205,6 +205,10 @@ mod tests {
         assert_eq!(l0_work(&[1, 1, 1, 1], 5, 17, &LIMITS), Some(L0Work::Fold), "they delete much");
         assert_eq!(l0_work(&[1, 1, 9, 1], 12, 100, &LIMITS), Some(L0Work::Merge(0..2)));
         assert_eq!(l0_work(&[u64::MAX; 4], u64::MAX, u64::MAX, &LIMITS), Some(L0Work::Fold));
+        let quarter = LIMITS.segment_bytes * L0_SEGMENTS_MAX / 4;
+        let merge = |last| l0_work(&[quarter, quarter, quarter, last], 1, u64::MAX, &LIMITS);
+        assert_eq!(merge(quarter), Some(L0Work::Merge(0..4)), "as large as such a file may become");
+        assert_eq!(merge(quarter + 1), Some(L0Work::Fold));
         assert_eq!(l0_work(&[20_000; 4], 1, 10, &LIMITS), Some(L0Work::Fold), "one file too large");
         let limits = |l0_files_max| Limits { l0_files_max, ..LIMITS };
         assert_eq!(l0_work(&[], 0, 0, &limits(0)), None);
@@ -310,6 +314,7 @@ mod tests {
         assert!(!trims(window, 101, u64::MAX), "a death at the watermark is kept");
         assert!(!trims(window, 90, u64::MAX) && !trims(window, 0, u64::MAX));
         assert!(!trims(window, 201, TRIM_USUAL), "such a window is dropped whole");
+        assert!(!trims((100, 100), 100, TRIM_EAGER), "nothing is in it");
         assert!(trims((0, u64::MAX), u64::MAX, u64::MAX), "no overflow");
     }
 
@@ -323,6 +328,26 @@ mod tests {
     fn only_small_events_files_are_joined() {
         assert_eq!(events_to_join(&[900, 800, 700, 600, 900, 800], &LIMITS), None);
         assert_eq!(events_to_join(&[900, 1, 1, 900, 1, 1, 1, 1, 1], &LIMITS), Some(4..9));
+        assert_eq!(events_to_join(&[499; 5], &LIMITS), Some(0..5));
+        assert_eq!(events_to_join(&[500; 5], &LIMITS), None, "half a segment is not small");
+        assert_eq!(events_to_join(&[1; 4], &LIMITS), None, "they are few");
+    }
+
+    #[test]
+    fn of_several_runs_of_small_events_files_the_one_with_the_fewest_bytes_is_joined() {
+        let join = |sizes: [u64; 3]| {
+            let bytes: Vec<u64> =
+                sizes.iter().flat_map(|size| [*size, *size, *size, *size, *size, 900]).collect();
+            events_to_join(&bytes, &LIMITS)
+        };
+        assert_eq!(join([3, 2, 4]), Some(6..11));
+        assert_eq!(join([2, 3, 4]), Some(0..5));
+        assert_eq!(join([4, 3, 2]), Some(12..17));
+        assert_eq!(
+            join([2, 2, 2]),
+            Some(0..5),
+            "of equals the oldest, which compaction drops first"
+        );
     }
 
     #[test]
@@ -333,6 +358,7 @@ mod tests {
         assert_eq!(head_runs(&[false, true, true, false, true], &big), [1..3, 4..5]);
         let small = [false, false, true, true, false];
         assert_eq!(head_runs(&[false, true, false, false, false], &small), [1..3]);
+        assert_eq!(head_runs(&[false, false, false, false, true], &small), [3..5]);
         assert!(head_runs(&[], &[]).is_empty());
     }
 }

@@ -4,6 +4,8 @@
 //! invisible to the model checkers, so nothing of the chain may be touched under one of them.
 
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
+mod directed;
+#[cfg(not(any(feature = "loom", feature = "shuttle")))]
 mod limits;
 #[cfg(feature = "loom")]
 mod loom;
@@ -63,6 +65,8 @@ pub(super) struct Small {
     pub(super) clock: AtomicI64,
     /// How often a background thread was asked for.
     pub(super) requests: AtomicU64,
+    /// How often background work was asked for.
+    pub(super) works: AtomicU64,
     /// Whether there is one.
     pub(super) background: Mutex<Option<crate::sync::Thread>>,
     /// How often who sleeps was told that more is visible.
@@ -93,7 +97,9 @@ impl World for Small {
         }
     }
 
-    fn request_work(&self) {}
+    fn request_work(&self) {
+        self.works.fetch_add(1, Ordering::Relaxed);
+    }
 
     fn visible_moved(&self) {
         self.told.fetch_add(1, Ordering::Relaxed);

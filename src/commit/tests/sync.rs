@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::*;
 use crate::error::ErrorKind;
@@ -32,7 +32,11 @@ fn block_on<F: Future>(future: F) -> F::Output {
     loop {
         match future.as_mut().poll(&mut Context::from_waker(&waker)) {
             Poll::Ready(output) => return output,
-            Poll::Pending => thread::park_timeout(Duration::from_secs(20)),
+            Poll::Pending => {
+                let start = Instant::now();
+                thread::park_timeout(Duration::from_secs(20));
+                assert!(start.elapsed() < Duration::from_secs(20), "nobody has woken it");
+            }
         }
     }
 }

@@ -5,6 +5,7 @@ mod append;
 mod crash;
 mod damage;
 mod flushed;
+mod steps;
 mod walk;
 
 use std::path::Path;

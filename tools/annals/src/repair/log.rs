@@ -110,8 +110,7 @@ impl Salvage {
     }
 
     fn frame(&mut self, frame: &Frame<'_>) {
-        self.revision = self.revision.max(frame.revision);
-        self.time = self.time.max(frame.time);
+        self.transaction(frame.revision, frame.time, frame.metadata);
         for op in frame.ops() {
             let (internal, value, lease) = match op.op {
                 Op::Put { key, value, lease } => (key, Some(value), lease),

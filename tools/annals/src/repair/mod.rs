@@ -5,10 +5,11 @@
 //! * **copy**: only the log, or only the past is damaged. The log is written anew up to where something is missing, as if
 //!   the machine had stopped there; what is damaged of the past is left out, by compacting the copy to behind it.
 //!   Everything else is copied as it is. So is it where CURRENT alone is damaged, and the manifest it named is whole.
-//! * **rebuild**: newest versions are damaged. What can be read of these makes a new store that has been compacted to
-//!   the newest revision: its past is given up, since it is not known what is missing in it. EVENTS repeat many values, so
-//!   they fill gaps, and tell which keys are lost. So is it where no manifest is whole: then what lies in the
-//!   directory is what there is.
+//! * **rebuild**: newest versions are damaged. What can be read of them, and of those before them, makes a new store that
+//!   begins at the first revision behind which every transaction is whole and follows from what is known. EVENTS repeat
+//!   many values, so they fill gaps, and tell which keys are lost. Where the damaged store cannot be opened for reading,
+//!   as its log, or the header, index or footer of a file is damaged, the past is given up; so is it where no manifest is
+//!   whole: then what lies in the directory is what there is.
 
 mod anew;
 mod copy;
@@ -16,6 +17,7 @@ mod current;
 mod found;
 mod log;
 mod lost;
+mod past;
 mod rebuild;
 mod runs;
 mod salvage;
@@ -47,7 +49,8 @@ use lost::Lost;
 lost. way: copy, where only the log or the past was damaged, or rebuild, where newest versions were.
 A damaged log ends where something of it is in no file any more; what is damaged of the past is left
 out, and the copy compacted to behind it. A rebuilt store has the newest versions that can be read,
-at their revisions, and no past. lost_keys names the keys of which something newer was written than
+at their revisions, and their past from where it is whole: where the damaged store can still be
+opened for reading, and no long value is lost, that is all of it. lost_keys names the keys of which something newer was written than
 could be read, and what is there instead (kept: a revision, or nothing); where a line of the report
 says that keys or revisions may be lost beside these, it says which. lost_revisions names the
 transactions of the log that cannot be read. Those behind damage in the log are left out of a copy,

@@ -1,19 +1,20 @@
-//! A new store of the newest versions that can be read.
+//! A new store of the newest versions that can be read, and of what is known of how they came to be.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use annals::inspect::{PutTogether, StoreFiles};
-use annals::{LEASE_TTL_MAX, Load, Origin};
+use annals::{ErrorKind, LEASE_TTL_MAX, Load, Origin};
 use annals_format::name::FileName;
 use annals_format::retention::Rule;
 use annals_format::{FileKind, FileMeta};
+use bytes::Bytes;
 
 use super::log::LogRead;
 use super::lost::Lost;
-use super::runs::{Newest, Runs};
-use super::salvage::{Leases, Salvage};
+use super::past::Past;
+use super::salvage::Salvage;
 use super::{Damaged, Repaired, length, target};
 use crate::args::Global;
 use crate::bytes::show;
@@ -31,6 +32,16 @@ fn spelled(prefix: &[u8], rule: &Rule) -> String {
     format!("--prefix {prefix}{age}{revisions}{}", forever.unwrap_or_default())
 }
 
+/// What was read of a damaged store, up to some revision.
+struct Gathered {
+    salvage: Salvage,
+    rows: Vec<(FileName, u64, &'static str, String)>,
+    lost: Lost,
+}
+
+/// How often it is tried to have a past that follows from what is known.
+const TRIES: usize = 8;
+
 /// Makes the store. `from_names`: the manifest was made of what lies in the directory.
 pub(super) fn rebuild(
     global: &Global,
@@ -39,41 +50,34 @@ pub(super) fn rebuild(
     damaged: &Damaged,
     from_names: bool,
 ) -> Outcome<Repaired> {
-    let manifest = files.manifest();
+    // Names do not tell from where on there is a past.
+    let mut past = if from_names { None } else { Past::of(global) };
     // Its directory is ours as long as this reads, and has the file of what does not fit into memory.
     let target = PutTogether::begin(to, &global.engine_options()?)?;
-    let mut salvage = Salvage::new(target.path())?;
-    salvage.revision = manifest.flushed_revision.max(manifest.compacted);
-    salvage.time = manifest.flushed_time.max(0);
-    let mut rows = Vec::new();
-    let total = manifest.files.iter().map(|meta| meta.bytes).sum();
-    let mut progress = Progress::new(Some(total), "bytes");
-    let mut done = 0;
-    for meta in &manifest.files {
-        let name = FileName::new(meta.kind, meta.number);
-        let (what, lost) = segment(&mut salvage, files, meta, damaged);
-        rows.push((name, meta.bytes, what, lost));
-        salvage.check()?;
-        done += meta.bytes;
-        progress.set(done, || Cow::Borrowed("read"));
-    }
-    drop(progress);
-    let mut log = LogRead::new(manifest.flushed_revision);
-    let missing =
-        |name| (name, 0, "missing", "what was committed there, if anything was".to_owned());
-    for name in logs(files) {
-        rows.extend(log.missing(Some(name.number)).map(missing));
-        let damage = salvage.log(files, name, &mut log)?;
-        salvage.check()?;
-        let lost = damage.map(|damage| format!("transactions: {damage}"));
-        rows.push((name, length(files, name), "read", lost.unwrap_or_default()));
-    }
-    rows.extend(log.missing(None).map(missing));
-    let mut lost = log.finish();
+    let mut tries = 0;
+    let mut gathered = loop {
+        let mut gathered = gather(target.path(), files, damaged, past.as_ref())?;
+        let Some(known) = &mut past else { break gathered };
+        if gathered.lost.revisions.is_empty() && known.follows(&mut gathered.salvage)? {
+            break gathered;
+        }
+        tries += 1;
+        let is_known = gathered.lost.revisions.is_empty() && known.from < known.newest;
+        past = past.filter(|_| is_known && tries < TRIES);
+    };
     target::clear(target)?;
-    let (leases, rules) = (salvage.leases, salvage.rules);
-    let dangling =
-        load(global, to, (salvage.revision, salvage.time), salvage.keys, &leases, &mut lost)?;
+    let dangling = match load(global, to, &mut gathered, past.as_ref())? {
+        Some(dangling) => dangling,
+        // It should have followed. Without a past nothing has to.
+        None => {
+            let target = target::again(to, &global.engine_options()?)?;
+            gathered = gather(target.path(), files, damaged, None)?;
+            target::clear(target)?;
+            load(global, to, &mut gathered, None)?.unwrap_or_default()
+        }
+    };
+    let Gathered { salvage, rows, lost } = gathered;
+    let manifest = files.manifest();
     let mut repaired = Repaired { way: "rebuild", files: Vec::new(), lost };
     if from_names {
         let name = FileName::new(FileKind::Manifest, manifest.number);
@@ -91,7 +95,7 @@ pub(super) fn rebuild(
         );
         repaired.note(name, 0, "lease", what);
     }
-    for (prefix, (_, rule)) in &rules {
+    for (prefix, (_, rule)) in &salvage.rules {
         let Some(rule) = rule else { continue };
         let name = FileName::new(FileKind::Manifest, manifest.number);
         let again = format!("set it again: retention set {}", spelled(prefix, rule));
@@ -100,21 +104,77 @@ pub(super) fn rebuild(
     Ok(repaired)
 }
 
+/// Reads what there is, up to where the past begins that is taken along.
+fn gather(
+    directory: &Path,
+    files: &StoreFiles,
+    damaged: &Damaged,
+    past: Option<&Past>,
+) -> Outcome<Gathered> {
+    let manifest = files.manifest();
+    let limit = past.map_or(u64::MAX, |past| past.from);
+    let mut salvage = Salvage::new(directory, limit)?;
+    salvage.revision = manifest.flushed_revision.max(manifest.compacted).min(limit);
+    if manifest.flushed_revision <= limit {
+        salvage.time = manifest.flushed_time.max(0);
+    }
+    let mut rows = Vec::new();
+    let total = manifest.files.iter().map(|meta| meta.bytes).sum();
+    let mut progress = Progress::new(Some(total), "bytes");
+    let mut done = 0;
+    for meta in &manifest.files {
+        let name = FileName::new(meta.kind, meta.number);
+        let (what, lost) = segment(&mut salvage, files, meta, (damaged, past));
+        rows.push((name, meta.bytes, what, lost));
+        salvage.check()?;
+        done += meta.bytes;
+        progress.set(done, || Cow::Borrowed("read"));
+    }
+    drop(progress);
+    let mut log = LogRead::new(manifest.flushed_revision);
+    let missing =
+        |name| (name, 0, "missing", "what was committed there, if anything was".to_owned());
+    for name in logs(files) {
+        rows.extend(log.missing(Some(name.number)).map(missing));
+        let damage = salvage.log(files, name, &mut log)?;
+        salvage.check()?;
+        let lost = damage.map(|damage| format!("transactions: {damage}"));
+        rows.push((name, length(files, name), "read", lost.unwrap_or_default()));
+    }
+    rows.extend(log.missing(None).map(missing));
+    Ok(Gathered { salvage, rows, lost: log.finish() })
+}
+
 /// Reads a segment; what became of it, and what is lost.
 fn segment(
     salvage: &mut Salvage,
     files: &StoreFiles,
     meta: &FileMeta,
-    damaged: &Damaged,
+    (damaged, past): (&Damaged, Option<&Past>),
 ) -> (&'static str, String) {
-    match meta.kind {
-        FileKind::L0 | FileKind::Head => ("read", salvage.segment(files, meta)),
-        FileKind::Events => match salvage.events(files, meta) {
-            lost if lost.is_empty() => {
-                ("read for keys and values", "who changed what, and when".to_owned())
-            }
-            lost => ("read for keys and values", format!("who changed what, and when; {lost}")),
-        },
+    // Of what there was before the past that is taken along.
+    let before = |what: &str, past: &Past| match past.from {
+        from if from > past.oldest => format!("{what}, before revision {from}"),
+        _ => String::new(),
+    };
+    let both = |one: String, other: String| match (one.is_empty(), other.is_empty()) {
+        (false, false) => format!("{one}; {other}"),
+        _ => one + &other,
+    };
+    match (meta.kind, past) {
+        (FileKind::L0 | FileKind::Head, _) => ("read", salvage.segment(files, meta)),
+        (FileKind::Events, None) => {
+            let lost = salvage.events(files, meta);
+            ("read for keys and values", both("who changed what, and when".to_owned(), lost))
+        }
+        (FileKind::Events, Some(past)) => {
+            let lost = salvage.events(files, meta);
+            ("read", both(before("who changed what, and when", past), lost))
+        }
+        (_, Some(past)) => {
+            let lost = salvage.history(files, meta);
+            ("read", both(before("superseded versions", past), lost))
+        }
         _ if damaged.0.contains(&FileName::new(meta.kind, meta.number)) => (
             "left out",
             "superseded versions: they cannot all be read; the past is given up".to_owned(),
@@ -123,42 +183,78 @@ fn segment(
     }
 }
 
-/// Writes the store, which has come to this revision and time; notes the keys of which something newer was written
-/// than what was found. Answers the leases that are lost, with how many keys have each: no key has a lease that is not there, so
-/// these are granted anew, with the longest time there is.
+/// Writes the store, and notes the keys of which something newer was written than what was found. Answers the leases that
+/// are lost, with how many keys have each: no key has a lease that is not there, so these are granted anew, with the
+/// longest time there is. `None` where the past does not follow from what it begins with.
 fn load(
     global: &Global,
     to: &Path,
-    (revision, time): (u64, i64),
-    keys: Runs,
-    leases: &Leases,
-    lost: &mut Lost,
-) -> Outcome<BTreeMap<i64, u64>> {
-    // What follows the base begins with the next revision.
-    let compacted = revision.max(2);
-    let origin = Origin { time, ..Origin::default() };
+    gathered: &mut Gathered,
+    past: Option<&Past>,
+) -> Outcome<Option<BTreeMap<i64, u64>>> {
+    let Gathered { salvage, lost, .. } = gathered;
+    let Salvage { keys, leases, revision, time, metadata, .. } = salvage;
+    let compacted = match past {
+        // Of one that was never compacted there is no base.
+        Some(past) if past.from <= 1 => 0,
+        Some(past) => past.from,
+        // What follows the base begins with the next revision.
+        None => (*revision).max(2),
+    };
+    let origin = Origin { time: *time, metadata: metadata.clone() };
     let mut load = Load::create(to, &global.engine_options()?, compacted, &origin)?;
-    let mut dangling = BTreeMap::new();
+    // The keys whose lease is lost.
+    let mut dangling: BTreeMap<Bytes, i64> = BTreeMap::new();
+    let is_lost =
+        |lease: i64| lease != 0 && !leases.get(&lease).is_some_and(|(_, lease)| lease.is_some());
     keys.each(&mut |key, found| {
         if let Some((revision, kept)) = found.lost() {
-            lost.key(&key, revision, kept);
+            lost.key(key, revision, kept);
         }
-        let Some(Newest { sub, alive: Some(kv), .. }) = found.newest else { return Ok(()) };
-        let is_there = leases.get(&kv.lease).is_some_and(|(_, lease)| lease.is_some());
-        if kv.lease != 0 && !is_there {
-            *dangling.entry(kv.lease).or_default() += 1;
+        let Some(newest) = &found.newest else { return Ok(()) };
+        match &newest.alive {
+            Some(kv) => {
+                if is_lost(kv.lease) {
+                    dangling.insert(key.clone(), kv.lease);
+                }
+                Ok(load.base(kv, newest.sub)?)
+            }
+            None if past.is_some() && newest.revision == compacted => {
+                Ok(load.base_deleted(key, newest.sub)?)
+            }
+            None => Ok(()),
         }
-        Ok(load.base(&kv, sub)?)
     })?;
     let mut loading = load.begin()?;
-    for (id, (_, lease)) in leases {
+    if let Some(past) = past {
+        for transaction in past.store.log(past.from + 1..=past.newest).with_values() {
+            let transaction = transaction?;
+            match loading.transaction(&transaction) {
+                Err(error) if matches!(error.kind(), ErrorKind::InvalidArgument { .. }) => {
+                    return Ok(None);
+                }
+                done => done?,
+            }
+            for change in transaction.changes {
+                dangling.remove(&change.key);
+                if is_lost(change.lease) {
+                    dangling.insert(change.key, change.lease);
+                }
+            }
+        }
+    }
+    for (id, (_, lease)) in &*leases {
         if let Some(lease) = lease {
             loading.lease(*id, lease.ttl, lease.remaining)?;
         }
     }
-    for id in dangling.keys() {
+    let mut granted: BTreeMap<i64, u64> = BTreeMap::new();
+    for lease in dangling.into_values() {
+        *granted.entry(lease).or_default() += 1;
+    }
+    for id in granted.keys() {
         loading.lease(*id, LEASE_TTL_MAX, None)?;
     }
     loading.finish()?.close()?;
-    Ok(dangling)
+    Ok(Some(granted))
 }

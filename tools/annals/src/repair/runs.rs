@@ -139,11 +139,13 @@ impl Runs {
     }
 
     /// Hands out each key once, in order, with all that was found of it.
-    pub(super) fn each(mut self, each: &mut dyn FnMut(Bytes, Found) -> Outcome) -> Outcome {
+    pub(super) fn each(&mut self, each: &mut dyn FnMut(&Bytes, &Found) -> Outcome) -> Outcome {
         if self.written.is_empty() {
-            return self.keys.into_iter().try_for_each(|(key, found)| each(key, found));
+            return self.keys.iter().try_for_each(|(key, found)| each(key, found));
         }
-        self.spill().map_err(failed)?;
+        if !self.keys.is_empty() {
+            self.spill().map_err(failed)?;
+        }
         // As many at once as have room with their longest record each.
         let most = (2 * BYTES).checked_div(self.longest).unwrap_or(self.merged);
         let most = most.clamp(2, self.merged.max(2));
@@ -152,9 +154,7 @@ impl Runs {
             let mut runs = Vec::new();
             for group in self.written.chunks(most) {
                 let mut run = RunWriter::begin(&self.file, self.end);
-                merge(&self.file, group, &mut |key, found| {
-                    run.write(&key, &found).map_err(failed)
-                })?;
+                merge(&self.file, group, &mut |key, found| run.write(key, found).map_err(failed))?;
                 self.end = run.end().map_err(failed)?;
                 runs.push(run.start..self.end);
             }
@@ -296,7 +296,7 @@ impl RunReader<'_> {
 fn merge(
     file: &File,
     runs: &[Range<u64>],
-    each: &mut dyn FnMut(Bytes, Found) -> Outcome,
+    each: &mut dyn FnMut(&Bytes, &Found) -> Outcome,
 ) -> Outcome {
     let mut readers = Vec::new();
     // The next key of each run, the oldest run first; what was found is beside it.
@@ -320,7 +320,7 @@ fn merge(
             Some((known, sum)) if *known == key => sum.add(found),
             _ => {
                 if let Some((key, sum)) = last.replace((key, found)) {
-                    each(key, sum)?;
+                    each(&key, &sum)?;
                 }
             }
         }
@@ -332,7 +332,7 @@ fn merge(
             }
         }
     }
-    last.map_or(Ok(()), |(key, sum)| each(key, sum))
+    last.map_or(Ok(()), |(key, sum)| each(&key, &sum))
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::path::Path;
 
 use annals::KeyValue;
@@ -24,27 +25,36 @@ pub(super) type Leases = BTreeMap<i64, (u64, Option<LeaseValue>)>;
 /// What has been read.
 #[derive(Debug)]
 pub(super) struct Salvage {
-    /// The newest versions of the users' keys.
+    /// The newest versions of the users' keys, up to `limit`.
     pub(super) keys: Runs,
+    /// What was written at later revisions is passed over.
+    limit: u64,
+    /// Where files that have keys could not be read.
+    pub(super) gaps: Vec<KeyGap>,
     /// Why findings could not be kept.
     failure: Option<Failure>,
     pub(super) leases: Leases,
     /// By prefix, with the sequence number of the record.
     pub(super) rules: BTreeMap<Vec<u8>, (u64, Option<Rule>)>,
     pub(super) revision: u64,
+    /// Of the transaction of that revision.
     pub(super) time: i64,
+    pub(super) metadata: Bytes,
 }
 
 impl Salvage {
     /// Nothing has been read. What does not fit into memory goes to a file without a name in this directory.
-    pub(super) fn new(directory: &Path) -> Outcome<Self> {
+    pub(super) fn new(directory: &Path, limit: u64) -> Outcome<Self> {
         Ok(Self {
             keys: Runs::new(directory)?,
+            limit,
+            gaps: Vec::new(),
             failure: None,
             leases: BTreeMap::new(),
             rules: BTreeMap::new(),
             revision: 0,
             time: 0,
+            metadata: Bytes::new(),
         })
     }
 
@@ -62,8 +72,22 @@ impl Salvage {
         }
     }
 
+    /// A transaction of this revision; whether it is meant.
+    pub(super) fn transaction(&mut self, revision: u64, time: i64, metadata: &[u8]) -> bool {
+        if revision > self.limit {
+            return false;
+        }
+        if revision > self.revision || self.metadata.is_empty() && revision == self.revision {
+            self.metadata = Bytes::copy_from_slice(metadata);
+        }
+        self.revision = self.revision.max(revision);
+        self.time = self.time.max(time);
+        true
+    }
+
     pub(super) fn entry(&mut self, entry: &EntryRef<'_>) {
         match Key::decode(entry.key) {
+            Ok(Key::User(_)) if entry.revision > self.limit => {}
             Ok(Key::User(key)) => {
                 let key = Bytes::copy_from_slice(key);
                 let alive = (!entry.tombstone).then(|| KeyValue {
@@ -103,24 +127,40 @@ impl Salvage {
 
     /// Reads a file of newest versions; answers what is lost of it.
     pub(super) fn segment(&mut self, files: &StoreFiles, meta: &FileMeta) -> String {
-        read(files, meta, &mut |entry| {
+        let (lost, gaps) = read(files, meta, &mut |entry| {
             // What a fold has taken over is newer elsewhere, or gone.
             if entry.key >= meta.folded_to.as_slice() {
                 self.entry(entry);
             }
-        })
+        });
+        self.gaps.extend(gaps);
+        lost
+    }
+
+    /// Reads a file of superseded versions, of which those count that were the newest at the limit; answers what is
+    /// lost of it.
+    pub(super) fn history(&mut self, files: &StoreFiles, meta: &FileMeta) -> String {
+        let (lost, gaps) = read(files, meta, &mut |entry| {
+            // What superseded the others is found by itself, or was the end of a key and is forgotten.
+            if entry.revision <= self.limit && self.limit < entry.death {
+                self.entry(entry);
+            }
+        });
+        self.gaps.extend(gaps);
+        lost
     }
 
     /// Reads a file of EVENTS, which say which keys were written when, and repeat many values; answers what is lost of it.
     pub(super) fn events(&mut self, files: &StoreFiles, meta: &FileMeta) -> String {
-        read(files, meta, &mut |entry| {
+        let (lost, _) = read(files, meta, &mut |entry| {
             let Ok(transaction) = Transaction::decode(entry.value) else { return };
-            self.revision = self.revision.max(entry.revision);
-            self.time = self.time.max(transaction.time);
-            for event in transaction.events().flatten() {
-                self.event(entry.revision, &event);
+            if self.transaction(entry.revision, transaction.time, transaction.metadata) {
+                for event in transaction.events().flatten() {
+                    self.event(entry.revision, &event);
+                }
             }
-        })
+        });
+        lost
     }
 
     fn event(&mut self, revision: u64, event: &EventRef<'_>) {
@@ -143,8 +183,12 @@ impl Salvage {
     }
 }
 
-/// Reads a segment, but what is damaged of it; answers what is lost.
-fn read(files: &StoreFiles, meta: &FileMeta, each: &mut dyn FnMut(&EntryRef<'_>)) -> String {
+/// Reads a segment, but what is damaged of it; answers what is lost, in words, and between which keys.
+fn read(
+    files: &StoreFiles,
+    meta: &FileMeta,
+    each: &mut dyn FnMut(&EntryRef<'_>),
+) -> (String, Vec<KeyGap>) {
     let lost = RefCell::new(Gaps::default());
     // The first error is the one that the others may come from.
     let mut first = None;
@@ -166,15 +210,20 @@ fn read(files: &StoreFiles, meta: &FileMeta, each: &mut dyn FnMut(&EntryRef<'_>)
     if read.is_err() {
         lost.begin();
     }
+    let gaps = lost.between(meta);
     let lost = lost.told(&|key| key_cell(meta.kind, key, 80));
     let missing = meta.entries.saturating_sub(entries);
     let first = first.or_else(|| read.err().map(|error| error.to_string()));
     let why = first.map(|why| format!(": {why}")).unwrap_or_default();
     if lost.is_empty() {
-        return lost;
+        return (lost, gaps);
     }
-    format!("{missing} of {} entries, of {lost}{why}", meta.entries)
+    (format!("{missing} of {} entries, of {lost}{why}", meta.entries), gaps)
 }
+
+/// Internal keys of which something may be lost: from one to another, both included, as a key may have more than one
+/// version.
+pub(super) type KeyGap = RangeInclusive<Vec<u8>>;
 
 /// Where entries are lost, by the keys that were read before and after.
 #[derive(Debug, Default)]
@@ -207,6 +256,14 @@ impl Gaps {
             }
             None => self.last = Some(key.to_vec()),
         }
+    }
+
+    fn between(&self, meta: &FileMeta) -> Vec<KeyGap> {
+        let gaps = self.all.iter().map(|(start, end)| {
+            let start = start.as_ref().unwrap_or(&meta.first_key);
+            start.clone()..=end.as_ref().unwrap_or(&meta.last_key).clone()
+        });
+        gaps.collect()
     }
 
     fn told(&self, cell: &dyn Fn(&[u8]) -> String) -> String {

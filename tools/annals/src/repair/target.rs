@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use annals::Options;
 use annals::inspect::PutTogether;
 use annals_format::name::{LOADING, LOCK};
 
@@ -34,7 +35,20 @@ pub(super) fn check_empty(to: &Path) -> Outcome {
 /// Removes what a copy has put there, so that another way can begin in an empty directory. Whenever this stops, it is
 /// no store: the marker is the last to go.
 pub(super) fn clear(target: PutTogether) -> Outcome {
-    let path = target.path();
+    remove_all(target.path())?;
+    Ok(target.finish()?)
+}
+
+/// Removes what a loading has put there that was given up, and claims the directory anew.
+pub(super) fn again(to: &Path, options: &Options) -> Outcome<PutTogether> {
+    remove_all(to)?;
+    let marker = to.join(LOADING);
+    fs::remove_file(&marker).map_err(|e| Failure::io(marker.display().to_string(), e))?;
+    Ok(PutTogether::begin(to, options)?)
+}
+
+/// Removes all but what says that it is no store, and that somebody is at it.
+fn remove_all(path: &Path) -> Outcome {
     let failed = |error| Failure::io(path.display().to_string(), error);
     for entry in fs::read_dir(path).map_err(failed)? {
         let entry = entry.map_err(failed)?;
@@ -48,7 +62,7 @@ pub(super) fn clear(target: PutTogether) -> Outcome {
             fs::remove_file(entry.path()).map_err(failed)?;
         }
     }
-    Ok(target.finish()?)
+    Ok(())
 }
 
 /// Says what a repair that failed has left, if it is that.

@@ -11,6 +11,7 @@ use serde_json::Value;
 use crate::Laid;
 use crate::harm::harm;
 use crate::made::{Made, made};
+use crate::support::model::Model;
 use crate::support::random::Random;
 use crate::support::{number_from_env, parallel};
 
@@ -19,6 +20,8 @@ use crate::support::{number_from_env, parallel};
 pub enum Saved {
     /// Every revision that could be read is there.
     Everything,
+    /// The newest state is whole, and the past from some revision on.
+    Past,
     /// The newest state is whole, the past is not.
     Newest,
     /// The log is cut.
@@ -77,6 +80,28 @@ pub fn check(disk: &MemoryVfs, made: &Made, more: &[&str]) -> Result<Saved, Stri
     compare(&store, made, &report).map_err(|error| format!("{error}\n  {report}"))
 }
 
+/// Whether a copy is as the original was, as far as it goes.
+fn same(store: &Store, truth: &Model) -> Result<(), String> {
+    let newest = store.revision();
+    for revision in store.compacted_revision().max(1)..=newest {
+        if state(store, revision)? != truth.state_at(revision) {
+            return Err(format!("the state at {revision} is another"));
+        }
+    }
+    // A compaction may be among what is lost.
+    let from = store.compacted_revision().max(truth.compacted());
+    if from <= newest {
+        let log = store.log(from..).with_values().collect::<annals::Result<Vec<_>>>();
+        let log = log.map_err(|error| format!("log: {error}"))?;
+        let all = truth.transactions(from).into_iter();
+        let expected: Vec<_> = all.filter(|found| found.revision <= newest).collect();
+        if log != expected {
+            return Err("the log is another".into());
+        }
+    }
+    Ok(())
+}
+
 fn compare(store: &Store, made: &Made, report: &Value) -> Result<Saved, String> {
     let (truth, newest) = (&made.model, store.revision());
     let losses = losses(report);
@@ -105,22 +130,7 @@ fn compare(store: &Store, made: &Made, report: &Value) -> Result<Saved, String> 
         if !lost_keys.is_empty() {
             return Err("a copy loses no keys".into());
         }
-        for revision in store.compacted_revision().max(1)..=newest {
-            if state(store, revision)? != truth.state_at(revision) {
-                return Err(format!("the state at {revision} is another"));
-            }
-        }
-        // A compaction may be among what is lost.
-        let from = store.compacted_revision().max(truth.compacted());
-        if from <= newest {
-            let log = store.log(from..).with_values().collect::<annals::Result<Vec<_>>>();
-            let log = log.map_err(|error| format!("log: {error}"))?;
-            let all = truth.transactions(from).into_iter();
-            let expected: Vec<_> = all.filter(|found| found.revision <= newest).collect();
-            if log != expected {
-                return Err("the log is another".into());
-            }
-        }
+        same(store, truth)?;
         return Ok(match (newest == truth.revision(), is_past_lost) {
             (true, false) => Saved::Everything,
             (true, true) => Saved::Newest,
@@ -166,7 +176,39 @@ fn compare(store: &Store, made: &Made, report: &Value) -> Result<Saved, String> 
             others += 1;
         }
     }
-    Ok(if others == 0 && newest == truth.revision() { Saved::Newest } else { Saved::Others })
+    if newest < truth.revision() {
+        return Ok(Saved::Others);
+    }
+    let from = store.compacted_revision().max(truth.compacted());
+    past(store, truth, from, &|key| lost_keys.contains(key) || is_unsure)?;
+    Ok(match others {
+        0 if !is_past_lost => Saved::Everything,
+        0 if from < newest => Saved::Past,
+        0 => Saved::Newest,
+        _ => Saved::Others,
+    })
+}
+
+/// Whether the past is as it was, from this revision on, but for what is named.
+fn past(
+    store: &Store,
+    truth: &Model,
+    from: u64,
+    is_named: &dyn Fn(&Bytes) -> bool,
+) -> Result<(), String> {
+    for revision in from.max(1)..store.revision() {
+        let (found, expected) = (state(store, revision)?, truth.state_at(revision));
+        for key in expected.keys().chain(found.keys()) {
+            if found.get(key) != expected.get(key) && !is_named(key) {
+                return Err(format!("{key:?} was another at {revision}, and is not named"));
+            }
+        }
+    }
+    let log = store.log(from + 1..).with_values().collect::<annals::Result<Vec<_>>>();
+    if log.map_err(|error| format!("log: {error}"))? != truth.transactions(from + 1) {
+        return Err(format!("the log from {from} on is another"));
+    }
+    Ok(())
 }
 
 #[test]

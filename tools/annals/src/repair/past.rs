@@ -1,0 +1,131 @@
+//! How much of its past a rebuilt store can have.
+//!
+//! The damaged store is read as anybody would read it: that answers with what is true, or with an error. From the revision on
+//! behind which every transaction can be read, values included, the past is known, if what it begins with is: the
+//! versions that were the newest at that revision, which are put together from all files. Where a later transaction
+//! does not follow from these, since it changes a key of which a version is lost, the past begins behind it.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use annals::{Change, ChangeKind, Store};
+use annals_format::space::Key;
+use bytes::Bytes;
+
+use super::salvage::{KeyGap, Salvage};
+use crate::args::Global;
+use crate::exit::Outcome;
+use crate::progress::Progress;
+
+/// What the keys within the gaps may take in memory. Of more the past is given up.
+const BYTES: usize = 32 << 20;
+
+/// What one takes beside its bytes: about.
+const OVERHEAD: usize = 128;
+
+/// Errors one after another before revisions are skipped, more each time: a file that is not there would cost one for
+/// each of its revisions.
+const ERRORS: u64 = 256;
+
+/// The past of a damaged store.
+pub(super) struct Past {
+    pub(super) store: Store,
+    /// The first revision that could be read before the damage.
+    pub(super) oldest: u64,
+    /// Behind this every transaction can be read.
+    pub(super) from: u64,
+    pub(super) newest: u64,
+}
+
+impl Past {
+    /// Reads all that was written; `None` where nothing behind any revision is known.
+    pub(super) fn of(global: &Global) -> Option<Self> {
+        let store = global.read().ok()?;
+        let view = store.latest().ok()?;
+        let (oldest, newest) = (store.oldest_readable(..).max(1), view.revision());
+        drop(view);
+        let mut past = Self { store, oldest, from: oldest, newest };
+        past.find_whole();
+        (past.from < past.newest).then_some(past)
+    }
+
+    /// Finds from where on every transaction can be read.
+    fn find_whole(&mut self) {
+        let mut progress = Progress::new(Some(self.newest - self.oldest), "revisions");
+        let (mut next, mut errors) = (self.oldest + 1, 0_u64);
+        while next <= self.newest {
+            let begun = next;
+            for transaction in self.store.log(next..=self.newest).with_values() {
+                let Ok(transaction) = transaction else { break };
+                let has_value =
+                    |change: &Change| change.kind == ChangeKind::Delete || change.value.is_some();
+                if !transaction.changes.iter().all(has_value) {
+                    break;
+                }
+                next = transaction.revision + 1;
+                progress.set(next - self.oldest, || Cow::Borrowed("looked at"));
+            }
+            if next > self.newest {
+                return;
+            }
+            // What comes next cannot be read, or not whole.
+            errors = if next == begun { errors + 1 } else { 1 };
+            let skipped = errors.saturating_sub(ERRORS).max(1);
+            self.from = (next + skipped - 1).min(self.newest);
+            next = self.from + 1;
+        }
+    }
+
+    /// Whether every transaction behind `from` follows from what was read up to there. If not, `from` is raised.
+    pub(super) fn follows(&mut self, salvage: &mut Salvage) -> Outcome<bool> {
+        let Salvage { keys, gaps, .. } = salvage;
+        if gaps.is_empty() {
+            return Ok(true);
+        }
+        // Of each key in a gap, when it came to live and how often it was written since.
+        let mut alive: BTreeMap<Bytes, (u64, u64)> = BTreeMap::new();
+        let mut bytes = 0;
+        keys.each(&mut |key, found| {
+            let newest = found.newest.as_ref().and_then(|newest| newest.alive.as_ref());
+            if let Some(kv) = newest.filter(|_| bytes <= BYTES && is_within(gaps, key)) {
+                bytes += key.len() + OVERHEAD;
+                alive.insert(key.clone(), (kv.create_revision, kv.version));
+            }
+            Ok(())
+        })?;
+        let mut later = (bytes > BYTES).then_some(self.newest);
+        for transaction in self.store.log(self.from + 1..=self.newest) {
+            let Ok(transaction) = transaction else {
+                later = Some(self.newest);
+                break;
+            };
+            for change in &transaction.changes {
+                if !is_within(gaps, &change.key) {
+                    continue;
+                }
+                let before = alive.remove(&change.key);
+                let follows = match (change.kind, before) {
+                    (ChangeKind::Delete, before) => before.is_some(),
+                    (ChangeKind::Put, None) => change.version == 1,
+                    (ChangeKind::Put, Some((create_revision, version))) => {
+                        (change.create_revision, change.version) == (create_revision, version + 1)
+                    }
+                };
+                if !follows {
+                    later = later.max(Some(transaction.revision));
+                }
+                if change.kind == ChangeKind::Put {
+                    let numbers = (change.create_revision, change.version);
+                    alive.insert(change.key.clone(), numbers);
+                }
+            }
+        }
+        self.from = later.unwrap_or(self.from);
+        Ok(later.is_none())
+    }
+}
+
+fn is_within(gaps: &[KeyGap], key: &[u8]) -> bool {
+    let internal = Key::User(key).encode();
+    gaps.iter().any(|gap| gap.contains(&internal))
+}
