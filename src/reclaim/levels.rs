@@ -286,6 +286,77 @@ mod tests {
         assert_eq!(files.made(&folded), expected);
     }
 
+    /// Whatever a file says of its versions, in words.
+    fn told(files: &Files, made: &Replacement, kind: FileKind) -> Vec<String> {
+        let mut found = Vec::new();
+        for meta in made.added.iter().filter(|meta| meta.kind == kind) {
+            let mut cursor = files.open(meta).cold_cursor();
+            cursor.seek_first().unwrap();
+            while let Some(entry) = cursor.entry() {
+                found.push(format!("{entry:?}"));
+                cursor.next().unwrap();
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn files_of_l0_that_are_merged_say_the_same_as_before() {
+        let files = Files::new();
+        let (a, b, c) = (&b"\x01a"[..], &b"\x01b"[..], &b"\x01c"[..]);
+        let put = |key, revision, first, lived| EntryRef {
+            key,
+            revision,
+            sub: 3,
+            create_revision: 2,
+            version: 4,
+            lease: 77,
+            value: b"value",
+            first,
+            lived,
+            ..EntryRef::default()
+        };
+        let gone =
+            EntryRef { key: c, revision: 13, tombstone: true, first: 13, ..put(c, 13, 13, true) };
+        let gone = EntryRef { create_revision: 0, version: 0, lease: 0, value: b"", ..gone };
+        let newer = [put(a, 12, 11, true), gone];
+        let older = [put(a, 8, 6, false), put(b, 7, 5, true)];
+        let l0 = [&newer[..], &older].map(|entries| files.segment(FileKind::L0, None, entries));
+        let numbers: Vec<u64> = l0.iter().map(|segment| segment.meta().number).collect();
+        let merged = merge_l0(&files.work(0), &l0, (5, 12)).unwrap();
+        assert_eq!((&merged.removed, &merged.moved), (&numbers, &vec![]));
+        let expected = [put(a, 12, 6, false), put(b, 7, 5, true), gone];
+        let expected = expected.map(|entry| format!("{entry:?}"));
+        assert_eq!(told(&files, &merged, FileKind::L0), expected);
+        // What superseded it was the oldest version of the newer file.
+        let death = EntryRef { death: 11, ..put(a, 8, 0, false) };
+        assert_eq!(told(&files, &merged, FileKind::History), [format!("{death:?}")]);
+    }
+
+    #[test]
+    fn a_file_stays_until_its_last_key_is_folded() {
+        let files = Files::new();
+        let (a, m, t) = (&b"\x01a"[..], &b"\x01m"[..], &b"\x01t"[..]);
+        let head = [a, m, t].map(|key| files.segment(FileKind::Head, None, &[entry(key, 2)]));
+        let l0 = [
+            files.segment(FileKind::L0, None, &[flushed(a, 9, 9), flushed(t, 9, 9)]),
+            files.segment(FileKind::L0, None, &[flushed(a, 8, 8), flushed(m, 8, 8)]),
+            files.segment(FileKind::L0, None, &[flushed(a, 7, 7)]),
+        ];
+        let number = |segment: &Arc<Segment>| segment.meta().number;
+        // One file of HEAD is a step.
+        let work = Work { segment_bytes: 1, ..files.work(0) };
+        let folded = fold(&work, &l0, &[], &head, (1, 9)).unwrap();
+        assert_eq!(folded.folded_to, m);
+        assert_eq!(folded.removed, [number(&head[0]), number(&l0[2])]);
+        assert_eq!(folded.moved, [number(&l0[0]), number(&l0[1])]);
+        let kept = told(&files, &folded, FileKind::Head);
+        assert_eq!(kept, [format!("{:?}", entry(a, 9))], "and nothing from the mark on");
+        // Where the rest is done in one, the mark is gone.
+        let rest = fold(&files.work(0), &l0[..2], m, &head[1..], (1, 9)).unwrap();
+        assert_eq!((rest.folded_to, rest.moved), (vec![], vec![]));
+    }
+
     #[test]
     fn files_that_contradict_each_other_are_named_and_nothing_is_made() {
         let files = Files::new();

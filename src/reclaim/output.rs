@@ -309,6 +309,20 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_window_takes_the_deaths_in_it_and_no_other() {
+        let options = Options::new().vfs(Arc::new(MemoryVfs::new()));
+        let context = SegmentContext::new(Path::new("/store"), StoreId([7; 16]), 1, &options);
+        options.vfs.create_dir_all(Path::new("/store/seg")).unwrap();
+        let host = Patient::default();
+        let takes = |death| {
+            let mut output = Output::new(&context, &host, FileKind::History, Some((5, 9)), 1 << 20);
+            let version = EntryRef { key: b"\x01k", revision: 3, death, ..EntryRef::default() };
+            output.add(&EntryRef { create_revision: 3, version: 1, ..version }).is_ok()
+        };
+        assert_eq!([4, 5, 6, 8, 9, 10].map(takes), [false, false, true, true, true, false]);
+    }
+
     /// A store that closes as soon as it is asked.
     struct Closing;
 

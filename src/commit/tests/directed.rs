@@ -306,7 +306,9 @@ fn the_failure_that_ended_a_store_goes_with_it() {
 fn who_waits_on_a_stack_goes_with_it() {
     let stack = Stack::new();
     let waiters = [1, 2].map(|seq| Waiter::task(seq, Waker::noop().clone()));
-    waiters.iter().for_each(|waiter| stack.push(waiter));
+    for waiter in &waiters {
+        stack.push(waiter);
+    }
     drop(stack);
     assert!(waiters.iter().all(|waiter| Arc::strong_count(waiter) == 1));
 }
