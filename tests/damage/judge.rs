@@ -78,6 +78,12 @@ pub fn judge(disk: &MemoryVfs, made: &Made, depth: Depth) -> Result<Outcome, Str
     let fate = match &report {
         Some(report) if report.damage.is_empty() && torn => dropped(disk, made)?,
         Some(report) if report.damage.is_empty() => earlier(disk, made)?,
+        // The same beside another damage: the rest is as it was before the last batch.
+        Some(_) if torn => {
+            let mut model = made.model.clone();
+            model.cut(model.len() - 1);
+            fate(disk, &Expected::of(&model, made.expected.rules.clone()), depth)?
+        }
         _ => fate(disk, &made.expected, depth)?,
     };
     let peak = heap::peak();

@@ -6,7 +6,7 @@ mod common;
 
 use std::process::Stdio;
 
-use annals::{LeaseGrantRequest, Options, PutRequest};
+use annals::{LeaseGrantRequest, Options, PutRequest, Retention};
 use common::Tool;
 
 /// A store with keys that have a lease, of which each file is small.
@@ -80,6 +80,64 @@ fn a_store_that_is_open_for_writing_is_not_repaired() {
     std::fs::remove_file(tool.store().join("LOCK")).unwrap();
     tool.ok(&["repair", "--to", tool.path("again").to_str().unwrap()]);
     assert!(!tool.store().join("LOCK").exists());
+}
+
+/// EVENTS still say that keys were put of which the deletion is forgotten everywhere: a rule keeps them. Whatever of them is
+/// damaged, no key is there again, and none is gone.
+#[test]
+fn damage_of_events_brings_nothing_back() {
+    let tool = Tool::new();
+    let options = Options::new()
+        .memtable_bytes(16 << 10)
+        .segment_bytes(16 << 10)
+        .block_bytes(512)
+        .history_block_bytes(512);
+    let store = options.open(tool.store()).unwrap();
+    store.set_retention("", Some(Retention::forever().keep_revisions(20))).unwrap();
+    store.set_retention("kept/", Some(Retention::forever().keep_revisions(1000))).unwrap();
+    for n in 0..60 {
+        store.put(format!("gone/{n:02}"), format!("{n:030}")).unwrap();
+        store.put("kept/one", format!("{n:030}")).unwrap();
+    }
+    for n in 0..60 {
+        store.delete(format!("gone/{n:02}")).unwrap();
+    }
+    for n in 0..60 {
+        store.put(format!("other/{}", n % 7), format!("{n:030}")).unwrap();
+    }
+    store.apply_retention().unwrap();
+    store.reorganise().unwrap();
+    assert!(store.oldest_readable(..) > 180, "the deletions are forgotten");
+    store.close().unwrap();
+    let truth = tool.lines(&["range"]);
+    assert_eq!(truth.len(), 8);
+    let entries = std::fs::read_dir(tool.store().join("seg")).unwrap();
+    let mut events: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+    events.retain(|path| path.extension().is_some_and(|extension| extension == "events"));
+    let mut damages = 0;
+    for path in &events {
+        let whole = std::fs::read(path).unwrap();
+        for at in (100..whole.len()).step_by(400) {
+            let mut content = whole.clone();
+            content[at] ^= 0x10;
+            std::fs::write(path, content).unwrap();
+            let other = Tool::new();
+            let told = tool.json(&["repair", "--to", other.store().to_str().unwrap()]);
+            assert_eq!(told["lost_keys"], serde_json::json!([]), "{path:?} {at}");
+            assert_eq!(other.lines(&["range"]), truth, "{path:?} {at}");
+            // What the rule kept before that is not there, and a line says so.
+            let late = |row: &serde_json::Value| {
+                let lost = row["lost"].as_str().unwrap_or_default();
+                lost.contains("before revision") || lost.contains("the past is given up")
+            };
+            let rows = told["files"].as_array().unwrap();
+            assert!(told["way"] != "rebuild" || rows.iter().any(late), "{told}");
+            damages += 1;
+        }
+        std::fs::write(path, whole).unwrap();
+    }
+    println!("{damages} damages of {} files", events.len());
+    assert!(damages > 5);
 }
 
 #[test]

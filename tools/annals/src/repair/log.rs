@@ -110,7 +110,12 @@ impl Salvage {
     }
 
     fn frame(&mut self, frame: &Frame<'_>) {
-        self.transaction(frame.revision, frame.time, frame.metadata);
+        if frame.takes_revision() {
+            self.transaction(frame.revision, frame.time, frame.metadata);
+        } else {
+            self.revision = self.revision.max(frame.revision);
+            self.time = self.time.max(frame.time);
+        }
         for op in frame.ops() {
             let (internal, value, lease) = match op.op {
                 Op::Put { key, value, lease } => (key, Some(value), lease),

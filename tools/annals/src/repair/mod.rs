@@ -8,8 +8,9 @@
 //! * **rebuild**: newest versions are damaged. What can be read of them, and of those before them, makes a new store that
 //!   begins at the first revision behind which every transaction is whole and follows from what is known. EVENTS repeat
 //!   many values, so they fill gaps, and tell which keys are lost. Where the damaged store cannot be opened for reading,
-//!   as its log, or the header, index or footer of a file is damaged, the past is given up; so is it where no manifest is
-//!   whole: then what lies in the directory is what there is.
+//!   as its log, or the header, index or footer of a file is damaged, or the first block, in which leases and rules are
+//!   looked for, the past is given up; so is it where no manifest is whole: then what lies in the directory is what
+//!   there is.
 
 mod anew;
 mod copy;
@@ -49,8 +50,8 @@ use lost::Lost;
 lost. way: copy, where only the log or the past was damaged, or rebuild, where newest versions were.
 A damaged log ends where something of it is in no file any more; what is damaged of the past is left
 out, and the copy compacted to behind it. A rebuilt store has the newest versions that can be read,
-at their revisions, and their past from where it is whole: where the damaged store can still be
-opened for reading, and no long value is lost, that is all of it. lost_keys names the keys of which something newer was written than
+at their revisions, and their past from where it is whole: behind the last value that is lost, where
+the damaged store can still be opened for reading. lost_keys names the keys of which something newer was written than
 could be read, and what is there instead (kept: a revision, or nothing); where a line of the report
 says that keys or revisions may be lost beside these, it says which. lost_revisions names the
 transactions of the log that cannot be read. Those behind damage in the log are left out of a copy,

@@ -9,10 +9,9 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use annals::{Change, ChangeKind, Store};
-use annals_format::space::Key;
 use bytes::Bytes;
 
-use super::salvage::{KeyGap, Salvage};
+use super::salvage::{Salvage, is_within};
 use crate::args::Global;
 use crate::exit::Outcome;
 use crate::progress::Progress;
@@ -30,8 +29,10 @@ const ERRORS: u64 = 256;
 /// The past of a damaged store.
 pub(super) struct Past {
     pub(super) store: Store,
-    /// The first revision that could be read before the damage.
-    pub(super) oldest: u64,
+    /// The first revision at which every key could be read before the damage.
+    oldest: u64,
+    /// The first at which any could, by whatever rule.
+    floor: u64,
     /// Behind this every transaction can be read.
     pub(super) from: u64,
     pub(super) newest: u64,
@@ -44,9 +45,22 @@ impl Past {
         let view = store.latest().ok()?;
         let (oldest, newest) = (store.oldest_readable(..).max(1), view.revision());
         drop(view);
-        let mut past = Self { store, oldest, from: oldest, newest };
+        let floors = store.retention().into_iter().map(|rule| rule.floor);
+        let floor = floors.fold(oldest.min(store.compacted_revision().max(1)), u64::min);
+        let mut past = Self { store, oldest, floor, from: oldest, newest };
         past.find_whole();
         (past.from < past.newest).then_some(past)
+    }
+
+    /// Whether there was something before `from`, which is not taken along.
+    pub(super) fn begins_late(&self) -> bool {
+        self.from > self.floor
+    }
+
+    /// When the first transaction behind `from` was ordered.
+    pub(super) fn time_behind(&self) -> Outcome<i64> {
+        let next = self.store.log(self.from + 1..).next().transpose()?;
+        Ok(next.map_or(0, |transaction| transaction.time))
     }
 
     /// Finds from where on every transaction can be read.
@@ -93,9 +107,9 @@ impl Past {
             }
             Ok(())
         })?;
-        let mut later = (bytes > BYTES).then_some(self.newest);
+        let mut later = None;
         for transaction in self.store.log(self.from + 1..=self.newest) {
-            let Ok(transaction) = transaction else {
+            let Some(transaction) = transaction.ok().filter(|_| bytes <= BYTES) else {
                 later = Some(self.newest);
                 break;
             };
@@ -114,7 +128,11 @@ impl Past {
                 if !follows {
                     later = later.max(Some(transaction.revision));
                 }
+                if before.is_some() {
+                    bytes -= change.key.len() + OVERHEAD;
+                }
                 if change.kind == ChangeKind::Put {
+                    bytes += change.key.len() + OVERHEAD;
                     let numbers = (change.create_revision, change.version);
                     alive.insert(change.key.clone(), numbers);
                 }
@@ -123,9 +141,4 @@ impl Past {
         self.from = later.unwrap_or(self.from);
         Ok(later.is_none())
     }
-}
-
-fn is_within(gaps: &[KeyGap], key: &[u8]) -> bool {
-    let internal = Key::User(key).encode();
-    gaps.iter().any(|gap| gap.contains(&internal))
 }

@@ -24,7 +24,7 @@ use crate::progress::Progress;
 
 /// A rule as `retention set` takes it.
 fn spelled(prefix: &[u8], rule: &Rule) -> String {
-    let prefix = show(prefix, 60);
+    let prefix = if prefix.is_empty() { "''".to_owned() } else { show(prefix, 60) };
     let age = rule.age.map(|age| format!(" --for {}s", age.div_ceil(1_000_000)));
     let revisions = rule.revisions.map(|revisions| format!(" --revisions {revisions}"));
     let forever = (age.is_none() && revisions.is_none()).then_some(" --forever");
@@ -56,7 +56,7 @@ pub(super) fn rebuild(
     let target = PutTogether::begin(to, &global.engine_options()?)?;
     let mut tries = 0;
     let mut gathered = loop {
-        let mut gathered = gather(target.path(), files, damaged, past.as_ref())?;
+        let mut gathered = gather(target.path(), files, damaged, (past.as_ref(), from_names))?;
         let Some(known) = &mut past else { break gathered };
         if gathered.lost.revisions.is_empty() && known.follows(&mut gathered.salvage)? {
             break gathered;
@@ -71,7 +71,7 @@ pub(super) fn rebuild(
         // It should have followed. Without a past nothing has to.
         None => {
             let target = target::again(to, &global.engine_options()?)?;
-            gathered = gather(target.path(), files, damaged, None)?;
+            gathered = gather(target.path(), files, damaged, (None, from_names))?;
             target::clear(target)?;
             load(global, to, &mut gathered, None)?.unwrap_or_default()
         }
@@ -109,11 +109,11 @@ fn gather(
     directory: &Path,
     files: &StoreFiles,
     damaged: &Damaged,
-    past: Option<&Past>,
+    (past, from_names): (Option<&Past>, bool),
 ) -> Outcome<Gathered> {
     let manifest = files.manifest();
     let limit = past.map_or(u64::MAX, |past| past.from);
-    let mut salvage = Salvage::new(directory, limit)?;
+    let mut salvage = Salvage::new(directory, limit, from_names)?;
     salvage.revision = manifest.flushed_revision.max(manifest.compacted).min(limit);
     if manifest.flushed_revision <= limit {
         salvage.time = manifest.flushed_time.max(0);
@@ -122,7 +122,9 @@ fn gather(
     let total = manifest.files.iter().map(|meta| meta.bytes).sum();
     let mut progress = Progress::new(Some(total), "bytes");
     let mut done = 0;
-    for meta in &manifest.files {
+    let (events, others): (Vec<_>, Vec<_>) =
+        manifest.files.iter().partition(|meta| meta.kind == FileKind::Events);
+    for meta in others.into_iter().chain(events) {
         let name = FileName::new(meta.kind, meta.number);
         let (what, lost) = segment(&mut salvage, files, meta, (damaged, past));
         rows.push((name, meta.bytes, what, lost));
@@ -153,9 +155,12 @@ fn segment(
     (damaged, past): (&Damaged, Option<&Past>),
 ) -> (&'static str, String) {
     // Of what there was before the past that is taken along.
-    let before = |what: &str, past: &Past| match past.from {
-        from if from > past.oldest => format!("{what}, before revision {from}"),
-        _ => String::new(),
+    let before = |what: &str, past: &Past| {
+        if past.begins_late() {
+            format!("{what}, before revision {}", past.from)
+        } else {
+            String::new()
+        }
     };
     let both = |one: String, other: String| match (one.is_empty(), other.is_empty()) {
         (false, false) => format!("{one}; {other}"),
@@ -193,7 +198,7 @@ fn load(
     past: Option<&Past>,
 ) -> Outcome<Option<BTreeMap<i64, u64>>> {
     let Gathered { salvage, lost, .. } = gathered;
-    let Salvage { keys, leases, revision, time, metadata, .. } = salvage;
+    let Salvage { keys, leases, revision, time, last, .. } = salvage;
     let compacted = match past {
         // Of one that was never compacted there is no base.
         Some(past) if past.from <= 1 => 0,
@@ -201,7 +206,12 @@ fn load(
         // What follows the base begins with the next revision.
         None => (*revision).max(2),
     };
-    let origin = Origin { time: *time, metadata: metadata.clone() };
+    let origin = match past {
+        None => Origin { time: *time, ..Origin::default() },
+        Some(past) if last.0 == past.from => Origin { time: last.1, metadata: last.2.clone() },
+        // It is not known when that was, but that it was not later than this.
+        Some(past) => Origin { time: past.time_behind()?, ..Origin::default() },
+    };
     let mut load = Load::create(to, &global.engine_options()?, compacted, &origin)?;
     // The keys whose lease is lost.
     let mut dangling: BTreeMap<Bytes, i64> = BTreeMap::new();

@@ -37,14 +37,17 @@ pub(super) struct Salvage {
     /// By prefix, with the sequence number of the record.
     pub(super) rules: BTreeMap<Vec<u8>, (u64, Option<Rule>)>,
     pub(super) revision: u64,
-    /// Of the transaction of that revision.
+    /// The latest that was seen.
     pub(super) time: i64,
-    pub(super) metadata: Bytes,
+    /// The last transaction that was seen: its revision, its time and its metadata.
+    pub(super) last: (u64, i64, Bytes),
+    /// Whether files may be missing that nobody names.
+    from_names: bool,
 }
 
 impl Salvage {
     /// Nothing has been read. What does not fit into memory goes to a file without a name in this directory.
-    pub(super) fn new(directory: &Path, limit: u64) -> Outcome<Self> {
+    pub(super) fn new(directory: &Path, limit: u64, from_names: bool) -> Outcome<Self> {
         Ok(Self {
             keys: Runs::new(directory)?,
             limit,
@@ -54,7 +57,8 @@ impl Salvage {
             rules: BTreeMap::new(),
             revision: 0,
             time: 0,
-            metadata: Bytes::new(),
+            last: (0, 0, Bytes::new()),
+            from_names,
         })
     }
 
@@ -77,8 +81,8 @@ impl Salvage {
         if revision > self.limit {
             return false;
         }
-        if revision > self.revision || self.metadata.is_empty() && revision == self.revision {
-            self.metadata = Bytes::copy_from_slice(metadata);
+        if revision >= self.last.0 {
+            self.last = (revision, time, Bytes::copy_from_slice(metadata));
         }
         self.revision = self.revision.max(revision);
         self.time = self.time.max(time);
@@ -151,12 +155,16 @@ impl Salvage {
     }
 
     /// Reads a file of EVENTS, which say which keys were written when, and repeat many values; answers what is lost of it.
+    /// To be read behind the others: where these can be read they know better, since what EVENTS say of a key may be long
+    /// over, and the deletion be forgotten everywhere, or be in what is damaged here.
     pub(super) fn events(&mut self, files: &StoreFiles, meta: &FileMeta) -> String {
         let (lost, _) = read(files, meta, &mut |entry| {
             let Ok(transaction) = Transaction::decode(entry.value) else { return };
             if self.transaction(entry.revision, transaction.time, transaction.metadata) {
                 for event in transaction.events().flatten() {
-                    self.event(entry.revision, &event);
+                    if self.from_names || is_within(&self.gaps, event.key) {
+                        self.event(entry.revision, &event);
+                    }
                 }
             }
         });
@@ -224,6 +232,15 @@ fn read(
 /// Internal keys of which something may be lost: from one to another, both included, as a key may have more than one
 /// version.
 pub(super) type KeyGap = RangeInclusive<Vec<u8>>;
+
+/// Whether something of a user's key may be lost.
+pub(super) fn is_within(gaps: &[KeyGap], key: &[u8]) -> bool {
+    if gaps.is_empty() {
+        return false;
+    }
+    let internal = Key::User(key).encode();
+    gaps.iter().any(|gap| gap.contains(&internal))
+}
 
 /// Where entries are lost, by the keys that were read before and after.
 #[derive(Debug, Default)]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
 use annals::vfs::MemoryVfs;
-use annals::{KeyValue, Store};
+use annals::{KeyValue, Store, Transaction};
 use bytes::Bytes;
 use serde_json::Value;
 
@@ -203,6 +203,13 @@ fn past(
                 return Err(format!("{key:?} was another at {revision}, and is not named"));
             }
         }
+    }
+    // Where it is not known when the base was, it counts as later: a time is never one of what was not there yet.
+    let base = |log: Option<&Transaction>| log.map_or(0, |transaction| transaction.time);
+    let told = store.log(from..=from).collect::<annals::Result<Vec<_>>>();
+    let told = told.map_err(|error| format!("log at {from}: {error}"))?;
+    if from > 1 && base(told.first()) < base(truth.transactions(from).first()) {
+        return Err(format!("the time of {from} is too early"));
     }
     let log = store.log(from + 1..).with_values().collect::<annals::Result<Vec<_>>>();
     if log.map_err(|error| format!("log: {error}"))? != truth.transactions(from + 1) {
