@@ -1,0 +1,3 @@
+//! The binary `annals-etcd`.
+
+fn main() {}
