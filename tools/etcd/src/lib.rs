@@ -1,23 +1,40 @@
 //! A server of etcd's version 3 protocol over an annals store.
+//!
+//! [`server::Server`] is a store and what its services share, [`server::router`] all services as one. Requests go
+//! through [`requests`] into the store's own and come back through [`answers`]; the store has etcd's semantics already.
 
+pub mod alarm;
+pub(crate) mod answers;
+pub mod auth;
+pub(crate) mod cluster;
 pub mod config;
 mod config_file;
 mod config_flags;
 mod config_url;
+pub(crate) mod errors;
 mod gateway;
 mod gateway_json;
 mod gateway_paths;
 pub mod http;
+mod http_probe;
+pub(crate) mod kv;
+pub(crate) mod lease;
 pub mod log;
+pub(crate) mod maintenance;
+pub mod member;
 pub mod metrics;
 mod metrics_process;
 pub mod proto;
+pub(crate) mod range_stream;
+pub(crate) mod requests;
 pub mod serve;
 mod serve_calls;
 mod serve_conn;
 mod serve_notify;
+pub mod server;
 pub mod tls;
 mod tls_files;
+pub(crate) mod watch;
 
-/// The version of etcd whose behaviour this is, told to clients that ask.
-pub const VERSION: &str = "3.6.5";
+/// The version of etcd whose behaviour this server has, and which it tells.
+pub const VERSION: &str = "3.6.6";

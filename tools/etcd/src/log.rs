@@ -142,6 +142,28 @@ pub fn write(level: Level, caller: (&str, u32), message: &str, fields: Map<Strin
     }
 }
 
+/// A line about what went wrong.
+#[track_caller]
+pub fn error(message: &str, fields: &[(&str, Value)]) {
+    say(Level::Error, message, fields);
+}
+
+/// A line about what should be looked at.
+#[track_caller]
+pub fn warn(message: &str, fields: &[(&str, Value)]) {
+    say(Level::Warn, message, fields);
+}
+
+#[track_caller]
+fn say(level: Level, message: &str, fields: &[(&str, Value)]) {
+    if enabled(level) {
+        let caller = std::panic::Location::caller();
+        let fields =
+            fields.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+        write(level, (caller.file(), caller.line()), message, fields);
+    }
+}
+
 fn line(
     format: Format,
     level: Level,

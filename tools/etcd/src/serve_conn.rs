@@ -24,7 +24,8 @@ use crate::debug;
 use crate::http::{Front, Traffic};
 use crate::metrics::Metrics;
 use crate::serve::Shutdown;
-use crate::tls::{PeerCommonName, Tls};
+use crate::server::PeerCommonName;
+use crate::tls::Tls;
 
 /// How long a client may take for its first request's beginning, and for the headers of each request by HTTP/1.1.
 const HEADER_TIME: Duration = Duration::from_secs(30);

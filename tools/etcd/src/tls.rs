@@ -13,13 +13,9 @@ use tokio_rustls::server::TlsStream;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use crate::config::Config;
+use crate::server::PeerCommonName;
 use crate::tls_files::{Files, Stamp};
 use crate::{info, warn};
-
-/// The common name of a client's certificate, which was signed by a trusted authority: an extension of every gRPC
-/// request of its connection.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PeerCommonName(pub String);
 
 /// TLS as the flags say, with the certificates as they are now.
 #[derive(Debug)]
@@ -41,7 +37,8 @@ struct Current {
 pub struct Accepted<S> {
     /// The connection.
     pub stream: TlsStream<S>,
-    /// The name in the client's certificate, if it showed one and that has one.
+    /// The name in the client's certificate, which a trusted authority has signed; none if it showed no certificate,
+    /// or that has no name. It is an extension of every gRPC request of the connection.
     pub common_name: Option<PeerCommonName>,
 }
 
