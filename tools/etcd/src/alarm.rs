@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tonic::Status;
 
 use crate::errors::{NO_SPACE, refuse};
-use crate::proto::etcdserverpb::AlarmType;
+use crate::proto::etcdserverpb::{AlarmMember, AlarmType};
 
 /// What etcd counts for a put beside its key and value.
 const COST_OF_A_PUT: u64 = 256;
@@ -120,6 +120,12 @@ impl Alarms {
             .into_iter()
             .filter(|alarm| self.is_raised(*alarm))
             .collect()
+    }
+
+    /// All that are raised, as those of a member.
+    pub(crate) fn members(&self, member_id: u64) -> Vec<AlarmMember> {
+        let member = |alarm: AlarmType| AlarmMember { member_id, alarm: alarm.into() };
+        self.all().into_iter().map(member).collect()
     }
 
     /// Raises one for a client.

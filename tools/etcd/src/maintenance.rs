@@ -2,21 +2,46 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use annals::At;
+use tokio::sync::mpsc;
 use tokio_stream::Stream;
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use crate::VERSION;
 use crate::alarm::store_bytes;
 use crate::answers::signed;
-use crate::errors::{BAD_TRANSFEREE, COMPACTED, refuse};
+use crate::errors::{BAD_TRANSFEREE, COMPACTED, NO_SPACE, refuse, status};
 use crate::proto::etcdserverpb as pb;
 use crate::server::Server;
+use crate::snapshot::{self, Database, Extras};
 
 /// The service.
 #[derive(Debug)]
 pub(crate) struct Maintenance(pub(crate) Arc<Server>);
+
+/// Parts of a snapshot that wait for a client which reads slowly.
+const SNAPSHOT_PARTS: usize = 4;
+
+/// Makes the database, and sends it. Nobody listens any more: that is no error.
+fn send_snapshot(
+    server: &Server,
+    extras: &Extras,
+    to: &mpsc::Sender<Result<pb::SnapshotResponse, Status>>,
+) -> snapshot::Result<()> {
+    let database = Database::make(&server.store, &server.options.temporary_dir, extras)?;
+    let header = server.header(database.summary().revision);
+    for part in database.into_blobs() {
+        let unreadable = |error| annals_etcd_files::Error::Io { offset: 0, error };
+        let part = pb::SnapshotResponse { header, ..part.map_err(unreadable)? };
+        if to.blocking_send(Ok(part)).is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
 
 type Answer<T> = Result<Response<T>, Status>;
 
@@ -122,7 +147,33 @@ impl pb::maintenance_server::Maintenance for Maintenance {
         request: Request<pb::SnapshotRequest>,
     ) -> Answer<Self::SnapshotStream> {
         self.0.caller(&request)?.must_be_admin()?;
-        Err(Status::unimplemented("snapshot"))
+        let (to, parts) = mpsc::channel(SNAPSHOT_PARTS);
+        let server = Arc::clone(&self.0);
+        let extras = Extras {
+            auth: Some(server.auth.snapshot()),
+            alarms: server.alarms.members(server.member.id),
+            term: server.member.term,
+            ..Extras::default()
+        };
+        let stop = Arc::clone(&extras.stop);
+        let listener = to.clone();
+        tokio::spawn(async move {
+            listener.closed().await;
+            // Relaxed: nothing else is told by it.
+            stop.store(true, Ordering::Relaxed);
+        });
+        tokio::task::spawn_blocking(move || {
+            if let Err(error) = send_snapshot(&server, &extras, &to) {
+                crate::warn!("a snapshot was not sent", "error" = error.to_string());
+                let status = match error {
+                    snapshot::Error::Store(error) => status(&error),
+                    error if error.is_no_space() => refuse(NO_SPACE),
+                    error => Status::unavailable(format!("annals: {error}")),
+                };
+                let _ = to.blocking_send(Err(status));
+            }
+        });
+        Ok(Response::new(Box::pin(ReceiverStream::new(parts))))
     }
 
     async fn move_leader(
