@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use annals_etcd::auth::Auth;
+use annals_etcd::auth::{Auth, AuthOptions};
 use annals_etcd::member::Member;
 use annals_etcd::server::{Server, ServerOptions, router};
 
@@ -15,7 +15,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let address = args.next().ok_or("an address")?;
     std::fs::create_dir_all(&directory)?;
     let store = annals::Store::open(directory.join("store"))?;
-    let auth = Auth::open(&directory)?;
+    let auth = Auth::open(&directory, AuthOptions::default())?;
     let member = Member::open(&directory, "default".into(), vec![format!("http://{address}")])?;
     let options = ServerOptions::new(&directory);
     let server = Server::new(store, auth, member, options);
