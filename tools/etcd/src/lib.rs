@@ -17,6 +17,7 @@ pub mod proto;
 pub(crate) mod range_stream;
 pub(crate) mod requests;
 pub mod server;
+pub mod snapshot;
 pub(crate) mod watch;
 
 /// The version of etcd whose behaviour this server has, and which it tells.
