@@ -398,19 +398,22 @@ async fn play(seed: u64) -> Option<()> {
     for step in 0..STEPS {
         let given = calls.pop();
         let tokens = real.tokens.len();
-        let which = match random.random_range(0..20) {
-            0 | 1 => None,
-            // One that is good for nothing.
-            2 if given.is_none() => Some(usize::MAX),
-            // The first is root's, for a time.
-            3..=12 => Some(0),
-            _ if tokens == 0 => None,
-            _ => Some(random.random_range(tokens.saturating_sub(6)..tokens)),
-        };
+        let is_given = given.is_some();
         let call = given.unwrap_or_else(|| any_call(&mut random));
         if is_skipped(&call, &ours) {
             continue;
         }
+        let is_check =
+            matches!(call, Call::Range(..) | Call::Put(..) | Call::Delete(..) | Call::Txn(..));
+        let which = match random.random_range(0..20) {
+            0 | 1 => None,
+            // One that is good for nothing.
+            2 if !is_given => Some(usize::MAX),
+            // The first is root's, for a time.
+            3..=12 if !is_check => Some(0),
+            _ if tokens == 0 => None,
+            _ => Some(random.random_range(tokens.saturating_sub(6)..tokens)),
+        };
         let token = |side: &Side| match which {
             Some(usize::MAX) => Some("abc.1".to_owned()),
             Some(at) => side.tokens.get(at).cloned(),

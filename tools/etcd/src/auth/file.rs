@@ -135,7 +135,7 @@ impl AuthFile {
         AuthFileError { path: self.directory.join(NAME), kind }
     }
 
-    fn damaged(&self, what: impl Into<String>) -> AuthFileError {
+    pub(super) fn damaged(&self, what: impl Into<String>) -> AuthFileError {
         self.error(AuthFileErrorKind::Damaged(what.into()))
     }
 
@@ -174,7 +174,7 @@ impl AuthFile {
     }
 
     /// Keeps it: once this has returned it is durable. Where it fails the old file is still the one that counts, unless
-    /// it was only the last step that failed, which makes the directory durable: then either may be found after a crash.
+    /// only the last step has failed, which makes the directory durable: then either may be found after a crash.
     pub(super) fn write(&self, state: &State) -> Result<(), AuthFileError> {
         self.try_write(state).map_err(|error| self.error(AuthFileErrorKind::Io(error)))
     }

@@ -4,7 +4,8 @@
 //! puts another in its place once that is durable. [`service`] is the service `Auth` over it.
 //!
 //! A change is answered when all requests that were let through under the rules before it are over (or have had
-//! [`SETTLE`]): from then on nothing happens that it forbids. etcd does both one after the other.
+//! [`SETTLE`]): from then on nothing happens that it forbids. etcd does both one after the other. Only when asking who
+//! asks begins, the requests of before are not waited for: until then nobody counts them.
 
 mod check;
 mod file;
@@ -31,7 +32,7 @@ use self::file::AuthFile;
 pub use self::file::{AuthFileError, AuthFileErrorKind};
 use self::ranges::Ranges;
 use self::refusal::{FAILED, INVALID_TOKEN, NO_PASSWORD_USER, NOT_ENABLED, NOT_KEPT, Refusal};
-use self::state::{Change, State};
+use self::state::{Change, Role, State, User};
 use self::token::Tokens;
 use crate::proto::authpb;
 
@@ -126,6 +127,34 @@ impl std::fmt::Debug for Token {
 
 /// That the requests under older rules are over.
 type Settled = Option<oneshot::Receiver<()>>;
+
+impl AuthSnapshot {
+    /// Writes it as the file of a server's directory, as when a snapshot of etcd becomes one. No server may run in it.
+    ///
+    /// # Errors
+    /// Where it cannot be written, or a name in it is not text.
+    pub fn write(&self, directory: &Path) -> Result<(), AuthFileError> {
+        let file = AuthFile::new(directory);
+        let text = |name: &[u8]| {
+            let name = String::from_utf8(name.to_vec());
+            name.map_err(|_| file.damaged("a name of a user or role is not text"))
+        };
+        let (enabled, revision) = (self.enabled, self.revision.max(1));
+        let mut state = State { enabled, revision, ..State::default() };
+        for user in &self.users {
+            let mut kept = User { password: user.password.to_vec(), ..User::default() };
+            kept.roles.clone_from(&user.roles);
+            kept.roles.sort_unstable();
+            kept.no_password = user.options.is_some_and(|options| options.no_password);
+            state.users.insert(text(&user.name)?, Arc::new(kept));
+        }
+        for role in &self.roles {
+            let kept = Role { permissions: role.key_permission.clone() };
+            state.roles.insert(text(&role.name)?, Arc::new(kept));
+        }
+        file.write(&state)
+    }
+}
 
 impl Rules {
     fn new(state: State) -> (Arc<Self>, oneshot::Receiver<()>) {

@@ -64,6 +64,7 @@ impl<H: Headers> AuthService<H> {
         Self { auth: auth.clone(), headers, hashing: Arc::new(Semaphore::new(processors)) }
     }
 
+    #[allow(clippy::unnecessary_wraps, reason = "as answers have it")]
     fn header(&self) -> Option<pb::ResponseHeader> {
         Some(self.headers.header())
     }

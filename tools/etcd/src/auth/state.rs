@@ -85,6 +85,7 @@ impl Default for State {
 }
 
 impl State {
+    #[allow(clippy::unnecessary_wraps, reason = "the last word of changes that may be refused")]
     fn made(&mut self, change: Change) -> Changed {
         self.revision += 1;
         Ok(change)

@@ -11,6 +11,7 @@ use tonic::Code;
 use super::*;
 use crate::proto::authpb::{Permission, permission::Type};
 use crate::proto::etcdserverpb as pb;
+use pb::request_op::Request;
 
 const COST: u32 = 4;
 
@@ -162,41 +163,40 @@ fn passwords_and_their_absence() {
     assert_eq!(bench.auth.authenticate("u", ""), Err(FAILED), "no hash is that of no password");
 }
 
+type Check<'a> = Box<dyn Fn(&Caller) -> Result<(), Status> + 'a>;
+
+fn put(key: &'static str, prev_kv: bool) -> pb::PutRequest {
+    pb::PutRequest { key: key.into(), prev_kv, ..Default::default() }
+}
+
+fn delete(key: &'static str, end: &'static str, prev_kv: bool) -> pb::DeleteRangeRequest {
+    pb::DeleteRangeRequest { key: key.into(), range_end: end.into(), prev_kv }
+}
+
+fn range(key: &'static str, end: &'static str) -> pb::RangeRequest {
+    pb::RangeRequest { key: key.into(), range_end: end.into(), ..Default::default() }
+}
+
+fn txn(success: Vec<Request>, failure: Vec<Request>) -> pb::TxnRequest {
+    let op = |request| pb::RequestOp { request: Some(request) };
+    let (success, failure) = (success.into_iter().map(op), failure.into_iter().map(op));
+    let (success, failure) = (success.collect(), failure.collect());
+    pb::TxnRequest { success, failure, ..Default::default() }
+}
+
+fn compare(key: &'static str, end: &'static str) -> pb::TxnRequest {
+    let compare = pb::Compare { key: key.into(), range_end: end.into(), ..Default::default() };
+    pb::TxnRequest { compare: vec![compare], ..Default::default() }
+}
+
 #[test]
 fn a_table_of_checks() {
-    use pb::request_op::Request;
     let bench = Bench::enabled();
     let (user, root) = (bench.caller("u", "p"), bench.caller("root", "secret"));
-    let put = |key: &'static str, prev_kv| pb::PutRequest {
-        key: key.into(),
-        prev_kv,
-        ..Default::default()
-    };
-    let delete = |key: &'static str, end: &'static str, prev_kv| pb::DeleteRangeRequest {
-        key: key.into(),
-        range_end: end.into(),
-        prev_kv,
-    };
-    let op = |request| pb::RequestOp { request: Some(request) };
-    let txn = |success: Vec<Request>, failure: Vec<Request>| pb::TxnRequest {
-        success: success.into_iter().map(op).collect(),
-        failure: failure.into_iter().map(op).collect(),
-        ..Default::default()
-    };
-    let range = |key: &'static str, end: &'static str| pb::RangeRequest {
-        key: key.into(),
-        range_end: end.into(),
-        ..Default::default()
-    };
-    let compare = |key: &'static str, end: &'static str| pb::TxnRequest {
-        compare: vec![pb::Compare { key: key.into(), range_end: end.into(), ..Default::default() }],
-        ..Default::default()
-    };
     let nested = txn(
         vec![Request::RequestTxn(txn(vec![], vec![Request::RequestPut(put("a", false))]))],
         vec![],
     );
-    type Check<'a> = Box<dyn Fn(&Caller) -> Result<(), Status> + 'a>;
     let table: Vec<(bool, Check<'_>)> = vec![
         (true, Box::new(|caller| caller.may_range(b"a", b""))),
         (true, Box::new(|caller| caller.may_range(b"a", b"c"))),
@@ -264,16 +264,14 @@ fn leases_that_a_request_names_are_told_to_whom_it_may_be_refused() {
     let bench = Bench::enabled();
     let put = |lease| pb::PutRequest { lease, ..Default::default() };
     let op = |request| pb::RequestOp { request: Some(request) };
-    let nested = pb::TxnRequest {
-        failure: vec![op(pb::request_op::Request::RequestPut(put(5)))],
-        ..Default::default()
-    };
+    let nested =
+        pb::TxnRequest { failure: vec![op(Request::RequestPut(put(5)))], ..Default::default() };
     let txn = pb::TxnRequest {
         success: vec![
-            op(pb::request_op::Request::RequestPut(put(7))),
-            op(pb::request_op::Request::RequestPut(put(0))),
-            op(pb::request_op::Request::RequestTxn(nested)),
-            op(pb::request_op::Request::RequestPut(put(5))),
+            op(Request::RequestPut(put(7))),
+            op(Request::RequestPut(put(0))),
+            op(Request::RequestTxn(nested)),
+            op(Request::RequestPut(put(5))),
         ],
         ..Default::default()
     };
@@ -354,6 +352,20 @@ fn everything_is_there_after_a_start_but_the_tokens() {
     let error = Auth::open(bench.directory.path(), late).unwrap_err();
     assert!(matches!(error.kind(), AuthFileErrorKind::Missing), "{error}");
     assert!(error.to_string().contains("auth.json"));
+}
+
+#[test]
+fn a_snapshot_becomes_another_servers_rules() {
+    let bench = Bench::enabled();
+    let (snapshot, other) = (bench.auth.snapshot(), tempfile::tempdir().unwrap());
+    snapshot.write(other.path()).unwrap();
+    let auth = Auth::open(other.path(), AuthOptions { is_new: false, ..options() }).unwrap();
+    assert_eq!(auth.snapshot(), snapshot);
+    auth.authenticate("u", "p").unwrap();
+    let mut wrong = snapshot;
+    wrong.roles[0].name = vec![0xff].into();
+    assert!(wrong.write(other.path()).unwrap_err().to_string().contains("not text"));
+    assert_eq!(AuthFile::new(other.path()).read().unwrap().unwrap(), auth.rules().state);
 }
 
 #[test]
