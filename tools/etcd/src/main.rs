@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use annals::Store;
 use annals_etcd::alarm::LOOK_EVERY;
-use annals_etcd::auth::Auth;
+use annals_etcd::auth::{Auth, AuthOptions};
 use annals_etcd::compactor;
 use annals_etcd::config::{Config, Refusal};
 use annals_etcd::http::App;
@@ -109,9 +109,16 @@ fn open(config: &Config) -> Result<Arc<Server>, String> {
     };
     fs::create_dir_all(directory)
         .map_err(|error| told("cannot make the data directory", &error))?;
-    let store = Store::open(directory.join("store"))
+    let place = directory.join("store");
+    let auth = AuthOptions {
+        bcrypt_cost: config.bcrypt_cost,
+        token_ttl: std::time::Duration::from_secs(config.auth_token_ttl),
+        is_new: !place.exists(),
+        max_request_bytes: config.max_request_bytes,
+    };
+    let store = Store::open(place)
         .map_err(|error| told("cannot open the store in", &error))?;
-    let auth = Auth::open(directory).map_err(|error| told("cannot open the users in", &error))?;
+    let auth = Auth::open(directory, auth).map_err(|error| told("cannot open the users in", &error))?;
     let member = Member::open(directory, config.name.clone(), config.advertised());
     let member = member.map_err(|error| told("cannot open the member in", &error))?;
     let options = ServerOptions {

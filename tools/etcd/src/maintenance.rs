@@ -150,7 +150,7 @@ impl pb::maintenance_server::Maintenance for Maintenance {
         let (to, parts) = mpsc::channel(SNAPSHOT_PARTS);
         let server = Arc::clone(&self.0);
         let extras = Extras {
-            auth: Some(server.auth.snapshot()),
+            auth: Some(server.auth.snapshot().into()),
             alarms: server.alarms.members(server.member.id),
             term: server.member.term,
             ..Extras::default()

@@ -11,6 +11,7 @@ use tonic::{Request, Status};
 
 use crate::alarm::Alarms;
 use crate::answers::signed;
+use crate::auth::service::AuthService;
 use crate::auth::{Auth, Caller};
 use crate::errors::{TOO_LARGE, TOO_MANY_REQUESTS, refuse, status};
 use crate::member::Member;
@@ -168,5 +169,8 @@ pub fn router(server: &Arc<Server>) -> axum::Router {
     .add_service(pb::lease_server::LeaseServer::new(lease::Leases(own())))
     .add_service(pb::maintenance_server::MaintenanceServer::new(maintenance::Maintenance(own())))
     .add_service(pb::cluster_server::ClusterServer::new(cluster::Cluster(own())));
-    routes.into_axum_router()
+    let told = own();
+    let headers = move || told.header_now().unwrap_or_default();
+    let auth = AuthService::new(&server.auth, headers);
+    routes.add_service(pb::auth_server::AuthServer::new(auth)).into_axum_router()
 }

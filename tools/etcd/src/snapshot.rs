@@ -47,6 +47,13 @@ pub struct Auth {
     pub roles: Vec<Role>,
 }
 
+impl From<crate::auth::AuthSnapshot> for Auth {
+    fn from(auth: crate::auth::AuthSnapshot) -> Self {
+        let crate::auth::AuthSnapshot { enabled, revision, users, roles } = auth;
+        Self { enabled, revision, users, roles }
+    }
+}
+
 /// What of a database is not in the store, and how it is made.
 #[derive(Clone, Debug)]
 pub struct Extras {

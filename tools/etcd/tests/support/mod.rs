@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use annals_etcd::auth::Auth;
+use annals_etcd::auth::{Auth, AuthOptions};
 use annals_etcd::member::Member;
 use annals_etcd::proto::etcdserverpb as pb;
 use annals_etcd::server::{Server, ServerOptions, router};
@@ -71,7 +71,7 @@ impl Ours {
     ) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let store = store.open(directory.path().join("store")).expect("a store");
-        let auth = Auth::open(directory.path()).expect("no users yet");
+        let auth = Auth::open(directory.path(), AuthOptions::default()).expect("no users yet");
         let member = Member::open(directory.path(), "default".into(), vec![]).expect("a member");
         let mut options = ServerOptions::new(directory.path());
         change(&mut options);
