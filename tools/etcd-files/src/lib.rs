@@ -1,4 +1,4 @@
-//! Reading what etcd keeps on disk: the file that `etcdctl snapshot save` writes, or a copy of `member/snap/db`.
+//! Reading and writing what etcd keeps on disk: the file that `etcdctl snapshot save` writes, or a copy of `member/snap/db`.
 //!
 //! Both are files of bbolt, pages that make up B+ trees ([`bolt`]). etcd has every version of every key in one
 //! of these trees, by revision, as a message of protocol buffers ([`proto`]); what is what says [`snapshot`].
@@ -6,12 +6,15 @@
 //! A file may be damaged or hostile: nothing here panics, loops for ever, or takes more memory than the longest
 //! value, the list of free pages, and some 1 MiB for each level of a tree. Whatever cannot be is refused with the
 //! page and the offset in the file.
+//!
+//! The other way, [`write`](mod@write) makes such a file.
 
 pub mod bolt;
 mod bytes;
 mod page;
 pub mod proto;
 pub mod snapshot;
+pub mod write;
 
 use std::fmt;
 use std::fs::File;
@@ -59,11 +62,11 @@ impl Source for File {
     }
 }
 
-/// Why a file is not read.
+/// Why a file is not read, or not written.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// It cannot be what it claims to be.
+    /// It cannot be what it claims to be; or what is to be written has no place in such a file.
     Refused {
         /// The page; 0 of what is none.
         page: u64,
@@ -72,7 +75,7 @@ pub enum Error {
         /// What is wrong.
         what: String,
     },
-    /// The system does not give it.
+    /// The system does not give it, or does not take it.
     Io {
         /// Where in the file.
         offset: u64,
@@ -81,7 +84,7 @@ pub enum Error {
     },
 }
 
-/// What reading answers.
+/// What reading and writing answers.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {

@@ -80,7 +80,7 @@ impl<'a> Version<'a> {
 
 /// A lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(clippy::exhaustive_structs, reason = "it is read, not made")]
+#[expect(clippy::exhaustive_structs, reason = "the message has these fields")]
 pub struct Lease {
     /// Its id.
     pub id: i64,

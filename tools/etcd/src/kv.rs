@@ -109,6 +109,12 @@ impl pb::kv_server::Kv for Kv {
         let bytes = request.get_ref().encoded_len();
         self.0.check_size(bytes)?;
         self.0.alarms.check_space(bytes)?;
+        if put.ignore_value && put.lease != 0 {
+            // Alone, a put is refused for its lease before it is for its key; in a transaction it is the other way round.
+            let _place = self.0.begin_write()?;
+            let answer = self.0.blocking(move |store| store.put_with(put)).await?;
+            return Ok(Response::new(answers::put(self.0.header(answer.revision), answer)));
+        }
         let (revision, answer) = self.commit_one(Op::Put(put)).await?;
         let answer = match answer {
             Some(OpResponse::Put(put)) => put,

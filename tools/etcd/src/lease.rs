@@ -9,7 +9,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt as _};
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::errors::status;
+use crate::errors::{LEASE_TTL, refuse, status};
 use crate::proto::etcdserverpb as pb;
 use crate::server::Server;
 
@@ -30,6 +30,10 @@ impl pb::lease_server::Lease for Leases {
     ) -> Answer<pb::LeaseGrantResponse> {
         self.0.caller(&request)?;
         let wanted = request.into_inner();
+        // etcd looks at the time before it looks whether there is such a lease.
+        if wanted.ttl > annals::LEASE_TTL_MAX {
+            return Err(refuse(LEASE_TTL));
+        }
         self.0.alarms.check_space(0)?;
         let _place = self.0.begin_write()?;
         let lease = LeaseGrantRequest::new(wanted.id, wanted.ttl);

@@ -32,6 +32,7 @@ mod serve_calls;
 mod serve_conn;
 mod serve_notify;
 pub mod server;
+pub mod snapshot;
 pub mod tls;
 mod tls_files;
 pub(crate) mod watch;

@@ -10,7 +10,7 @@ use tonic::{Request, Response, Status};
 use crate::VERSION;
 use crate::alarm::store_bytes;
 use crate::answers::signed;
-use crate::errors::{BAD_TRANSFEREE, refuse};
+use crate::errors::{BAD_TRANSFEREE, COMPACTED, refuse};
 use crate::proto::etcdserverpb as pb;
 use crate::server::Server;
 
@@ -101,8 +101,9 @@ impl pb::maintenance_server::Maintenance for Maintenance {
     async fn hash_kv(&self, request: Request<pb::HashKvRequest>) -> Answer<pb::HashKvResponse> {
         self.0.caller(&request)?;
         let at = match u64::try_from(request.get_ref().revision) {
-            Ok(0) | Err(_) => At::Latest,
+            Ok(0) => At::Latest,
             Ok(revision) => At::Revision(revision),
+            Err(_) => return Err(refuse(COMPACTED)),
         };
         let hash = self.0.blocking(move |store| store.hash_at(at)).await?;
         Ok(Response::new(pb::HashKvResponse {
