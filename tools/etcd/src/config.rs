@@ -27,7 +27,7 @@ pub struct Config {
     #[arg(long, default_value = "default")]
     pub name: String,
     /// Path to the data directory [default: ${name}.etcd]
-    #[arg(long, default_value = "")]
+    #[arg(long, default_value = "", value_parser = parse_path)]
     pub data_dir: PathBuf,
     /// URLs to listen on for client traffic: http, https, unix, unixs
     #[arg(long, default_value = "http://localhost:2379")]
@@ -45,19 +45,19 @@ pub struct Config {
     #[arg(long, default_value = "false", value_parser = parse_switch, num_args = 1, value_name = "BOOL")]
     pub allow_insecure_network: bool,
     /// The server's certificate, in PEM
-    #[arg(long, default_value = "")]
+    #[arg(long, default_value = "", value_parser = parse_path)]
     pub cert_file: PathBuf,
     /// The key of the server's certificate, in PEM
-    #[arg(long, default_value = "")]
+    #[arg(long, default_value = "", value_parser = parse_path)]
     pub key_file: PathBuf,
     /// Ask clients for a certificate
     #[arg(long, default_value = "false", value_parser = parse_switch, num_args = 1, value_name = "BOOL")]
     pub client_cert_auth: bool,
     /// Who has to have signed the certificates of clients, in PEM
-    #[arg(long, default_value = "")]
+    #[arg(long, default_value = "", value_parser = parse_path)]
     pub trusted_ca_file: PathBuf,
     /// Revoked certificates of clients, in PEM or DER
-    #[arg(long, default_value = "")]
+    #[arg(long, default_value = "", value_parser = parse_path)]
     pub client_crl_file: PathBuf,
     /// Hosts, with commas: a client's certificate has to be valid for one of them
     #[arg(long, default_value = "")]
@@ -144,7 +144,7 @@ pub struct Config {
     #[arg(long, default_value = "false", value_parser = parse_switch, num_args = 1, value_name = "BOOL")]
     pub debug: bool,
     /// A file of settings in YAML; flags and environment are ignored then
-    #[arg(long, default_value = "")]
+    #[arg(long, default_value = "", value_parser = parse_path)]
     pub config_file: PathBuf,
     /// Say which version this is, and end
     #[arg(long, default_value = "false", value_parser = parse_switch, num_args = 1, value_name = "BOOL")]
@@ -388,6 +388,12 @@ impl Config {
         }
         told
     }
+}
+
+/// A path, which may be empty: none.
+#[expect(clippy::unnecessary_wraps, reason = "what clap asks for")]
+fn parse_path(text: &str) -> Result<PathBuf, String> {
+    Ok(text.into())
 }
 
 fn periodic(time: Duration) -> Result<AutoCompaction, String> {

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +21,9 @@ use crate::{info, metrics_process, warn};
 
 /// Files that are kept for the store where connections could use them up.
 const RESERVED_FILES: usize = 150;
+
+/// Connections at once of a listener for metrics.
+const MONITORS: usize = 64;
 
 /// After so long without a byte the kernel asks whether the peer is there.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
@@ -163,8 +167,11 @@ impl Server {
         info!("ready to serve client requests");
         for bound in self.listeners {
             bound.tell();
-            let acceptor =
-                Acceptor { bound, common: common.clone(), permits: Arc::clone(&permits) };
+            // Who looks after the server gets through when there are too many others.
+            let monitors = bound.traffic == Traffic::Metrics;
+            let permits =
+                if monitors { Arc::new(Semaphore::new(MONITORS)) } else { Arc::clone(&permits) };
+            let acceptor = Acceptor { bound, common: common.clone(), permits };
             tokio::spawn(acceptor.run(alive.clone()));
         }
         drop((alive, common));
@@ -282,37 +289,39 @@ impl Acceptor {
 
     async fn accept_all(&self, alive: &mpsc::Sender<()>) {
         loop {
-            // Without a permit connections wait in the kernel.
-            let Ok(permit) = Arc::clone(&self.permits).acquire_owned().await else { return };
             let (common, traffic, secure) =
                 (self.common.clone(), self.bound.traffic, self.bound.url.tls);
             let alive = alive.clone();
-            match &self.bound.listener {
-                Listener::Tcp(listener) => match listener.accept().await {
-                    Ok((stream, remote)) => {
-                        tune(&stream);
-                        let (local, remote) = (stream.local_addr().ok(), Some(remote));
-                        let peer = Peer { local, remote, ..Peer::default() };
-                        tokio::spawn(async move {
-                            common.serve(stream, traffic, secure, peer).await;
-                            drop((alive, permit));
-                        });
-                    }
-                    Err(error) => pause(&error).await,
-                },
-                Listener::Unix(listener, _) => match listener.accept().await {
-                    Ok((stream, _)) => {
-                        tokio::spawn(async move {
-                            common.serve(stream, traffic, secure, Peer::default()).await;
-                            drop((alive, permit));
-                        });
-                    }
-                    Err(error) => pause(&error).await,
-                },
-            }
+            let accepted = match &self.bound.listener {
+                Listener::Tcp(listener) => listener.accept().await.map(|(stream, remote)| {
+                    tune(&stream);
+                    let (local, remote) = (stream.local_addr().ok(), Some(remote));
+                    let peer = Peer { local, remote, ..Peer::default() };
+                    Box::pin(common.serve(stream, traffic, secure, peer)) as Serving
+                }),
+                Listener::Unix(listener, _) => listener.accept().await.map(|(stream, _)| {
+                    Box::pin(common.serve(stream, traffic, secure, Peer::default())) as Serving
+                }),
+            };
+            let serving = match accepted {
+                Ok(serving) => serving,
+                Err(error) => {
+                    pause(&error).await;
+                    continue;
+                }
+            };
+            // While there are too many, this one waits here and those behind it in the kernel.
+            let Ok(permit) = Arc::clone(&self.permits).acquire_owned().await else { return };
+            tokio::spawn(async move {
+                serving.await;
+                drop((alive, permit));
+            });
         }
     }
 }
+
+/// A connection until its end.
+type Serving = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// What the kernel is told about a connection. Where it refuses, the connection is as good as without.
 fn tune(stream: &TcpStream) {
