@@ -1,3 +1,23 @@
 //! A server of etcd's version 3 protocol over an annals store.
+//!
+//! [`server::Server`] is a store and what its services share, [`server::router`] all services as one. Requests go
+//! through [`requests`] into the store's own and come back through [`answers`]; the store has etcd's semantics already.
 
+pub mod alarm;
+pub(crate) mod answers;
+pub mod auth;
+pub(crate) mod cluster;
+pub(crate) mod errors;
+pub(crate) mod kv;
+pub(crate) mod lease;
+pub(crate) mod log;
+pub(crate) mod maintenance;
+pub mod member;
 pub mod proto;
+pub(crate) mod range_stream;
+pub(crate) mod requests;
+pub mod server;
+pub(crate) mod watch;
+
+/// The version of etcd whose behaviour this server has, and which it tells.
+pub const VERSION: &str = "3.6.6";

@@ -3,6 +3,9 @@
 #![allow(
     clippy::all,
     clippy::pedantic,
+    clippy::allow_attributes_without_reason,
+    clippy::missing_errors_doc,
+    unused_imports,
     missing_docs,
     unreachable_pub,
     unused_qualifications,

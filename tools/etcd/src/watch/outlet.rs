@@ -1,0 +1,216 @@
+//! Where the watches of a stream meet: what is sent, in which order, and what of it says that all is told.
+//!
+//! A notice of progress for the whole stream promises that everything up to its revision has been sent, and a client
+//! goes on from there when its connection breaks. So it must neither come before an event of that revision nor after
+//! one of a later revision. Each watch has a *position*, up to which all its events are in the channel; a notice is sent
+//! when all positions have reached the last event that was sent. Both are decided where the order is made: under one
+//! lock, with the place in the channel reserved before.
+
+use std::collections::HashMap;
+
+use annals::WatchHandle;
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
+use tonic::Status;
+
+use crate::proto::etcdserverpb as pb;
+
+/// What a stream sends.
+pub(super) type Answer = Result<pb::WatchResponse, Status>;
+
+/// The number in answers that are of no watch.
+pub(super) const NO_WATCH: i64 = -1;
+
+/// The answers of a stream, and its watches.
+#[derive(Debug)]
+pub(super) struct Outlet {
+    pub(super) to: mpsc::Sender<Answer>,
+    /// The head of answers, but for the revision.
+    head: pb::ResponseHeader,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    watches: HashMap<i64, Entry>,
+    /// The number tried first for a watch that brings none.
+    next_id: i64,
+    /// The revision of the last event that was sent.
+    last_event: u64,
+    /// Whether a notice of progress is asked for, of at least this revision.
+    wanted: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    handle: WatchHandle,
+    /// The first revision it tells.
+    starts: u64,
+    /// All events up to this revision have been sent.
+    position: u64,
+    /// Whether its next notice of progress was asked for by the stream, and is nobody else's.
+    asked: bool,
+}
+
+/// Whether there is somebody to tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Goes {
+    On,
+    /// The watch was cancelled, or the client is gone.
+    Over,
+}
+
+impl State {
+    /// The revision of a notice of progress, if one is wanted and may be sent; else whoever is behind is asked again.
+    fn progress(&mut self) -> Option<u64> {
+        let wanted = self.wanted?;
+        let needed = wanted.max(self.last_event);
+        let least = self.watches.values().map(|entry| entry.position).min();
+        let Some(least) = least else {
+            self.wanted = None;
+            return None;
+        };
+        if least >= needed {
+            self.wanted = None;
+            return Some(least);
+        }
+        for entry in self.watches.values_mut() {
+            if entry.position < needed && !entry.asked {
+                entry.asked = true;
+                entry.handle.request_progress();
+            }
+        }
+        None
+    }
+}
+
+impl Outlet {
+    pub(super) fn new(to: mpsc::Sender<Answer>, head: pb::ResponseHeader) -> Self {
+        Self { to, head, state: Mutex::default() }
+    }
+
+    /// How many watches there are.
+    pub(super) fn watches(&self) -> usize {
+        self.state.lock().watches.len()
+    }
+
+    /// A number for a watch: the one asked for, or a free one for 0. `None` if it is taken.
+    pub(super) fn number(&self, asked: i64) -> Option<i64> {
+        let mut state = self.state.lock();
+        if asked != 0 {
+            return (!state.watches.contains_key(&asked)).then_some(asked);
+        }
+        while state.watches.contains_key(&state.next_id) {
+            state.next_id = state.next_id.wrapping_add(1);
+        }
+        let id = state.next_id;
+        state.next_id = state.next_id.wrapping_add(1);
+        Some(id)
+    }
+
+    /// Takes a watch in that tells what happens from a revision on.
+    pub(super) fn insert(&self, id: i64, handle: WatchHandle, starts: u64) {
+        let entry = Entry { handle, starts, position: starts.saturating_sub(1), asked: false };
+        self.state.lock().watches.insert(id, entry);
+    }
+
+    /// Ends a watch. Answers whether it was there: nothing of it is sent after this.
+    pub(super) fn remove(&self, id: i64) -> bool {
+        let entry = self.state.lock().watches.remove(&id);
+        if let Some(entry) = &entry {
+            entry.handle.cancel();
+        }
+        entry.is_some()
+    }
+
+    /// Ends all.
+    pub(super) fn remove_all(&self) {
+        let watches = std::mem::take(&mut self.state.lock().watches);
+        for entry in watches.values() {
+            entry.handle.cancel();
+        }
+    }
+
+    /// Sends what is of no watch's events.
+    pub(super) async fn send(&self, answer: pb::WatchResponse) -> Goes {
+        match self.to.send(Ok(answer)).await {
+            Ok(()) => Goes::On,
+            Err(_) => Goes::Over,
+        }
+    }
+
+    /// Sends events of a watch, up to `revision`; `whole` if nothing of that revision is left.
+    pub(super) async fn send_events(
+        &self,
+        id: i64,
+        revision: u64,
+        whole: bool,
+        answer: pb::WatchResponse,
+    ) -> Goes {
+        let Ok(place) = self.to.reserve().await else { return Goes::Over };
+        {
+            let mut state = self.state.lock();
+            let State { watches, last_event, .. } = &mut *state;
+            let Some(entry) = watches.get_mut(&id) else { return Goes::Over };
+            *last_event = (*last_event).max(revision);
+            if whole {
+                entry.position = revision;
+            }
+            place.send(Ok(answer));
+            if state.wanted.is_none() {
+                return Goes::On;
+            }
+        }
+        self.offer_progress().await
+    }
+
+    /// Notes that a watch has nothing to tell up to a revision. `own` makes the answer to its own wish to be told so.
+    pub(super) async fn progress_of(
+        &self,
+        id: i64,
+        revision: u64,
+        own: impl FnOnce() -> Option<pb::WatchResponse>,
+    ) -> Goes {
+        let Ok(place) = self.to.reserve().await else { return Goes::Over };
+        {
+            let mut state = self.state.lock();
+            let Some(entry) = state.watches.get_mut(&id) else { return Goes::Over };
+            entry.position = entry.position.max(revision);
+            if !std::mem::take(&mut entry.asked)
+                && let Some(answer) = own()
+            {
+                place.send(Ok(answer));
+            }
+            if state.wanted.is_none() {
+                return Goes::On;
+            }
+        }
+        self.offer_progress().await
+    }
+
+    /// Asks for a notice of progress for the whole stream, of at least this revision. As in etcd, none comes while there
+    /// is no watch, or one that begins later.
+    pub(super) async fn want_progress(&self, revision: u64) -> Goes {
+        {
+            let mut state = self.state.lock();
+            let begins_later = |entry: &Entry| entry.starts > revision;
+            if state.watches.is_empty() || state.watches.values().any(begins_later) {
+                return Goes::On;
+            }
+            state.wanted = Some(state.wanted.unwrap_or(0).max(revision));
+        }
+        self.offer_progress().await
+    }
+
+    async fn offer_progress(&self) -> Goes {
+        let Ok(place) = self.to.reserve().await else { return Goes::Over };
+        let mut state = self.state.lock();
+        if let Some(revision) = state.progress() {
+            let revision = i64::try_from(revision).unwrap_or(i64::MAX);
+            let header = Some(pb::ResponseHeader { revision, ..self.head });
+            let answer = pb::WatchResponse { header, watch_id: NO_WATCH, ..Default::default() };
+            place.send(Ok(answer));
+        }
+        Goes::On
+    }
+}
