@@ -3,19 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use annals::Store;
+use super::under::{Objects, Store};
 use annals::object::WatchEventKind::{Added, Deleted, Error, Modified};
 use annals::object::{
     AesGcm, CreateOptions, DeleteOptions, EncryptionKey, GetOptions, GroupResource,
-    GuaranteedUpdateOptions, Identity, Kind, ListOptions, Objects, Preconditions, Prefixed, Reason,
-    Storage, Transformer, UpdateOptions, WatchOptions,
+    GuaranteedUpdateOptions, Identity, Kind, ListOptions, Preconditions, Prefixed, Reason, Storage,
+    Transformer, UpdateOptions, WatchOptions,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 fn store() -> (TempDir, Arc<Store>) {
     let directory = tempfile::tempdir().unwrap();
-    let store = Arc::new(Store::open(directory.path()).unwrap());
+    let store = Arc::new(Store::or(|| annals::Store::open(directory.path()).unwrap()));
     (directory, store)
 }
 
@@ -263,7 +263,7 @@ fn what_no_key_opens_is_told_and_all_else_is_written_anew() {
 fn what_the_store_refuses_is_told_and_all_else_is_written_anew() {
     let directory = tempfile::tempdir().unwrap();
     let options = annals::Options::new().value_bytes_max(2_000);
-    let store = Arc::new(options.open(directory.path()).unwrap());
+    let store = Arc::new(Store::from(options.open(directory.path()).unwrap()));
     let plain = Objects::new(Arc::clone(&store), Kind::new("v1", "Secret", "secrets"));
     let mut large = named("a-large");
     large["data"]["password"] = "x".repeat(1_700).into();

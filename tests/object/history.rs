@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use annals::object::{
     CreateOptions, DeleteOptions, HistoryOptions, Kind, ListOptions, ObjectHistory, ObjectState,
-    ObjectVersion, Objects, Reason, ResourceVersionMatch, Result, Strategy, UpdateOptions,
+    ObjectVersion, Reason, ResourceVersionMatch, Result, Strategy, UpdateOptions,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::between::world;
 use super::kit::{create, get, pod, pods, refused, store, version};
+use super::under::Objects;
 
 fn set(objects: &Objects, name: &str, replicas: u64) -> Value {
     let set = objects.modify("default", name, &UpdateOptions::default(), |object| {

@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use annals::object::WatchEventKind::{Added, Bookmark, Deleted, Error, Modified};
 use annals::object::{ListOptions, ObjectWatch, Reason, WatchEvent, WatchEventKind, WatchOptions};
-use annals::{Options, Store, put};
+use annals::{Options, put};
 use serde_json::{Value, json};
 
+use super::under::Store;
 use super::world::{
     PATIENCE, World, expect, expect_error, key_of, next, number, pod, selecting, version, with,
 };
