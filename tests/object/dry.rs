@@ -43,11 +43,11 @@ fn world(strategy: KindStrategy) -> (Arc<Store>, Objects) {
 
 /// All that a write might change.
 fn state(store: &Store) -> (u64, u64, usize) {
-    (store.revision(), store.hash_at(store.revision()).unwrap().hash.into(), leases(store))
+    (store.revision(), store.hash(), leases(store))
 }
 
 fn leases(store: &Store) -> usize {
-    store.lease_list().unwrap().len()
+    store.leases()
 }
 
 /// What two calls may differ in: the version, and the UID of what is made.

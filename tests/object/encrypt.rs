@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::under::{Objects, Store};
+use super::under::{Objects, Store, needs_the_store};
 use annals::object::WatchEventKind::{Added, Deleted, Error, Modified};
 use annals::object::{
     AesGcm, CreateOptions, DeleteOptions, EncryptionKey, GetOptions, GroupResource,
@@ -70,6 +70,7 @@ fn touch(storage: &Storage<Store>, key: &str) -> Value {
 
 #[test]
 fn nothing_of_an_object_is_seen_in_the_store() {
+    needs_the_store!();
     let (directory, store) = store();
     let storage = encrypted(&store, old());
     let made = storage.create(KEY, secret(), 0).unwrap();
@@ -187,6 +188,7 @@ fn named(name: &str) -> Value {
 
 #[test]
 fn what_is_stale_is_written_anew_and_the_old_key_can_go() {
+    needs_the_store!();
     let (_directory, store) = store();
     let plain = Objects::new(Arc::clone(&store), Kind::new("v1", "Secret", "secrets"));
     plain.create("a", named("plain"), &CreateOptions::default()).unwrap();
