@@ -15,11 +15,11 @@ use std::ops::Deref;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+#[cfg(feature = "etcd")]
+use annals::DeleteRangeRequest;
 use annals::object::kv::{
     Changes, Kv, KvEvent, KvWatch, PollKvWatch, ScanRequest, StoreWatch, WatchRequest,
 };
-#[cfg(feature = "etcd")]
-use annals::DeleteRangeRequest;
 use annals::{KeyValue, PutRequest, RangeIter, Result, TxnRequest, TxnResponse};
 
 /// Tests that are not run on etcd, and why.
@@ -132,11 +132,7 @@ impl Deref for Store {
     type Target = annals::Store;
 
     fn deref(&self) -> &annals::Store {
-        match self {
-            Self::Embedded(store) => store,
-            #[cfg(feature = "etcd")]
-            Self::Etcd(_) => panic!("etcd has not what this test uses: it is to be skipped"),
-        }
+        self.embedded().expect("etcd has not what this test uses: it is to be skipped")
     }
 }
 
@@ -149,6 +145,15 @@ impl Store {
             chosen => Self::Etcd(remote::Remote::start(chosen)),
             #[cfg(not(feature = "etcd"))]
             _ => unreachable!(),
+        }
+    }
+
+    /// The store itself, if it is one.
+    pub fn embedded(&self) -> Option<&annals::Store> {
+        match self {
+            Self::Embedded(store) => Some(store),
+            #[cfg(feature = "etcd")]
+            Self::Etcd(_) => None,
         }
     }
 

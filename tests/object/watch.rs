@@ -363,7 +363,7 @@ fn a_watch_that_waits_can_be_ended() {
     watch.handle().cancel();
     assert_eq!(watch.next_timeout(PATIENCE), None);
     // And by a store that is closed. An etcd that is gone may come again.
-    let Store::Embedded(store) = &*world.store else { return };
+    let Some(store) = world.store.embedded() else { return };
     let mut watch = world.watch("/pods", &from(world.store.revision()));
     assert_eq!(watch.next_timeout(Duration::ZERO), None);
     assert!(!watch.handle().is_ended());

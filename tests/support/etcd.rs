@@ -1,5 +1,7 @@
 //! A real etcd for tests: started on ports of its own with a directory of its own, gone when it is dropped.
 
+#![allow(dead_code, reason = "each of those who share it uses a part")]
+
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -16,6 +18,16 @@ pub struct Etcd {
     port: u16,
     peer: u16,
     directory: TempDir,
+    tls: Option<Tls>,
+}
+
+/// Certificates in PEM, in files.
+#[derive(Clone)]
+pub struct Tls {
+    /// `--cert-file` and its like.
+    pub arguments: Vec<String>,
+    /// With which it is asked whether it answers.
+    pub options: EtcdOptions,
 }
 
 /// Whether etcd is installed.
@@ -37,8 +49,12 @@ fn directory() -> TempDir {
     made.expect("a temporary directory")
 }
 
-fn run(directory: &TempDir, port: u16, peer: u16) -> Child {
-    let (client, peer) = (format!("http://127.0.0.1:{port}"), format!("http://127.0.0.1:{peer}"));
+fn url(port: u16, tls: Option<&Tls>) -> String {
+    format!("http{}://127.0.0.1:{port}", if tls.is_some() { "s" } else { "" })
+}
+
+fn run(directory: &TempDir, port: u16, peer: u16, tls: Option<&Tls>) -> Child {
+    let (client, peer) = (url(port, tls), url(peer, None));
     let null = Stdio::null;
     Command::new("etcd")
         .arg("--data-dir")
@@ -47,6 +63,7 @@ fn run(directory: &TempDir, port: u16, peer: u16) -> Child {
         .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
         .args(["--initial-cluster", &format!("default={peer}")])
         .args(["--experimental-watch-progress-notify-interval", "100ms"])
+        .args(tls.map_or(&[][..], |tls| &tls.arguments))
         .stdin(null())
         .stdout(null())
         .stderr(null())
@@ -57,10 +74,16 @@ fn run(directory: &TempDir, port: u16, peer: u16) -> Child {
 impl Etcd {
     /// Starts one, and waits until it answers.
     pub fn start() -> Self {
+        Self::start_with(None)
+    }
+
+    /// As that, with certificates.
+    pub fn start_with(tls: Option<Tls>) -> Self {
         // Somebody else may take a port between its choice and its use.
         loop {
             let (directory, port, peer) = (directory(), free_port(), free_port());
-            let mut etcd = Self { child: run(&directory, port, peer), port, peer, directory };
+            let child = run(&directory, port, peer, tls.as_ref());
+            let mut etcd = Self { child, port, peer, directory, tls: tls.clone() };
             if etcd.wait() {
                 return etcd;
             }
@@ -74,7 +97,9 @@ impl Etcd {
             if self.child.try_wait().expect("its state").is_some() {
                 return false;
             }
-            let options = EtcdOptions::new().request_time(Duration::from_millis(500));
+            let options =
+                self.tls.as_ref().map_or_else(EtcdOptions::new, |tls| tls.options.clone());
+            let options = options.request_time(Duration::from_millis(500));
             match EtcdKv::connect([self.endpoint()], options) {
                 Ok(_) => return true,
                 // It wants to know who asks: so it is there.
@@ -86,7 +111,7 @@ impl Etcd {
     }
 
     pub fn endpoint(&self) -> String {
-        format!("http://127.0.0.1:{}", self.port)
+        url(self.port, self.tls.as_ref())
     }
 
     /// Kills it, and leaves what it has written.
@@ -98,7 +123,7 @@ impl Etcd {
     /// Starts it again with what it had written.
     pub fn restart(&mut self) {
         self.kill();
-        self.child = run(&self.directory, self.port, self.peer);
+        self.child = run(&self.directory, self.port, self.peer, self.tls.as_ref());
         assert!(self.wait(), "it starts again");
     }
 }
