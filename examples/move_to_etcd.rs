@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use annals::object::kv::Kv;
 use annals::object::{
-    DeleteOptions, EtcdKv, EtcdOptions, Kind, ListOptions, Objects, UpdateOptions, WatchOptions,
+    CreateOptions, DeleteOptions, EtcdKv, EtcdOptions, Kind, ListOptions, Objects, UpdateOptions,
+    WatchOptions,
 };
 use serde_json::json;
 
@@ -22,7 +23,7 @@ fn program<K: Kv>(kv: K) -> Result<(), Box<dyn Error>> {
     let watch = deployments.watch("default", &options)?;
 
     let web = json!({"metadata": {"name": "web"}, "spec": {"replicas": 1}});
-    let made = deployments.create("default", web, &Default::default())?;
+    let made = deployments.create("default", web, &CreateOptions::default())?;
     deployments.modify("default", "web", &UpdateOptions::default(), |web| {
         web["spec"]["replicas"] = 3.into();
         Ok(())

@@ -11,6 +11,8 @@
 //! Tests that ask for more than etcd has say so in their first line by `needs_the_store!()`, and are named in [`SKIPPED`] with the
 //! reason. Those of `calls`, `documents` and `model` have stores of their own making, and are embedded always.
 
+#![allow(clippy::print_stdout, reason = "what is not run, and where, is told")]
+
 use std::ops::Deref;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -81,7 +83,7 @@ pub fn is_skipped(here: &str) -> bool {
 pub enum Store {
     Embedded(annals::Store),
     #[cfg(feature = "etcd")]
-    Etcd(remote::Remote),
+    Etcd(Box<remote::Remote>),
 }
 
 pub enum Scan {
@@ -142,7 +144,7 @@ impl Store {
         match chosen().as_str() {
             "" => Self::Embedded(embedded()),
             #[cfg(feature = "etcd")]
-            chosen => Self::Etcd(remote::Remote::start(chosen)),
+            chosen => Self::Etcd(Box::new(remote::Remote::start(chosen))),
             #[cfg(not(feature = "etcd"))]
             _ => unreachable!(),
         }
@@ -246,7 +248,7 @@ impl Kv for Store {
             }
             #[cfg(feature = "etcd")]
             Self::Etcd(remote) => {
-                let (scan, revision) = Kv::scan(&**remote, request)?;
+                let (scan, revision) = Kv::scan(&***remote, request)?;
                 (Scan::Etcd(scan), revision)
             }
         })
@@ -268,7 +270,7 @@ impl Kv for Store {
         Ok(match self {
             Self::Embedded(store) => Watch::Embedded(Kv::watch(store, request)?),
             #[cfg(feature = "etcd")]
-            Self::Etcd(remote) => Watch::Etcd(Kv::watch(&**remote, request)?),
+            Self::Etcd(remote) => Watch::Etcd(Kv::watch(&***remote, request)?),
         })
     }
 }

@@ -116,11 +116,11 @@ fn bookmarks_come_where_nothing_happens() {
     let options =
         WatchOptions { allow_bookmarks: true, bookmarks_every, ..WatchOptions::default() };
     let mut watch = pods.watch("default", &options).unwrap();
-    let revision = put(&kv, "elsewhere", b"").unwrap();
+    let revision = put(&kv, "elsewhere", b"").unwrap().to_string();
     loop {
         let event = watch.next_timeout(PATIENCE).unwrap();
         assert_eq!(event.kind, WatchEventKind::Bookmark);
-        if event.object["metadata"]["resourceVersion"] == revision.to_string() {
+        if event.object["metadata"]["resourceVersion"] == revision.as_str() {
             break;
         }
     }

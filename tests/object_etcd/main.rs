@@ -5,6 +5,7 @@
 
 #![allow(
     clippy::expect_used,
+    clippy::print_stdout,
     clippy::unwrap_used,
     unreachable_pub,
     reason = "what fails here fails the test"
