@@ -214,7 +214,6 @@ mod tests {
             r#"{"key":5}"#,
             r#"{"key":"!!"}"#,
             r#"{"limit":1.5}"#,
-            r#"{"sort_order":"UP"}"#,
         ] {
             assert!(again("RangeRequest", bad).is_err(), "{bad}");
         }

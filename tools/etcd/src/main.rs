@@ -116,9 +116,9 @@ fn open(config: &Config) -> Result<Arc<Server>, String> {
         is_new: !place.exists(),
         max_request_bytes: config.max_request_bytes,
     };
-    let store = Store::open(place)
-        .map_err(|error| told("cannot open the store in", &error))?;
-    let auth = Auth::open(directory, auth).map_err(|error| told("cannot open the users in", &error))?;
+    let store = Store::open(place).map_err(|error| told("cannot open the store in", &error))?;
+    let auth =
+        Auth::open(directory, auth).map_err(|error| told("cannot open the users in", &error))?;
     let member = Member::open(directory, config.name.clone(), config.advertised());
     let member = member.map_err(|error| told("cannot open the member in", &error))?;
     let options = ServerOptions {

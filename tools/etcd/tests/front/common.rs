@@ -39,7 +39,7 @@ impl Running {
         words.push(format!("--data-dir={}", directory.path().display()));
         let config = Config::read(&words, &[]).unwrap();
         let store = Store::open(directory.path().join("store")).unwrap();
-        let auth = Auth::open(directory.path()).unwrap();
+        let auth = Auth::open(directory.path(), annals_etcd::auth::AuthOptions::default()).unwrap();
         let member =
             Member::open(directory.path(), config.name.clone(), config.advertised()).unwrap();
         let server = Server::new(store, auth, member, ServerOptions::new(directory.path()));
