@@ -93,7 +93,8 @@ mod tests {
         let clock = Arc::new(ManualClock::new(start));
         let options = Options::new().vfs(Arc::new(MemoryVfs::new())).clock(Arc::clone(&clock) as _);
         let store = options.open("/store").unwrap();
-        let at = |micros: i64| SystemTime::UNIX_EPOCH + Duration::from_micros(micros as u64);
+        let at =
+            |micros: i64| SystemTime::UNIX_EPOCH + Duration::from_micros(micros.cast_unsigned());
         let hour = Duration::from_secs(3600);
         let by_age = AutoCompaction::Periodic(hour);
         assert_eq!(target(&store, by_age, at(start)).unwrap(), None);

@@ -208,13 +208,7 @@ mod tests {
         );
         let txn = r#"{"compare":[{"target":"VALUE","key":"YQ==","value":"Yg=="}],"success":[{"request_put":{"key":"YQ=="}}]}"#;
         assert_eq!(again("TxnRequest", txn).as_deref(), Ok(txn));
-        for bad in [
-            "[]",
-            "5",
-            r#"{"key":5}"#,
-            r#"{"key":"!!"}"#,
-            r#"{"limit":1.5}"#,
-        ] {
+        for bad in ["[]", "5", r#"{"key":5}"#, r#"{"key":"!!"}"#, r#"{"limit":1.5}"#] {
             assert!(again("RangeRequest", bad).is_err(), "{bad}");
         }
         assert_eq!(again("RangeRequest", r#"{"key":"Zm9"#), Err("unexpected EOF".to_owned()));

@@ -52,7 +52,7 @@ fn is_large(request: &TxnRequest) -> bool {
             Op::Range(range) => !range.range_end.is_empty(),
             Op::DeleteRange(delete) => !delete.range_end.is_empty(),
             Op::Txn(nested) => is_large(nested),
-            _ => false,
+            Op::Put(_) => false,
         })
 }
 

@@ -98,6 +98,8 @@ fn strip(value: &mut Value) {
 }
 
 /// Requests that are answered alike: path below `/v3/`, and body.
+/// Left out, because newer gateways differ from 3.4: enumerations by unknown names (ignored since 3.6),
+/// `FailedPrecondition` (400 since 3.6, 412 before), the head of an answer about alarms.
 const ALIKE: &[(&str, &str)] = &[
     ("kv/put", r#"{"key":"Zm9v","value":"YmFy"}"#),
     ("kv/put", r#"{"key":"Zm9v","value":"YmF6","prev_kv":true}"#),
@@ -121,7 +123,6 @@ const ALIKE: &[(&str, &str)] = &[
     ("kv/range", r#"{"key":"Zm9v","limit":"x"}"#),
     ("kv/range", r#"{"key":"Zm9v","limit":99999999999999999999}"#),
     ("kv/range", r#"{"key":"Zm9v","keys_only":"true"}"#),
-    ("kv/range", r#"{"key":"Zm9v","sort_order":"UP"}"#),
     ("kv/range", r#"{"key":5}"#),
     ("kv/range", r#"{"key":"!!"}"#),
     ("kv/range", r#"{"key":"Zm9"#),
@@ -150,14 +151,12 @@ const ALIKE: &[(&str, &str)] = &[
     ("kv/compaction", r#"{"revision":"300"}"#),
     ("kv/range", r#"{"key":"Zm9v","revision":2}"#),
     ("lease/grant", r#"{"TTL":"100","ID":"77"}"#),
-    ("lease/grant", r#"{"TTL":100,"ID":77}"#),
     ("kv/put", r#"{"key":"bA==","value":"bA==","lease":"77"}"#),
     ("lease/timetolive", r#"{"ID":"78"}"#),
     ("kv/lease/leases", "{}"),
     ("lease/leases", "{}"),
     ("lease/revoke", r#"{"ID":"77"}"#),
     ("kv/lease/revoke", r#"{"ID":"77"}"#),
-    ("maintenance/alarm", "{}"),
 ];
 
 #[test]
