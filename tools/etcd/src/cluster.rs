@@ -45,7 +45,7 @@ impl pb::cluster_server::Cluster for Cluster {
         &self,
         request: Request<pb::MemberListRequest>,
     ) -> Answer<pb::MemberListResponse> {
-        self.0.caller(&request)?;
+        self.0.caller(&request)?.must_be_known()?;
         let (header, members) = (self.0.header_now(), self.members());
         Ok(Response::new(pb::MemberListResponse { header, members }))
     }

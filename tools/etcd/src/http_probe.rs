@@ -17,7 +17,7 @@ impl Probe for Server {
     }
 
     fn auth_enabled(&self) -> bool {
-        false
+        self.auth.is_enabled()
     }
 
     fn member_id(&self) -> u64 {

@@ -86,6 +86,8 @@ impl pb::kv_server::Kv for Kv {
         } else {
             self.0.blocking(move |store| store.range(wanted)).await?
         };
+        // What it may read may have changed while it was read.
+        caller.is_current()?;
         Ok(Response::new(answers::range(self.0.header(response.revision), response)))
     }
 
@@ -106,6 +108,8 @@ impl pb::kv_server::Kv for Kv {
         let caller = self.0.caller(&request)?;
         let put = requests::put(request.get_ref())?;
         caller.may_put(request.get_ref())?;
+        let leases = caller.leases_of_put(request.get_ref());
+        caller.may_write_keys(self.0.keys_of(leases).await?)?;
         let bytes = request.get_ref().encoded_len();
         self.0.check_size(bytes)?;
         self.0.alarms.check_space(bytes)?;
@@ -143,6 +147,8 @@ impl pb::kv_server::Kv for Kv {
         let caller = self.0.caller(&request)?;
         let txn = requests::txn(request.get_ref(), self.0.options.max_txn_ops)?;
         caller.may_txn(request.get_ref())?;
+        let leases = caller.leases_of_txn(request.get_ref());
+        caller.may_write_keys(self.0.keys_of(leases).await?)?;
         let request = request.into_inner();
         if !is_read_only(&request) {
             let bytes = request.encoded_len();
@@ -151,8 +157,12 @@ impl pb::kv_server::Kv for Kv {
                 self.0.alarms.check_space(bytes)?;
             }
         }
+        let only_reads = is_read_only(&request);
         drop(request);
         let response = self.commit(txn).await?;
+        if only_reads {
+            caller.is_current()?;
+        }
         Ok(Response::new(answers::txn(self.0.header(response.revision), response)))
     }
 
@@ -162,7 +172,7 @@ impl pb::kv_server::Kv for Kv {
         &self,
         request: Request<pb::CompactionRequest>,
     ) -> Answer<pb::CompactionResponse> {
-        self.0.caller(&request)?;
+        let _caller = self.0.caller(&request)?;
         let revision = request.get_ref().revision;
         let Ok(revision) = u64::try_from(revision) else { return Err(refuse(COMPACTED)) };
         if revision > self.0.store.revision() {

@@ -9,9 +9,10 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt as _};
 use tonic::{Request, Response, Status, Streaming};
 
+use crate::auth::Caller;
 use crate::errors::{LEASE_TTL, refuse, status};
 use crate::proto::etcdserverpb as pb;
-use crate::server::Server;
+use crate::server::{PeerCommonName, Server};
 
 /// Answers to renewals that wait for a client which reads slowly.
 const ANSWERS: usize = 16;
@@ -28,7 +29,8 @@ impl pb::lease_server::Lease for Leases {
         &self,
         request: Request<pb::LeaseGrantRequest>,
     ) -> Answer<pb::LeaseGrantResponse> {
-        self.0.caller(&request)?;
+        let caller = self.0.caller(&request)?;
+        caller.may_lease_grant()?;
         let wanted = request.into_inner();
         // etcd looks at the time before it looks whether there is such a lease.
         if wanted.ttl > annals::LEASE_TTL_MAX {
@@ -53,12 +55,8 @@ impl pb::lease_server::Lease for Leases {
         let caller = self.0.caller(&request)?;
         let id = request.get_ref().id;
         let _place = self.0.begin_write()?;
-        if caller.is_restricted() {
-            let keys = self.0.blocking(move |store| store.lease_time_to_live(id, true)).await?;
-            for key in keys.iter().flat_map(|lease| &lease.keys) {
-                caller.may_write_key(key)?;
-            }
-        }
+        let leases = if caller.is_restricted() { vec![id] } else { Vec::new() };
+        caller.may_lease_revoke(self.0.keys_of(leases).await?)?;
         let revoked = self.0.blocking(move |store| store.lease_revoke(id)).await?;
         Ok(Response::new(pb::LeaseRevokeResponse { header: self.0.header(revoked.revision) }))
     }
@@ -70,14 +68,18 @@ impl pb::lease_server::Lease for Leases {
         &self,
         request: Request<Streaming<pb::LeaseKeepAliveRequest>>,
     ) -> Answer<Self::LeaseKeepAliveStream> {
-        self.0.caller(&request)?;
         let server = Arc::clone(&self.0);
-        let mut requests = request.into_inner();
+        let name = request.extensions().get::<PeerCommonName>().map(|name| name.0.clone());
+        let (metadata, _, mut requests) = request.into_parts();
         let (to, answers) = mpsc::channel(ANSWERS);
         tokio::spawn(async move {
             while let Some(request) = requests.next().await {
                 let answer = match request {
-                    Ok(request) => keep_alive(&server, request.id).await,
+                    Ok(request) => {
+                        // Asked anew each time: what the client may do changes while the stream is open.
+                        let caller = server.auth.caller(&metadata, name.as_deref());
+                        keep_alive(&server, caller, request.id).await
+                    }
                     Err(_) => return,
                 };
                 let is_over = answer.is_err();
@@ -94,6 +96,7 @@ impl pb::lease_server::Lease for Leases {
         request: Request<pb::LeaseTimeToLiveRequest>,
     ) -> Answer<pb::LeaseTimeToLiveResponse> {
         let caller = self.0.caller(&request)?;
+        caller.must_be_known()?;
         let pb::LeaseTimeToLiveRequest { id, keys } = *request.get_ref();
         let lease = self.0.blocking(move |store| store.lease_time_to_live(id, keys)).await?;
         let header = self.0.header_now();
@@ -101,8 +104,8 @@ impl pb::lease_server::Lease for Leases {
             let answer = pb::LeaseTimeToLiveResponse { header, id, ttl: -1, ..Default::default() };
             return Ok(Response::new(answer));
         };
-        for key in &lease.keys {
-            caller.may_range(key, &[])?;
+        if keys {
+            caller.may_lease_time_to_live(&lease.keys)?;
         }
         let ttl = i64::try_from(lease.remaining.as_secs()).unwrap_or(i64::MAX);
         let granted_ttl = lease.granted_ttl;
@@ -114,15 +117,25 @@ impl pb::lease_server::Lease for Leases {
         &self,
         request: Request<pb::LeaseLeasesRequest>,
     ) -> Answer<pb::LeaseLeasesResponse> {
-        self.0.caller(&request)?;
+        let caller = self.0.caller(&request)?;
         let leases = self.0.blocking(annals::Store::lease_list).await?;
+        let ids = leases.iter().map(|lease| lease.id).collect();
+        let ids = if caller.is_restricted() { ids } else { Vec::new() };
+        caller.may_lease_leases(self.0.keys_of(ids).await?)?;
         let leases = leases.iter().map(|lease| pb::LeaseStatus { id: lease.id }).collect();
         Ok(Response::new(pb::LeaseLeasesResponse { header: self.0.header_now(), leases }))
     }
 }
 
 /// Renews one. A lease that is not there has a time to live of 0; the head is of before.
-async fn keep_alive(server: &Arc<Server>, id: i64) -> Result<pb::LeaseKeepAliveResponse, Status> {
+async fn keep_alive(
+    server: &Arc<Server>,
+    caller: Result<Caller, Status>,
+    id: i64,
+) -> Result<pb::LeaseKeepAliveResponse, Status> {
+    let caller = caller?;
+    let leases = if caller.is_restricted() { vec![id] } else { Vec::new() };
+    caller.may_lease_keep_alive(server.keys_of(leases).await?)?;
     let header = server.header_now();
     let renewed = server.blocking(move |store| Ok(store.lease_keep_alive(id))).await?;
     let ttl = match renewed {

@@ -49,7 +49,12 @@ type Answer<T> = Result<Response<T>, Status>;
 impl pb::maintenance_server::Maintenance for Maintenance {
     async fn alarm(&self, request: Request<pb::AlarmRequest>) -> Answer<pb::AlarmResponse> {
         use pb::alarm_request::AlarmAction;
-        self.0.caller(&request)?;
+        let caller = self.0.caller(&request)?;
+        if request.get_ref().action == i32::from(AlarmAction::Get) {
+            caller.must_be_known()?;
+        } else {
+            caller.must_be_admin()?;
+        }
         let request = request.into_inner();
         let alarm = pb::AlarmType::try_from(request.alarm).unwrap_or(pb::AlarmType::None);
         let is_ours = request.member_id == self.0.member.id;
@@ -79,7 +84,7 @@ impl pb::maintenance_server::Maintenance for Maintenance {
     }
 
     async fn status(&self, request: Request<pb::StatusRequest>) -> Answer<pb::StatusResponse> {
-        self.0.caller(&request)?;
+        self.0.caller(&request)?.must_be_known()?;
         let server = &self.0;
         let stats = server.store.stats();
         let bytes = store_bytes(&server.store);
@@ -124,7 +129,7 @@ impl pb::maintenance_server::Maintenance for Maintenance {
     }
 
     async fn hash_kv(&self, request: Request<pb::HashKvRequest>) -> Answer<pb::HashKvResponse> {
-        self.0.caller(&request)?;
+        self.0.caller(&request)?.must_be_admin()?;
         let at = match u64::try_from(request.get_ref().revision) {
             Ok(0) => At::Latest,
             Ok(revision) => At::Revision(revision),

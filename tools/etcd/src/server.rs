@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use annals::Store;
+use bytes::Bytes;
 use tonic::service::Routes;
 use tonic::{Request, Status};
 
@@ -100,6 +101,21 @@ impl Server {
     pub(crate) fn caller<T>(&self, request: &Request<T>) -> Result<Caller, Status> {
         let name = request.extensions().get::<PeerCommonName>().map(|name| name.0.as_str());
         self.auth.caller(request.metadata(), name)
+    }
+
+    /// The keys of leases, for who must be allowed to change them. A lease that is not there has none.
+    pub(crate) async fn keys_of(self: &Arc<Self>, leases: Vec<i64>) -> Result<Vec<Bytes>, Status> {
+        if leases.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.blocking(move |store| {
+            let mut keys = Vec::new();
+            for id in leases {
+                keys.extend(store.lease_time_to_live(id, true)?.into_iter().flat_map(|l| l.keys));
+            }
+            Ok(keys)
+        })
+        .await
     }
 
     /// Refuses what is larger than a request may be, as etcd counts it: encoded, in the envelope in which a leader would

@@ -116,7 +116,7 @@ async fn create(
     let permitted = server
         .auth
         .caller(&asker.metadata, asker.common_name.as_deref())
-        .and_then(|caller| caller.may_range(&request.key, &request.range_end));
+        .and_then(|caller| caller.may_watch(&request.key, &request.range_end));
     if let Err(status) = permitted {
         return refused(server, outlet, reason(&status)).await;
     }
