@@ -25,6 +25,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use annals::ErrorKind;
 use annals::clock::ManualClock;
 use annals::vfs::{Fault, FaultVfs, MemoryVfs, Operation};
 use support::clients::{self, Ended, Journal};
@@ -73,14 +74,19 @@ fn run(case: Case) -> Tally {
     let journal = Journal::default();
     clients::run(&store, &journal, case.seed);
     let fired = faulty.fired() > 0;
-    let failed = journal.has_failed();
-    assert!(fired || !failed, "an error without a fault");
+    let told = journal.has_failed();
+    assert!(fired || !told, "an error without a fault");
     // What has failed stays so, whatever works again.
     faulty.heal();
     // Only if the log is well, and flush was what failed, there is something left to be written.
     let flushed = store.flush();
-    assert!(failed || flushed.is_ok(), "{flushed:?}");
     let durable = store.durable_revision();
+    // Whom the last batches were for may all have dropped their tickets: then `flush` is first told.
+    let failed = told || flushed.is_err();
+    if !told && let Err(error) = flushed {
+        assert!(fired && journal.is_forgotten_behind(durable), "behind {durable}: {error}");
+        assert!(matches!(error.kind(), ErrorKind::OutcomeUnknown { .. }), "{error:?}");
+    }
     journal.check_outcomes(durable);
     if failed {
         // The store reads on, at what is durable.
@@ -196,4 +202,19 @@ fn everything_else_fails_under_eight_clients() {
         // Whether files are opened or cut in so short a run is the store's affair.
         assert!(fired >= 3, "{fired} kinds");
     }
+}
+
+/// Nobody waits for the commit whose sync fails: the next one to ask is told.
+#[test]
+fn a_forgotten_commit_is_told_to_whoever_flushes() {
+    let faulty = FaultVfs::new(Arc::new(MemoryVfs::new()));
+    let options = tiny(Arc::new(faulty.clone()), Arc::new(ManualClock::new(START_TIME)));
+    let store = options.background(true).open(Path::new(DIRECTORY)).unwrap();
+    store.put("kept", "").unwrap();
+    faulty.fail(Some(Operation::Sync), faulty.op_count_of(Operation::Sync), Fault::Io, false);
+    drop(store.submit(annals::txn().then([annals::put("forgotten", "")])).unwrap());
+    let told = store.flush().unwrap_err().into_kind();
+    assert!(matches!(told, ErrorKind::OutcomeUnknown { revision: 3, .. }), "{told:?}");
+    assert_eq!((store.revision(), store.durable_revision()), (2, 2));
+    clients::refuses_writes(&store);
 }

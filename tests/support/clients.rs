@@ -100,6 +100,14 @@ impl Journal {
         }
     }
 
+    /// Whether commits were ordered behind `revision`, and the tickets of all of these dropped.
+    pub fn is_forgotten_behind(&self, revision: u64) -> bool {
+        let commits = self.commits.lock().unwrap();
+        let ended = commits.iter().map(|(_, ended)| ended);
+        let behind: Vec<_> = ended.filter(|ended| ended.revision() > Some(revision)).collect();
+        !behind.is_empty() && behind.iter().all(|ended| matches!(ended, Ended::Dropped { .. }))
+    }
+
     /// A view at `revision` shows all of the order up to there, and nothing else.
     pub fn check_state(&self, view: &View, revision: u64) {
         assert_eq!(view.revision(), revision);

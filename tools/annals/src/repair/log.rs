@@ -30,9 +30,10 @@ pub(super) struct LogRead {
 }
 
 impl LogRead {
-    /// The log goes on from this revision.
-    pub(super) fn new(flushed_revision: u64) -> Self {
-        Self { newest: flushed_revision, gap: false, next: None, lost: Lost::default() }
+    /// The log goes on from this revision. `from_names`: files may be missing before the first one that is there, and
+    /// all of them, as nobody says where the log begins.
+    pub(super) fn new(flushed_revision: u64, from_names: bool) -> Self {
+        Self { newest: flushed_revision, gap: from_names, next: None, lost: Lost::default() }
     }
 
     /// The file that should come before the one of this number, or at the end, and is not there.

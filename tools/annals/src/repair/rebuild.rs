@@ -133,7 +133,7 @@ fn gather(
         progress.set(done, || Cow::Borrowed("read"));
     }
     drop(progress);
-    let mut log = LogRead::new(manifest.flushed_revision);
+    let mut log = LogRead::new(manifest.flushed_revision, from_names);
     let missing =
         |name| (name, 0, "missing", "what was committed there, if anything was".to_owned());
     for name in logs(files) {

@@ -46,6 +46,23 @@ fn a_lost_manifest_costs_the_past() {
     }
 }
 
+/// Without a manifest nobody says where the log began: what was in a part of it that is gone, too, is named as lost.
+#[test]
+fn a_lost_manifest_and_lost_logs() {
+    for close in [true, false] {
+        let made = made(close);
+        let logs: Vec<_> = made.paths.iter().filter(|path| path.contains(".wal")).collect();
+        assert!(logs.len() > 1, "{logs:?}");
+        for which in 1..1_u32 << logs.len() {
+            let gone = flipped(&made, first(&made, "MANIFEST"), 80);
+            let logs = logs.iter().enumerate().filter(|(n, _)| which & (1 << n) != 0);
+            logs.for_each(|(_, path)| gone.forget(Path::new(path)));
+            let saved = check(&gone, &made, &[]);
+            assert_eq!(saved, Ok(Saved::Others), "closed: {close}, logs {which:b}");
+        }
+    }
+}
+
 /// The values of a lost HEAD file that EVENTS repeat are there; of the others the keys are named.
 #[test]
 fn a_lost_head_is_filled_from_events() {
