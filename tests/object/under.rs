@@ -151,7 +151,10 @@ impl Store {
     }
 
     /// The store itself, if it is one.
-    #[cfg_attr(not(feature = "etcd"), expect(clippy::unnecessary_wraps, reason = "of an etcd there is none"))]
+    #[cfg_attr(
+        not(feature = "etcd"),
+        expect(clippy::unnecessary_wraps, reason = "of an etcd there is none")
+    )]
     pub fn embedded(&self) -> Option<&annals::Store> {
         match self {
             Self::Embedded(store) => Some(store),

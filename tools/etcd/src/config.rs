@@ -1,13 +1,17 @@
 //! What the server is told by flags, environment and `--config-file`: etcd's names and defaults.
 
+pub(crate) mod file;
+pub(crate) mod flags;
+pub(crate) mod url;
+
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
 
-use crate::config_flags::{self, Flags, Note, parse_duration, parse_switch};
-pub use crate::config_url::{ListenUrl, Place};
+use crate::config::flags::{Flags, Note, parse_duration, parse_switch};
+pub use crate::config::url::{ListenUrl, Place};
 
 /// Bytes a request may have by default.
 pub const DEFAULT_MAX_REQUEST_BYTES: usize = 3 * 1024 * 1024 / 2;
@@ -22,6 +26,7 @@ pub const DEFAULT_QUOTA_BYTES: i64 = 2 * 1024 * 1024 * 1024;
     about = "A server of etcd's version 3 protocol over an annals store."
 )]
 #[command(after_help = AFTER_HELP, disable_version_flag = true)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub struct Config {
     /// Human-readable name for this member
     #[arg(long, default_value = "default")]
@@ -190,6 +195,9 @@ pub enum AutoCompaction {
 
 impl Config {
     /// Reads the command line of this process, its environment and the file they name.
+    ///
+    /// # Errors
+    /// [`Refusal`]: what a flag, a variable or the file asks for cannot be; or help or the version was asked for.
     pub fn from_process() -> Result<Self, Refusal> {
         let arguments: Vec<_> =
             std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
@@ -199,8 +207,11 @@ impl Config {
     }
 
     /// Reads a command line, without the name of the program, and an environment.
+    ///
+    /// # Errors
+    /// As [`Config::from_process`].
     pub fn read(arguments: &[String], environment: &[(String, String)]) -> Result<Self, Refusal> {
-        let flags = config_flags::read(arguments, environment).map_err(Refusal::Wrong)?;
+        let flags = flags::read(arguments, environment).map_err(Refusal::Wrong)?;
         if let Some(word) = flags.words.first() {
             return Err(Refusal::Wrong(format!("'{word}' is not a valid flag")));
         }
@@ -216,7 +227,7 @@ impl Config {
     fn of(flags: Flags) -> Result<Self, Refusal> {
         // The last of several values counts, as with etcd.
         let mut last: Vec<String> = Vec::new();
-        for flag in flags.flags {
+        for flag in flags.given {
             let name =
                 flag.split_once('=').map_or(flag.as_str(), |(name, _)| name).to_owned() + "=";
             last.retain(|earlier| !earlier.starts_with(&name));
@@ -236,7 +247,7 @@ impl Config {
         let text = std::fs::read_to_string(&self.config_file).map_err(|error| {
             Refusal::Wrong(format!("cannot read --config-file {path}: {error}"))
         })?;
-        let flags = crate::config_file::read(&text)
+        let flags = file::read(&text)
             .map_err(|error| Refusal::Wrong(format!("--config-file {path} is wrong: {error}")))?;
         let mut config = Self::of(flags)?;
         config.config_file.clone_from(&self.config_file);
@@ -311,16 +322,25 @@ impl Config {
     }
 
     /// Where clients are listened to.
+    ///
+    /// # Errors
+    /// One is not a URL to listen on.
     pub fn listen_client(&self) -> Result<Vec<ListenUrl>, String> {
         ListenUrl::parse_list(&self.listen_client_urls)
     }
 
     /// Where clients without gRPC are listened to, if elsewhere.
+    ///
+    /// # Errors
+    /// One is not a URL to listen on.
     pub fn listen_http(&self) -> Result<Vec<ListenUrl>, String> {
         ListenUrl::parse_list(&self.listen_client_http_urls)
     }
 
     /// Where metrics and health are told, beside the other places.
+    ///
+    /// # Errors
+    /// One is not a URL to listen on.
     pub fn listen_metrics(&self) -> Result<Vec<ListenUrl>, String> {
         ListenUrl::parse_list(&self.listen_metrics_urls)
     }
@@ -343,6 +363,9 @@ impl Config {
     }
 
     /// How the past is given up by itself.
+    ///
+    /// # Errors
+    /// The mode is none, or the retention is no number or duration.
     pub fn auto_compaction(&self) -> Result<AutoCompaction, String> {
         let text = self.auto_compaction_retention.as_str();
         let wrong = |what: &str| format!("--auto-compaction-retention {text:?} is no {what}");
@@ -358,9 +381,12 @@ impl Config {
                     Some(hours) => {
                         u64::try_from(hours).ok().and_then(|hours| hours.checked_mul(3600))
                     }
-                    None => return periodic(parse_duration(text).map_err(|_| wrong("duration"))?),
+                    None => {
+                        return Ok(periodic(parse_duration(text).map_err(|_| wrong("duration"))?));
+                    }
                 };
-                periodic(Duration::from_secs(time.ok_or_else(|| wrong("number of hours"))?))
+                let time = time.ok_or_else(|| wrong("number of hours"))?;
+                Ok(periodic(Duration::from_secs(time)))
             }
             mode => {
                 Err(format!("unsupported --auto-compaction-mode {mode:?}: periodic or revision"))
@@ -396,8 +422,8 @@ fn parse_path(text: &str) -> Result<PathBuf, String> {
     Ok(text.into())
 }
 
-fn periodic(time: Duration) -> Result<AutoCompaction, String> {
-    Ok(if time.is_zero() { AutoCompaction::Off } else { AutoCompaction::Periodic(time) })
+fn periodic(time: Duration) -> AutoCompaction {
+    if time.is_zero() { AutoCompaction::Off } else { AutoCompaction::Periodic(time) }
 }
 
 /// What `--version` says.
@@ -412,5 +438,4 @@ pub fn version() -> String {
 }
 
 #[cfg(test)]
-#[path = "config_tests.rs"]
 mod tests;

@@ -3,6 +3,9 @@
 //! A request becomes the gRPC call it stands for, which is made within the process. Streams are answered by a line
 //! for each message. Answers follow the gateway of etcd 3.6; errors also carry the field `error` of that of 3.5.
 
+pub(crate) mod json;
+pub(crate) mod paths;
+
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::pin::Pin;
@@ -19,12 +22,12 @@ use serde_json::Value;
 use tonic::{Code, Status};
 
 use crate::debug;
-use crate::gateway_json::{
+use crate::gateway::json::{
     Splitter, error, frame, http_status, read, stream_error, unframe, write,
 };
-use crate::gateway_paths::PATHS;
+use crate::gateway::paths::PATHS;
 use crate::http::json_answer;
-use crate::serve_calls::{Calls, POOL};
+use crate::serve::calls::{Calls, POOL};
 
 /// Bytes that a message may be larger than the limit of requests, as etcd allows for what is around them.
 const OVERHEAD: usize = 512 * 1024;

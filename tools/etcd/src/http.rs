@@ -1,5 +1,7 @@
 //! What is served beside gRPC on the same ports: health, version, metrics, and the way to the JSON gateway.
 
+pub(crate) mod probe;
+
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,8 +16,8 @@ use crate::config::Config;
 use crate::gateway::Gateway;
 use crate::metrics::{Metrics, Text};
 use crate::serve::Shutdown;
-use crate::serve_calls::Calls;
-use crate::serve_conn::Peer;
+use crate::serve::calls::Calls;
+use crate::serve::conn::Peer;
 use crate::{VERSION, debug, warn};
 
 /// What is served.
@@ -38,7 +40,10 @@ impl fmt::Debug for App {
 pub trait Probe: Send + Sync + 'static {
     /// The alarms that are raised, by their names: `NOSPACE`, `CORRUPT`.
     fn alarms(&self) -> Vec<String>;
-    /// Reads something, whoever is logged in. The error is why that is not possible.
+    /// Reads something, whoever is logged in.
+    ///
+    /// # Errors
+    /// Why nothing can be read.
     fn read(&self) -> Result<(), String>;
     /// Whether authentication is enabled.
     fn auth_enabled(&self) -> bool;
@@ -93,6 +98,9 @@ pub(crate) fn cluster_version() -> &'static str {
 
 impl Front {
     /// Puts it together.
+    ///
+    /// # Errors
+    /// A setting that cannot be followed.
     pub fn new(config: &Config, app: App, shutdown: Shutdown) -> Result<Self, String> {
         let calls = Calls::new(app.grpc, Arc::clone(&app.metrics), shutdown);
         let gateway = config

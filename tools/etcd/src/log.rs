@@ -89,6 +89,9 @@ static LEVEL: AtomicU8 = AtomicU8::new(Level::Info as u8);
 
 /// Sets up the log of this process: what `--log-outputs`, `--log-format` and `--log-level` say. Only the first
 /// call sets the outputs.
+///
+/// # Errors
+/// An output cannot be opened.
 pub fn init(level: Level, format: Format, outputs: &[String]) -> io::Result<()> {
     LEVEL.store(level as u8, Ordering::Relaxed);
     let mut opened = Vec::new();

@@ -1,13 +1,13 @@
 //! Figures for Prometheus, in its text format: etcd's names where they mean the same, `annals_` for the rest.
 
+pub(crate) mod process;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use annals::{Latency, Stats};
 use parking_lot::Mutex;
-
-use crate::metrics_process;
 
 /// Counts what the services do. Names are those of etcd's metrics.
 #[derive(Debug, Default)]
@@ -159,7 +159,7 @@ impl Metrics {
         let failed = of(&self.failed_handshakes);
         text.counter("annals_tls_handshake_failures_total", "TLS handshakes that failed.", failed);
         self.write_calls(text);
-        metrics_process::write(text);
+        process::write(text);
     }
 
     fn write_calls(&self, text: &mut Text) {

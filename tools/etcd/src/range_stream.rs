@@ -63,8 +63,8 @@ pub(crate) fn start(
     Box::pin(ReceiverStream::new(parts))
 }
 
-fn part(range_response: pb::RangeResponse) -> Part {
-    Ok(pb::RangeStreamResponse { range_response: Some(range_response) })
+fn part(range_response: pb::RangeResponse) -> pb::RangeStreamResponse {
+    pb::RangeStreamResponse { range_response: Some(range_response) }
 }
 
 fn read(server: &Server, request: &RangeRequest, to: &mpsc::Sender<Part>) -> annals::Result<()> {
@@ -73,7 +73,7 @@ fn read(server: &Server, request: &RangeRequest, to: &mpsc::Sender<Part>) -> ann
     if request.count_only {
         let response = store.range(request.clone())?;
         let head = server.header(response.revision);
-        let _ = to.blocking_send(part(answers::range(head, response)));
+        let _ = to.blocking_send(Ok(part(answers::range(head, response))));
         return Ok(());
     }
     let view = match request.revision {
@@ -97,7 +97,7 @@ fn read(server: &Server, request: &RangeRequest, to: &mpsc::Sender<Part>) -> ann
             sent += kvs.len() as u64;
             let kvs = std::mem::take(&mut kvs);
             let next = pb::RangeResponse { kvs, ..Default::default() };
-            if to.blocking_send(part(next)).is_err() {
+            if to.blocking_send(Ok(part(next))).is_err() {
                 return Ok(());
             }
             bytes = 0;
@@ -108,6 +108,6 @@ fn read(server: &Server, request: &RangeRequest, to: &mpsc::Sender<Part>) -> ann
     let count = if more { view.count(range)? } else { sent + kvs.len() as u64 };
     let header = server.header(current.max(view.revision()));
     let last = pb::RangeResponse { header, kvs, more, count: answers::signed(count) };
-    let _ = to.blocking_send(part(last));
+    let _ = to.blocking_send(Ok(part(last)));
     Ok(())
 }

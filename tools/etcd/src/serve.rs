@@ -1,5 +1,9 @@
 //! Listening, serving and stopping.
 
+pub(crate) mod calls;
+pub(crate) mod conn;
+pub(crate) mod notify;
+
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -14,10 +18,11 @@ use tokio::time::{sleep, timeout};
 
 use crate::config::{Config, ListenUrl, Place};
 use crate::http::{App, Front, Traffic};
-use crate::serve_conn::{Common, Peer, builder};
-use crate::serve_notify::notify;
+use crate::metrics::process;
+use crate::serve::conn::{Common, Peer, builder};
+use crate::serve::notify::notify;
 use crate::tls::Tls;
-use crate::{info, metrics_process, warn};
+use crate::{info, warn};
 
 /// Files that are kept for the store where connections could use them up.
 const RESERVED_FILES: usize = 150;
@@ -117,6 +122,9 @@ impl Drop for SocketFile {
 
 impl Server {
     /// Reads the certificates and takes the addresses. Within a runtime of tokio.
+    ///
+    /// # Errors
+    /// A certificate cannot be read, or an address not be taken.
     pub fn bind(config: &Config) -> Result<Self, String> {
         let tls = Tls::of(config)?.map(Arc::new);
         let http = config.listen_http()?;
@@ -147,6 +155,9 @@ impl Server {
     }
 
     /// Serves until `shutdown` begins and what was under way has ended, or its time is over.
+    ///
+    /// # Errors
+    /// A listener fails, or a setting cannot be followed.
     pub async fn run(self, app: App, shutdown: Shutdown) -> Result<(), String> {
         let (config, metrics) = (&self.config, Arc::clone(&app.metrics));
         let front = Front::new(config, app, shutdown.clone())?;
@@ -191,9 +202,8 @@ impl Server {
 
 /// As many connections as were asked for, or as files can be open beside those of the store.
 fn max_connections(config: &Config) -> usize {
-    let by_files = || {
-        metrics_process::max_open_files().map(|most| most.saturating_sub(RESERVED_FILES).max(16))
-    };
+    let by_files =
+        || process::max_open_files().map(|most| most.saturating_sub(RESERVED_FILES).max(16));
     let asked = Some(config.max_connections).filter(|asked| *asked > 0);
     asked.or_else(by_files).unwrap_or(Semaphore::MAX_PERMITS).min(Semaphore::MAX_PERMITS)
 }

@@ -83,6 +83,7 @@ impl Server {
     }
 
     /// The head of an answer as of a revision.
+    #[expect(clippy::unnecessary_wraps, reason = "every answer of the protocol takes it so")]
     pub(crate) fn header(&self, revision: u64) -> Option<pb::ResponseHeader> {
         Some(pb::ResponseHeader {
             cluster_id: self.member.cluster_id,

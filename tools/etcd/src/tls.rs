@@ -1,6 +1,8 @@
 //! TLS on a connection: the handshake, certificates that are read again when their files change, and the name in a
 //! client's certificate.
 
+pub(crate) mod files;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +16,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use crate::config::Config;
 use crate::server::PeerCommonName;
-use crate::tls_files::{Files, Stamp};
+use crate::tls::files::{Files, Stamp};
 use crate::{info, warn};
 
 /// TLS as the flags say, with the certificates as they are now.
@@ -44,6 +46,9 @@ pub struct Accepted<S> {
 
 impl Tls {
     /// Reads the files which a configuration names; none if it names no certificate.
+    ///
+    /// # Errors
+    /// A file cannot be read, or they do not belong together.
     pub fn of(config: &Config) -> Result<Option<Self>, String> {
         if config.cert_file.as_os_str().is_empty() {
             return Ok(None);
@@ -79,7 +84,10 @@ impl Tls {
                     current.config = Arc::new(config);
                 }
                 Err(error) => {
-                    warn!("cannot use changed TLS files; those before stay in use", "error" = error)
+                    warn!(
+                        "cannot use changed TLS files; those before stay in use",
+                        "error" = error
+                    );
                 }
             }
             // Files that are no good are not read again for each connection, but when they change.
@@ -89,6 +97,9 @@ impl Tls {
     }
 
     /// Does the server's part of a handshake.
+    ///
+    /// # Errors
+    /// The handshake fails, or takes too long.
     pub async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
         stream: S,

@@ -185,7 +185,8 @@ impl Watch {
     async fn result(&mut self, clients: &mut Clients) -> Value {
         let any = pb::RangeRequest { key: "a".into(), ..Default::default() };
         let now = revision_of(clients.kv.range(any).await.expect("read").into_inner().header);
-        let progress = pb::watch_request::RequestUnion::ProgressRequest(Default::default());
+        let progress =
+            pb::watch_request::RequestUnion::ProgressRequest(pb::WatchProgressRequest {});
         let _ = self.to.send(asks(progress)).await;
         while self.last.is_none() {
             let wait = Duration::from_millis(500);

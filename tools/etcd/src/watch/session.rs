@@ -269,7 +269,7 @@ fn ended(server: &Server, id: i64, error: &Error) -> pb::WatchResponse {
         }
         _ => {
             answer.header = server.header_now();
-            answer.cancel_reason = status(error).message().to_owned();
+            status(error).message().clone_into(&mut answer.cancel_reason);
         }
     }
     answer

@@ -24,7 +24,6 @@ pub(crate) struct Running {
     pub(crate) shutdown: serve::Shutdown,
     pub(crate) runtime: Runtime,
     pub(crate) ended: Option<JoinHandle<Result<(), String>>>,
-    pub(crate) server: Arc<Server>,
     _directory: TempDir,
 }
 
@@ -49,7 +48,7 @@ impl Running {
         let listening = runtime.block_on(async { serve::Server::bind(&config) }).unwrap();
         let addresses = listening.addresses();
         let ended = Some(runtime.spawn(listening.run(app, shutdown.clone())));
-        Self { addresses, shutdown, runtime, ended, server, _directory: directory }
+        Self { addresses, shutdown, runtime, ended, _directory: directory }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {

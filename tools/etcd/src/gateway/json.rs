@@ -166,7 +166,7 @@ mod tests {
     use prost_reflect::MessageDescriptor;
 
     use super::{Splitter, frame, read, unframe, write};
-    use crate::serve_calls::POOL;
+    use crate::serve::calls::POOL;
 
     fn kind(name: &str) -> MessageDescriptor {
         POOL.get_message_by_name(&format!("etcdserverpb.{name}")).unwrap()

@@ -226,7 +226,7 @@ fn kind(name: &str) -> Kind {
 #[derive(Debug, Default)]
 pub(crate) struct Flags {
     /// Each as `--flag=value`.
-    pub(crate) flags: Vec<String>,
+    pub(crate) given: Vec<String>,
     /// What there is to tell.
     pub(crate) notes: Vec<Note>,
     /// Words that are no flags.
@@ -235,11 +235,11 @@ pub(crate) struct Flags {
 
 impl Flags {
     fn give(&mut self, name: &str, value: &str) {
-        self.flags.push(format!("--{name}={value}"));
+        self.given.push(format!("--{name}={value}"));
     }
 
     fn has(&self, name: &str) -> bool {
-        self.flags.iter().any(|flag| {
+        self.given.iter().any(|flag| {
             flag.strip_prefix("--")
                 .and_then(|flag| flag.split_once('='))
                 .is_some_and(|(of, _)| of == name)
@@ -268,7 +268,7 @@ pub(crate) fn read(
             None => (body, None),
         };
         if name == "h" || name == "help" {
-            flags.flags.push("--help".to_owned());
+            flags.given.push("--help".to_owned());
             continue;
         }
         let mut value = || {
@@ -382,7 +382,7 @@ mod tests {
         let environment: Vec<_> =
             environment.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect();
         let flags = read(&words(line), &environment).unwrap_or_default();
-        (flags.flags, flags.notes)
+        (flags.given, flags.notes)
     }
 
     #[test]

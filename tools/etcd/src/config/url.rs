@@ -36,6 +36,9 @@ impl fmt::Display for ListenUrl {
 
 impl ListenUrl {
     /// Reads one.
+    ///
+    /// # Errors
+    /// It is none, in words.
     pub fn parse(text: &str) -> Result<Self, String> {
         let text = text.trim();
         let wrong = |why: &str| Err(format!("URL {text:?}: {why}"));
@@ -72,6 +75,9 @@ impl ListenUrl {
     }
 
     /// Reads several, with commas between them. Empty text is none.
+    ///
+    /// # Errors
+    /// One of them is none.
     pub fn parse_list(text: &str) -> Result<Vec<Self>, String> {
         let mut urls = Vec::new();
         for part in text.split(',').filter(|part| !part.trim().is_empty()) {
@@ -84,6 +90,9 @@ impl ListenUrl {
     }
 
     /// The addresses to bind: those of the host's name, all addresses if it is empty.
+    ///
+    /// # Errors
+    /// The host's name is not known.
     pub fn addresses(&self) -> Result<Vec<SocketAddr>, String> {
         let Place::Tcp { host, port } = &self.place else { return Ok(Vec::new()) };
         if host.is_empty() {
@@ -99,6 +108,9 @@ impl ListenUrl {
     }
 
     /// Whether others than this machine can reach it.
+    ///
+    /// # Errors
+    /// As [`ListenUrl::addresses`].
     pub fn is_network(&self) -> Result<bool, String> {
         Ok(self.addresses()?.iter().any(|address| !address.ip().to_canonical().is_loopback()))
     }

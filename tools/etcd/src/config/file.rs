@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::config_flags::{Flags, give_one};
+use crate::config::flags::{Flags, give_one};
 
 /// Settings that are durations: a file gives them in nanoseconds.
 const DURATIONS: &[&str] = &[
@@ -97,11 +97,11 @@ mod tests {
             "--cert-file=a.pem",
             "--client-cert-auth=true",
         ];
-        assert_eq!(flags.flags, expected);
+        assert_eq!(flags.given, expected);
         assert_eq!(flags.notes.len(), 3);
         assert!(
             read("- a\n- b\n").is_err() && read("name: [[1]]").is_err() && read("a: b: c").is_err()
         );
-        assert!(read("").is_ok_and(|flags| flags.flags.is_empty()));
+        assert!(read("").is_ok_and(|flags| flags.given.is_empty()));
     }
 }

@@ -11,7 +11,7 @@ pub(crate) fn notify(state: &str) {
     match send(&path, state) {
         Ok(()) => info!("successfully notified init daemon"),
         Err(reason) => {
-            error!("failed to notify systemd for readiness", "error" = reason.to_string())
+            error!("failed to notify systemd for readiness", "error" = reason.to_string());
         }
     }
 }
