@@ -1,7 +1,7 @@
 //! A server of etcd's version 3 protocol over an annals store.
 //!
 //! [`server::Server`] is a store and what its services share, [`server::router`] all services as one. Requests go
-//! through [`requests`] into the store's own and come back through [`answers`]; the store has etcd's semantics already.
+//! through `requests` into the store's own and come back through `answers`; the store has etcd's semantics already.
 
 pub mod alarm;
 pub(crate) mod answers;
@@ -14,6 +14,7 @@ mod gateway;
 pub mod http;
 pub(crate) mod kv;
 pub(crate) mod lease;
+pub(crate) mod line;
 pub mod log;
 pub(crate) mod maintenance;
 pub mod member;

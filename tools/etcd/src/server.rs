@@ -17,7 +17,9 @@ use crate::auth::{Auth, Caller};
 use crate::errors::{TOO_LARGE, TOO_MANY_REQUESTS, refuse, status};
 use crate::member::Member;
 use crate::proto::etcdserverpb as pb;
-use crate::{cluster, kv, lease, maintenance, watch};
+use crate::proto::v3electionpb::election_server::ElectionServer;
+use crate::proto::v3lockpb::lock_server::LockServer;
+use crate::{cluster, kv, lease, line, maintenance, watch};
 
 /// What can be chosen of a server.
 #[derive(Clone, Debug)]
@@ -186,6 +188,9 @@ pub fn router(server: &Arc<Server>) -> axum::Router {
     .add_service(pb::lease_server::LeaseServer::new(lease::Leases(own())))
     .add_service(pb::maintenance_server::MaintenanceServer::new(maintenance::Maintenance(own())))
     .add_service(pb::cluster_server::ClusterServer::new(cluster::Cluster(own())));
+    let routes = routes
+        .add_service(LockServer::new(line::lock::Locks(own())))
+        .add_service(ElectionServer::new(line::election::Elections(own())));
     let told = own();
     let headers = move || told.header_now().unwrap_or_default();
     let auth = AuthService::new(&server.auth, headers);

@@ -185,7 +185,7 @@ impl Database {
     /// `directory`, and are gone with this, or with the process.
     ///
     /// # Errors
-    /// As [`write`].
+    /// As [`write()`].
     pub fn make(store: &Store, directory: &Path, extras: &Extras) -> Result<Self> {
         let file = tempfile::tempfile_in(directory).map_err(Error::io(0))?;
         let (file, summary) = write(store, directory, file, extras)?;
