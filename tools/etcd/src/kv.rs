@@ -2,6 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use annals::{Op, OpResponse, TxnRequest, TxnResponse};
 use prost::Message as _;
@@ -31,10 +32,12 @@ impl Kv {
         } else {
             self.0.store.submit(request).map_err(|error| status(&error))?
         };
-        ticket.await.map_err(|error| {
+        let response = ticket.await.map_err(|error| {
             self.0.alarms.note(&error);
             status(&error)
-        })
+        })?;
+        self.0.metrics.transaction(&response);
+        Ok(response)
     }
 
     /// Commits one operation, and answers with what became of it.
@@ -88,6 +91,7 @@ impl pb::kv_server::Kv for Kv {
         };
         // What it may read may have changed while it was read.
         caller.is_current()?;
+        self.0.metrics.ranges.fetch_add(1, Ordering::Relaxed);
         Ok(Response::new(answers::range(self.0.header(response.revision), response)))
     }
 
@@ -117,6 +121,7 @@ impl pb::kv_server::Kv for Kv {
             // Alone, a put is refused for its lease before it is for its key; in a transaction it is the other way round.
             let _place = self.0.begin_write()?;
             let answer = self.0.blocking(move |store| store.put_with(put)).await?;
+            self.0.metrics.puts.fetch_add(1, Ordering::Relaxed);
             return Ok(Response::new(answers::put(self.0.header(answer.revision), answer)));
         }
         let (revision, answer) = self.commit_one(Op::Put(put)).await?;

@@ -2,6 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use annals::{ErrorKind, LeaseGrantRequest};
 use tokio::sync::mpsc;
@@ -40,6 +41,7 @@ impl pb::lease_server::Lease for Leases {
         let _place = self.0.begin_write()?;
         let lease = LeaseGrantRequest::new(wanted.id, wanted.ttl);
         let lease = self.0.blocking(move |store| store.lease_grant_with(lease)).await?;
+        self.0.metrics.leases_granted.fetch_add(1, Ordering::Relaxed);
         Ok(Response::new(pb::LeaseGrantResponse {
             header: self.0.header(lease.revision),
             id: lease.id,
@@ -58,6 +60,7 @@ impl pb::lease_server::Lease for Leases {
         let leases = if caller.is_restricted() { vec![id] } else { Vec::new() };
         caller.may_lease_revoke(self.0.keys_of(leases).await?)?;
         let revoked = self.0.blocking(move |store| store.lease_revoke(id)).await?;
+        self.0.metrics.leases_revoked.fetch_add(1, Ordering::Relaxed);
         Ok(Response::new(pb::LeaseRevokeResponse { header: self.0.header(revoked.revision) }))
     }
 
@@ -139,7 +142,10 @@ async fn keep_alive(
     let header = server.header_now();
     let renewed = server.blocking(move |store| Ok(store.lease_keep_alive(id))).await?;
     let ttl = match renewed {
-        Ok(ttl) => ttl,
+        Ok(ttl) => {
+            server.metrics.leases_renewed.fetch_add(1, Ordering::Relaxed);
+            ttl
+        }
         Err(error) if matches!(error.kind(), ErrorKind::LeaseNotFound { .. }) => 0,
         Err(error) => return Err(status(&error)),
     };

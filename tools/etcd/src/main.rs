@@ -13,7 +13,6 @@ use annals_etcd::config::{Config, Refusal};
 use annals_etcd::http::App;
 use annals_etcd::log::{self, Format, Level};
 use annals_etcd::member::Member;
-use annals_etcd::metrics::Metrics;
 use annals_etcd::server::{Server, ServerOptions, router};
 use annals_etcd::{error, info, serve, warn};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -91,11 +90,8 @@ async fn run(config: &Config) -> Result<Arc<Server>, String> {
     tokio::spawn(signals.wait(shutdown.clone()));
     tokio::spawn(look(Arc::downgrade(&server), shutdown.clone()));
     tokio::spawn(compactor::run(Arc::downgrade(&server), config.auto_compaction()?));
-    let app = App {
-        grpc: router(&server),
-        probe: Arc::clone(&server) as _,
-        metrics: Arc::new(Metrics::default()),
-    };
+    let app =
+        App { grpc: router(&server), probe: Arc::clone(&server) as _, metrics: server.metrics() };
     listening.run(app, shutdown).await?;
     info!("closing etcd server", "name" = config.name, "data-dir" = config.data_dir);
     Ok(server)

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
-use annals::{Latency, Stats};
+use annals::{Latency, OpResponse, Stats, TxnResponse};
 use parking_lot::Mutex;
 
 /// Counts what the services do. Names are those of etcd's metrics.
@@ -14,8 +14,6 @@ use parking_lot::Mutex;
 pub struct Metrics {
     /// Puts, those of transactions included.
     pub puts: AtomicU64,
-    /// Bytes of keys and values put.
-    pub put_bytes: AtomicU64,
     /// Deletes, those of transactions included.
     pub deletes: AtomicU64,
     /// Ranges, those of transactions included.
@@ -24,10 +22,6 @@ pub struct Metrics {
     pub txns: AtomicU64,
     /// Watch streams that are open.
     pub watch_streams: AtomicI64,
-    /// Watchers that are open.
-    pub watchers: AtomicI64,
-    /// Watchers of them that are behind.
-    pub slow_watchers: AtomicI64,
     /// Events sent to watchers.
     pub events: AtomicU64,
     /// Leases granted.
@@ -87,6 +81,33 @@ pub(crate) const CODES: [&str; 17] = [
 ];
 
 impl Metrics {
+    /// Counts what a transaction has done, as etcd does: one of a single operation is no transaction.
+    pub(crate) fn transaction(&self, response: &TxnResponse) {
+        // Relaxed everywhere: these count, and order nothing.
+        let operations = self.operations(&response.responses);
+        if operations > 1 {
+            self.txns.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn operations(&self, responses: &[OpResponse]) -> u64 {
+        let mut count = 0;
+        for response in responses {
+            let counter = match response {
+                OpResponse::Txn(nested) => {
+                    count += self.operations(&nested.responses);
+                    continue;
+                }
+                OpResponse::Range(_) => &self.ranges,
+                OpResponse::Put(_) => &self.puts,
+                OpResponse::DeleteRange(_) => &self.deletes,
+            };
+            counter.fetch_add(1, Ordering::Relaxed);
+            count += 1;
+        }
+        count
+    }
+
     pub(crate) fn started(&self, method: Method) {
         self.calls.lock().entry(method).or_default().started += 1;
     }
@@ -110,24 +131,11 @@ impl Metrics {
             count("range", "ranges", &self.ranges);
             count("txn", "txns", &self.txns);
         }
-        let put_bytes = of(&self.put_bytes);
-        text.gauge(
-            "etcd_debugging_mvcc_total_put_size_in_bytes",
-            "The total size of put kv pairs.",
-            put_bytes,
-        );
         text.gauge(
             "etcd_debugging_mvcc_watch_stream_total",
             "Total number of watch streams.",
             level(&self.watch_streams),
         );
-        text.gauge(
-            "etcd_debugging_mvcc_watcher_total",
-            "Total number of watchers.",
-            level(&self.watchers),
-        );
-        let slow = "Total number of unsynced slow watchers.";
-        text.gauge("etcd_debugging_mvcc_slow_watcher_total", slow, level(&self.slow_watchers));
         text.counter(
             "etcd_debugging_mvcc_events_total",
             "Total number of events sent.",
@@ -273,6 +281,10 @@ impl Text {
         self.gauge("etcd_server_proposals_committed_total", help, stats.durable_revision);
         let help = "The total number of consensus proposals applied.";
         self.gauge("etcd_server_proposals_applied_total", help, stats.revision);
+        let help = "Total number of watchers.";
+        self.gauge("etcd_debugging_mvcc_watcher_total", help, stats.watches);
+        let help = "Total number of unsynced slow watchers.";
+        self.gauge("etcd_debugging_mvcc_slow_watcher_total", help, stats.watches_behind);
         self.counter(
             "etcd_debugging_server_lease_expired_total",
             "The total number of expired leases.",

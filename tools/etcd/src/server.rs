@@ -16,6 +16,7 @@ use crate::auth::service::AuthService;
 use crate::auth::{Auth, Caller};
 use crate::errors::{TOO_LARGE, TOO_MANY_REQUESTS, refuse, status};
 use crate::member::Member;
+use crate::metrics::Metrics;
 use crate::proto::etcdserverpb as pb;
 use crate::proto::v3electionpb::election_server::ElectionServer;
 use crate::proto::v3lockpb::lock_server::LockServer;
@@ -63,6 +64,7 @@ pub struct Server {
     pub(crate) member: Member,
     pub(crate) alarms: Alarms,
     pub(crate) options: ServerOptions,
+    pub(crate) metrics: Arc<Metrics>,
     pending: AtomicUsize,
 }
 
@@ -71,12 +73,18 @@ impl Server {
     pub fn new(store: Store, auth: Auth, member: Member, options: ServerOptions) -> Arc<Self> {
         let alarms = Alarms::new(&store, options.quota_bytes);
         let (auth, pending) = (Arc::new(auth), AtomicUsize::new(0));
-        Arc::new(Self { store, auth, member, alarms, options, pending })
+        let metrics = Arc::default();
+        Arc::new(Self { store, auth, member, alarms, options, metrics, pending })
     }
 
     /// The store.
     pub fn store(&self) -> &Store {
         &self.store
+    }
+
+    /// What its services have done.
+    pub fn metrics(&self) -> Arc<Metrics> {
+        Arc::clone(&self.metrics)
     }
 
     /// Its alarms.

@@ -1,6 +1,7 @@
 //! A stream of watches: what its client asks for.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use annals::{Batch, Error, ErrorKind, Watch};
 use tokio::sync::mpsc;
@@ -9,6 +10,7 @@ use tonic::{Request, Streaming};
 
 use crate::answers::{self, signed};
 use crate::errors::{COMPACTED, refuse, status};
+use crate::metrics::Metrics;
 use crate::proto::etcdserverpb as pb;
 use crate::server::{PeerCommonName, Server};
 
@@ -24,6 +26,22 @@ struct Asker {
     common_name: Option<String>,
 }
 
+/// Counts a stream while it is open.
+struct Open(Arc<Metrics>);
+
+impl Open {
+    fn new(server: &Server) -> Self {
+        server.metrics.watch_streams.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(&server.metrics))
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.watch_streams.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// Serves a stream until its client is gone.
 pub(super) async fn run(
     server: Arc<Server>,
@@ -33,6 +51,7 @@ pub(super) async fn run(
     let common_name = request.extensions().get::<PeerCommonName>().map(|name| name.0.clone());
     let (metadata, _, mut requests) = request.into_parts();
     let asker = Asker { metadata, common_name };
+    let _open = Open::new(&server);
     let outlet = Arc::new(Outlet::new(to, server.header(0).unwrap_or_default()));
     loop {
         let request = tokio::select! {
@@ -211,6 +230,8 @@ async fn follow(
                 } else {
                     gather(&mut watch, revision, &batch, &mut events, &mut waiting)
                 };
+                let told = events.len() as u64;
+                server.metrics.events.fetch_add(told, Ordering::Relaxed);
                 let header = server.header(revision);
                 let (watch_id, fragment) = (id, !whole);
                 let answer =

@@ -10,7 +10,6 @@ use annals_etcd::auth::Auth;
 use annals_etcd::config::Config;
 use annals_etcd::http::App;
 use annals_etcd::member::Member;
-use annals_etcd::metrics::Metrics;
 use annals_etcd::serve;
 use annals_etcd::server::{Server, ServerOptions, router};
 use serde_json::Value;
@@ -43,7 +42,7 @@ impl Running {
             Member::open(directory.path(), config.name.clone(), config.advertised()).unwrap();
         let server = Server::new(store, auth, member, ServerOptions::new(directory.path()));
         let runtime = Runtime::new().unwrap();
-        let (shutdown, metrics) = (serve::Shutdown::default(), Arc::new(Metrics::default()));
+        let (shutdown, metrics) = (serve::Shutdown::default(), server.metrics());
         let app = App { grpc: router(&server), probe: Arc::clone(&server) as _, metrics };
         let listening = runtime.block_on(async { serve::Server::bind(&config) }).unwrap();
         let addresses = listening.addresses();

@@ -96,3 +96,38 @@ fn hosts_and_origins() {
         "{asked:?}"
     );
 }
+
+/// What the services have done, as etcd counts it.
+#[test]
+fn what_is_done_is_counted() {
+    let ours = Running::start(&[]);
+    let call = |path: &str, body: &str| {
+        let answer = http(ours.address(), &format!("POST /v3/{path}"), &[], body);
+        assert_eq!(answer.status, 200, "{path}: {}", answer.body);
+    };
+    call("kv/put", r#"{"key":"YQ==","value":"MQ=="}"#);
+    call("kv/put", r#"{"key":"Yg==","value":"MQ=="}"#);
+    call("kv/range", r#"{"key":"YQ=="}"#);
+    let put = r#"{"requestPut":{"key":"Yg==","value":"Mg=="}}"#;
+    let delete = r#"{"requestDeleteRange":{"key":"YQ=="}}"#;
+    call("kv/txn", &format!(r#"{{"success":[{put},{delete}]}}"#));
+    call("kv/txn", &format!(r#"{{"success":[{delete}]}}"#));
+    call("kv/deleterange", r#"{"key":"YQ=="}"#);
+    call("lease/grant", r#"{"ID":7,"TTL":600}"#);
+    call("lease/keepalive", r#"{"ID":7}"#);
+    call("lease/revoke", r#"{"ID":7}"#);
+    let metrics = http(ours.address(), "GET /metrics", &[], "").body;
+    for line in [
+        "etcd_mvcc_put_total 3",
+        "etcd_mvcc_delete_total 3",
+        "etcd_mvcc_range_total 1",
+        "etcd_mvcc_txn_total 1",
+        "etcd_debugging_lease_granted_total 1",
+        "etcd_debugging_lease_renewed_total 1",
+        "etcd_debugging_lease_revoked_total 1",
+        "etcd_debugging_mvcc_watch_stream_total 0",
+        "etcd_debugging_mvcc_watcher_total 0",
+    ] {
+        assert!(metrics.lines().any(|found| found == line), "{line} is not in\n{metrics}");
+    }
+}
