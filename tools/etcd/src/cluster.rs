@@ -46,7 +46,8 @@ impl pb::cluster_server::Cluster for Cluster {
         request: Request<pb::MemberListRequest>,
     ) -> Answer<pb::MemberListResponse> {
         self.0.caller(&request)?.must_be_known()?;
-        let (header, members) = (self.0.header_now(), self.members());
+        // As in etcd: what the cluster consists of has no revision.
+        let (header, members) = (self.0.header(0), self.members());
         Ok(Response::new(pb::MemberListResponse { header, members }))
     }
 

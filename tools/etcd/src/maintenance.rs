@@ -2,7 +2,8 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
 
 use annals::At;
 use tokio::sync::mpsc;
@@ -41,6 +42,27 @@ fn send_snapshot(
         }
     }
     Ok(())
+}
+
+/// What comes of a snapshot. Dropped before its end, it ends the work on the rest.
+struct Parts {
+    parts: ReceiverStream<Result<pb::SnapshotResponse, Status>>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Stream for Parts {
+    type Item = Result<pb::SnapshotResponse, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        Pin::new(&mut self.parts).poll_next(context)
+    }
+}
+
+impl Drop for Parts {
+    fn drop(&mut self) {
+        // Relaxed: nothing else is told by it.
+        self.stop.store(true, Ordering::Relaxed);
+    }
 }
 
 type Answer<T> = Result<Response<T>, Status>;
@@ -161,12 +183,6 @@ impl pb::maintenance_server::Maintenance for Maintenance {
             ..Extras::default()
         };
         let stop = Arc::clone(&extras.stop);
-        let listener = to.clone();
-        tokio::spawn(async move {
-            listener.closed().await;
-            // Relaxed: nothing else is told by it.
-            stop.store(true, Ordering::Relaxed);
-        });
         tokio::task::spawn_blocking(move || {
             if let Err(error) = send_snapshot(&server, &extras, &to) {
                 crate::warn!("a snapshot was not sent", "error" = error.to_string());
@@ -178,7 +194,7 @@ impl pb::maintenance_server::Maintenance for Maintenance {
                 let _ = to.blocking_send(Err(status));
             }
         });
-        Ok(Response::new(Box::pin(ReceiverStream::new(parts))))
+        Ok(Response::new(Box::pin(Parts { parts: ReceiverStream::new(parts), stop })))
     }
 
     async fn move_leader(

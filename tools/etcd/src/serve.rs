@@ -1,5 +1,6 @@
 //! Listening, serving and stopping.
 
+pub(crate) mod authority;
 pub(crate) mod calls;
 pub(crate) mod conn;
 pub(crate) mod notify;

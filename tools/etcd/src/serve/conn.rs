@@ -24,6 +24,7 @@ use crate::debug;
 use crate::http::{Front, Traffic};
 use crate::metrics::Metrics;
 use crate::serve::Shutdown;
+use crate::serve::authority::Named;
 use crate::server::PeerCommonName;
 use crate::tls::Tls;
 
@@ -127,8 +128,8 @@ impl Common {
                 Ok::<_, Infallible>(front.handle(traffic, request).await)
             }
         });
-        let io =
-            TokioIo::new(Spoken { stream, read: 0, limit: Some(Box::pin(sleep(HEADER_TIME))) });
+        let stream = Spoken { stream, read: 0, limit: Some(Box::pin(sleep(HEADER_TIME))) };
+        let io = TokioIo::new(Named::new(stream));
         let connection = builder.serve_connection(io, service);
         tokio::pin!(connection);
         let ended = tokio::select! {

@@ -7,3 +7,4 @@ mod http;
 mod process;
 mod stop;
 mod tls;
+mod wire;
