@@ -32,7 +32,7 @@ pub(crate) struct Run {
 }
 
 /// Keys that a client of [`Ask::CompareAndPut`] has to itself.
-const OWN: u64 = 16;
+const OWN: usize = 16;
 
 /// Clients that ask for so long, after a moment that is not counted.
 pub(crate) async fn run(server: &Server, ask: Ask, clients: usize, keys: u64, seconds: f64) -> Run {
@@ -43,7 +43,7 @@ pub(crate) async fn run(server: &Server, ask: Ask, clients: usize, keys: u64, se
     let mut tasks = JoinSet::new();
     for number in 0..clients {
         let client = connections[number % connections.len()].clone();
-        let client = Client { clients: client, ask, number: number as u64, keys };
+        let client = Client { clients: client, ask, number, keys };
         tasks.spawn_local(client.run(begins, ends, Rc::clone(&counted)));
     }
     tokio::time::sleep_until(begins.into()).await;
@@ -62,13 +62,13 @@ pub(crate) async fn run(server: &Server, ask: Ask, clients: usize, keys: u64, se
 struct Client {
     clients: Clients,
     ask: Ask,
-    number: u64,
+    number: usize,
     keys: u64,
 }
 
 impl Client {
     async fn run(mut self, begins: Instant, ends: Instant, counted: Rc<RefCell<(Latency, u64)>>) {
-        let mut known = [0; OWN as usize];
+        let mut known = [0; OWN];
         loop {
             let begun = Instant::now();
             if begun >= ends {
@@ -101,7 +101,7 @@ impl Client {
             }
             Ask::CompareAndPut => {
                 let which = rand::rng().random_range(0..known.len());
-                let key = (self.number * OWN + which as u64) % self.keys;
+                let key = (self.number * OWN + which) as u64 % self.keys;
                 let txn = clients::compare_and_put(key, known[which]);
                 let answer = kv.txn(txn).await.expect("a transaction").into_inner();
                 known[which] = if answer.succeeded {

@@ -32,7 +32,7 @@ pub(crate) fn kinds(only_ours: bool) -> Vec<Kind> {
             told.as_deref().unwrap_or("").lines().next().and_then(|line| line.rsplit(' ').next());
         match version {
             Some(version) => {
-                kinds.push(Kind { name: format!("etcd {version}"), program, ours: false })
+                kinds.push(Kind { name: format!("etcd {version}"), program, ours: false });
             }
             None => eprintln!("no etcd to be had by `{}`: it is left out", program.display()),
         }
