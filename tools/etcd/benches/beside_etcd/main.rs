@@ -125,7 +125,9 @@ impl Bench {
         for (name, ending) in RESTARTS {
             bench.restart(name, ending).await;
         }
-        bench.memory("memory, after a restart");
+        if RESTARTS.iter().any(|cell| bench.options.wants(cell.0)) {
+            bench.memory("memory, after a restart");
+        }
     }
 
     /// The servers in the order of a round.
