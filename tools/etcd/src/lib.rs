@@ -12,7 +12,6 @@ pub mod config;
 pub(crate) mod errors;
 mod gateway;
 pub(crate) mod held;
-pub(crate) mod held;
 pub mod http;
 pub(crate) mod kv;
 mod lease;

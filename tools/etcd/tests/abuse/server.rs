@@ -5,6 +5,8 @@ use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use annals_etcd::proto::etcdserverpb as pb;
@@ -36,16 +38,17 @@ pub(crate) struct Running {
     pub(crate) address: SocketAddr,
     child: Child,
     flags: Vec<String>,
-    directory: Option<TempDir>,
+    directory: TempDir,
+    panicked: Arc<AtomicBool>,
     _alone: MutexGuard<'static, ()>,
 }
 
 /// Starts one, and waits until it serves.
-fn spawn(directory: &Path, flags: &[String]) -> (Child, SocketAddr) {
+fn spawn(directory: &Path, flags: &[String], panicked: Arc<AtomicBool>) -> (Child, SocketAddr) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_annals-etcd"))
         .env_clear()
         .args(["--listen-client-urls=http://127.0.0.1:0", "--shutdown-timeout=2s"])
-        .arg(format!("--data-dir={}", directory.display()))
+        .env("ETCD_DATA_DIR", directory)
         .args(flags)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -63,7 +66,12 @@ fn spawn(directory: &Path, flags: &[String]) -> (Child, SocketAddr) {
         }
     }
     // It must never wait for who reads its log.
-    std::thread::spawn(move || lines.for_each(drop));
+    std::thread::spawn(move || {
+        for line in lines.map_while(Result::ok).filter(|line| line.contains("panicked")) {
+            eprintln!("{line}");
+            panicked.store(true, Ordering::Relaxed);
+        }
+    });
     (child, address.unwrap())
 }
 
@@ -71,16 +79,18 @@ impl Running {
     pub(crate) async fn start(flags: &[&str]) -> Self {
         let alone = ALONE.lock().await;
         let directory = tempfile::tempdir().unwrap();
+        let panicked = Arc::default();
         let flags: Vec<_> = flags.iter().map(|flag| (*flag).to_owned()).collect();
-        let (child, address) = spawn(directory.path(), &flags);
-        Self { address, child, flags, directory: Some(directory), _alone: alone }
+        let (child, address) = spawn(directory.path(), &flags, Arc::clone(&panicked));
+        Self { address, child, flags, directory, panicked, _alone: alone }
     }
 
     /// Ends it by a signal, and starts it anew over the same data.
     pub(crate) fn restart(&mut self, signal: &str) {
         self.signal(signal);
         self.child.wait().unwrap();
-        (self.child, self.address) = spawn(self.directory.as_ref().unwrap().path(), &self.flags);
+        (self.child, self.address) =
+            spawn(self.directory.path(), &self.flags, Arc::clone(&self.panicked));
     }
 
     fn signal(&self, signal: &str) {
@@ -139,6 +149,7 @@ impl Running {
 
     /// Whether a client like any other is served, in all that it may ask.
     pub(crate) async fn check_serves(&self) {
+        assert!(!self.panicked.load(Ordering::Relaxed));
         let mut kv = self.kv().await;
         kv.put(put("serves", "yes")).await.unwrap();
         // A large one takes another way than a small one.
