@@ -2,8 +2,8 @@
 //!
 //! A range of everything is put together in memory as a whole, as the protocol has it. Many at once, for clients that
 //! take them slowly or not at all, would have no bound: so few are read at a time, and while those that have been read
-//! and not been taken are more than [`HELD_MAX`] bytes, no more are. Clients try again after such a refusal. Small
-//! answers are not counted, and not refused.
+//! and not been taken are more than [`HELD_MAX`] bytes, one more is refused. Clients try again after such a refusal.
+//! Small answers are not counted, and not refused.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,14 +13,14 @@ use tonic::{Response, Status};
 
 use crate::errors::{STOPPED, TOO_MANY_REQUESTS, refuse};
 
-/// Bytes of large answers after which no more are read.
+/// Bytes of large answers after which others are refused.
 const HELD_MAX: u64 = 256 << 20;
 
 /// Answers that are read at a time.
 const READS: usize = 8;
 
 /// What is large.
-const LARGE: u64 = 64 << 10;
+const LARGE: u64 = 1 << 20;
 
 /// The large answers of a server.
 #[derive(Debug)]
@@ -56,21 +56,26 @@ impl Held {
     /// A place to read what may be large.
     ///
     /// # Errors
-    /// There is too much that clients have not taken.
+    /// The server is stopping.
     pub(crate) async fn begin(&self) -> Result<SemaphorePermit<'_>, Status> {
-        let place = self.reads.acquire().await.map_err(|_| refuse(STOPPED))?;
-        let is_full = self.bytes.load(Ordering::Relaxed) >= HELD_MAX;
-        if is_full { Err(refuse(TOO_MANY_REQUESTS)) } else { Ok(place) }
+        self.reads.acquire().await.map_err(|_| refuse(STOPPED))
     }
 
-    /// Counts an answer of so many bytes until it has been taken.
-    pub(crate) fn hold<T>(&self, answer: &mut Response<T>, bytes: usize) {
-        let bytes = bytes as u64;
+    /// Counts an answer of so many bytes until it has been taken. The place it was read in is given back afterwards.
+    ///
+    /// # Errors
+    /// It is large, and there is too much that clients have not taken.
+    pub(crate) fn hold<T>(&self, message: T, bytes: usize) -> Result<Response<T>, Status> {
+        let (mut answer, bytes) = (Response::new(message), bytes as u64);
         if bytes >= LARGE {
+            if self.bytes.load(Ordering::Relaxed) >= HELD_MAX {
+                return Err(refuse(TOO_MANY_REQUESTS));
+            }
             self.bytes.fetch_add(bytes, Ordering::Relaxed);
             let counted = Counted { all: Arc::clone(&self.bytes), bytes };
             answer.extensions_mut().insert(Share { _counted: Arc::new(counted) });
         }
+        Ok(answer)
     }
 }
 
@@ -80,16 +85,15 @@ mod tests {
 
     use super::*;
 
-    #[tokio::test]
-    async fn what_is_held_is_counted_until_it_is_gone() {
+    #[test]
+    fn what_is_held_is_counted_until_it_is_gone() {
         let held = Held::new();
-        let mut answer = Response::new(());
-        held.hold(&mut answer, 1);
-        assert!(answer.extensions().get::<Share>().is_none());
-        held.hold(&mut answer, usize::try_from(HELD_MAX).unwrap());
-        assert_eq!(held.begin().await.unwrap_err().code(), tonic::Code::ResourceExhausted);
+        let all = usize::try_from(HELD_MAX).unwrap();
+        assert!(held.hold((), 1).unwrap().extensions().get::<Share>().is_none());
+        let answer = held.hold((), all).unwrap();
+        assert_eq!(held.hold((), all).unwrap_err().code(), tonic::Code::ResourceExhausted);
+        assert!(held.hold((), 1).is_ok());
         drop(answer);
-        let places = [held.begin().await.unwrap(), held.begin().await.unwrap()];
-        assert_eq!(places.len(), 2);
+        assert!(held.hold((), all).is_ok());
     }
 }

@@ -95,10 +95,9 @@ impl pb::kv_server::Kv for Kv {
         self.0.metrics.ranges.fetch_add(1, Ordering::Relaxed);
         let answer = answers::range(self.0.header(response.revision), response);
         let bytes = if is_small { 0 } else { answer.encoded_len() };
-        let mut answer = Response::new(answer);
-        self.0.held.hold(&mut answer, bytes);
+        let answer = self.0.held.hold(answer, bytes);
         drop(place);
-        Ok(answer)
+        answer
     }
 
     type RangeStreamStream =
@@ -178,10 +177,9 @@ impl pb::kv_server::Kv for Kv {
         }
         let answer = answers::txn(self.0.header(response.revision), response);
         let bytes = if reads_much { answer.encoded_len() } else { 0 };
-        let mut answer = Response::new(answer);
-        self.0.held.hold(&mut answer, bytes);
+        let answer = self.0.held.hold(answer, bytes);
         drop(place);
-        Ok(answer)
+        answer
     }
 
     /// The request's `physical` changes nothing: what nobody can read any more is forgotten at once, and the room it took

@@ -79,7 +79,7 @@ pub struct Server {
 impl Server {
     /// A server over a store that is open.
     pub fn new(store: Store, auth: Auth, member: Member, options: ServerOptions) -> Arc<Self> {
-        let alarms = Alarms::new(&store, options.quota_bytes);
+        let alarms = Alarms::new(&store, options.quota_bytes).on_disk_of(&options.temporary_dir);
         let (auth, pending) = (Arc::new(auth), AtomicUsize::new(0));
         let metrics = Arc::default();
         let snapshots = Arc::new(Semaphore::new(SNAPSHOTS));

@@ -12,6 +12,7 @@
 
 mod crash;
 mod floods;
+mod latency;
 mod leases;
 mod malformed;
 mod server;

@@ -67,9 +67,12 @@ fn spawn(directory: &Path, flags: &[String], panicked: Arc<AtomicBool>) -> (Chil
     }
     // It must never wait for who reads its log.
     std::thread::spawn(move || {
-        for line in lines.map_while(Result::ok).filter(|line| line.contains("panicked")) {
+        for line in lines
+            .map_while(Result::ok)
+            .filter(|line| line.contains("panicked") || line.contains("failed"))
+        {
             eprintln!("{line}");
-            panicked.store(true, Ordering::Relaxed);
+            panicked.fetch_or(line.contains("panicked"), Ordering::Relaxed);
         }
     });
     (child, address.unwrap())
