@@ -91,7 +91,7 @@ async fn send_snapshot(
 
 /// What comes of a snapshot. Dropped before its end, it ends the work on the rest.
 struct Parts {
-    parts: ReceiverStream<Part>,
+    sent: ReceiverStream<Part>,
     stop: Arc<AtomicBool>,
     /// Why there are no more.
     failed: oneshot::Receiver<Status>,
@@ -101,7 +101,7 @@ impl Stream for Parts {
     type Item = Part;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        match Pin::new(&mut self.parts).poll_next(context) {
+        match Pin::new(&mut self.sent).poll_next(context) {
             // It is told before the parts end, and but once.
             Poll::Ready(None) => Poll::Ready(self.failed.try_recv().ok().map(Err)),
             part => part,
@@ -243,7 +243,7 @@ impl pb::maintenance_server::Maintenance for Maintenance {
             }
             drop((to, place));
         });
-        Ok(Response::new(Box::pin(Parts { parts: ReceiverStream::new(parts), stop, failed })))
+        Ok(Response::new(Box::pin(Parts { sent: ReceiverStream::new(parts), stop, failed })))
     }
 
     async fn move_leader(

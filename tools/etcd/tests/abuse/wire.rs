@@ -86,7 +86,7 @@ pub(crate) fn flood(stream: &mut TcpStream, pieces: impl Iterator<Item = Vec<u8>
     let mut reader = stream.try_clone().unwrap();
     // Who floods and does not read: another matter, and the test would wait for itself.
     let drain = std::thread::spawn(move || {
-        let mut piece = [0; 65536];
+        let mut piece = [0; 16_384];
         while reader.read(&mut piece).is_ok_and(|length| length > 0) {}
     });
     let mut whole = true;
