@@ -13,7 +13,7 @@ use crate::server::{Running, prefix, put, watch};
 use crate::wire::frame;
 use crate::wire::{END_HEADERS, HEADERS, PING, RST_STREAM, ask_and_leave, call, connect, flood};
 
-const CALLS: usize = 3000;
+const CALLS: usize = 500;
 
 /// The 99th percentile of puts and of gets, one after the other.
 async fn measure(server: &Running) -> (Duration, Duration) {
