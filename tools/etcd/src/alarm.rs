@@ -1,9 +1,13 @@
 //! Alarms: that there is no space, or that a file is damaged.
 //!
 //! In etcd the alarm about space stays until somebody takes it back. Here it ends by itself when there is space again:
-//! when the store has become smaller than the quota allows, or, where a write has failed for want of space, when a file
-//! can be written again. One that a client has raised stays until a client takes it back.
+//! when the store has become smaller than the quota allows, and the disk has room. One that a client has raised stays
+//! until a client takes it back.
+//!
+//! A store whose write has failed takes no more until it is opened anew. So it must not come to that: puts are refused
+//! while the disk still has the room that what is under way, deletions and compaction need.
 
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -17,6 +21,12 @@ use crate::proto::etcdserverpb::{AlarmMember, AlarmType};
 /// What etcd counts for a put beside its key and value.
 const COST_OF_A_PUT: u64 = 256;
 
+/// Bytes that are left free on the disk; on a small one an eighth of it.
+const SPARE_BYTES: u64 = 256 << 20;
+
+/// Bytes that one byte of a put may take before the disk is looked at again: in the log, and in files made of it.
+const AMPLIFIED: u64 = 3;
+
 /// How often the size of the store is looked at.
 pub const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -27,6 +37,12 @@ pub struct Alarms {
     quota: u64,
     /// The size of the store when it was last looked at, and what was written since.
     bytes: AtomicU64,
+    /// Its size when it was last looked at.
+    looked: AtomicU64,
+    /// What could be written then before the disk has but [`SPARE_BYTES`] left.
+    room: AtomicU64,
+    /// Where the disk is looked at.
+    directory: Option<PathBuf>,
     no_space: AtomicBool,
     corrupt: AtomicBool,
     /// What clients have raised.
@@ -44,17 +60,37 @@ pub fn store_bytes(store: &Store) -> u64 {
         + stats.wal_bytes
 }
 
+/// The bytes that may be written to the disk of a directory. One that cannot be asked has room.
+fn room(directory: &Path) -> u64 {
+    let Ok(disk) = rustix::fs::statvfs(directory) else { return u64::MAX };
+    let whole = disk.f_blocks.saturating_mul(disk.f_frsize);
+    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+    free.saturating_sub(SPARE_BYTES.min(whole / 8))
+}
+
 impl Alarms {
     /// None yet, over a store that may have so many bytes.
     #[must_use]
     pub fn new(store: &Store, quota: u64) -> Self {
+        let bytes = store_bytes(store);
         Self {
             quota,
-            bytes: AtomicU64::new(store_bytes(store)),
+            bytes: AtomicU64::new(bytes),
+            looked: AtomicU64::new(bytes),
+            room: AtomicU64::new(u64::MAX),
+            directory: None,
             no_space: AtomicBool::new(false),
             corrupt: AtomicBool::new(false),
             raised: Mutex::default(),
         }
+    }
+
+    /// Looks at the room on the disk of a directory, too.
+    #[must_use]
+    pub fn on_disk_of(mut self, directory: &Path) -> Self {
+        self.room = AtomicU64::new(room(directory));
+        self.directory = Some(directory.to_owned());
+        self
     }
 
     /// The size of the store when it was last looked at, in bytes.
@@ -75,7 +111,10 @@ impl Alarms {
         let cost = bytes as u64 + COST_OF_A_PUT;
         // Relaxed: a sum that is corrected every second.
         let before = self.bytes.fetch_add(cost, Ordering::Relaxed);
-        if self.quota > 0 && before.saturating_add(cost) > self.quota {
+        let after = before.saturating_add(cost);
+        let spent = after.saturating_sub(self.looked.load(Ordering::Relaxed));
+        let is_over = self.quota > 0 && after > self.quota;
+        if is_over || spent.saturating_mul(AMPLIFIED) > self.room.load(Ordering::Relaxed) {
             self.bytes.fetch_sub(cost, Ordering::Relaxed);
             self.no_space.store(true, Ordering::Relaxed);
             crate::log::warn("alarm raised", &[("alarm", "NOSPACE".into())]);
@@ -98,7 +137,16 @@ impl Alarms {
     pub fn look(&self, store: &Store) {
         let bytes = store_bytes(store);
         self.bytes.store(bytes, Ordering::Relaxed);
-        let has_space = self.quota == 0 || bytes < self.quota;
+        self.looked.store(bytes, Ordering::Relaxed);
+        let room = self.directory.as_deref().map_or(u64::MAX, room);
+        self.room.store(room, Ordering::Relaxed);
+        let has_space = (self.quota == 0 || bytes < self.quota) && room > 0;
+        if !has_space && room == 0 && !self.no_space.swap(true, Ordering::Relaxed) {
+            crate::log::warn(
+                "alarm raised: the disk is nearly full",
+                &[("alarm", "NOSPACE".into())],
+            );
+        }
         if has_space && self.no_space.swap(false, Ordering::Relaxed) {
             crate::log::warn("alarm disarmed", &[("alarm", "NOSPACE".into())]);
         }

@@ -91,8 +91,8 @@ pub struct Config {
     /// Bytes of a request
     #[arg(long, default_value_t = DEFAULT_MAX_REQUEST_BYTES)]
     pub max_request_bytes: usize,
-    /// Streams that a client can have open on one connection
-    #[arg(long, default_value_t = u32::MAX)]
+    /// Streams that a client can have open on one connection; more wait. etcd has no limit unless told
+    #[arg(long, default_value_t = 16_384)]
     pub max_concurrent_streams: u32,
     /// Connections at once [default: what the limit of open files allows]
     #[arg(long, default_value_t = 0)]

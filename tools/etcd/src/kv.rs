@@ -84,6 +84,7 @@ impl pb::kv_server::Kv for Kv {
         caller.may_range(&wanted.key, &wanted.range_end)?;
         let is_small = wanted.range_end.is_empty()
             || (1..=SMALL_RANGE).contains(&wanted.limit) && wanted.revision.is_some();
+        let place = if is_small { None } else { Some(self.0.held.begin().await?) };
         let response = if is_small {
             self.0.store.range(wanted).map_err(|error| status(&error))?
         } else {
@@ -92,7 +93,11 @@ impl pb::kv_server::Kv for Kv {
         // What it may read may have changed while it was read.
         caller.is_current()?;
         self.0.metrics.ranges.fetch_add(1, Ordering::Relaxed);
-        Ok(Response::new(answers::range(self.0.header(response.revision), response)))
+        let answer = answers::range(self.0.header(response.revision), response);
+        let bytes = if is_small { 0 } else { answer.encoded_len() };
+        let answer = self.0.held.hold(answer, bytes);
+        drop(place);
+        answer
     }
 
     type RangeStreamStream =
@@ -164,11 +169,17 @@ impl pb::kv_server::Kv for Kv {
         }
         let only_reads = is_read_only(&request);
         drop(request);
+        let reads_much = only_reads && is_large(&txn);
+        let place = if reads_much { Some(self.0.held.begin().await?) } else { None };
         let response = self.commit(txn).await?;
         if only_reads {
             caller.is_current()?;
         }
-        Ok(Response::new(answers::txn(self.0.header(response.revision), response)))
+        let answer = answers::txn(self.0.header(response.revision), response);
+        let bytes = if reads_much { answer.encoded_len() } else { 0 };
+        let answer = self.0.held.hold(answer, bytes);
+        drop(place);
+        answer
     }
 
     /// The request's `physical` changes nothing: what nobody can read any more is forgotten at once, and the room it took

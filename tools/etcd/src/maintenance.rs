@@ -4,9 +4,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use annals::At;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
@@ -14,7 +16,7 @@ use tonic::{Request, Response, Status};
 use crate::VERSION;
 use crate::alarm::store_bytes;
 use crate::answers::signed;
-use crate::errors::{BAD_TRANSFEREE, COMPACTED, NO_SPACE, refuse, status};
+use crate::errors::{BAD_TRANSFEREE, COMPACTED, NO_SPACE, TOO_MANY_REQUESTS, refuse, status};
 use crate::proto::etcdserverpb as pb;
 use crate::server::Server;
 use crate::snapshot::{self, Database, Extras};
@@ -26,35 +28,84 @@ pub(crate) struct Maintenance(pub(crate) Arc<Server>);
 /// Parts of a snapshot that wait for a client which reads slowly.
 const SNAPSHOT_PARTS: usize = 4;
 
-/// Makes the database, and sends it. Nobody listens any more: that is no error.
-fn send_snapshot(
-    server: &Server,
-    extras: &Extras,
-    to: &mpsc::Sender<Result<pb::SnapshotResponse, Status>>,
-) -> snapshot::Result<()> {
-    let database = Database::make(&server.store, &server.options.temporary_dir, extras)?;
-    let header = server.header(database.summary().revision);
-    for part in database.into_blobs() {
-        let unreadable = |error| annals_etcd_files::Error::Io { offset: 0, error };
-        let part = pb::SnapshotResponse { header, ..part.map_err(unreadable)? };
-        if to.blocking_send(Ok(part)).is_err() {
-            break;
+/// Parts that are read from the file at once.
+const PARTS_TOGETHER: usize = 8;
+
+/// A client that takes nothing for so long does not get the rest: others wait for its place.
+const STALLED: Duration = Duration::from_secs(300);
+
+type Part = Result<pb::SnapshotResponse, Status>;
+
+/// Runs what reads or writes the file, and tells what came of it.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> snapshot::Result<T> + Send + 'static,
+) -> Result<T, Status> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| Status::unavailable(format!("annals: {error}")))?.map_err(|error| {
+        crate::warn!("a snapshot was not sent", "error" = error.to_string());
+        match error {
+            snapshot::Error::Store(error) => status(&error),
+            error if error.is_no_space() => refuse(NO_SPACE),
+            error => Status::unavailable(format!("annals: {error}")),
+        }
+    })
+}
+
+/// Makes the database, and sends it. Nobody listens any more: that is no error. No thread waits for the client.
+async fn send_snapshot(
+    server: Arc<Server>,
+    extras: Extras,
+    to: &mpsc::Sender<Part>,
+) -> Result<(), Status> {
+    let made = move || {
+        let database = Database::make(&server.store, &server.options.temporary_dir, &extras)?;
+        let header = server.header(database.summary().revision);
+        Ok((header, database.into_blobs()))
+    };
+    let (header, mut blobs) = blocking(made).await?;
+    loop {
+        let (rest, parts) = blocking(move || {
+            let parts = blobs.by_ref().take(PARTS_TOGETHER).collect::<Result<Vec<_>, _>>();
+            let unreadable = |error| annals_etcd_files::Error::Io { offset: 0, error };
+            Ok((blobs, parts.map_err(unreadable)?))
+        })
+        .await?;
+        if parts.is_empty() {
+            return Ok(());
+        }
+        blobs = rest;
+        for part in parts {
+            let part = Ok(pb::SnapshotResponse { header, ..part });
+            match timeout(STALLED, to.send(part)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) => return Ok(()),
+                Err(_) => {
+                    return Err(Status::deadline_exceeded(
+                        "annals-etcd: nobody reads the snapshot",
+                    ));
+                }
+            }
         }
     }
-    Ok(())
 }
 
 /// What comes of a snapshot. Dropped before its end, it ends the work on the rest.
 struct Parts {
-    parts: ReceiverStream<Result<pb::SnapshotResponse, Status>>,
+    sent: ReceiverStream<Part>,
     stop: Arc<AtomicBool>,
+    /// Why there are no more.
+    failed: oneshot::Receiver<Status>,
 }
 
 impl Stream for Parts {
-    type Item = Result<pb::SnapshotResponse, Status>;
+    type Item = Part;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        Pin::new(&mut self.parts).poll_next(context)
+        match Pin::new(&mut self.sent).poll_next(context) {
+            // It is told before the parts end, and but once.
+            Poll::Ready(None) => Poll::Ready(self.failed.try_recv().ok().map(Err)),
+            part => part,
+        }
     }
 }
 
@@ -174,8 +225,11 @@ impl pb::maintenance_server::Maintenance for Maintenance {
         request: Request<pb::SnapshotRequest>,
     ) -> Answer<Self::SnapshotStream> {
         self.0.caller(&request)?.must_be_admin()?;
-        let (to, parts) = mpsc::channel(SNAPSHOT_PARTS);
         let server = Arc::clone(&self.0);
+        let place = Arc::clone(&server.snapshots).try_acquire_owned();
+        let Ok(place) = place else { return Err(refuse(TOO_MANY_REQUESTS)) };
+        let (to, parts) = mpsc::channel(SNAPSHOT_PARTS);
+        let (fail, failed) = oneshot::channel();
         let extras = Extras {
             auth: Some(server.auth.snapshot().into()),
             alarms: server.alarms.members(server.member.id),
@@ -183,18 +237,13 @@ impl pb::maintenance_server::Maintenance for Maintenance {
             ..Extras::default()
         };
         let stop = Arc::clone(&extras.stop);
-        tokio::task::spawn_blocking(move || {
-            if let Err(error) = send_snapshot(&server, &extras, &to) {
-                crate::warn!("a snapshot was not sent", "error" = error.to_string());
-                let status = match error {
-                    snapshot::Error::Store(error) => status(&error),
-                    error if error.is_no_space() => refuse(NO_SPACE),
-                    error => Status::unavailable(format!("annals: {error}")),
-                };
-                let _ = to.blocking_send(Err(status));
+        tokio::spawn(async move {
+            if let Err(status) = send_snapshot(server, extras, &to).await {
+                let _ = fail.send(status);
             }
+            drop((to, place));
         });
-        Ok(Response::new(Box::pin(Parts { parts: ReceiverStream::new(parts), stop })))
+        Ok(Response::new(Box::pin(Parts { sent: ReceiverStream::new(parts), stop, failed })))
     }
 
     async fn move_leader(

@@ -6,22 +6,21 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use annals::{KeyRange, KeyValue, RangeRequest, Store};
+use annals::{KeyRange, KeyValue, RangeIter, RangeRequest, Store, View};
 use tokio::sync::mpsc;
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
-use crate::errors::status;
 use crate::proto::etcdserverpb as pb;
 use crate::server::Server;
 use crate::{answers, requests};
 
 /// A part of an answer ends behind the key with which it reaches so many bytes.
-const PART_BYTES: usize = 256 << 10;
+const PART_BYTES: usize = 128 << 10;
 
 /// Parts that wait for a client which reads slowly.
-const PARTS: usize = 2;
+const PARTS: usize = 1;
 
 /// A request, where it is one that can be answered in parts.
 ///
@@ -48,16 +47,16 @@ pub(crate) fn check(request: &pb::RangeRequest) -> Result<RangeRequest, Status> 
 
 type Part = Result<pb::RangeStreamResponse, Status>;
 
-/// Begins to read, in a thread that waits for the client.
+/// Begins to read. No thread waits for the client: a part is read when there is room for it.
 pub(crate) fn start(
     server: Arc<Server>,
     request: RangeRequest,
 ) -> Pin<Box<dyn Stream<Item = Part> + Send>> {
     let (to, parts) = mpsc::channel(PARTS);
-    tokio::task::spawn_blocking(move || {
-        if let Err(error) = read(&server, &request, &to) {
+    tokio::spawn(async move {
+        if let Err(status) = send(&server, request, &to).await {
             // Whoever does not listen any more needs no reason.
-            let _ = to.blocking_send(Err(status(&error)));
+            let _ = to.send(Err(status)).await;
         }
     });
     Box::pin(ReceiverStream::new(parts))
@@ -67,47 +66,84 @@ fn part(range_response: pb::RangeResponse) -> pb::RangeStreamResponse {
     pb::RangeStreamResponse { range_response: Some(range_response) }
 }
 
-fn read(server: &Server, request: &RangeRequest, to: &mpsc::Sender<Part>) -> annals::Result<()> {
-    let store: &Store = &server.store;
-    let current = store.revision();
+async fn send(
+    server: &Arc<Server>,
+    request: RangeRequest,
+    to: &mpsc::Sender<Part>,
+) -> Result<(), Status> {
     if request.count_only {
-        let response = store.range(request.clone())?;
+        let response = server.blocking(move |store| store.range(request)).await?;
         let head = server.header(response.revision);
-        let _ = to.blocking_send(Ok(part(answers::range(head, response))));
+        let _ = to.send(Ok(part(answers::range(head, response)))).await;
         return Ok(());
     }
-    let view = match request.revision {
-        Some(revision) => store.at(revision)?,
-        None => store.latest()?,
-    };
-    let range = KeyRange::from_etcd(&request.key, &request.range_end);
-    let mut iter = view.range(range.clone());
-    if request.keys_only {
-        iter = iter.keys_only();
+    let mut reading = server.blocking(move |store| Reading::begin(store, &request)).await?;
+    while !reading.is_over {
+        let Ok(place) = to.reserve().await else { return Ok(()) };
+        let of = Arc::clone(server);
+        let (read, next) = server
+            .blocking(move |_| {
+                let next = reading.next(&of)?;
+                Ok((reading, next))
+            })
+            .await?;
+        reading = read;
+        place.send(Ok(part(next)));
     }
-    let (mut kvs, mut bytes, mut sent) = (Vec::new(), 0, 0u64);
-    let mut more = false;
-    for kv in iter {
-        let kv: KeyValue = kv?;
-        if request.limit > 0 && sent + kvs.len() as u64 == request.limit {
-            more = true;
-            break;
-        }
-        if bytes >= PART_BYTES {
-            sent += kvs.len() as u64;
-            let kvs = std::mem::take(&mut kvs);
-            let next = pb::RangeResponse { kvs, ..Default::default() };
-            if to.blocking_send(Ok(part(next))).is_err() {
-                return Ok(());
-            }
-            bytes = 0;
-        }
-        bytes += kv.key.len() + kv.value.len() + 32;
-        kvs.push(answers::key_value(kv));
-    }
-    let count = if more { view.count(range)? } else { sent + kvs.len() as u64 };
-    let header = server.header(current.max(view.revision()));
-    let last = pb::RangeResponse { header, kvs, more, count: answers::signed(count) };
-    let _ = to.blocking_send(Ok(part(last)));
     Ok(())
+}
+
+/// How far a range has been read.
+struct Reading {
+    view: View,
+    range: KeyRange,
+    iter: RangeIter,
+    limit: u64,
+    /// The newest revision when it began.
+    current: u64,
+    sent: u64,
+    /// Read, and for the next part.
+    next: Option<KeyValue>,
+    is_over: bool,
+}
+
+impl Reading {
+    fn begin(store: &Store, request: &RangeRequest) -> annals::Result<Self> {
+        let current = store.revision();
+        let view = match request.revision {
+            Some(revision) => store.at(revision)?,
+            None => store.latest()?,
+        };
+        let range = KeyRange::from_etcd(&request.key, &request.range_end);
+        let mut iter = view.range(range.clone());
+        if request.keys_only {
+            iter = iter.keys_only();
+        }
+        let (limit, sent, next) = (request.limit, 0, None);
+        Ok(Self { view, range, iter, limit, current, sent, next, is_over: false })
+    }
+
+    /// The next part: the last one has the head.
+    fn next(&mut self, server: &Server) -> annals::Result<pb::RangeResponse> {
+        let (mut kvs, mut bytes) = (Vec::new(), 0);
+        let mut more = false;
+        while let Some(kv) = self.next.take().map(Ok).or_else(|| self.iter.next()).transpose()? {
+            if self.limit > 0 && self.sent + kvs.len() as u64 == self.limit {
+                more = true;
+                break;
+            }
+            if bytes >= PART_BYTES {
+                self.sent += kvs.len() as u64;
+                self.next = Some(kv);
+                return Ok(pb::RangeResponse { kvs, ..Default::default() });
+            }
+            bytes += kv.key.len() + kv.value.len() + 32;
+            kvs.push(answers::key_value(kv));
+        }
+        self.is_over = true;
+        let count =
+            if more { self.view.count(self.range.clone())? } else { self.sent + kvs.len() as u64 };
+        let header = server.header(self.current.max(self.view.revision()));
+        Ok(pb::RangeResponse { header, kvs, more, count: answers::signed(count) })
+    }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use annals::Store;
 use bytes::Bytes;
+use tokio::sync::Semaphore;
 use tonic::service::Routes;
 use tonic::{Request, Status};
 
@@ -15,12 +16,16 @@ use crate::answers::signed;
 use crate::auth::service::AuthService;
 use crate::auth::{Auth, Caller};
 use crate::errors::{TOO_LARGE, TOO_MANY_REQUESTS, refuse, status};
+use crate::held::Held;
 use crate::member::Member;
 use crate::metrics::Metrics;
 use crate::proto::etcdserverpb as pb;
 use crate::proto::v3electionpb::election_server::ElectionServer;
 use crate::proto::v3lockpb::lock_server::LockServer;
 use crate::{cluster, kv, lease, line, maintenance, watch};
+
+/// Snapshots at once: each has a file as large as the store, and a processor while it is made.
+const SNAPSHOTS: usize = 4;
 
 /// What can be chosen of a server.
 #[derive(Clone, Debug)]
@@ -65,16 +70,21 @@ pub struct Server {
     pub(crate) alarms: Alarms,
     pub(crate) options: ServerOptions,
     pub(crate) metrics: Arc<Metrics>,
+    /// Places of snapshots that are under way.
+    pub(crate) snapshots: Arc<Semaphore>,
+    pub(crate) held: Held,
     pending: AtomicUsize,
 }
 
 impl Server {
     /// A server over a store that is open.
     pub fn new(store: Store, auth: Auth, member: Member, options: ServerOptions) -> Arc<Self> {
-        let alarms = Alarms::new(&store, options.quota_bytes);
+        let alarms = Alarms::new(&store, options.quota_bytes).on_disk_of(&options.temporary_dir);
         let (auth, pending) = (Arc::new(auth), AtomicUsize::new(0));
         let metrics = Arc::default();
-        Arc::new(Self { store, auth, member, alarms, options, metrics, pending })
+        let snapshots = Arc::new(Semaphore::new(SNAPSHOTS));
+        let held = Held::new();
+        Arc::new(Self { store, auth, member, alarms, options, metrics, snapshots, held, pending })
     }
 
     /// The store.

@@ -18,6 +18,7 @@ use prost_reflect::DescriptorPool;
 use tonic::{Code, Status};
 use tower::ServiceExt as _;
 
+use crate::held::Share;
 use crate::metrics::{Method, Metrics};
 use crate::serve::Shutdown;
 
@@ -75,7 +76,8 @@ impl Calls {
             }))
         });
         let answer: Result<Response<Body>, Infallible> = self.router.clone().oneshot(request).await;
-        let Ok(answer) = answer;
+        let Ok(mut answer) = answer;
+        let share = answer.extensions_mut().remove::<Share>();
         let Some(mut ending) = ending else { return answer };
         if let Some(code) = code(answer.headers()) {
             ending.end(code);
@@ -84,7 +86,16 @@ impl Calls {
         let stream = ending.method.kind != "unary";
         let shutdown = self.shutdown.clone();
         let stop = stream.then(|| Box::pin(async move { shutdown.begun().await }) as Stop);
-        answer.map(|inner| Body::new(Answer { inner, ending, stop, over: false }))
+        answer.map(|inner| {
+            Body::new(Answer {
+                inner,
+                rest: Bytes::new(),
+                _share: share,
+                ending,
+                stop,
+                over: false,
+            })
+        })
     }
 }
 
@@ -123,9 +134,16 @@ impl Drop for Ending {
     }
 }
 
+/// What HTTP/2 is given at once. It asks for more when the client takes more.
+const PIECE: usize = 64 << 10;
+
 /// The body of an answer, on its way out.
 struct Answer {
     inner: Body,
+    /// What of a large piece is still to come.
+    rest: Bytes,
+    /// Counted until the last of it is on its way.
+    _share: Option<Share>,
     ending: Ending,
     stop: Option<Stop>,
     over: bool,
@@ -140,6 +158,10 @@ impl http_body::Body for Answer {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let this = &mut *self;
+        if !this.rest.is_empty() {
+            let length = this.rest.len().min(PIECE);
+            return Poll::Ready(Some(Ok(Frame::data(this.rest.split_to(length)))));
+        }
         if this.over {
             return Poll::Ready(None);
         }
@@ -151,6 +173,13 @@ impl http_body::Body for Answer {
                 if let Some(trailers) = frame.trailers_ref() {
                     this.ending.end(code(trailers).unwrap_or(Code::Unknown as usize));
                 }
+                let frame = match frame.into_data() {
+                    Ok(mut data) => {
+                        this.rest = data.split_off(data.len().min(PIECE));
+                        Frame::data(data)
+                    }
+                    Err(frame) => frame,
+                };
                 return Poll::Ready(Some(Ok(frame)));
             }
             Poll::Ready(Some(Err(error))) => {

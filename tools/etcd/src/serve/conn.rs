@@ -34,8 +34,8 @@ const HEADER_TIME: Duration = Duration::from_secs(30);
 /// Bytes of the headers of a request.
 const HEADER_BYTES: u32 = 64 * 1024;
 
-/// So many bytes tell a client that speaks: the preface of HTTP/2 is as long.
-const SPOKEN: usize = 24;
+/// So many bytes tell a client that speaks: the preface of HTTP/2, and the head of the frame that has to follow.
+const SPOKEN: usize = 24 + 9;
 
 /// What all connections have in common.
 #[derive(Clone)]

@@ -9,8 +9,9 @@ mod session;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use tokio_stream::Stream;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::{Stream, StreamExt as _};
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::proto::etcdserverpb as pb;
@@ -19,6 +20,19 @@ use crate::server::Server;
 /// Answers of a stream that wait for a client which reads slowly. A watch that waits reads what it has missed from the
 /// store later: nothing else is kept for it.
 const ANSWERS: usize = 32;
+
+/// Bytes of events in them, as long as there is more than one with events.
+const ANSWER_BYTES: u32 = 128 << 10;
+
+/// Watches of a stream that hold what they have read until it is sent; the others read nothing meanwhile.
+const TURNS: usize = 4;
+
+/// An answer on its way to the client, and its share of [`ANSWER_BYTES`].
+#[derive(Debug)]
+struct Told {
+    answer: Result<pb::WatchResponse, Status>,
+    _bytes: Option<OwnedSemaphorePermit>,
+}
 
 /// The service.
 #[derive(Debug)]
@@ -34,6 +48,7 @@ impl pb::watch_server::Watch for Watches {
     ) -> Result<Response<Self::WatchStream>, Status> {
         let (to, answers) = tokio::sync::mpsc::channel(ANSWERS);
         tokio::spawn(session::run(Arc::clone(&self.0), request, to));
-        Ok(Response::new(Box::pin(ReceiverStream::new(answers))))
+        let answers = ReceiverStream::new(answers).map(|told: Told| told.answer);
+        Ok(Response::new(Box::pin(answers)))
     }
 }

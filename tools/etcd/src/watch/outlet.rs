@@ -8,15 +8,14 @@
 
 use std::collections::HashMap;
 
+use std::sync::Arc;
+
 use annals::WatchHandle;
 use parking_lot::Mutex;
-use tokio::sync::mpsc;
-use tonic::Status;
+use tokio::sync::{Semaphore, mpsc};
 
+use super::{ANSWER_BYTES, TURNS, Told};
 use crate::proto::etcdserverpb as pb;
-
-/// What a stream sends.
-pub(super) type Answer = Result<pb::WatchResponse, Status>;
 
 /// The number in answers that are of no watch.
 pub(super) const NO_WATCH: i64 = -1;
@@ -24,7 +23,10 @@ pub(super) const NO_WATCH: i64 = -1;
 /// The answers of a stream, and its watches.
 #[derive(Debug)]
 pub(super) struct Outlet {
-    pub(super) to: mpsc::Sender<Answer>,
+    pub(super) to: mpsc::Sender<Told>,
+    /// Of the watches that hold what they have read.
+    pub(super) turns: Semaphore,
+    bytes: Arc<Semaphore>,
     /// The head of answers, but for the revision.
     head: pb::ResponseHeader,
     state: Mutex<State>,
@@ -39,6 +41,8 @@ struct State {
     last_event: u64,
     /// Whether a notice of progress is asked for, of at least this revision.
     wanted: Option<u64>,
+    /// Watches that were asked for theirs and have not answered.
+    asked: usize,
 }
 
 #[derive(Debug)]
@@ -60,10 +64,18 @@ pub(super) enum Goes {
     Over,
 }
 
+fn told(answer: pb::WatchResponse) -> Told {
+    Told { answer: Ok(answer), _bytes: None }
+}
+
 impl State {
     /// The revision of a notice of progress, if one is wanted and may be sent; else whoever is behind is asked again.
     fn progress(&mut self) -> Option<u64> {
         let wanted = self.wanted?;
+        // Each answer comes here: looking at all watches each time would take its time where there are many.
+        if self.asked > 0 {
+            return None;
+        }
         let needed = wanted.max(self.last_event);
         let least = self.watches.values().map(|entry| entry.position).min();
         let Some(least) = least else {
@@ -77,6 +89,7 @@ impl State {
         for entry in self.watches.values_mut() {
             if entry.position < needed && !entry.asked {
                 entry.asked = true;
+                self.asked += 1;
                 entry.handle.request_progress();
             }
         }
@@ -85,8 +98,9 @@ impl State {
 }
 
 impl Outlet {
-    pub(super) fn new(to: mpsc::Sender<Answer>, head: pb::ResponseHeader) -> Self {
-        Self { to, head, state: Mutex::default() }
+    pub(super) fn new(to: mpsc::Sender<Told>, head: pb::ResponseHeader) -> Self {
+        let (turns, bytes) = (Semaphore::new(TURNS), Semaphore::new(ANSWER_BYTES as usize));
+        Self { to, turns, bytes: Arc::new(bytes), head, state: Mutex::default() }
     }
 
     /// How many watches there are.
@@ -116,11 +130,12 @@ impl Outlet {
 
     /// Ends a watch. Answers whether it was there: nothing of it is sent after this.
     pub(super) fn remove(&self, id: i64) -> bool {
-        let entry = self.state.lock().watches.remove(&id);
-        if let Some(entry) = &entry {
-            entry.handle.cancel();
-        }
-        entry.is_some()
+        let mut state = self.state.lock();
+        let Some(entry) = state.watches.remove(&id) else { return false };
+        state.asked -= usize::from(entry.asked);
+        drop(state);
+        entry.handle.cancel();
+        true
     }
 
     /// Ends all.
@@ -133,20 +148,26 @@ impl Outlet {
 
     /// Sends what is of no watch's events.
     pub(super) async fn send(&self, answer: pb::WatchResponse) -> Goes {
-        match self.to.send(Ok(answer)).await {
+        match self.to.send(told(answer)).await {
             Ok(()) => Goes::On,
             Err(_) => Goes::Over,
         }
     }
 
-    /// Sends events of a watch, up to `revision`; `whole` if nothing of that revision is left.
+    /// Sends events of a watch, so many bytes and up to `revision`; `whole` if nothing of that revision is left.
     pub(super) async fn send_events(
         &self,
         id: i64,
-        revision: u64,
-        whole: bool,
+        (revision, whole): (u64, bool),
+        bytes: usize,
         answer: pb::WatchResponse,
     ) -> Goes {
+        // One that is larger than all there is goes alone.
+        let share = u32::try_from(bytes).map_or(ANSWER_BYTES, |bytes| bytes.min(ANSWER_BYTES));
+        let share = tokio::select! {
+            share = Arc::clone(&self.bytes).acquire_many_owned(share) => share.ok(),
+            () = self.to.closed() => return Goes::Over,
+        };
         let Ok(place) = self.to.reserve().await else { return Goes::Over };
         {
             let mut state = self.state.lock();
@@ -156,7 +177,7 @@ impl Outlet {
             if whole {
                 entry.position = revision;
             }
-            place.send(Ok(answer));
+            place.send(Told { answer: Ok(answer), _bytes: share });
             if state.wanted.is_none() {
                 return Goes::On;
             }
@@ -176,10 +197,10 @@ impl Outlet {
             let mut state = self.state.lock();
             let Some(entry) = state.watches.get_mut(&id) else { return Goes::Over };
             entry.position = entry.position.max(revision);
-            if !std::mem::take(&mut entry.asked)
-                && let Some(answer) = own()
-            {
-                place.send(Ok(answer));
+            let asked = std::mem::take(&mut entry.asked);
+            state.asked -= usize::from(asked);
+            if !asked && let Some(answer) = own() {
+                place.send(told(answer));
             }
             if state.wanted.is_none() {
                 return Goes::On;
@@ -209,7 +230,7 @@ impl Outlet {
             let revision = i64::try_from(revision).unwrap_or(i64::MAX);
             let header = Some(pb::ResponseHeader { revision, ..self.head });
             let answer = pb::WatchResponse { header, watch_id: NO_WATCH, ..Default::default() };
-            place.send(Ok(answer));
+            place.send(told(answer));
         }
         Goes::On
     }

@@ -1,11 +1,15 @@
 //! A stream of watches: what its client asks for.
 
+use std::future::poll_fn;
+use std::mem::replace;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Poll;
 
 use annals::{Batch, Error, ErrorKind, Watch};
-use tokio::sync::mpsc;
-use tokio_stream::StreamExt;
+use tokio::sync::{SemaphorePermit, mpsc};
+use tokio_stream::{Stream as _, StreamExt as _};
 use tonic::{Request, Streaming};
 
 use crate::answers::{self, signed};
@@ -14,11 +18,15 @@ use crate::metrics::Metrics;
 use crate::proto::etcdserverpb as pb;
 use crate::server::{PeerCommonName, Server};
 
-use super::outlet::{Answer, Goes, NO_WATCH, Outlet};
+use super::Told;
+use super::outlet::{Goes, NO_WATCH, Outlet};
 
 /// What a watch that is behind puts into one answer at most: revisions, and bytes after which no more are added.
 const GATHERED: usize = 1000;
-const GATHERED_BYTES: usize = 256 << 10;
+const GATHERED_BYTES: usize = 64 << 10;
+
+/// Bytes that a watch which is behind reads ahead.
+const CATCH_UP_BYTES: usize = 32 << 10;
 
 /// Who asks, as the stream's first message told it.
 struct Asker {
@@ -46,7 +54,7 @@ impl Drop for Open {
 pub(super) async fn run(
     server: Arc<Server>,
     request: Request<Streaming<pb::WatchRequest>>,
-    to: mpsc::Sender<Answer>,
+    to: mpsc::Sender<Told>,
 ) {
     let common_name = request.extensions().get::<PeerCommonName>().map(|name| name.0.clone());
     let (metadata, _, mut requests) = request.into_parts();
@@ -167,6 +175,7 @@ async fn create(
 fn begin(server: &Server, request: &pb::WatchCreateRequest, start: u64) -> annals::Result<Watch> {
     use pb::watch_create_request::FilterType;
     let mut builder = server.store.watch(&request.key).range_end(&request.range_end);
+    builder = builder.catch_up_bytes(CATCH_UP_BYTES);
     if start > 0 {
         builder = builder.from(start);
     }
@@ -191,6 +200,28 @@ fn begin(server: &Server, request: &pb::WatchCreateRequest, start: u64) -> annal
     builder.start()
 }
 
+/// The next of a watch, and a turn to send it. A watch has no turn while it waits for something to happen, and reads
+/// nothing while it waits for a turn.
+async fn next<'o>(
+    outlet: &'o Outlet,
+    watch: &mut Watch,
+) -> (Option<annals::Result<Batch>>, Option<SemaphorePermit<'o>>) {
+    loop {
+        let turn = tokio::select! {
+            turn = outlet.turns.acquire() => turn.ok(),
+            () = outlet.to.closed() => return (None, None),
+        };
+        let item = poll_fn(|context| Poll::Ready(Pin::new(&mut *watch).poll_next(context))).await;
+        if let Poll::Ready(item) = item {
+            return (item, turn);
+        }
+        drop(turn);
+        // The watch wakes this task.
+        let mut slept = false;
+        poll_fn(|_| if replace(&mut slept, true) { Poll::Ready(()) } else { Poll::Pending }).await;
+    }
+}
+
 /// Tells what a watch sees, until it ends.
 async fn follow(
     server: &Server,
@@ -201,9 +232,9 @@ async fn follow(
 ) {
     let mut waiting = None;
     loop {
-        let item = match waiting.take() {
-            Some(item) => Some(item),
-            None => StreamExt::next(&mut watch).await,
+        let (item, _turn) = match waiting.take() {
+            Some(item) => (Some(item), None),
+            None => next(outlet, &mut watch).await,
         };
         let goes = match item {
             None => Goes::Over,
@@ -225,8 +256,8 @@ async fn follow(
             Some(Ok(batch)) => {
                 let (revision, whole) = (batch.revision(), batch.is_last_fragment());
                 let mut events: Vec<_> = batch.events().iter().map(answers::event).collect();
-                let revision = if request.fragment {
-                    revision
+                let (revision, bytes) = if request.fragment {
+                    (revision, bytes_of(&batch))
                 } else {
                     gather(&mut watch, revision, &batch, &mut events, &mut waiting)
                 };
@@ -236,7 +267,7 @@ async fn follow(
                 let (watch_id, fragment) = (id, !whole);
                 let answer =
                     pb::WatchResponse { header, watch_id, events, fragment, ..Default::default() };
-                outlet.send_events(id, revision, whole, answer).await
+                outlet.send_events(id, (revision, whole), bytes, answer).await
             }
         };
         if goes == Goes::Over {
@@ -245,14 +276,15 @@ async fn follow(
     }
 }
 
-/// Adds what is there already, and answers up to which revision. What does not belong to it waits.
+/// Adds what is there already, and answers up to which revision, and how many bytes there are. What does not belong to
+/// it waits.
 fn gather(
     watch: &mut Watch,
     mut revision: u64,
     first: &Batch,
     events: &mut Vec<crate::proto::mvccpb::Event>,
     waiting: &mut Option<annals::Result<Batch>>,
-) -> u64 {
+) -> (u64, usize) {
     let mut bytes = bytes_of(first);
     for _ in 1..GATHERED {
         if bytes >= GATHERED_BYTES {
@@ -271,7 +303,7 @@ fn gather(
             }
         }
     }
-    revision
+    (revision, bytes)
 }
 
 fn bytes_of(batch: &Batch) -> usize {
