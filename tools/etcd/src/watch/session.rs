@@ -154,8 +154,8 @@ async fn create(
         Ok(watch) => watch,
         Err(error) => return refused(server, outlet, status(&error).message()).await,
     };
-    let starts = if start == 0 { watch.created_at() + 1 } else { start };
-    outlet.insert(watch_id, watch.handle(), starts);
+    let position = if start == 0 { watch.created_at() } else { start - 1 };
+    outlet.insert(watch_id, watch.handle(), start, position);
     let header = server.header_now();
     let created = pb::WatchResponse { header, watch_id, created: true, ..Default::default() };
     let goes = outlet.send(created).await;
@@ -209,7 +209,7 @@ async fn follow(
             None => Goes::Over,
             Some(Err(error)) => {
                 let answer = ended(server, id, &error);
-                if outlet.remove(id) {
+                if outlet.end(id) {
                     outlet.send(answer).await;
                 }
                 Goes::Over

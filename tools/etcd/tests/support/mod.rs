@@ -104,7 +104,9 @@ pub(crate) struct Real {
 impl Real {
     /// `None`, with a message, where etcd is not installed.
     pub(crate) async fn start() -> Option<Self> {
-        if Command::new("etcd").arg("--version").stdout(Stdio::null()).status().is_err() {
+        // Another one than that in the path, such as of another version.
+        let etcd = std::env::var_os("ETCD").unwrap_or_else(|| "etcd".into());
+        if Command::new(&etcd).arg("--version").stdout(Stdio::null()).status().is_err() {
             println!("skipped: no etcd here (Debian: apt-get install etcd-server)");
             return None;
         }
@@ -112,7 +114,7 @@ impl Real {
             let (client, peer) = (free_port(), free_port());
             let directory = tempfile::tempdir().expect("a directory");
             let url = |port: u16| format!("http://127.0.0.1:{port}");
-            let mut process = Command::new("etcd")
+            let mut process = Command::new(&etcd)
                 .arg("--data-dir")
                 .arg(directory.path())
                 .args([
