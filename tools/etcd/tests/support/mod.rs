@@ -71,7 +71,8 @@ impl Ours {
     ) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let store = store.open(directory.path().join("store")).expect("a store");
-        let auth = Auth::open(directory.path(), AuthOptions::default()).expect("no users yet");
+        let auth = AuthOptions { bcrypt_cost: 4, ..AuthOptions::default() };
+        let auth = Auth::open(directory.path(), auth).expect("no users yet");
         let member = Member::open(directory.path(), "default".into(), vec![]).expect("a member");
         let mut options = ServerOptions::new(directory.path());
         change(&mut options);
@@ -134,6 +135,8 @@ impl Real {
                     "--experimental-watch-progress-notify-interval",
                     "100ms",
                     "--unsafe-no-fsync",
+                    "--bcrypt-cost",
+                    "4",
                 ])
                 .stdout(Stdio::null())
                 .stderr(Stdio::null())
