@@ -5,8 +5,8 @@
 //! | value | each store of a test is |
 //! | --- | --- |
 //! | none | an embedded store |
-//! | `etcd` | an etcd of its own, started for it |
-//! | `http://HOST:PORT` | a prefix of its own of the keys of this server; to be run with `--test-threads=1`, since the tests count revisions |
+//! | `etcd` | an etcd of its own, started for it; the variable `ETCD` names another server, such as `annals-etcd` |
+//! | `http://HOST:PORT` | a prefix of its own of the keys of this server; to be run with `--test-threads=1`, since the tests count revisions; those that count from a fresh store's fail |
 //!
 //! Tests that ask for more than etcd has say so in their first line by `needs_the_store!()`, and are named in [`SKIPPED`] with the
 //! reason. Those of `calls`, `documents` and `model` have stores of their own making, and are embedded always.

@@ -30,9 +30,14 @@ pub struct Tls {
     pub options: EtcdOptions,
 }
 
+/// The server: what the variable `ETCD` names, such as another version or `annals-etcd`, or that in the path.
+fn server() -> std::ffi::OsString {
+    std::env::var_os("ETCD").unwrap_or_else(|| "etcd".into())
+}
+
 /// Whether etcd is installed.
 pub fn is_installed() -> bool {
-    let version = Command::new("etcd").arg("--version").stdout(Stdio::null()).status();
+    let version = Command::new(server()).arg("--version").stdout(Stdio::null()).status();
     version.is_ok_and(|status| status.success())
 }
 
@@ -56,7 +61,7 @@ fn url(port: u16, tls: Option<&Tls>) -> String {
 fn run(directory: &TempDir, port: u16, peer: u16, tls: Option<&Tls>) -> Child {
     let (client, peer) = (url(port, tls), url(peer, None));
     let null = Stdio::null;
-    Command::new("etcd")
+    Command::new(server())
         .arg("--data-dir")
         .arg(directory.path())
         .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])

@@ -3,6 +3,8 @@
 //! Source: etcd's `api/v3rpc/rpctypes/error.go`.
 
 use annals::{Effect, Error, ErrorKind};
+use axum::body::Body;
+use http::Response;
 use tonic::{Code, Status};
 
 /// A refusal: its code, and its text without `etcdserver: `.
@@ -38,6 +40,16 @@ pub(crate) const TIMEOUT: Refusal = (Code::Unavailable, "request timed out");
 /// The status of a refusal.
 pub(crate) fn refuse((code, text): Refusal) -> Status {
     Status::new(code, format!("etcdserver: {text}"))
+}
+
+/// What is larger than the protocol's library takes, told as etcd's library does: clients look for these words.
+pub(crate) async fn too_long(answer: Response<Body>) -> Response<Body> {
+    let limits = Status::from_header_map(answer.headers()).and_then(|status| {
+        let text = status.message().strip_prefix("Error, decoded message length too large: found ");
+        let (found, limit) = text?.strip_suffix(" bytes")?.split_once(" bytes, the limit is: ")?;
+        Some(format!("grpc: received message larger than max ({found} vs. {limit})"))
+    });
+    limits.map_or(answer, |text| Status::resource_exhausted(text).into_http())
 }
 
 /// What etcd would say of what the store says.

@@ -212,5 +212,8 @@ pub fn router(server: &Arc<Server>) -> axum::Router {
     let told = own();
     let headers = move || told.header_now().unwrap_or_default();
     let auth = AuthService::new(&server.auth, headers);
-    routes.add_service(pb::auth_server::AuthServer::new(auth)).into_axum_router()
+    routes
+        .add_service(pb::auth_server::AuthServer::new(auth))
+        .into_axum_router()
+        .layer(axum::middleware::map_response(crate::errors::too_long))
 }

@@ -371,3 +371,16 @@ async fn answers_are_those_of_a_real_etcd() {
     println!("{compared} answers compared, {refused} of them refusals; {events} events");
     assert!(refused * 50 > compared && events > 100);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_too_large_is_refused_in_the_words_of_a_real_etcd() {
+    let Some(mut real) = Real::start().await else { return };
+    let mut ours = Ours::start().await;
+    for bytes in [1_572_000, 1_572_840, 1_572_864, 2_097_000, 2_097_200, 5 << 20] {
+        let value = vec![b'v'; bytes].into();
+        let put = pb::PutRequest { key: "a".into(), value, ..Default::default() };
+        let expected = ask(&mut real.clients, Request::Put(put.clone())).await;
+        let answer = ask(&mut ours.clients, Request::Put(put)).await;
+        assert_eq!(answer, expected, "{bytes} bytes");
+    }
+}

@@ -6,8 +6,7 @@
 //! when all positions have reached the last event that was sent. Both are decided where the order is made: under one
 //! lock, with the place in the channel reserved before.
 
-use std::collections::HashMap;
-
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use annals::WatchHandle;
@@ -35,6 +34,8 @@ pub(super) struct Outlet {
 #[derive(Debug, Default)]
 struct State {
     watches: HashMap<i64, Entry>,
+    /// Watches that the store has ended. As in etcd, their numbers are taken until the client cancels them, too.
+    ended: HashSet<i64>,
     /// The number tried first for a watch that brings none.
     next_id: i64,
     /// The revision of the last event that was sent.
@@ -48,7 +49,7 @@ struct State {
 #[derive(Debug)]
 struct Entry {
     handle: WatchHandle,
-    /// The first revision it tells.
+    /// The first revision it tells, if it was asked for: of what happens from now on, nothing begins later.
     starts: u64,
     /// All events up to this revision have been sent.
     position: u64,
@@ -69,6 +70,17 @@ fn told(answer: pb::WatchResponse) -> Told {
 }
 
 impl State {
+    fn is_taken(&self, id: i64) -> bool {
+        self.watches.contains_key(&id) || self.ended.contains(&id)
+    }
+
+    /// Takes a watch out, and no longer waits for its progress.
+    fn take(&mut self, id: i64) -> Option<Entry> {
+        let entry = self.watches.remove(&id)?;
+        self.asked -= usize::from(entry.asked);
+        Some(entry)
+    }
+
     /// The revision of a notice of progress, if one is wanted and may be sent; else whoever is behind is asked again.
     fn progress(&mut self) -> Option<u64> {
         let wanted = self.wanted?;
@@ -105,16 +117,17 @@ impl Outlet {
 
     /// How many watches there are.
     pub(super) fn watches(&self) -> usize {
-        self.state.lock().watches.len()
+        let state = self.state.lock();
+        state.watches.len() + state.ended.len()
     }
 
     /// A number for a watch: the one asked for, or a free one for 0. `None` if it is taken.
     pub(super) fn number(&self, asked: i64) -> Option<i64> {
         let mut state = self.state.lock();
         if asked != 0 {
-            return (!state.watches.contains_key(&asked)).then_some(asked);
+            return (!state.is_taken(asked)).then_some(asked);
         }
-        while state.watches.contains_key(&state.next_id) {
+        while state.is_taken(state.next_id) {
             state.next_id = state.next_id.wrapping_add(1);
         }
         let id = state.next_id;
@@ -122,17 +135,29 @@ impl Outlet {
         Some(id)
     }
 
-    /// Takes a watch in that tells what happens from a revision on.
-    pub(super) fn insert(&self, id: i64, handle: WatchHandle, starts: u64) {
-        let entry = Entry { handle, starts, position: starts.saturating_sub(1), asked: false };
+    /// Takes a watch in that tells what happens after `position`; `starts` is the first revision that was asked for, or 0.
+    pub(super) fn insert(&self, id: i64, handle: WatchHandle, starts: u64, position: u64) {
+        let entry = Entry { handle, starts, position, asked: false };
         self.state.lock().watches.insert(id, entry);
+    }
+
+    /// Notes that the store has ended a watch. Answers whether it was there: then its client is to be told.
+    pub(super) fn end(&self, id: i64) -> bool {
+        let mut state = self.state.lock();
+        let entry = state.take(id);
+        if entry.is_some() {
+            state.ended.insert(id);
+        }
+        entry.is_some()
     }
 
     /// Ends a watch. Answers whether it was there: nothing of it is sent after this.
     pub(super) fn remove(&self, id: i64) -> bool {
         let mut state = self.state.lock();
-        let Some(entry) = state.watches.remove(&id) else { return false };
-        state.asked -= usize::from(entry.asked);
+        if state.ended.remove(&id) {
+            return true;
+        }
+        let Some(entry) = state.take(id) else { return false };
         drop(state);
         entry.handle.cancel();
         true
@@ -178,9 +203,6 @@ impl Outlet {
                 entry.position = revision;
             }
             place.send(Told { answer: Ok(answer), _bytes: share });
-            if state.wanted.is_none() {
-                return Goes::On;
-            }
         }
         self.offer_progress().await
     }
@@ -202,9 +224,6 @@ impl Outlet {
             if !asked && let Some(answer) = own() {
                 place.send(told(answer));
             }
-            if state.wanted.is_none() {
-                return Goes::On;
-            }
         }
         self.offer_progress().await
     }
@@ -223,7 +242,11 @@ impl Outlet {
         self.offer_progress().await
     }
 
-    async fn offer_progress(&self) -> Goes {
+    /// Sends a notice of progress if one is wanted and may be sent: to be called when a watch has gone on or is gone.
+    pub(super) async fn offer_progress(&self) -> Goes {
+        if self.state.lock().wanted.is_none() {
+            return Goes::On;
+        }
         let Ok(place) = self.to.reserve().await else { return Goes::Over };
         let mut state = self.state.lock();
         if let Some(revision) = state.progress() {

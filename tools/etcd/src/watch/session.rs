@@ -98,9 +98,12 @@ async fn serve(
             }
             let header = server.header_now();
             let canceled = true;
-            outlet
-                .send(pb::WatchResponse { header, watch_id, canceled, ..Default::default() })
-                .await
+            let answer = pb::WatchResponse { header, watch_id, canceled, ..Default::default() };
+            if outlet.send(answer).await == Goes::Over {
+                return Goes::Over;
+            }
+            // Nobody waits for what it has to tell any more.
+            outlet.offer_progress().await
         }
         Some(RequestUnion::ProgressRequest(_)) => {
             outlet.want_progress(server.store.revision()).await
@@ -162,8 +165,8 @@ async fn create(
         Ok(watch) => watch,
         Err(error) => return refused(server, outlet, status(&error).message()).await,
     };
-    let starts = if start == 0 { watch.created_at() + 1 } else { start };
-    outlet.insert(watch_id, watch.handle(), starts);
+    let position = if start == 0 { watch.created_at() } else { start - 1 };
+    outlet.insert(watch_id, watch.handle(), start, position);
     let header = server.header_now();
     let created = pb::WatchResponse { header, watch_id, created: true, ..Default::default() };
     let goes = outlet.send(created).await;
@@ -240,8 +243,8 @@ async fn follow(
             None => Goes::Over,
             Some(Err(error)) => {
                 let answer = ended(server, id, &error);
-                if outlet.remove(id) {
-                    outlet.send(answer).await;
+                if outlet.end(id) && outlet.send(answer).await == Goes::On {
+                    outlet.offer_progress().await;
                 }
                 Goes::Over
             }

@@ -71,7 +71,8 @@ impl Ours {
     ) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let store = store.open(directory.path().join("store")).expect("a store");
-        let auth = Auth::open(directory.path(), AuthOptions::default()).expect("no users yet");
+        let auth = AuthOptions { bcrypt_cost: 4, ..AuthOptions::default() };
+        let auth = Auth::open(directory.path(), auth).expect("no users yet");
         let member = Member::open(directory.path(), "default".into(), vec![]).expect("a member");
         let mut options = ServerOptions::new(directory.path());
         change(&mut options);
@@ -104,7 +105,9 @@ pub(crate) struct Real {
 impl Real {
     /// `None`, with a message, where etcd is not installed.
     pub(crate) async fn start() -> Option<Self> {
-        if Command::new("etcd").arg("--version").stdout(Stdio::null()).status().is_err() {
+        // Another one than that in the path, such as of another version.
+        let etcd = std::env::var_os("ETCD").unwrap_or_else(|| "etcd".into());
+        if Command::new(&etcd).arg("--version").stdout(Stdio::null()).status().is_err() {
             println!("skipped: no etcd here (Debian: apt-get install etcd-server)");
             return None;
         }
@@ -112,7 +115,7 @@ impl Real {
             let (client, peer) = (free_port(), free_port());
             let directory = tempfile::tempdir().expect("a directory");
             let url = |port: u16| format!("http://127.0.0.1:{port}");
-            let mut process = Command::new("etcd")
+            let mut process = Command::new(&etcd)
                 .arg("--data-dir")
                 .arg(directory.path())
                 .args([
@@ -132,6 +135,8 @@ impl Real {
                     "--experimental-watch-progress-notify-interval",
                     "100ms",
                     "--unsafe-no-fsync",
+                    "--bcrypt-cost",
+                    "4",
                 ])
                 .stdout(Stdio::null())
                 .stderr(Stdio::null())
