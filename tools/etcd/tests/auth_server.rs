@@ -410,7 +410,11 @@ impl Run {
         self.past.push(format!("{who}: {call:?}: {expected:?}"));
         let past = || self.past[self.past.len().saturating_sub(40)..].join("\n");
         if answered != expected && std::env::var_os("GOON").is_some() {
-            println!("DIFF {} {} | ours {answered:?} | etcd {expected:?} | {call:?}", who, format!("{call:?}").split(['(', ' ']).next().unwrap_or(""));
+            println!(
+                "DIFF {} {} | ours {answered:?} | etcd {expected:?} | {call:?}",
+                who,
+                format!("{call:?}").split(['(', ' ']).next().unwrap_or("")
+            );
             return;
         }
         assert_eq!(answered, expected, "seed {seed}, the last is what differs:\n{}", past());
