@@ -188,7 +188,8 @@ impl pb::kv_server::Kv for Kv {
         &self,
         request: Request<pb::CompactionRequest>,
     ) -> Answer<pb::CompactionResponse> {
-        let _caller = self.0.caller(&request)?;
+        let caller = self.0.caller(&request)?;
+        caller.must_be_admin()?;
         let revision = request.get_ref().revision;
         let Ok(revision) = u64::try_from(revision) else { return Err(refuse(COMPACTED)) };
         if revision > self.0.store.revision() {

@@ -376,7 +376,8 @@ async fn answers_are_those_of_a_real_etcd() {
 async fn what_is_too_large_is_refused_in_the_words_of_a_real_etcd() {
     let Some(mut real) = Real::start().await else { return };
     let mut ours = Ours::start().await;
-    for bytes in [1_572_000, 1_572_840, 1_572_864, 2_097_000, 2_097_200, 5 << 20] {
+    // Of 1,572,837 to 1,572,841 bytes it depends on how long the number is that etcd gives the request.
+    for bytes in [1_572_000, 1_572_830, 1_572_850, 1_572_864, 2_097_000, 2_097_200, 5 << 20] {
         let value = vec![b'v'; bytes].into();
         let put = pb::PutRequest { key: "a".into(), value, ..Default::default() };
         let expected = ask(&mut real.clients, Request::Put(put.clone())).await;

@@ -214,7 +214,11 @@ fn a_database_is_of_one_moment_while_others_write() {
                 }
             });
         }
-        for _ in 0..150 {
+        for round in 0..3000 {
+            // Whether there is a moment between two compactions to compare a hash in is a matter of chance.
+            if round >= 150 && leased > 0 && hashed > 0 {
+                break;
+            }
             let extras = Extras { sort_bytes: 2000, ..Extras::default() };
             let (database, found) = made(&store, directory.path(), &extras);
             let summary = database.summary();

@@ -1,15 +1,20 @@
 //! Clients that each ask, wait for the answer, and ask again.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use annals_etcd::proto::etcdserverpb as pb;
+use bytes::Bytes;
+use prost::Message as _;
 use rand::RngExt as _;
 use tokio::task::JoinSet;
 
-use crate::clients::{self, Clients};
+use crate::clients::{self, CONNECTIONS, Clients};
 use crate::latency::Latency;
 use crate::servers::Server;
+use crate::wire::Wire;
 
 /// What the clients of a cell ask for.
 #[derive(Clone, Copy, Debug)]
@@ -36,15 +41,16 @@ const OWN: usize = 16;
 
 /// Clients that ask for so long, after a moment that is not counted.
 pub(crate) async fn run(server: &Server, ask: Ask, clients: usize, keys: u64, seconds: f64) -> Run {
-    let connections = Clients::connections(&server.address, clients).await;
+    let connections = clients.min(CONNECTIONS);
     let begins = Instant::now() + Duration::from_secs_f64((seconds / 10.0).min(0.3) + 0.1);
     let ends = begins + Duration::from_secs_f64(seconds);
     let counted = Rc::new(RefCell::new((Latency::default(), 0_u64)));
     let mut tasks = JoinSet::new();
-    for number in 0..clients {
-        let client = connections[number % connections.len()].clone();
-        let client = Client { clients: client, ask, number, keys };
-        tasks.spawn_local(client.run(begins, ends, Rc::clone(&counted)));
+    for first in 0..connections {
+        let clients = (first..clients).step_by(connections);
+        let clients = clients.map(|number| Client { ask, number, keys, known: [0; OWN], which: 0 });
+        let (wire, counted) = (Wire::connect(&server.address).await, Rc::clone(&counted));
+        tasks.spawn_local(drive(wire, clients.collect(), (begins, ends), counted));
     }
     tokio::time::sleep_until(begins.into()).await;
     let cpu = server.cpu();
@@ -58,24 +64,26 @@ pub(crate) async fn run(server: &Server, ask: Ask, clients: usize, keys: u64, se
     Run { per_second: count / seconds, latency, cpu: cpu / count }
 }
 
-#[derive(Debug)]
-struct Client {
-    clients: Clients,
-    ask: Ask,
-    number: usize,
-    keys: u64,
-}
-
-impl Client {
-    async fn run(mut self, begins: Instant, ends: Instant, counted: Rc<RefCell<(Latency, u64)>>) {
-        let mut known = [0; OWN];
-        loop {
-            let begun = Instant::now();
-            if begun >= ends {
-                return;
-            }
-            self.once(&mut known).await;
+/// The clients of a connection: each asks again when it has its answer.
+async fn drive(
+    mut wire: Wire,
+    mut clients: Vec<Client>,
+    (begins, ends): (Instant, Instant),
+    counted: Rc<RefCell<(Latency, u64)>>,
+) {
+    let mut open = HashMap::new();
+    let mut done = Vec::new();
+    for (index, client) in clients.iter_mut().enumerate() {
+        let begun = Instant::now();
+        open.insert(client.ask(&mut wire), (index, begun));
+    }
+    while !open.is_empty() {
+        wire.flush().await;
+        wire.answers(&mut done).await;
+        for (call, answer) in done.drain(..) {
+            let (index, begun) = open.remove(&call).expect("it was asked");
             let now = Instant::now();
+            clients[index].take(answer);
             // Counted by when it ended, so that the rate is that of the time between.
             if now >= begins && now < ends {
                 let nanos = u64::try_from((now - begun).as_nanos()).unwrap_or(u64::MAX);
@@ -83,28 +91,56 @@ impl Client {
                 latency.record(nanos);
                 *count += 1;
             }
+            if now < ends {
+                open.insert(clients[index].ask(&mut wire), (index, now));
+            }
         }
     }
+}
 
-    async fn once(&mut self, known: &mut [i64]) {
-        let kv = &mut self.clients.kv;
+#[derive(Debug)]
+struct Client {
+    ask: Ask,
+    number: usize,
+    keys: u64,
+    /// Where it left its own keys, and which of them it has asked for.
+    known: [i64; OWN],
+    which: usize,
+}
+
+impl Client {
+    fn ask(&mut self, wire: &mut Wire) -> u32 {
         match self.ask {
             Ask::Put => {
                 let key = rand::rng().random_range(0..self.keys);
-                kv.put(clients::put(key)).await.expect("a put");
+                wire.ask("/etcdserverpb.KV/Put", &clients::put(key))
             }
             Ask::Range { count, serializable } => {
                 let first = rand::rng().random_range(0..=self.keys - count);
-                let answer = kv.range(clients::range(first, count, serializable)).await;
-                let found = answer.expect("a range").into_inner().kvs.len();
+                wire.ask("/etcdserverpb.KV/Range", &clients::range(first, count, serializable))
+            }
+            Ask::CompareAndPut => {
+                self.which = rand::rng().random_range(0..OWN);
+                let key = (self.number * OWN + self.which) as u64 % self.keys;
+                let txn = clients::compare_and_put(key, self.known[self.which]);
+                wire.ask("/etcdserverpb.KV/Txn", &txn)
+            }
+        }
+    }
+
+    fn take(&mut self, answer: Bytes) {
+        match self.ask {
+            Ask::Put => {
+                let answer = pb::PutResponse::decode(answer).expect("an answer");
+                assert!(answer.header.is_some_and(|header| header.revision > 1), "it has put");
+            }
+            Ask::Range { count, .. } => {
+                let found = pb::RangeResponse::decode(answer).expect("an answer").kvs.len();
                 assert_eq!(found as u64, count, "all keys are there");
             }
             Ask::CompareAndPut => {
-                let which = rand::rng().random_range(0..known.len());
-                let key = (self.number * OWN + which) as u64 % self.keys;
-                let txn = clients::compare_and_put(key, known[which]);
-                let answer = kv.txn(txn).await.expect("a transaction").into_inner();
-                known[which] = if answer.succeeded {
+                let answer = pb::TxnResponse::decode(answer).expect("an answer");
+                self.known[self.which] = if answer.succeeded {
                     answer.header.map_or(0, |header| header.revision)
                 } else {
                     left_by_others(&answer)
@@ -115,8 +151,8 @@ impl Client {
 }
 
 /// The `mod_revision` of what a comparison that failed has read.
-fn left_by_others(answer: &annals_etcd::proto::etcdserverpb::TxnResponse) -> i64 {
-    use annals_etcd::proto::etcdserverpb::response_op::Response;
+fn left_by_others(answer: &pb::TxnResponse) -> i64 {
+    use pb::response_op::Response;
     match answer.responses.first().and_then(|response| response.response.as_ref()) {
         Some(Response::ResponseRange(range)) => range.kvs.first().map_or(0, |kv| kv.mod_revision),
         _ => 0,

@@ -11,7 +11,8 @@
 //! All servers run at once, each a process of its own with a directory of its own below `--dir`, and as its makers
 //! ship it: no flag but the addresses and a quota of 8 GiB. Each syncs a write to the disk before it answers. One asks
 //! while the others idle, in turns, each round beginning with another. The clients are tasks of one thread, on
-//! at most 50 connections, and ask anew as soon as they are answered.
+//! at most 50 connections, and ask anew as soon as they are answered. Puts, ranges and transactions are asked by a client
+//! that does as little as it can (`wire.rs`), so that it leaves the processors to the servers.
 //!
 //! * **put**: 256 bytes, half of them noise, to a random key of `--keys`.
 //! * **range**: of one random key, linearizable and serializable; of 100 keys.
@@ -23,8 +24,9 @@
 //!
 //! # What is not
 //!
-//! A cluster, and a network. And the client takes its part of the processors: where a server leaves little
-//! of them to it, or needs little, the rate is the client's. The server's processor time for each operation says more.
+//! A cluster, and a network. And the client takes its part of the processors, most where it watches: where a server
+//! leaves little of them to it, or needs little, the rate is the client's. The server's processor time for each
+//! operation says more.
 #![expect(clippy::expect_used, reason = "a bench that cannot do its work has nothing to measure")]
 #![expect(clippy::print_stdout, reason = "a bench prints its results")]
 #![expect(clippy::cast_precision_loss, reason = "figures are printed with a few digits")]
@@ -38,6 +40,7 @@ mod load;
 mod options;
 mod servers;
 mod table;
+mod wire;
 
 use std::process::ExitCode;
 use std::time::Duration;

@@ -111,6 +111,15 @@ impl Real {
             println!("skipped: no etcd here (Debian: apt-get install etcd-server)");
             return None;
         }
+        // Since 3.6 it is no experiment.
+        let help = Command::new(&etcd).arg("--help").output().expect("etcd starts");
+        let help = [help.stdout, help.stderr].concat();
+        let progress = "--watch-progress-notify-interval";
+        let progress = if String::from_utf8_lossy(&help).contains(progress) {
+            progress
+        } else {
+            "--experimental-watch-progress-notify-interval"
+        };
         for _ in 0..20 {
             let (client, peer) = (free_port(), free_port());
             let directory = tempfile::tempdir().expect("a directory");
@@ -131,13 +140,8 @@ impl Real {
                     &url(peer),
                 ])
                 .args(["--initial-cluster", &format!("default={}", url(peer))])
-                .args([
-                    "--experimental-watch-progress-notify-interval",
-                    "100ms",
-                    "--unsafe-no-fsync",
-                    "--bcrypt-cost",
-                    "4",
-                ])
+                .args(["--unsafe-no-fsync", "--bcrypt-cost", "4"])
+                .args([progress, "100ms"])
                 .stdout(Stdio::null())
                 .stderr(Stdio::null())
                 .spawn()
