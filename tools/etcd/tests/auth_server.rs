@@ -119,6 +119,13 @@ async fn watch(
     Ok(format!("{watch_id} {created} {canceled} {cancel_reason}"))
 }
 
+async fn snapshot(clients: &mut Clients, token: Option<&String>) -> Result<String, Status> {
+    let stream = clients.maintenance.snapshot(with(pb::SnapshotRequest {}, token)).await?;
+    let mut stream = stream.into_inner();
+    while stream.message().await?.is_some() {}
+    Ok(String::new())
+}
+
 async fn ask(clients: &mut Clients, call: &Call, token: Option<&String>) -> Result<String, Status> {
     macro_rules! ask {
         ($client:expr, $method:ident, $message:expr) => {{
@@ -154,10 +161,7 @@ async fn ask(clients: &mut Clients, call: &Call, token: Option<&String>) -> Resu
         Call::Hash => ask!(maintenance, hash, pb::HashRequest {}),
         Call::HashKv => ask!(maintenance, hash_kv, pb::HashKvRequest { revision: 0 }),
         Call::Defragment => ask!(maintenance, defragment, pb::DefragmentRequest {}),
-        Call::Snapshot => {
-            let mut stream = maintenance.snapshot(with(pb::SnapshotRequest {}, token)).await?;
-            while stream.get_mut().message().await?.is_some() {}
-        }
+        Call::Snapshot => return snapshot(clients, token).await,
         Call::Alarm(action) => {
             let alarm = pb::AlarmRequest { action, alarm: 1, ..Default::default() };
             ask!(maintenance, alarm, alarm);

@@ -116,8 +116,8 @@ impl Run {
         .await;
         let status = real.clients.maintenance.clone().status(pb::StatusRequest {}).await;
         let old = status.expect("a status").get_ref().version.starts_with("3.4");
-        let listens = Listener::open(&real.clients, format!("etcd, seed {seed}")).await;
-        let listens_ours = Listener::open(&ours.clients, format!("ours, seed {seed}")).await;
+        let listens = Listener::open(&real.clients, format!("etcd, seed {seed}"));
+        let listens_ours = Listener::open(&ours.clients, format!("ours, seed {seed}"));
         let mut run = Self {
             random: StdRng::seed_from_u64(seed),
             real: (real, listens),
@@ -129,7 +129,7 @@ impl Run {
             ended: Vec::new(),
             notices: 0,
             real_notices: 0,
-            big: if seed % 4 == 0 { 3 } else { 0 },
+            big: if seed.is_multiple_of(4) { 3 } else { 0 },
         };
         for id in 1..=3 {
             run.grant(id).await;

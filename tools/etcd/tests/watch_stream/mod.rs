@@ -57,7 +57,7 @@ fn revision(event: &Event) -> i64 {
 }
 
 impl Listener {
-    pub(crate) async fn open(clients: &Clients, name: String) -> Self {
+    pub(crate) fn open(clients: &Clients, name: String) -> Self {
         let (to, requests) = mpsc::channel(4);
         let (filed, answers) = mpsc::unbounded_channel();
         let mut watch = clients.watch.clone();
