@@ -157,9 +157,10 @@ impl Plain {
         }
         let found = &mut self.found;
         let named = self.ids.replace_all(&text, |id: &regex::Captures<'_>| {
-            // One number in both spellings.
-            let decimal = id[0].parse::<u64>().map(|number| format!("{number:x}"));
-            let id = decimal.unwrap_or_else(|_| id[0].to_owned());
+            // One number in both spellings. Sixteen characters are hexadecimal, even if all are digits.
+            let decimal = id[0].parse::<u64>().ok().filter(|_| id[0].len() > 16);
+            let hexadecimal = || id[0].trim_start_matches('0').to_owned();
+            let id = decimal.map_or_else(hexadecimal, |number| format!("{number:x}"));
             let place = found.iter().position(|known| *known == id).unwrap_or_else(|| {
                 found.push(id);
                 found.len() - 1
