@@ -52,7 +52,7 @@ enum Call {
     Defragment,
     Snapshot,
     Alarm(i32),
-    MoveLeader,
+    MoveLeader(bool),
     Members,
     AuthStatus,
     UserAdd,
@@ -128,13 +128,11 @@ async fn snapshot(clients: &mut Clients, token: Option<&String>) -> Result<Strin
 
 async fn ask(clients: &mut Clients, call: &Call, token: Option<&String>) -> Result<String, Status> {
     macro_rules! ask {
-        ($client:expr, $method:ident, $message:expr) => {{
-            $client.$method(with($message, token)).await?;
-        }};
+        ($client:expr, $method:ident, $message:expr) => {{ $client.$method(with($message, token)).await?.get_ref().header.is_some() }};
     }
     let mut auth = AuthClient::new(clients.channel.clone());
     let Clients { kv, lease, maintenance, .. } = clients;
-    match call.clone() {
+    let has_header = match call.clone() {
         Call::Range(request) => {
             let answer = kv.range(with(request, token)).await?;
             return Ok(answer.get_ref().count.to_string());
@@ -164,14 +162,16 @@ async fn ask(clients: &mut Clients, call: &Call, token: Option<&String>) -> Resu
         Call::Snapshot => return snapshot(clients, token).await,
         Call::Alarm(action) => {
             let alarm = pb::AlarmRequest { action, alarm: 1, ..Default::default() };
-            ask!(maintenance, alarm, alarm);
+            ask!(maintenance, alarm, alarm)
         }
-        Call::MoveLeader => {
-            ask!(maintenance, move_leader, pb::MoveLeaderRequest { target_id: 77 });
+        Call::MoveLeader(to_itself) => {
+            let status = maintenance.status(with(pb::StatusRequest {}, token)).await?;
+            let target_id = if to_itself { status.get_ref().leader } else { 77 };
+            ask!(maintenance, move_leader, pb::MoveLeaderRequest { target_id })
         }
         Call::Members => {
             let mut cluster = ClusterClient::new(clients.channel.clone());
-            ask!(cluster, member_list, pb::MemberListRequest::default());
+            ask!(cluster, member_list, pb::MemberListRequest::default())
         }
         Call::AuthStatus => {
             let answer = auth.auth_status(with(pb::AuthStatusRequest {}, token)).await?;
@@ -180,7 +180,7 @@ async fn ask(clients: &mut Clients, call: &Call, token: Option<&String>) -> Resu
         Call::UserAdd => {
             let options = Some(UserAddOptions { no_password: true });
             let name = "u".into();
-            ask!(auth, user_add, pb::AuthUserAddRequest { name, options, ..Default::default() });
+            ask!(auth, user_add, pb::AuthUserAddRequest { name, options, ..Default::default() })
         }
         Call::UserGet(name) => {
             let answer =
@@ -197,23 +197,23 @@ async fn ask(clients: &mut Clients, call: &Call, token: Option<&String>) -> Resu
         Call::Disable => ask!(auth, auth_disable, pb::AuthDisableRequest {}),
         Call::GrantRole(user, role) => {
             let (user, role) = (user.into(), role.into());
-            ask!(auth, user_grant_role, pb::AuthUserGrantRoleRequest { user, role });
+            ask!(auth, user_grant_role, pb::AuthUserGrantRoleRequest { user, role })
         }
         Call::RevokeRole(name, role) => {
             let (name, role) = (name.into(), role.into());
-            ask!(auth, user_revoke_role, pb::AuthUserRevokeRoleRequest { name, role });
+            ask!(auth, user_revoke_role, pb::AuthUserRevokeRoleRequest { name, role })
         }
         Call::GrantPermission(name, perm) => {
             let grant = pb::AuthRoleGrantPermissionRequest { name: name.into(), perm: Some(perm) };
-            ask!(auth, role_grant_permission, grant);
+            ask!(auth, role_grant_permission, grant)
         }
         Call::RevokePermission(role, key, end) => {
             let (role, key, range_end) = (role.into(), key.into(), end.into());
             let revoke = pb::AuthRoleRevokePermissionRequest { role, key, range_end };
-            ask!(auth, role_revoke_permission, revoke);
+            ask!(auth, role_revoke_permission, revoke)
         }
-    }
-    Ok(String::new())
+    };
+    Ok(if has_header { "done" } else { "done, no header" }.to_owned())
 }
 
 struct Run {
@@ -353,7 +353,7 @@ impl Run {
             74 => Call::Defragment,
             75 => Call::Snapshot,
             76..78 => Call::Alarm(self.of(&[0, 2])),
-            78 => Call::MoveLeader,
+            78 => Call::MoveLeader(prev_kv),
             79 => Call::Members,
             80 => Call::AuthStatus,
             81 => Call::UserAdd,
@@ -395,10 +395,11 @@ impl Run {
             | Call::TimeToLive(..)
             | Call::Leases
             | Call::Status
-            | Call::Alarm(_)
-            | Call::MoveLeader
+            | Call::MoveLeader(_)
             | Call::Compact
             | Call::Members => self.version < [3, 7] && who != "root",
+            // Up to 3.4 without a header.
+            Call::Alarm(_) => self.version < [3, 7] && (who != "root" || self.version < [3, 5]),
             // Refusals are not those of etcd, but the library's.
             Call::HashKv | Call::Hash | Call::Defragment | Call::Snapshot => {
                 self.version < [3, 6] && who != "root"

@@ -71,6 +71,8 @@ pub(crate) fn builder(config: &Config) -> auto::Builder<TokioExecutor> {
         .timer(TokioTimer::new())
         .max_concurrent_streams(config.max_concurrent_streams)
         .max_header_list_size(HEADER_BYTES)
+        // No server of gRPC tells the time with each answer.
+        .auto_date_header(false)
         // Clients of etcd cancel many calls at once. What they cancelled costs as much as what they did not.
         .max_pending_accept_reset_streams(1024)
         .keep_alive_interval(asks.then_some(config.grpc_keepalive_interval))
