@@ -27,6 +27,9 @@ const SPARE_BYTES: u64 = 256 << 20;
 /// Bytes that one byte of a put may take before the disk is looked at again: in the log, and in files made of it.
 const AMPLIFIED: u64 = 3;
 
+/// Alarms of clients that are kept.
+const RAISED_MAX: usize = 64;
+
 /// How often the size of the store is looked at.
 pub const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -45,8 +48,8 @@ pub struct Alarms {
     directory: Option<PathBuf>,
     no_space: AtomicBool,
     corrupt: AtomicBool,
-    /// What clients have raised.
-    raised: Mutex<Vec<AlarmType>>,
+    /// What clients have raised, and for which member: for any number, as in etcd.
+    raised: Mutex<Vec<(u64, AlarmType)>>,
 }
 
 /// The bytes of all files of a store.
@@ -159,7 +162,7 @@ impl Alarms {
             AlarmType::Corrupt => self.corrupt.load(Ordering::Relaxed),
             AlarmType::None => false,
         };
-        by_itself || self.raised.lock().contains(&alarm)
+        by_itself || self.raised.lock().iter().any(|raised| raised.1 == alarm)
     }
 
     /// All that are raised.
@@ -170,28 +173,44 @@ impl Alarms {
             .collect()
     }
 
-    /// All that are raised, as those of a member.
-    pub(crate) fn members(&self, member_id: u64) -> Vec<AlarmMember> {
-        let member = |alarm: AlarmType| AlarmMember { member_id, alarm: alarm.into() };
-        self.all().into_iter().map(member).collect()
-    }
-
-    /// Raises one for a client.
-    pub(crate) fn raise(&self, alarm: AlarmType) {
-        let mut raised = self.raised.lock();
-        if !raised.contains(&alarm) {
-            raised.push(alarm);
+    /// All that are raised: those that clients have, and those that are this member's own.
+    pub(crate) fn members(&self, member: u64) -> Vec<AlarmMember> {
+        let mut all = self.raised.lock().clone();
+        let own = [(AlarmType::Nospace, &self.no_space), (AlarmType::Corrupt, &self.corrupt)];
+        for (alarm, is_raised) in own {
+            if is_raised.load(Ordering::Relaxed) && !all.contains(&(member, alarm)) {
+                all.push((member, alarm));
+            }
         }
+        let told =
+            |(member_id, alarm): (u64, AlarmType)| AlarmMember { member_id, alarm: alarm.into() };
+        all.into_iter().map(told).collect()
     }
 
-    /// Takes one back. Answers whether it was raised.
-    pub(crate) fn disarm(&self, alarm: AlarmType) -> bool {
-        let was = self.is_raised(alarm);
-        self.raised.lock().retain(|raised| *raised != alarm);
-        match alarm {
-            AlarmType::Nospace => self.no_space.store(false, Ordering::Relaxed),
-            AlarmType::Corrupt => self.corrupt.store(false, Ordering::Relaxed),
-            AlarmType::None => {}
+    /// Raises one for a client. Answers whether it is raised: of members that are not there, there is an end.
+    pub(crate) fn raise(&self, member: u64, alarm: AlarmType) -> bool {
+        let mut raised = self.raised.lock();
+        let is_there = raised.contains(&(member, alarm));
+        if !is_there && raised.len() < RAISED_MAX {
+            raised.push((member, alarm));
+            return true;
+        }
+        is_there
+    }
+
+    /// Takes one of a member back. Answers whether it was raised. `is_own` if the member is this one.
+    pub(crate) fn disarm(&self, member: u64, alarm: AlarmType, is_own: bool) -> bool {
+        let mut raised = self.raised.lock();
+        let before = raised.len();
+        raised.retain(|raised| *raised != (member, alarm));
+        let mut was = raised.len() < before;
+        drop(raised);
+        if is_own {
+            was |= match alarm {
+                AlarmType::Nospace => self.no_space.swap(false, Ordering::Relaxed),
+                AlarmType::Corrupt => self.corrupt.swap(false, Ordering::Relaxed),
+                AlarmType::None => false,
+            };
         }
         was
     }

@@ -130,29 +130,27 @@ impl pb::maintenance_server::Maintenance for Maintenance {
         }
         let request = request.into_inner();
         let alarm = pb::AlarmType::try_from(request.alarm).unwrap_or(pb::AlarmType::None);
-        let is_ours = request.member_id == self.0.member.id;
+        let (member_id, own) = (request.member_id, self.0.member.id);
+        let told = pb::AlarmMember { member_id, alarm: alarm.into() };
         let alarms = match AlarmAction::try_from(request.action) {
-            Ok(AlarmAction::Get) => self.0.alarms.all(),
-            Ok(AlarmAction::Activate) => {
-                if alarm != pb::AlarmType::None {
-                    self.0.alarms.raise(alarm);
-                }
-                vec![alarm]
+            Ok(AlarmAction::Get) => {
+                let mut all = self.0.alarms.members(own);
+                all.retain(|each| alarm == pb::AlarmType::None || each.alarm == told.alarm);
+                all
             }
-            // Of another member, or of none: there is nothing to take back.
-            Ok(AlarmAction::Deactivate) if is_ours && self.0.alarms.disarm(alarm) => vec![alarm],
-            Ok(AlarmAction::Deactivate) => Vec::new(),
+            Ok(AlarmAction::Activate) => {
+                if alarm != pb::AlarmType::None && !self.0.alarms.raise(member_id, alarm) {
+                    return Err(refuse(TOO_MANY_REQUESTS));
+                }
+                vec![told]
+            }
+            Ok(AlarmAction::Deactivate) => {
+                // One that is not raised is not taken back.
+                let was = self.0.alarms.disarm(member_id, alarm, member_id == own);
+                if was { vec![told] } else { Vec::new() }
+            }
             Err(_) => return Err(Status::invalid_argument("etcdserver: unknown alarm action")),
         };
-        let member_id = self.0.member.id;
-        let wanted = |each: &pb::AlarmType| {
-            alarm == pb::AlarmType::None || *each == alarm || request.action != 0
-        };
-        let alarms = alarms
-            .into_iter()
-            .filter(wanted)
-            .map(|alarm| pb::AlarmMember { member_id, alarm: alarm.into() })
-            .collect();
         Ok(Response::new(pb::AlarmResponse { header: self.0.header_now(), alarms }))
     }
 
@@ -161,15 +159,14 @@ impl pb::maintenance_server::Maintenance for Maintenance {
         let server = &self.0;
         let stats = server.store.stats();
         let bytes = store_bytes(&server.store);
-        let errors = server.alarms.all().into_iter();
-        let member = server.member.id;
-        let errors =
-            errors.map(|alarm| format!("memberID:{member} alarm:{} ", alarm.as_str_name()));
+        let errors = server.alarms.members(server.member.id).into_iter().map(|alarm| {
+            format!("memberID:{} alarm:{} ", alarm.member_id, alarm.alarm().as_str_name())
+        });
         Ok(Response::new(pb::StatusResponse {
             header: server.header(stats.revision),
             version: VERSION.to_owned(),
             db_size: signed(bytes),
-            leader: member,
+            leader: server.member.id,
             // Nothing counts what a log of raft would have; what stands for it grows with each change.
             raft_index: stats.revision,
             raft_term: server.member.term,
