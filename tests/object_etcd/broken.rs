@@ -44,20 +44,39 @@ impl Between {
             for client in listener.incoming().map_while(Result::ok) {
                 let server = TcpStream::connect(&to).unwrap();
                 let (from, into) = (client.try_clone().unwrap(), server.try_clone().unwrap());
-                thread::spawn(move || copy(from, into, &AtomicBool::new(false)));
                 let silent = Arc::clone(&silent);
-                thread::spawn(move || copy(server, client, &silent));
+                let asked = Arc::new(AtomicBool::new(false));
+                let (is_silent, is_asked) = (Arc::clone(&silent), Arc::clone(&asked));
+                thread::spawn(move || {
+                    copy(from, into, || {
+                        is_asked.fetch_or(is_silent.load(Ordering::SeqCst), Ordering::SeqCst);
+                        true
+                    });
+                });
+                thread::spawn(move || {
+                    copy(server, client, || {
+                        // What comes by itself, such as a PING, is no answer.
+                        let is_answer =
+                            silent.load(Ordering::SeqCst) && asked.load(Ordering::SeqCst);
+                        if is_answer {
+                            // A server gives up what it was asked when the connection ends.
+                            thread::sleep(Duration::from_millis(500));
+                        }
+                        !is_answer
+                    });
+                });
             }
         });
         Self { endpoint, is_silent }
     }
 }
 
-/// Carries bytes until one side ends, or there is something that is not to arrive: that ends the connection.
-fn copy(mut from: TcpStream, mut to: TcpStream, is_silent: &AtomicBool) {
+/// Carries bytes until one side ends, or there is something that is not to arrive: that ends the connection. `goes_on` is
+/// asked when there is something.
+fn copy(mut from: TcpStream, mut to: TcpStream, goes_on: impl Fn() -> bool) {
     let mut bytes = [0; 8192];
     while let Ok(count @ 1..) = from.read(&mut bytes) {
-        if is_silent.load(Ordering::SeqCst) || to.write_all(&bytes[..count]).is_err() {
+        if !goes_on() || to.write_all(&bytes[..count]).is_err() {
             break;
         }
     }
