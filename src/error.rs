@@ -247,7 +247,7 @@ pub enum ErrorKind {
     /// The commit was ordered, but the write or sync that should have made it durable failed: it
     /// may or may not be there when the store is reopened.
     OutcomeUnknown {
-        /// The revision the commit had been given.
+        /// The revision the commit had been given; 0 where that is not known, as of a store that is elsewhere.
         revision: u64,
         /// The failure.
         cause: Arc<Error>,

@@ -75,13 +75,15 @@
 //!
 //! With the feature `object` the module `annals::object` keeps versioned JSON objects in a store, as a Kubernetes API server does
 //! under its REST layer: optimistic concurrency by `resourceVersion`, watches, selectors, patches, server-side apply,
-//! finalizers. With the feature `encryption` they can be encrypted at rest.
+//! finalizers. With the feature `encryption` they can be encrypted at rest, and with the feature `etcd` the same program keeps them in
+//! an etcd cluster.
 //!
 //! # Features
 //!
 //! | feature | what |
 //! | --- | --- |
 //! | `object` | versioned objects, as a Kubernetes API server keeps them: the module `object` |
+//! | `etcd` | `object`, and an etcd cluster as what objects lie in: `object::EtcdKv` |
 //! | `encryption` | `object`, and AES-GCM for what it stores: `object::AesGcm` |
 //! | `serde` | answers can be serialized |
 //! | `tracing`, `metrics` | [what it tells about itself](#what-it-tells-about-itself) |

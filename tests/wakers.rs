@@ -7,7 +7,6 @@ mod support;
 
 use std::future::Future as _;
 use std::path::Path;
-use std::pin::pin;
 use std::sync::Arc;
 use std::task::Context;
 use std::thread;
@@ -52,10 +51,12 @@ fn a_waker_that_panics_harms_nobody_else() {
                 let ticket = store.submit(request(&format!("{n}"))).unwrap();
                 scope.spawn(move || ticket.wait().unwrap());
             }
-            let mut bad = pin!(store.submit(request("bad")).unwrap());
+            let mut bad = Box::pin(store.submit(request("bad")).unwrap());
             let waker = wakers::panics();
             assert!(bad.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
             gate.wait_until_held();
+            // Whoever drops it last meets its panic: this is to be the store, not the test.
+            drop((bad, waker));
             gate.open();
         });
         store.put("after", "").unwrap();

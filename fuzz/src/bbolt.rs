@@ -1,7 +1,7 @@
 //! The database of an etcd, whose pages are bbolt's.
 
-use annals_etcd::bolt::meta_checksum;
-use annals_etcd::{Error, Snapshot};
+use annals_etcd_files::bolt::meta_checksum;
+use annals_etcd_files::{Error, Snapshot};
 
 use crate::FIX;
 use crate::input::Input;

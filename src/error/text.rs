@@ -141,6 +141,9 @@ impl ErrorKind {
                 "the store refuses writes until it is reopened, since an earlier one failed: \
                  {cause}"
             ),
+            Self::OutcomeUnknown { revision: 0, cause } => {
+                write!(f, "the write may or may not have been made: {cause}")
+            }
             Self::OutcomeUnknown { revision, cause } => write!(
                 f,
                 "revision {revision} may or may not have been kept: its write failed: {cause}"

@@ -1,6 +1,7 @@
 //! What the object layer needs of a store below it: reads as of a revision, transactions decided by
 //! compare-and-swap, leases, and changes in order. [`Store`] has it; anything that keeps etcd's revisions can.
 
+use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -13,7 +14,7 @@ use crate::kv::{
 };
 use crate::watch::{Batch, Event, Watch};
 
-use super::status::{Reason, Status};
+use super::status::{Details, Reason, Status};
 
 /// A transactional store that numbers its commits, in the vocabulary of etcd.
 ///
@@ -109,7 +110,7 @@ pub struct ScanRequest<'a> {
 }
 
 impl ScanRequest<'_> {
-    fn range(&self) -> KeyRange {
+    pub(super) fn range(&self) -> KeyRange {
         let start = self.start.max(self.prefix);
         match KeyRange::prefix(self.prefix).end() {
             Some(end) => KeyRange::between(start, end),
@@ -188,8 +189,8 @@ impl From<&Event> for KvEvent {
     }
 }
 
-/// What the store below says is told as it is; 413 for what is too large, 504 where the outcome is unknown,
-/// 410 for what has been compacted, else 500.
+/// What the store below says is told as it is; 413 for what is too large, 504 where the outcome is unknown or no answer came
+/// in time, 410 for what has been compacted, else 500: that of a store which cannot be reached says to come again.
 impl From<crate::Error> for Status {
     fn from(error: crate::Error) -> Self {
         use crate::ErrorKind as Kind;
@@ -207,6 +208,14 @@ impl From<crate::Error> for Status {
             Kind::ValueTooLong { .. } | Kind::TransactionTooLarge { .. } => {
                 Self::new(Reason::RequestEntityTooLarge, error.to_string())
             }
+            Kind::Io { source, .. } => match source.kind() {
+                io::ErrorKind::TimedOut => Self::new(Reason::Timeout, format!("Timeout: {error}")),
+                io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionAborted => {
+                    let details = Details { retry_after_seconds: 2, ..Details::default() };
+                    Self::new(Reason::ServerTimeout, error.to_string()).with_details(details)
+                }
+                _ => Self::internal(error),
+            },
             _ => Self::internal(error),
         }
     }

@@ -67,6 +67,8 @@
 //!   [`Deletion::into_answer`] are answers. The example `kube_api` does it for `kubectl`, the example `controller` is a
 //!   controller, and `objects` shows each call here.
 //!
+//! * The same objects in an etcd cluster: `Objects::new(Arc::new(EtcdKv::connect(..)?), kind)` instead of a store (feature `etcd`).
+//!
 //! What they stand on: [`Storage`] keeps objects under keys and knows no rule ([`StorageError`], [`Preconditions`],
 //! [`Versioner`]); [`Transformer`] changes bytes on the way; and a [`Kv`] is what is asked of a store, with the words of
 //! [`kv`]. The patches are functions of JSON, too, as [`merge_patch`] and [`strategic_merge_patch`].
@@ -128,6 +130,8 @@ pub mod apply;
 mod decode;
 #[cfg(feature = "encryption")]
 mod encrypt;
+#[cfg(feature = "etcd")]
+mod etcd;
 pub(crate) mod kind;
 pub mod kv;
 pub mod meta;
@@ -146,6 +150,8 @@ mod versioner;
 pub use decode::{FieldValidation, Warnings};
 #[cfg(feature = "encryption")]
 pub use encrypt::{AesGcm, EncryptionKey};
+#[cfg(feature = "etcd")]
+pub use etcd::{EtcdKv, EtcdOptions, EtcdScan, EtcdWatch};
 pub use kind::{GroupResource, Kind};
 #[doc(no_inline)]
 pub use kv::Kv;

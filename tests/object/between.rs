@@ -2,15 +2,16 @@
 
 use std::sync::{Arc, Mutex};
 
-use annals::object::kv::{Kv, ScanRequest, StoreWatch, WatchRequest};
+use annals::object::kv::{Kv, ScanRequest, WatchRequest};
 use annals::object::{
-    CreateOptions, DeleteOptions, LabelSelector, ListOptions, Objects, PatchOptions, PatchType,
-    Predicate, Reason, UpdateOptions,
+    CreateOptions, DeleteOptions, LabelSelector, ListOptions, PatchOptions, PatchType, Predicate,
+    Reason, UpdateOptions,
 };
-use annals::{KeyValue, Op, Result, Store, TxnRequest, TxnResponse};
+use annals::{KeyValue, Op, Result, TxnRequest, TxnResponse};
 use serde_json::{Value, json};
 
 use super::kit::{create, get, pod, pod_kind, refused, store, version};
+use super::under::{Objects, Store};
 
 type Meddle = Box<dyn FnOnce() + Send>;
 
@@ -23,7 +24,7 @@ pub(super) struct Meddled {
 
 impl Kv for Meddled {
     type Scan = <Store as Kv>::Scan;
-    type Watch = StoreWatch;
+    type Watch = <Store as Kv>::Watch;
 
     fn revision(&self) -> Result<u64> {
         Kv::revision(&*self.store)
@@ -34,7 +35,7 @@ impl Kv for Meddled {
     }
 
     fn scan(&self, request: ScanRequest<'_>) -> Result<(Self::Scan, u64)> {
-        self.store.scan(request)
+        Kv::scan(&*self.store, request)
     }
 
     fn count(&self, request: ScanRequest<'_>) -> Result<u64> {
@@ -58,7 +59,7 @@ impl Kv for Meddled {
         Kv::grant(&*self.store, ttl)
     }
 
-    fn watch(&self, request: WatchRequest<'_>) -> Result<StoreWatch> {
+    fn watch(&self, request: WatchRequest<'_>) -> Result<Self::Watch> {
         Kv::watch(&*self.store, request)
     }
 }

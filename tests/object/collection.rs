@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use annals::object::{
     CreateOptions, DeleteOptions, FieldSelector, GetOptions, Kind, KindStrategy, LabelSelector,
-    List, ListOptions, Objects, Predicate, UpdateOptions, WatchEventKind, WatchOptions,
+    List, ListOptions, Predicate, UpdateOptions, WatchEventKind, WatchOptions,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::kit::{assert_refused, create, get, pod, pods, pods_by, refused, store, version};
+use super::under::Objects;
 
 fn names(list: &List) -> Vec<String> {
     let name = |object: &Value| {

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use annals::Store;
 use annals::object::{
-    DeleteOptions, FieldSelector, HistoryOptions, Kind, KindStrategy, ListOptions, Objects,
-    PatchOptions, PatchType, Predicate, Status, UpdateOptions, WatchEventKind, WatchOptions,
+    DeleteOptions, FieldSelector, HistoryOptions, Kind, KindStrategy, ListOptions, PatchOptions,
+    PatchType, Predicate, Status, UpdateOptions, WatchEventKind, WatchOptions,
 };
 use serde_json::{Value, json};
 
 use super::kit::{create, generation, get, refused, store, version};
+use super::under::{Objects, Store};
 
 fn kind(version: &str) -> Kind {
     Kind::new(format!("acme.io/{version}"), "Thing", "things")

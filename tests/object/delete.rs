@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use annals::clock::ManualClock;
 use annals::object::{
-    Cause, DeleteOptions, Deletion, GarbageCollection, KindStrategy, Objects, Preconditions,
+    Cause, DeleteOptions, Deletion, GarbageCollection, KindStrategy, Preconditions,
     PropagationPolicy, Result, Strategy, UpdateOptions,
 };
 use serde_json::{Value, json};
@@ -17,6 +17,7 @@ use super::kit::{
     NOW, assert_refused, create, generation, get, pod, pod_kind, pods, pods_by, put, refused,
     store, version,
 };
+use super::under::Objects;
 
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";

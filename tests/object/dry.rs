@@ -8,14 +8,15 @@ use std::sync::Arc;
 
 use annals::object::{
     CreateOptions, DeleteOptions, GarbageCollection, GuaranteedUpdateOptions, KindStrategy,
-    ListOptions, Objects, PatchOptions, PatchType, Preconditions, PropagationPolicy, Result,
-    Storage, StorageError, StorageErrorKind as Kind, UpdateOptions,
+    ListOptions, PatchOptions, PatchType, Preconditions, PropagationPolicy, Result, Storage,
+    StorageError, StorageErrorKind as Kind, UpdateOptions,
 };
 use annals::vfs::MemoryVfs;
-use annals::{Durability, Options, Store};
+use annals::{Durability, Options};
 use serde_json::{Map, Value, json};
 
 use super::kit::{clock, create, get, pod, pod_kind};
+use super::under::{Objects, Store};
 use super::world::{World, status, with};
 
 /// A store that takes neither long keys nor large values, and in it: `web`, which has a manager and is large for that,
@@ -24,7 +25,7 @@ use super::world::{World, status, with};
 fn world(strategy: KindStrategy) -> (Arc<Store>, Objects) {
     let options = Options::new().vfs(Arc::new(MemoryVfs::new())).durability(Durability::Buffered);
     let options = options.key_bytes_max(64).value_bytes_max(2_000);
-    let store = Arc::new(options.open("store").unwrap());
+    let store = Arc::new(Store::from(options.open("store").unwrap()));
     let objects = Objects::new(Arc::clone(&store), pod_kind()).clock(clock()).strategy(strategy);
     let fields: Map<_, _> = (0..40).map(|n| (format!("field-{n}"), n.into())).collect();
     let web = with(pod("web"), &["spec"], Value::Object(fields));
@@ -42,11 +43,11 @@ fn world(strategy: KindStrategy) -> (Arc<Store>, Objects) {
 
 /// All that a write might change.
 fn state(store: &Store) -> (u64, u64, usize) {
-    (store.revision(), store.hash_at(store.revision()).unwrap().hash.into(), leases(store))
+    (store.revision(), store.hash(), leases(store))
 }
 
 fn leases(store: &Store) -> usize {
-    store.lease_list().unwrap().len()
+    store.leases()
 }
 
 /// What two calls may differ in: the version, and the UID of what is made.

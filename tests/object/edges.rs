@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
+use annals::Options;
 use annals::clock::ManualClock;
 use annals::object::{
-    CreateOptions, GuaranteedUpdateOptions, Identity, Kind, ListOptions, Objects, Preconditions,
-    Prefixed, StorageErrorKind, UpdateOptions,
+    CreateOptions, GuaranteedUpdateOptions, Identity, Kind, ListOptions, Preconditions, Prefixed,
+    StorageErrorKind, UpdateOptions,
 };
-use annals::{Options, Store};
 use serde_json::{Value, json};
 
 use super::kit::{clock, create, get, pod, pods, put, store, version};
+use super::under::{Objects, Store};
 use super::world::World;
 
 /// Doubles with 17 digits, every bit of which counts.
@@ -41,7 +42,7 @@ fn prefixes_are_the_same_with_and_without_slashes() {
     for prefix in ["pods", "/pods", "/pods/", "//pods//"] {
         for registry in ["registry", "/registry/"] {
             let directory = tempfile::tempdir().unwrap();
-            let store = Arc::new(Store::open(directory.path()).unwrap());
+            let store = Arc::new(Store::or(|| annals::Store::open(directory.path()).unwrap()));
             let pods = Objects::new(Arc::clone(&store), Kind::new("v1", "Pod", "pods"))
                 .prefix(registry)
                 .resource_prefix(prefix);
@@ -92,7 +93,7 @@ fn a_time_to_live_begins_anew_with_an_update_that_changes_nothing() {
     let clock = Arc::new(ManualClock::new(1_700_000_000_000_000));
     let directory = tempfile::tempdir().unwrap();
     let options = Options::new().clock(clock.clone()).background(false);
-    let store = Arc::new(options.open(directory.path()).unwrap());
+    let store = Arc::new(Store::from(options.open(directory.path()).unwrap()));
     let pods =
         Objects::new(Arc::clone(&store), Kind::new("v1", "Pod", "pods")).clock(clock.clone());
     let lives = CreateOptions { ttl: Some(60), ..CreateOptions::default() };

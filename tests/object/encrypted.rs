@@ -4,15 +4,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use annals::Store;
 use annals::object::{
     AesGcm, CreateOptions, DeleteOptions, EncryptionKey, GetOptions, HistoryOptions, KindStrategy,
-    LabelSelector, ListOptions, ObjectWatch, Objects, PatchOptions, PatchType, Predicate, Result,
-    Schema, Transformer, UpdateOptions, WatchEvent, WatchOptions,
+    LabelSelector, ListOptions, ObjectWatch, PatchOptions, PatchType, Predicate, Result, Schema,
+    Transformer, UpdateOptions, WatchEvent, WatchOptions,
 };
 use serde_json::{Value, json};
 
 use super::kit::{clock, get, pod_kind, refused, store, version};
+use super::under::{Objects, Store, needs_the_store};
 
 fn key(name: &str, byte: u8) -> EncryptionKey {
     EncryptionKey::new(name, &[byte; 32]).unwrap()
@@ -258,6 +258,7 @@ fn exercise(twins: &mut Twins, name: &str, key: &str) {
 
 #[test]
 fn every_call_answers_as_if_nothing_were_encrypted() {
+    needs_the_store!();
     let mut twins = Twins::new();
     exercise(&mut twins, "web", "old");
     let before =

@@ -1,11 +1,12 @@
 //! Fields that are said twice, or that nobody knows: what becomes of objects and patches that have them.
 
 use annals::object::{
-    FieldValidation, Kind, KindStrategy, Objects, PatchOptions, PatchType, Result, Schema,
+    FieldValidation, Kind, KindStrategy, PatchOptions, PatchType, Result, Schema,
 };
 use serde_json::{Value, json};
 
 use super::kit::{create, get, pods_by, refused, store, version};
+use super::under::Objects;
 
 const DUPLICATE: &str =
     r#"{"metadata": {"name": "web"}, "spec": {"image": "a", "image": "b", "imgae": "c"}}"#;

@@ -6,14 +6,14 @@
 //! row 22: a_deployment_begins_without_status_and_keeps_it
 
 use annals::object::{
-    CreateOptions, DeleteOptions, GenerationRule, Kind, KindStrategy, Objects, Strategy,
-    UpdateOptions,
+    CreateOptions, DeleteOptions, GenerationRule, Kind, KindStrategy, Strategy, UpdateOptions,
 };
 use serde_json::{Value, json};
 
 use super::kit::{
     assert_refused, create, generation, get, pod, pods, pods_by, put, refused, store, version,
 };
+use super::under::Objects;
 
 fn deployments() -> Objects {
     let strategy = KindStrategy::new().generation(GenerationRule::SpecAndAnnotations).with_status();

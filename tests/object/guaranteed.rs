@@ -16,6 +16,7 @@ use annals::object::{
 };
 use serde_json::{Value, json};
 
+use super::under::needs_the_store;
 use super::world::{World, next, number, pod, version, with};
 
 /// What is tried, how often it is, and what comes of it.
@@ -324,6 +325,7 @@ fn lease(world: &World, key: &str) -> i64 {
 /// `RunTestCreateWithTTL`, `RunTestGuaranteedUpdateWithTTL`.
 #[test]
 fn what_has_a_time_to_live_ends() {
+    needs_the_store!();
     let world = still();
     let made = world.pods.create("/pods/ns/a", pod("ns", "a"), 10).unwrap();
     let options = GuaranteedUpdateOptions { ignore_not_found: true };
@@ -408,6 +410,7 @@ fn objects_share_leases() {
 /// Those that share a lease end in one revision, and each is told.
 #[test]
 fn objects_of_one_lease_end_together() {
+    needs_the_store!();
     let world = still();
     let names = ["a", "b", "c"];
     for name in names {

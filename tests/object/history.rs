@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use annals::object::{
     CreateOptions, DeleteOptions, HistoryOptions, Kind, ListOptions, ObjectHistory, ObjectState,
-    ObjectVersion, Objects, Reason, ResourceVersionMatch, Result, Strategy, UpdateOptions,
+    ObjectVersion, Reason, ResourceVersionMatch, Result, Strategy, UpdateOptions,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::between::world;
 use super::kit::{create, get, pod, pods, refused, store, version};
+use super::under::{Objects, needs_the_store};
 
 fn set(objects: &Objects, name: &str, replicas: u64) -> Value {
     let set = objects.modify("default", name, &UpdateOptions::default(), |object| {
@@ -97,6 +98,7 @@ fn an_object_is_told_as_it_was_at_every_version() {
 
 #[test]
 fn a_history_goes_back_beyond_deletions() {
+    needs_the_store!();
     let pods = pods();
     assert_eq!(history(&pods, "web"), []);
     create(&pods, pod("web"));
@@ -178,6 +180,7 @@ fn what_has_been_compacted_is_told_to_be_missing() {
 
 #[test]
 fn objects_of_the_cluster_have_a_history_and_a_key() {
+    needs_the_store!();
     let store = store();
     let kind = Kind::new("acme.io/v1", "Zone", "zones").cluster_scoped();
     let zones = Objects::new(Arc::clone(&store), kind).prefix("/other");

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use super::under::{Objects, Store};
 use annals::clock::ManualClock;
 use annals::object::{
-    CreateOptions, GetOptions, Kind, KindStrategy, Objects, Result, Status, UpdateOptions,
+    CreateOptions, GetOptions, Kind, KindStrategy, Result, Status, UpdateOptions,
 };
 use annals::vfs::MemoryVfs;
-use annals::{Durability, Options, Store};
+use annals::{Durability, Options};
 use serde_json::{Value, json};
 
 /// 2023-11-14T22:13:20Z.
@@ -15,7 +16,7 @@ pub(crate) const NOW: i64 = 1_700_000_000;
 
 pub(crate) fn store() -> Arc<Store> {
     let options = Options::new().vfs(Arc::new(MemoryVfs::new())).durability(Durability::Buffered);
-    Arc::new(options.open("store").expect("a fresh store opens"))
+    Arc::new(Store::or(|| options.open("store").expect("a fresh store opens")))
 }
 
 pub(crate) fn clock() -> Arc<ManualClock> {

@@ -21,6 +21,9 @@ mod dry;
 mod edges;
 mod encrypt;
 mod encrypted;
+#[cfg(feature = "etcd")]
+#[path = "../support/etcd.rs"]
+mod etcd;
 mod examples;
 mod fields;
 mod follow;
@@ -49,6 +52,7 @@ mod stream;
 #[path = "../support/tasks.rs"]
 mod tasks;
 mod typed;
+mod under;
 mod versions;
 mod watch;
 mod world;

@@ -7,11 +7,12 @@ use std::sync::Arc;
 
 use annals::clock::ManualClock;
 use annals::object::{
-    CreateOptions, KindStrategy, Objects, PatchOptions, PatchType, Reason, Result, UpdateOptions,
+    CreateOptions, KindStrategy, PatchOptions, PatchType, Reason, Result, UpdateOptions,
 };
 use serde_json::{Value, json};
 
 use super::kit::{NOW, generation, get, pod, pod_kind, pods, pods_by, refused, store, version};
+use super::under::Objects;
 
 fn by(manager: &str) -> PatchOptions {
     PatchOptions { field_manager: manager.into(), ..PatchOptions::default() }
@@ -246,7 +247,10 @@ fn managed_fields_are_given_up_before_a_patch_is_refused() {
         .vfs(Arc::new(annals::vfs::MemoryVfs::new()))
         .durability(annals::Durability::Buffered)
         .value_bytes_max(4096);
-    let pods = Objects::new(Arc::new(options.open("store").unwrap()), pod_kind());
+    let pods = Objects::new(
+        Arc::new(super::under::Store::from(options.open("store").unwrap())),
+        pod_kind(),
+    );
     super::kit::create(&pods, pod("web"));
     apply(&pods, &wanted(json!({"a": 0})), "one").unwrap();
     // Each field is there twice: once with its value, once as somebody's.

@@ -3,12 +3,13 @@
 use std::thread;
 
 use annals::object::{
-    Kind, KindStrategy, ListOptions, Objects, Preconditions, Reason, Result, Status, UpdateOptions,
+    Kind, KindStrategy, ListOptions, Preconditions, Reason, Result, Status, UpdateOptions,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::kit::{create, generation, get, pod, pods, pods_by, refused, store, version};
+use super::under::Objects;
 
 fn with_status() -> Objects {
     pods_by(KindStrategy::new().with_status())

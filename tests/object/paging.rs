@@ -1,9 +1,10 @@
 //! Lists page by page.
 
-use annals::object::{DeleteOptions, ListOptions, Objects, Reason, ResourceVersionMatch, Result};
+use annals::object::{DeleteOptions, ListOptions, Reason, ResourceVersionMatch, Result};
 use serde_json::Value;
 
 use super::kit::{create, pod, pod_kind, refused, store};
+use super::under::Objects;
 
 #[test]
 fn all_pages_of_a_list_are_of_one_version() {

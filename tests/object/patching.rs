@@ -5,14 +5,13 @@
 
 use std::thread;
 
-use annals::object::{
-    DeleteOptions, Kind, KindStrategy, Objects, PatchOptions, PatchType, Result, Schema,
-};
+use annals::object::{DeleteOptions, Kind, KindStrategy, PatchOptions, PatchType, Result, Schema};
 use serde_json::{Value, json};
 
 use super::kit::{
     assert_refused, create, generation, get, pod, pods, pods_by, put, refused, store, version,
 };
+use super::under::Objects;
 
 fn patch_with(
     objects: &Objects,

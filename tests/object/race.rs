@@ -7,12 +7,11 @@
 use std::sync::{Arc, Barrier};
 use std::thread;
 
-use annals::object::{
-    CreateOptions, DeleteOptions, Kind, Objects, Preconditions, Reason, UpdateOptions,
-};
+use annals::object::{CreateOptions, DeleteOptions, Kind, Preconditions, Reason, UpdateOptions};
 use serde_json::json;
 
 use super::kit::{create, get, pod, pods, put, refused, store, version};
+use super::under::Objects;
 
 fn foos() -> Objects {
     Objects::new(store(), Kind::new("example.com/v1", "Foo", "foos"))

@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use annals::object::{
-    CreateOptions, DeleteOptions, GetOptions, Kind, KindStrategy, Objects, Preconditions, Reason,
-    Strategy, UpdateOptions,
+    CreateOptions, DeleteOptions, GetOptions, Kind, KindStrategy, Preconditions, Reason, Strategy,
+    UpdateOptions,
 };
 use serde_json::{Value, json};
 
@@ -23,6 +23,7 @@ use super::kit::{
     assert_refused, create, generation, get, pod, pod_kind, pods, pods_by, put, refused, store,
     version,
 };
+use super::under::Objects;
 
 #[test]
 fn a_new_object_has_no_version_and_gets_that_of_its_revision() {

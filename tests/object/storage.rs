@@ -9,13 +9,14 @@
 //! row 37: deletions_answer_with_their_revision, deletions_go_on_with_what_is_there
 //! row 44: objects_are_got
 
+use annals::Options;
 use annals::object::{
     GetOptions, GroupResource, GuaranteedUpdateOptions, ListOptions, Preconditions, Reason, Status,
     Storage, StorageError, StorageErrorKind as Kind, WatchOptions,
 };
-use annals::{Options, Store};
 use serde_json::{Value, json};
 
+use super::under::Store;
 use super::world::{World, ignoring, number, pod, recursive, status, version, with};
 
 fn refuse(_: &Value) -> Result<(), StorageError> {

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use annals::object::{
     Cause, CreateOptions, DeleteOptions, GarbageCollection, GenerationRule, GetOptions,
-    ListOptions, Objects, PatchOptions, PatchType, Strategy, UpdateOptions, WatchEventKind,
-    WatchOptions,
+    ListOptions, PatchOptions, PatchType, Strategy, UpdateOptions, WatchEventKind, WatchOptions,
 };
 use serde_json::{Value, json};
 
 use super::kit::{assert_refused, create, generation, get, pod_kind, put, refused, store, version};
+use super::under::Objects;
 
 /// Notes who is asked, and has an opinion on everything.
 #[derive(Clone, Default)]

@@ -6,16 +6,16 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::thread;
 
-use annals::Store;
 use annals::object::{
-    CreateOptions, ListOptions, ObjectWatch, Objects, Reason, TypedEvent, UpdateOptions,
-    WatchEvent, WatchEventKind, WatchOptions,
+    CreateOptions, ListOptions, ObjectWatch, Reason, TypedEvent, UpdateOptions, WatchEvent,
+    WatchEventKind, WatchOptions,
 };
 use futures_core::Stream;
 use serde_json::Value;
 
 use super::kit::{create, pod, pod_kind, pods, store, version};
 use super::tasks::block_on;
+use super::under::{Objects, Store};
 
 fn next<S: Stream + Unpin>(watch: &mut S) -> Option<S::Item> {
     block_on(poll_fn(|context| Pin::new(&mut *watch).poll_next(context)))

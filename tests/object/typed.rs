@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use annals::Store;
 use annals::object::{
-    CreateOptions, DeleteOptions, GetOptions, Kind, ListOptions, Objects, PatchOptions, PatchType,
-    Typed, TypedEvent, TypedWatch, UpdateOptions, WatchEventKind, WatchOptions,
+    CreateOptions, DeleteOptions, GetOptions, Kind, ListOptions, PatchOptions, PatchType,
+    TypedEvent, UpdateOptions, WatchEventKind, WatchOptions,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::kit::{refused, store, version};
+use super::under::{Objects, Store, Typed, TypedWatch};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Light {

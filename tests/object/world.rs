@@ -4,13 +4,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use super::under::Store;
 use annals::clock::ManualClock;
 use annals::object::{
     GetOptions, GroupResource, GuaranteedUpdateOptions, List, ListOptions, ObjectWatch,
     Preconditions, Predicate, Reason, Result as StatusResult, Status, Storage, StorageError,
     Transformer, WatchEvent, WatchEventKind, WatchOptions,
 };
-use annals::{Durability, Options, Store};
+use annals::{Durability, Options};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -78,7 +79,7 @@ impl World {
         let directory = tempfile::tempdir().unwrap();
         let clock = Arc::new(ManualClock::new(1_700_000_000_000_000));
         let options = options.durability(Durability::Buffered).clock(clock.clone());
-        let store = Arc::new(options.open(directory.path()).unwrap());
+        let store = Arc::new(Store::or(|| options.open(directory.path()).unwrap()));
         let transformer = Prefix::new();
         let pods =
             Storage::new(store.clone(), "/registry", GroupResource::new("", "pods"), "/pods")

@@ -2,7 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod common;
-#[path = "../../etcd/tests/made/mod.rs"]
+#[path = "../../etcd-files/tests/made/mod.rs"]
 mod made;
 
 use std::path::{Path, PathBuf};

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::SystemTime;
 
-use annals_etcd::Snapshot;
+use annals_etcd_files::Snapshot;
 use bytes::Bytes;
 use clap::Args;
 use serde_json::Value;
@@ -93,12 +93,12 @@ impl FromStr for Gaps {
 /// Why an import stops.
 #[derive(Debug)]
 enum Stop {
-    File(annals_etcd::Error),
+    File(annals_etcd_files::Error),
     Failure(Failure),
 }
 
-impl From<annals_etcd::Error> for Stop {
-    fn from(error: annals_etcd::Error) -> Self {
+impl From<annals_etcd_files::Error> for Stop {
+    fn from(error: annals_etcd_files::Error) -> Self {
         Self::File(error)
     }
 }
@@ -113,7 +113,7 @@ impl Stop {
     /// With the name of the file, where it is about that.
     fn about(self, file: &str) -> Failure {
         match self {
-            Self::File(annals_etcd::Error::Io { error, .. }) => Failure::io(file, error),
+            Self::File(annals_etcd_files::Error::Io { error, .. }) => Failure::io(file, error),
             Self::File(error) => Failure::Other(format!("{file}: {error}")),
             Self::Failure(failure) => failure,
         }

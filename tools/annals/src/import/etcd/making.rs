@@ -7,8 +7,8 @@ use annals::{
     Change, ChangeKind, ErrorKind, KeyValue, KvHash, LEASE_TTL_MAX, Load, Loading, Options, Origin,
     Store, Transaction,
 };
-use annals_etcd::bolt::Place;
-use annals_etcd::{Entry, Snapshot, Version};
+use annals_etcd_files::bolt::Place;
+use annals_etcd_files::{Entry, Snapshot, Version};
 use annals_format::limits::{KEY_BYTES_DEFAULT, KEY_BYTES_MAX, NUMBER_MAX, VALUE_BYTES_DEFAULT};
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
@@ -91,7 +91,7 @@ impl<'a> Import<'a> {
         let compacted = if compacted < 2 { 0 } else { compacted };
         let mut leases = BTreeSet::new();
         let mut leases_skipped = 0;
-        snapshot.leases::<annals_etcd::Error>(|lease| {
+        snapshot.leases::<annals_etcd_files::Error>(|lease| {
             // etcd grants no such lease, so a file that has one is damaged.
             if lease.id == 0 || lease.ttl < 1 {
                 leases_skipped += 1;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 
 use annals::{Change, ChangeKind};
-use annals_etcd::{Snapshot, Version};
+use annals_etcd_files::{Snapshot, Version};
 use bytes::Bytes;
 
 use crate::exit::Failure;
@@ -70,7 +70,7 @@ pub(super) fn above_gaps(snapshot: &Snapshot<File>) -> Result<u64, Stop> {
     let mut survey = Survey { compacted: snapshot.compacted(), ..Survey::default() };
     survey.before = survey.compacted.max(1);
     let mut last = survey.before;
-    snapshot.entries::<annals_etcd::Error>(|entry| {
+    snapshot.entries::<annals_etcd_files::Error>(|entry| {
         last = last.max(entry.main);
         if entry.main != survey.revision {
             survey.settle();

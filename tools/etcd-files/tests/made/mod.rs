@@ -6,7 +6,7 @@
     reason = "tests use what they need of it"
 )]
 
-use annals_etcd::bolt::meta_checksum;
+use annals_etcd_files::bolt::meta_checksum;
 
 pub const PAGE: usize = 4096;
 

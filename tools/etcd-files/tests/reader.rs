@@ -4,8 +4,8 @@
 
 mod made;
 
-use annals_etcd::bolt::{Bolt, Bucket};
-use annals_etcd::{Error, Lease, Snapshot, Version};
+use annals_etcd_files::bolt::{Bolt, Bucket};
+use annals_etcd_files::{Error, Lease, Snapshot, Version};
 use made::{
     BRANCH, LEAF, PAGE, branch, buckets, compacted, delete, file, header, leaf, lease, meta, put,
     revision,

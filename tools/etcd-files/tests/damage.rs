@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io;
 
-use annals_etcd::{Error, Snapshot, Source};
+use annals_etcd_files::{Error, Snapshot, Source};
 use made::{
     BRANCH, Element, LEAF, PAGE, branch, file, file_with_free, header, leaf, meta, put, revision,
 };

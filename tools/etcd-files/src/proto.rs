@@ -120,6 +120,41 @@ impl<'a> KeyValue<'a> {
         }
         Some(kv)
     }
+
+    /// Adds the message to `out`, byte for byte as etcd writes it.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        write_bytes(out, 1, self.key);
+        write_number(out, 2, self.create_revision);
+        write_number(out, 3, self.mod_revision);
+        write_number(out, 4, self.version);
+        write_bytes(out, 5, self.value);
+        write_number(out, 6, self.lease.cast_unsigned());
+    }
+}
+
+fn write_varint(out: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        out.push(number.to_le_bytes()[0] | 0x80);
+        number >>= 7;
+    }
+    out.push(number.to_le_bytes()[0]);
+}
+
+/// Adds a field that is a number to a message.
+pub(crate) fn write_number(out: &mut Vec<u8>, field: u64, number: u64) {
+    if number != 0 {
+        write_varint(out, field << 3);
+        write_varint(out, number);
+    }
+}
+
+/// Adds a field of bytes to a message.
+pub(crate) fn write_bytes(out: &mut Vec<u8>, field: u64, bytes: &[u8]) {
+    if !bytes.is_empty() {
+        write_varint(out, field << 3 | 2);
+        write_varint(out, bytes.len() as u64);
+        out.extend_from_slice(bytes);
+    }
 }
 
 /// A lease, as etcd writes it: id, time to live, and what was left of that when it was last written down.
@@ -159,6 +194,9 @@ mod tests {
             lease: -1,
         };
         assert_eq!(KeyValue::decode(&message), Some(kv));
+        let mut encoded = Vec::new();
+        kv.encode(&mut encoded);
+        assert_eq!(encoded, [&message[..15], &message[message.len() - 11..]].concat());
         assert_eq!(KeyValue::decode(b""), Some(KeyValue::default()));
         let whole = (0..message.len()).filter(|cut| KeyValue::decode(&message[..*cut]).is_some());
         // Only at the end of a field.

@@ -1,0 +1,171 @@
+//! The binary `annals-etcd`.
+
+use std::fs;
+use std::io::Write as _;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use annals::Store;
+use annals_etcd::alarm::LOOK_EVERY;
+use annals_etcd::auth::{Auth, AuthOptions};
+use annals_etcd::compactor;
+use annals_etcd::config::{Config, Refusal};
+use annals_etcd::http::App;
+use annals_etcd::log::{self, Format, Level};
+use annals_etcd::member::Member;
+use annals_etcd::server::{Server, ServerOptions, router};
+use annals_etcd::{error, info, serve, warn};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+fn main() -> ExitCode {
+    let config = match Config::from_process() {
+        Ok(config) => config,
+        Err(Refusal::Asked(text)) => {
+            // Where it cannot be written nobody reads it.
+            let _ = std::io::stdout().write_all(text.as_bytes());
+            return ExitCode::SUCCESS;
+        }
+        Err(Refusal::Wrong(text)) => return refuse(&text),
+    };
+    let format = if config.log_format == "console" { Format::Console } else { Format::Json };
+    let outputs: Vec<_> =
+        config.log_outputs.split(',').map(|name| name.trim().to_owned()).collect();
+    if let Err(error) =
+        log::init(Level::parse(&config.log_level).unwrap_or(Level::Info), format, &outputs)
+    {
+        return refuse(&error.to_string());
+    }
+    for (text, setting) in config.warnings() {
+        warn!(text, "setting" = setting);
+    }
+    match start(&config) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(reason) => {
+            error!("the server has ended", "error" = reason);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn refuse(text: &str) -> ExitCode {
+    let _ = writeln!(std::io::stderr(), "annals-etcd: {}", text.trim_end());
+    ExitCode::from(2)
+}
+
+fn start(config: &Config) -> Result<(), String> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| format!("cannot start threads: {error}"))?;
+    let server = runtime.block_on(run(config))?;
+    // Calls that wait on threads of their own may hold on to the store: they get a moment.
+    runtime.shutdown_timeout(std::time::Duration::from_secs(2));
+    // Whoever has handles still is told that the store is closed.
+    let closed = server.store().clone().close();
+    closed.map_err(|error| format!("closing the store: {error}"))?;
+    info!("closed etcd server", "name" = config.name, "data-dir" = config.data_dir);
+    Ok(())
+}
+
+async fn run(config: &Config) -> Result<Arc<Server>, String> {
+    let signals = Signals::new().map_err(|error| format!("cannot listen for signals: {error}"))?;
+    // Before the store is opened, so that a second server on the same addresses touches nothing.
+    let listening = serve::Server::bind(config)?;
+    info!(
+        "starting an etcd server",
+        "etcd-version" = annals_etcd::VERSION,
+        "annals-etcd-version" = env!("CARGO_PKG_VERSION"),
+        "name" = config.name,
+        "data-dir" = config.data_dir,
+        "listen-client-urls" = config.listen_client_urls,
+        "advertise-client-urls" = config.advertised(),
+        "listen-metrics-urls" = config.listen_metrics_urls,
+        "quota-backend-bytes" = config.quota_backend_bytes,
+        "max-request-bytes" = config.max_request_bytes,
+        "auto-compaction-mode" = config.auto_compaction_mode,
+        "auto-compaction-retention" = config.auto_compaction_retention,
+    );
+    let server = open(config)?;
+    let shutdown = serve::Shutdown::default();
+    tokio::spawn(signals.wait(shutdown.clone()));
+    tokio::spawn(look(Arc::downgrade(&server), shutdown.clone()));
+    tokio::spawn(compactor::run(Arc::downgrade(&server), config.auto_compaction()?));
+    let app =
+        App { grpc: router(&server), probe: Arc::clone(&server) as _, metrics: server.metrics() };
+    listening.run(app, shutdown).await?;
+    info!("closing etcd server", "name" = config.name, "data-dir" = config.data_dir);
+    Ok(server)
+}
+
+/// Opens what the data directory holds, or begins it.
+fn open(config: &Config) -> Result<Arc<Server>, String> {
+    let directory = config.data_dir.as_path();
+    let told = |what: &str, error: &dyn std::fmt::Display| {
+        format!("{what} {}: {error}", directory.display())
+    };
+    fs::create_dir_all(directory)
+        .map_err(|error| told("cannot make the data directory", &error))?;
+    let place = directory.join("store");
+    let auth = AuthOptions {
+        bcrypt_cost: config.bcrypt_cost,
+        token_ttl: std::time::Duration::from_secs(config.auth_token_ttl),
+        is_new: !place.exists(),
+        max_request_bytes: config.max_request_bytes,
+    };
+    let store = Store::open(place).map_err(|error| told("cannot open the store in", &error))?;
+    let auth =
+        Auth::open(directory, auth).map_err(|error| told("cannot open the users in", &error))?;
+    let member = Member::open(directory, config.name.clone(), config.advertised());
+    let member = member.map_err(|error| told("cannot open the member in", &error))?;
+    let options = ServerOptions {
+        max_txn_ops: config.max_txn_ops,
+        max_request_bytes: config.max_request_bytes,
+        // Negative is no limit, which is 0 here.
+        quota_bytes: u64::try_from(config.quota_backend_bytes).unwrap_or(0),
+        watch_progress_interval: config.watch_progress_notify_interval,
+        ..ServerOptions::new(directory)
+    };
+    Ok(Server::new(store, auth, member, options))
+}
+
+/// Looks at the store's size from time to time.
+async fn look(server: std::sync::Weak<Server>, shutdown: serve::Shutdown) {
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(LOOK_EVERY) => {}
+            () = shutdown.begun() => return,
+        }
+        let Some(server) = server.upgrade() else { return };
+        server.alarms().look(server.store());
+    }
+}
+
+/// What ends the server from outside.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "terminated",
+            _ = self.interrupt.recv() => "interrupt",
+        }
+    }
+
+    /// The first one ends the server in good order, the second at once.
+    async fn wait(mut self, shutdown: serve::Shutdown) {
+        info!("received signal; shutting down", "signal" = self.next().await);
+        shutdown.begin();
+        warn!("received a second signal; ending at once", "signal" = self.next().await);
+        std::process::exit(1);
+    }
+}

@@ -1,0 +1,229 @@
+//! One connection: TLS, HTTP/1.1 or HTTP/2, and the limits that keep a peer from holding it for nothing.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::Body;
+use http::Request;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Sleep, sleep};
+use tonic::transport::server::TcpConnectInfo;
+
+use crate::config::Config;
+use crate::debug;
+use crate::http::{Front, Traffic};
+use crate::metrics::Metrics;
+use crate::serve::Shutdown;
+use crate::serve::authority::Named;
+use crate::server::PeerCommonName;
+use crate::tls::Tls;
+
+/// How long a client may take for its first request's beginning, and for the headers of each request by HTTP/1.1.
+const HEADER_TIME: Duration = Duration::from_secs(30);
+
+/// Bytes of the headers of a request.
+const HEADER_BYTES: u32 = 64 * 1024;
+
+/// So many bytes tell a client that speaks: the preface of HTTP/2, and the head of the frame that has to follow.
+const SPOKEN: usize = 24 + 9;
+
+/// What all connections have in common.
+#[derive(Clone)]
+pub(crate) struct Common {
+    pub(crate) front: Front,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) tls: Option<Arc<Tls>>,
+    pub(crate) shutdown: Shutdown,
+    pub(crate) builder: auto::Builder<TokioExecutor>,
+}
+
+/// What is known of the peer of a connection: an extension of every request.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Peer {
+    pub(crate) tls: bool,
+    pub(crate) common_name: Option<PeerCommonName>,
+    pub(crate) local: Option<SocketAddr>,
+    pub(crate) remote: Option<SocketAddr>,
+}
+
+/// The protocol's limits as the flags set them.
+pub(crate) fn builder(config: &Config) -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIME)
+        .max_buf_size(HEADER_BYTES as usize);
+    let asks =
+        !config.grpc_keepalive_interval.is_zero() && !config.grpc_keepalive_timeout.is_zero();
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(config.max_concurrent_streams)
+        .max_header_list_size(HEADER_BYTES)
+        // No server of gRPC tells the time with each answer.
+        .auto_date_header(false)
+        // Clients of etcd cancel many calls at once. What they cancelled costs as much as what they did not.
+        .max_pending_accept_reset_streams(1024)
+        .keep_alive_interval(asks.then_some(config.grpc_keepalive_interval))
+        .keep_alive_timeout(config.grpc_keepalive_timeout);
+    builder
+}
+
+impl Common {
+    /// Serves a connection until its end.
+    pub(crate) async fn serve<S>(self, stream: S, traffic: Traffic, secure: bool, mut peer: Peer)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let _open = Open::new(Arc::clone(&self.metrics));
+        let tls = self.tls.clone().filter(|_| secure);
+        let Some(tls) = tls else { return self.http(stream, traffic, peer).await };
+        let accepted = tokio::select! {
+            accepted = tls.accept(stream) => accepted,
+            () = self.shutdown.begun() => return,
+        };
+        match accepted {
+            Err(error) => {
+                self.metrics.failed_handshakes.fetch_add(1, Ordering::Relaxed);
+                let remote = peer.remote.map(|remote| remote.to_string());
+                crate::warn!(
+                    "rejected connection on client endpoint",
+                    "remote-addr" = remote,
+                    "error" = error
+                );
+            }
+            Ok(accepted) => {
+                (peer.tls, peer.common_name) = (true, accepted.common_name);
+                self.http(accepted.stream, traffic, peer).await;
+            }
+        }
+    }
+
+    async fn http<S>(self, stream: S, traffic: Traffic, peer: Peer)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let Self { front, shutdown, builder, .. } = self;
+        let remote = peer.remote;
+        let service = service_fn(move |request: Request<Incoming>| {
+            let (front, peer) = (front.clone(), peer.clone());
+            async move {
+                let mut request = request.map(Body::new);
+                let extensions = request.extensions_mut();
+                if let Some(name) = &peer.common_name {
+                    extensions.insert(name.clone());
+                }
+                extensions
+                    .insert(TcpConnectInfo { local_addr: peer.local, remote_addr: peer.remote });
+                extensions.insert(peer);
+                Ok::<_, Infallible>(front.handle(traffic, request).await)
+            }
+        });
+        let stream = Spoken { stream, read: 0, limit: Some(Box::pin(sleep(HEADER_TIME))) };
+        let io = TokioIo::new(Named::new(stream));
+        let connection = builder.serve_connection(io, service);
+        tokio::pin!(connection);
+        let ended = tokio::select! {
+            ended = connection.as_mut() => ended,
+            () = shutdown.begun() => {
+                connection.as_mut().graceful_shutdown();
+                tokio::select! {
+                    ended = connection.as_mut() => ended,
+                    () = shutdown.cut() => Ok(()),
+                }
+            }
+        };
+        if let Err(error) = ended {
+            let remote = remote.map(|remote| remote.to_string());
+            debug!(
+                "a connection ended with an error",
+                "remote-addr" = remote,
+                "error" = error.to_string()
+            );
+        }
+    }
+}
+
+/// Counts a connection as long as it is there.
+struct Open(Arc<Metrics>);
+
+impl Open {
+    fn new(metrics: Arc<Metrics>) -> Self {
+        metrics.connections.fetch_add(1, Ordering::Relaxed);
+        Self(metrics)
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A connection that fails if its peer says nothing for long at its beginning: nothing else notices that.
+struct Spoken<S> {
+    stream: S,
+    read: usize,
+    limit: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Spoken<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = into.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(context, into);
+        let Some(limit) = &mut self.limit else { return read };
+        if read.is_pending() && limit.as_mut().poll(context).is_ready() {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        self.read += into.filled().len() - before;
+        if self.read >= SPOKEN {
+            self.limit = None;
+        }
+        read
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Spoken<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        from: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, from)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        from: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, from)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}

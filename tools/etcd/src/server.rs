@@ -1,0 +1,219 @@
+//! The server: a store, and what its services share.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use annals::Store;
+use bytes::Bytes;
+use tokio::sync::Semaphore;
+use tonic::service::Routes;
+use tonic::{Request, Status};
+
+use crate::alarm::Alarms;
+use crate::answers::signed;
+use crate::auth::service::AuthService;
+use crate::auth::{Auth, Caller};
+use crate::errors::{TOO_LARGE, TOO_MANY_REQUESTS, refuse, status};
+use crate::held::Held;
+use crate::member::Member;
+use crate::metrics::Metrics;
+use crate::proto::etcdserverpb as pb;
+use crate::proto::v3electionpb::election_server::ElectionServer;
+use crate::proto::v3lockpb::lock_server::LockServer;
+use crate::{cluster, kv, lease, line, maintenance, watch};
+
+/// Snapshots at once: each has a file as large as the store, and a processor while it is made.
+const SNAPSHOTS: usize = 4;
+
+/// What can be chosen of a server.
+#[derive(Clone, Debug)]
+pub struct ServerOptions {
+    /// Operations a transaction may have: etcd's `--max-txn-ops`.
+    pub max_txn_ops: usize,
+    /// Bytes a request may have: etcd's `--max-request-bytes`.
+    pub max_request_bytes: usize,
+    /// Bytes the store may have before writes are refused: etcd's `--quota-backend-bytes`; 0 for no limit.
+    pub quota_bytes: u64,
+    /// How often a watch that asks for it is told that nothing has happened.
+    pub watch_progress_interval: Duration,
+    /// Writes that wait for the disk before more are refused.
+    pub max_pending_writes: usize,
+    /// Watches that one stream may have.
+    pub max_watches_per_stream: usize,
+    /// Where large answers are put together.
+    pub temporary_dir: std::path::PathBuf,
+}
+
+impl ServerOptions {
+    /// Those of an etcd that was told nothing, for a server with this directory.
+    pub fn new(directory: &Path) -> Self {
+        Self {
+            max_txn_ops: 128,
+            max_request_bytes: 1_572_864,
+            quota_bytes: 2 << 30,
+            watch_progress_interval: Duration::from_secs(600),
+            max_pending_writes: 5000,
+            max_watches_per_stream: 100_000,
+            temporary_dir: directory.to_path_buf(),
+        }
+    }
+}
+
+/// What all services share.
+#[derive(Debug)]
+pub struct Server {
+    pub(crate) store: Store,
+    pub(crate) auth: Arc<Auth>,
+    pub(crate) member: Member,
+    pub(crate) alarms: Alarms,
+    pub(crate) options: ServerOptions,
+    pub(crate) metrics: Arc<Metrics>,
+    /// Places of snapshots that are under way.
+    pub(crate) snapshots: Arc<Semaphore>,
+    pub(crate) held: Held,
+    pending: AtomicUsize,
+}
+
+impl Server {
+    /// A server over a store that is open.
+    pub fn new(store: Store, auth: Auth, member: Member, options: ServerOptions) -> Arc<Self> {
+        let alarms = Alarms::new(&store, options.quota_bytes).on_disk_of(&options.temporary_dir);
+        let (auth, pending) = (Arc::new(auth), AtomicUsize::new(0));
+        let metrics = Arc::default();
+        let snapshots = Arc::new(Semaphore::new(SNAPSHOTS));
+        let held = Held::new();
+        Arc::new(Self { store, auth, member, alarms, options, metrics, snapshots, held, pending })
+    }
+
+    /// The store.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// What its services have done.
+    pub fn metrics(&self) -> Arc<Metrics> {
+        Arc::clone(&self.metrics)
+    }
+
+    /// Its alarms.
+    pub fn alarms(&self) -> &Alarms {
+        &self.alarms
+    }
+
+    /// The head of an answer as of a revision.
+    #[expect(clippy::unnecessary_wraps, reason = "every answer of the protocol takes it so")]
+    pub(crate) fn header(&self, revision: u64) -> Option<pb::ResponseHeader> {
+        Some(pb::ResponseHeader {
+            cluster_id: self.member.cluster_id,
+            member_id: self.member.id,
+            revision: signed(revision),
+            raft_term: self.member.term,
+        })
+    }
+
+    /// The head of an answer as of now.
+    pub(crate) fn header_now(&self) -> Option<pb::ResponseHeader> {
+        self.header(self.store.revision())
+    }
+
+    /// Who sends a request.
+    pub(crate) fn caller<T>(&self, request: &Request<T>) -> Result<Caller, Status> {
+        let name = request.extensions().get::<PeerCommonName>().map(|name| name.0.as_str());
+        self.auth.caller(request.metadata(), name)
+    }
+
+    /// The keys of leases, for who must be allowed to change them. A lease that is not there has none.
+    pub(crate) async fn keys_of(self: &Arc<Self>, leases: Vec<i64>) -> Result<Vec<Bytes>, Status> {
+        if leases.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.blocking(move |store| {
+            let mut keys = Vec::new();
+            for id in leases {
+                keys.extend(store.lease_time_to_live(id, true)?.into_iter().flat_map(|l| l.keys));
+            }
+            Ok(keys)
+        })
+        .await
+    }
+
+    /// Refuses what is larger than a request may be, as etcd counts it: encoded, in the envelope in which a leader would
+    /// send it to its followers.
+    pub(crate) fn check_size(&self, encoded: usize) -> Result<(), Status> {
+        /// The envelope's head with a number of ten bytes, the field's tag, and the length's first byte.
+        const ENVELOPE: usize = 16;
+        let whole = encoded + ENVELOPE + prost::length_delimiter_len(encoded);
+        if whole > self.options.max_request_bytes { Err(refuse(TOO_LARGE)) } else { Ok(()) }
+    }
+
+    /// A place among the writes that wait for the disk.
+    pub(crate) fn begin_write(&self) -> Result<Pending<'_>, Status> {
+        // Relaxed: it counts, and orders nothing.
+        if self.pending.fetch_add(1, Ordering::Relaxed) >= self.options.max_pending_writes {
+            self.pending.fetch_sub(1, Ordering::Relaxed);
+            return Err(refuse(TOO_MANY_REQUESTS));
+        }
+        Ok(Pending(&self.pending))
+    }
+
+    /// Runs what may read files or wait for them.
+    ///
+    /// # Errors
+    /// That of the work; or that the server is stopping.
+    pub(crate) async fn blocking<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Store) -> annals::Result<T> + Send + 'static,
+    ) -> Result<T, Status> {
+        let server = Arc::clone(self);
+        tokio::task::spawn_blocking(move || work(&server.store))
+            .await
+            .map_err(|error| Status::unavailable(format!("annals: {error}")))?
+            .map_err(|error| status(&error))
+    }
+}
+
+/// The name in the certificate that a client has shown.
+#[derive(Clone, Debug)]
+pub struct PeerCommonName(pub String);
+
+/// A place among the writes that wait.
+#[derive(Debug)]
+pub(crate) struct Pending<'a>(&'a AtomicUsize);
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// All services of a server, as one service.
+pub fn router(server: &Arc<Server>) -> axum::Router {
+    // gRPC's own limit: more than a request may have, so that the texts are etcd's.
+    let max = server.options.max_request_bytes + (512 << 10);
+    let own = || Arc::clone(server);
+    let routes = Routes::new(
+        pb::kv_server::KvServer::new(kv::Kv(own()))
+            .max_decoding_message_size(max)
+            .max_encoding_message_size(usize::MAX),
+    )
+    .add_service(
+        pb::watch_server::WatchServer::new(watch::Watches(own()))
+            .max_decoding_message_size(max)
+            .max_encoding_message_size(usize::MAX),
+    )
+    .add_service(pb::lease_server::LeaseServer::new(lease::Leases(own())))
+    .add_service(pb::maintenance_server::MaintenanceServer::new(maintenance::Maintenance(own())))
+    .add_service(pb::cluster_server::ClusterServer::new(cluster::Cluster(own())));
+    let routes = routes
+        .add_service(LockServer::new(line::lock::Locks(own())))
+        .add_service(ElectionServer::new(line::election::Elections(own())));
+    let told = own();
+    let headers = move || told.header_now().unwrap_or_default();
+    let auth = AuthService::new(&server.auth, headers);
+    routes
+        .add_service(pb::auth_server::AuthServer::new(auth))
+        .into_axum_router()
+        .layer(axum::middleware::map_response(crate::errors::too_long))
+}

@@ -1,0 +1,121 @@
+//! What others notice of abuse, in figures: `cargo test --release --test abuse -- --ignored --nocapture`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use annals_etcd::proto::etcdserverpb as pb;
+use pb::maintenance_client::MaintenanceClient;
+use pb::watch_client::WatchClient;
+use tokio_stream::{StreamExt as _, iter, pending};
+
+use crate::server::{Running, prefix, put, watch};
+use crate::wire::frame;
+use crate::wire::{END_HEADERS, HEADERS, PING, RST_STREAM, ask_and_leave, call, connect, flood};
+
+const CALLS: usize = 500;
+
+/// The 99th percentile of puts and of gets, one after the other.
+async fn measure(server: &Running) -> (Duration, Duration) {
+    let mut kv = server.kv().await;
+    let (mut puts, mut gets) = (Vec::new(), Vec::new());
+    for number in 0..CALLS {
+        let key = format!("m{}", number % 100);
+        let begun = Instant::now();
+        kv.put(put(key.clone(), "value")).await.unwrap();
+        puts.push(begun.elapsed());
+        let begun = Instant::now();
+        let get = pb::RangeRequest { key: key.into(), ..Default::default() };
+        kv.range(get).await.unwrap();
+        gets.push(begun.elapsed());
+    }
+    puts.sort();
+    gets.sort();
+    (puts[CALLS * 99 / 100], gets[CALLS * 99 / 100])
+}
+
+fn say(what: &str, calm: (Duration, Duration), now: (Duration, Duration)) {
+    let ratio = |now: Duration, calm: Duration| now.as_secs_f64() / calm.as_secs_f64();
+    eprintln!(
+        "{what}: p99 of puts {:?} ({:.1}x), of gets {:?} ({:.1}x)",
+        now.0,
+        ratio(now.0, calm.0),
+        now.1,
+        ratio(now.1, calm.1)
+    );
+}
+
+/// Does something to the server again and again while its clients are measured.
+async fn beside(
+    server: &Running,
+    what: &str,
+    calm: (Duration, Duration),
+    mut abuse: impl FnMut() + Send + 'static,
+) {
+    let over = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&over);
+    let thread = std::thread::spawn(move || {
+        while !told.load(Ordering::Relaxed) {
+            abuse();
+        }
+    });
+    let now = measure(server).await;
+    over.store(true, Ordering::Relaxed);
+    tokio::task::block_in_place(|| thread.join().unwrap());
+    say(what, calm, now);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a measurement"]
+async fn p99_beside_abuse() {
+    let server = Arc::new(Running::start(&[]).await);
+    let mut kv = server.kv().await;
+    for number in 0..500 {
+        kv.put(put(format!("a{number}"), vec![7; 65536])).await.unwrap();
+    }
+    measure(&server).await;
+    let calm = measure(&server).await;
+    say("calm", calm, calm);
+    let status = "/etcdserverpb.Maintenance/Status";
+    let to = Arc::clone(&server);
+    beside(&server, "rapid resets", calm, move || {
+        let resets = (0..2000_u32).map(|number| {
+            let stream = 2 * number + 1;
+            let asked = frame(HEADERS, END_HEADERS, stream, &call(status));
+            [asked, frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes())].concat()
+        });
+        flood(&mut connect(&to), resets);
+    })
+    .await;
+    let to = Arc::clone(&server);
+    beside(&server, "pings", calm, move || {
+        flood(&mut connect(&to), std::iter::repeat_n(frame(PING, 0, 0, &[1; 8]), 20_000));
+    })
+    .await;
+    let unread: Vec<_> = (0..100)
+        .map(|_| tokio::task::block_in_place(|| ask_and_leave(&server, &prefix("a"))))
+        .collect();
+    say("100 answers of 32 MiB that are not read", calm, measure(&server).await);
+    drop(unread);
+    let mut snapshots = Vec::new();
+    for _ in 0..20 {
+        let mut client = MaintenanceClient::new(server.patient().await);
+        snapshots.push(client.snapshot(pb::SnapshotRequest {}).await);
+    }
+    say("20 snapshots that are not read", calm, measure(&server).await);
+    drop(snapshots);
+    let mut lazy = Vec::new();
+    for _ in 0..20 {
+        let channel = server.patient().await;
+        for _ in 0..100 {
+            let asked = iter([watch("a", 2)]).chain(pending());
+            lazy.push(WatchClient::new(channel.clone()).watch(asked).await.unwrap());
+        }
+    }
+    say("2,000 streams that are behind and not read", calm, measure(&server).await);
+    for number in 0..500 {
+        kv.put(put(format!("a{number}"), vec![7; 65536])).await.unwrap();
+    }
+    say("the same after more puts", calm, measure(&server).await);
+    drop(lazy);
+}

@@ -1,0 +1,276 @@
+//! `etcdctl` against a real etcd and against this server: the same lines of shell, equal outputs and exit codes.
+//!
+//! Skipped, with a message, where `etcd` or `etcdctl` is not installed. Left out of the comparison are numbers that are
+//! drawn (cluster, member, lease: each is called by when it first came), terms and indexes of raft, sizes, versions,
+//! addresses and the log lines of `etcdctl`; whatever else may differ is named in `ALLOWED`. `ANNALS_ETCDCTL=kv` runs
+//! one script; `check`, which takes minutes, runs only so.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "a test stops where it fails, and says what it skipped"
+)]
+
+use std::fmt::Write as _;
+use std::fs;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use regex::Regex;
+use tempfile::TempDir;
+
+/// Lines whose outputs differ, and why.
+const ALLOWED: &[(&str, &str)] = &[
+    ("lines 1 etcdctl watch a --rev=2 -w json", HEAD_OF_THE_PAST),
+    ("lines 1 etcdctl watch a --prefix --rev=2 --prev-kv -w json", HEAD_OF_THE_PAST),
+    ("lines 20 etcdctl watch a --rev=2 -w fields", HEAD_OF_THE_PAST),
+    (
+        "etcdctl endpoint hashkv --rev=6 -w fields",
+        "3.4 refuses the revision of the compaction, 3.5 and later hash it",
+    ),
+    (
+        "etcdctl --user alice:pw snapshot save alice.db",
+        "3.4 forgets to translate this one error of its own",
+    ),
+];
+
+/// etcd puts the store's newest revision over events of the past though it has not told all up to there; here it is the
+/// revision up to which all was told.
+const HEAD_OF_THE_PAST: &str = "the head's revision is that of the last event told";
+
+/// Given to each line: `lines N COMMAND` ends a command by a signal when it has said so much, `mirror N OPTIONS` a
+/// mirror to the other server when that has so many keys.
+const PRELUDE: &str = r#"
+export ETCDCTL_API=3 ETCDCTL_ENDPOINTS OTHER ETCDCTL_COMMAND_TIMEOUT=40s ETCDCTL_DIAL_TIMEOUT=20s
+end() { kill -TERM $1 2>/dev/null; wait $1 2>/dev/null; }
+lines() {
+    count=$1; shift
+    "$@" <&0 > out.lines 2>&1 & child=$!
+    for i in $(seq 300); do [ $(wc -l < out.lines) -ge $count ] && break; sleep 0.05; done
+    sleep 0.3; end $child; cat out.lines
+}
+mirror() {
+    count=$1; shift
+    etcdctl make-mirror "$@" $OTHER > out.mirror 2>&1 & child=$!
+    for i in $(seq 300); do
+        [ $(ETCDCTL_ENDPOINTS=$OTHER etcdctl get "" --prefix --keys-only | grep -c .) -ge $count ] && break; sleep 0.05
+    done
+    sleep 0.3; end $child; cat out.mirror
+}
+"#;
+
+/// A server in a process of its own.
+struct Server {
+    address: String,
+    process: Child,
+    _directory: TempDir,
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+impl Server {
+    /// Starts `program`, which takes etcd's flags.
+    fn start(program: &str) -> Self {
+        for _ in 0..20 {
+            let directory = tempfile::tempdir().unwrap();
+            let url = |port: u16| format!("http://127.0.0.1:{port}");
+            let (client, peer) = (free_port(), url(free_port()));
+            let flag = |name: &str, value: &str| format!("--{name}={value}");
+            let process = Command::new(program)
+                .arg(flag("data-dir", directory.path().join("data").to_str().unwrap()))
+                .arg(flag("listen-client-urls", &url(client)))
+                .arg(flag("advertise-client-urls", &url(client)))
+                .arg(flag("listen-peer-urls", &peer))
+                .arg(flag("initial-advertise-peer-urls", &peer))
+                .arg(flag("initial-cluster", &format!("default={peer}")))
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap();
+            let address = url(client);
+            let mut server = Self { address, process, _directory: directory };
+            let begun = Instant::now();
+            while begun.elapsed() < Duration::from_secs(20) {
+                if server.process.try_wait().unwrap().is_some() {
+                    break;
+                }
+                let health = Command::new("etcdctl")
+                    .env("ETCDCTL_API", "3")
+                    .args(["--endpoints", &server.address, "get", "a"])
+                    .output();
+                if health.unwrap().status.success() {
+                    return server;
+                }
+                thread::sleep(Duration::from_millis(50));
+            }
+        }
+        panic!("{program} does not start");
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Replaces what may be different.
+struct Plain {
+    found: Vec<String>,
+    ids: Regex,
+    others: Vec<(Regex, &'static str)>,
+}
+
+impl Plain {
+    fn new() -> Self {
+        let others = [
+            (r#"(?m)^\{"level":.*\n?"#, ""),
+            (r"127\.0\.0\.1:\d+", "ADDRESS"),
+            (
+                r#""(raft_term|raftTerm|raftIndex|raftAppliedIndex|dbSize|dbSizeInUse|IsLearner)":[0-9a-z]+"#,
+                "\"$1\":N",
+            ),
+            (r#""(RaftTerm|RaftIndex|RaftAppliedIndex)" : \d+"#, "\"$1\" : N"),
+            (r#""version":"3[0-9.]+""#, "\"version\":V"),
+            (r#""Version" : "3[0-9.]+""#, "\"Version\" : V"),
+            (r"took( =)? [0-9.]+(ms|s|µs)", "took TIME"),
+            (r"remaining\([0-9]+s\)", "remaining(TIME)"),
+            (r#""ttl":[0-9]+"#, "\"ttl\":TIME"),
+        ];
+        let others = others.map(|(from, to)| (Regex::new(from).unwrap(), to));
+        // Decimal, hexadecimal with and without leading zeros.
+        let ids = Regex::new(r"\b([0-9]{17,20}|[0-9a-f]{14,16})\b").unwrap();
+        Self { found: Vec::new(), ids, others: others.into() }
+    }
+
+    fn of(&mut self, text: &str) -> String {
+        let mut text = text.to_owned();
+        for (from, to) in &self.others {
+            text = from.replace_all(&text, *to).into_owned();
+        }
+        let found = &mut self.found;
+        let named = self.ids.replace_all(&text, |id: &regex::Captures<'_>| {
+            // One number in both spellings. Sixteen characters are hexadecimal, even if all are digits.
+            let decimal = id[0].parse::<u64>().ok().filter(|_| id[0].len() > 16);
+            let hexadecimal = || id[0].trim_start_matches('0').to_owned();
+            let id = decimal.map_or_else(hexadecimal, |number| format!("{number:x}"));
+            let place = found.iter().position(|known| *known == id).unwrap_or_else(|| {
+                found.push(id);
+                found.len() - 1
+            });
+            format!("ID{place}")
+        });
+        named.into_owned()
+    }
+}
+
+/// Runs a script; what each line said, and how it ended.
+fn run(program: &str, script: &str) -> Vec<String> {
+    let server = Server::start(program);
+    let other = script.contains("OTHER").then(|| Server::start(program));
+    let directory = tempfile::tempdir().unwrap();
+    let mut plain = Plain::new();
+    let lines = script.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
+    let said = lines.map(|line| {
+        let done = Command::new("timeout")
+            .args(["150", "sh", "-c", &format!("{PRELUDE}\n{line}")])
+            .current_dir(&directory)
+            .env("ETCDCTL_ENDPOINTS", &server.address)
+            .env("OTHER", other.as_ref().map_or("", |other| &other.address))
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let (out, err) =
+            (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+        let text = format!("{out}{err}exit {:?}", done.status.code());
+        plain.of(&text)
+    });
+    said.collect()
+}
+
+fn is_there(program: &str) -> bool {
+    let mut asked = Command::new(program);
+    asked.arg("--help").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
+}
+
+/// Plays a script on both.
+fn play(name: &str) {
+    let wanted = std::env::var("ANNALS_ETCDCTL").ok();
+    if wanted.as_deref().unwrap_or(if name == "check" { "others" } else { name }) != name {
+        return;
+    }
+    if !is_there("etcd") || !is_there("etcdctl") {
+        println!(
+            "skipped: no etcd and etcdctl here (Debian: apt-get install etcd-server etcd-client)"
+        );
+        return;
+    }
+    let path =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/etcdctl/scripts/{name}.txt"));
+    let script = fs::read_to_string(path).unwrap();
+    let (real, ours) = thread::scope(|scope| {
+        let real = scope.spawn(|| run("etcd", &script));
+        let ours = run(env!("CARGO_BIN_EXE_annals-etcd"), &script);
+        (real.join().unwrap(), ours)
+    });
+    let lines = script.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
+    let mut wrong = String::new();
+    for (line, (real, ours)) in lines.zip(real.iter().zip(&ours)) {
+        if real != ours && !ALLOWED.iter().any(|(allowed, _)| *allowed == line) {
+            let _ = writeln!(wrong, "$ {line}\n--- etcd\n{real}\n--- annals-etcd\n{ours}\n");
+        }
+    }
+    assert!(wrong.is_empty(), "{name}:\n{wrong}");
+}
+
+#[test]
+fn keys_and_values() {
+    play("kv");
+}
+
+#[test]
+fn transactions() {
+    play("txn");
+}
+
+#[test]
+fn watches() {
+    play("watch");
+}
+
+#[test]
+fn leases() {
+    play("lease");
+}
+
+#[test]
+fn maintenance_and_cluster() {
+    play("cluster");
+}
+
+#[test]
+fn locks_and_elections() {
+    play("lock");
+}
+
+#[test]
+fn users_and_roles() {
+    play("auth");
+}
+
+#[test]
+fn checks_of_performance() {
+    play("check");
+}
+
+#[test]
+fn mirrors() {
+    play("mirror");
+}

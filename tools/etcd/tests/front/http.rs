@@ -1,0 +1,133 @@
+//! Health, version, metrics, and the protection of browsers.
+
+use serde_json::json;
+
+use crate::common::{Running, http, post};
+
+#[test]
+fn health_and_version() {
+    let ours = Running::start(&[]);
+    let get = |path: &str| http(ours.address(), &format!("GET {path}"), &[], "");
+    for path in ["/health", "/health?serializable=true", "/health?exclude=NOSPACE"] {
+        let answer = get(path);
+        assert_eq!(
+            (answer.status, answer.body.as_str()),
+            (200, r#"{"health":"true","reason":""}"#)
+        );
+    }
+    assert_eq!(get("/version").json()["etcdserver"], json!(annals_etcd::VERSION));
+    assert_eq!(get("/livez").body, "ok\n");
+    assert!(get("/readyz?verbose").body.contains("[+]linearizable_read ok\n"));
+    assert_eq!(
+        (get("/readyz/non_learner").status, get("/readyz/nope").status, get("/").status),
+        (200, 404, 404)
+    );
+    let posted = http(ours.address(), "POST /health", &[], "");
+    assert_eq!(posted.status, 405);
+    assert!(posted.head.contains("allow: get"));
+}
+
+#[test]
+fn alarms_are_unhealthy() {
+    let ours = Running::start(&[]);
+    let raised =
+        post(ours.address(), "/v3/maintenance/alarm", r#"{"action":"ACTIVATE","alarm":"CORRUPT"}"#);
+    assert_eq!(raised.status, 200, "{raised:?}");
+    let get = |path: &str| http(ours.address(), &format!("GET {path}"), &[], "");
+    let answer = get("/health");
+    assert_eq!(
+        (answer.status, answer.json()),
+        (503, json!({"health": "false", "reason": "ALARM CORRUPT"}))
+    );
+    assert_eq!(get("/health?exclude=CORRUPT").status, 200);
+    assert_eq!((get("/livez").status, get("/readyz").status), (200, 503));
+    assert_eq!(get("/readyz?exclude=data_corruption").status, 200);
+}
+
+#[test]
+fn metrics_are_well_formed() {
+    let ours = Running::start(&["--listen-metrics-urls", "http://127.0.0.1:0"]);
+    post(ours.address(), "/v3/kv/put", r#"{"key":"Zm9v","value":"YmFy"}"#);
+    post(ours.address(), "/v3/kv/put", "{}");
+    let metrics = http(ours.addresses[1], "GET /metrics", &[], "");
+    assert_eq!(http(ours.addresses[1], "GET /version", &[], "").status, 404);
+    let mut heads = std::collections::BTreeSet::new();
+    for line in metrics.body.lines() {
+        if let Some(head) = line.strip_prefix("# TYPE ") {
+            assert!(heads.insert(head.to_owned()), "twice: {head}");
+        } else if !line.starts_with('#') {
+            let (_, value) = line.rsplit_once(' ').unwrap();
+            assert!(value.parse::<f64>().is_ok(), "{line}");
+        }
+    }
+    let labels = "grpc_method=\"Put\",grpc_service=\"etcdserverpb.KV\",grpc_type=\"unary\"";
+    for line in [
+        "etcd_server_has_leader 1".to_owned(),
+        "etcd_debugging_mvcc_current_revision 2".to_owned(),
+        format!("grpc_server_started_total{{{labels}}} 2"),
+        format!("grpc_server_handled_total{{grpc_code=\"OK\",{labels}}} 1"),
+        format!("grpc_server_handled_total{{grpc_code=\"InvalidArgument\",{labels}}} 1"),
+    ] {
+        assert!(
+            metrics.body.lines().any(|found| found == line),
+            "{line} is not in {}",
+            metrics.body
+        );
+    }
+    assert!(metrics.body.contains("etcd_disk_wal_fsync_duration_seconds_bucket{le=\"8.192\"}"));
+}
+
+#[test]
+fn hosts_and_origins() {
+    let ours = Running::start(&["--host-whitelist", "good", "--cors", "http://page"]);
+    let get = |headers: &[&str]| http(ours.address(), "GET /health", headers, "");
+    assert_eq!(get(&["Host: bad:80"]).status, 421);
+    let good = get(&["Host: good:80", "Origin: http://page"]);
+    assert!(
+        good.status == 200 && good.head.contains("access-control-allow-origin: http://page"),
+        "{good:?}"
+    );
+    let other = get(&["Host: good", "Origin: http://other"]);
+    assert!(other.status == 200 && !other.head.contains("access-control"), "{other:?}");
+    let open = Running::start(&[]);
+    let asked = http(open.address(), "OPTIONS /v3/kv/range", &[], "");
+    assert!(
+        asked.status == 200 && asked.head.contains("access-control-allow-origin: *"),
+        "{asked:?}"
+    );
+}
+
+/// What the services have done, as etcd counts it.
+#[test]
+fn what_is_done_is_counted() {
+    let ours = Running::start(&[]);
+    let call = |path: &str, body: &str| {
+        let answer = http(ours.address(), &format!("POST /v3/{path}"), &[], body);
+        assert_eq!(answer.status, 200, "{path}: {}", answer.body);
+    };
+    call("kv/put", r#"{"key":"YQ==","value":"MQ=="}"#);
+    call("kv/put", r#"{"key":"Yg==","value":"MQ=="}"#);
+    call("kv/range", r#"{"key":"YQ=="}"#);
+    let put = r#"{"requestPut":{"key":"Yg==","value":"Mg=="}}"#;
+    let delete = r#"{"requestDeleteRange":{"key":"YQ=="}}"#;
+    call("kv/txn", &format!(r#"{{"success":[{put},{delete}]}}"#));
+    call("kv/txn", &format!(r#"{{"success":[{delete}]}}"#));
+    call("kv/deleterange", r#"{"key":"YQ=="}"#);
+    call("lease/grant", r#"{"ID":7,"TTL":600}"#);
+    call("lease/keepalive", r#"{"ID":7}"#);
+    call("lease/revoke", r#"{"ID":7}"#);
+    let metrics = http(ours.address(), "GET /metrics", &[], "").body;
+    for line in [
+        "etcd_mvcc_put_total 3",
+        "etcd_mvcc_delete_total 3",
+        "etcd_mvcc_range_total 1",
+        "etcd_mvcc_txn_total 1",
+        "etcd_debugging_lease_granted_total 1",
+        "etcd_debugging_lease_renewed_total 1",
+        "etcd_debugging_lease_revoked_total 1",
+        "etcd_debugging_mvcc_watch_stream_total 0",
+        "etcd_debugging_mvcc_watcher_total 0",
+    ] {
+        assert!(metrics.lines().any(|found| found == line), "{line} is not in\n{metrics}");
+    }
+}

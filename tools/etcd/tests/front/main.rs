@@ -1,0 +1,10 @@
+//! The server around its services, from outside: the gateway beside a real etcd, TLS, limits, and how it stops.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod common;
+mod gateway;
+mod http;
+mod process;
+mod stop;
+mod tls;
+mod wire;

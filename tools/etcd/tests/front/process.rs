@@ -1,0 +1,69 @@
+//! The binary: its log, its signals, its exit codes.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+fn binary() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_annals-etcd"));
+    command.env_clear();
+    command
+}
+
+#[test]
+fn it_says_what_scripts_wait_for_and_ends_by_a_signal() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("notify");
+    let manager = std::os::unix::net::UnixDatagram::bind(&socket).unwrap();
+    let mut child = binary()
+        .args([
+            "-name",
+            "m1",
+            "--listen-client-urls",
+            "http://127.0.0.1:0",
+            "--frob",
+            "--snapshot-count=5",
+        ])
+        .env("ETCD_DATA_DIR", directory.path().join("data"))
+        .env("NOTIFY_SOCKET", &socket)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let mut wait_for = |text: &str| {
+        loop {
+            let line = lines.next().unwrap_or_else(|| panic!("{text:?} was not said")).unwrap();
+            let value: Value =
+                serde_json::from_str(&line).unwrap_or_else(|_| panic!("no JSON: {line}"));
+            if value["msg"] == text {
+                return value;
+            }
+        }
+    };
+    assert_eq!(wait_for("this setting is unknown and is ignored")["setting"], "frob");
+    wait_for("ready to serve client requests");
+    wait_for("serving client traffic insecurely; this is strongly discouraged!");
+    let mut told = [0; 32];
+    let length = manager.recv(&mut told).unwrap();
+    assert_eq!(&told[..length], b"READY=1");
+    let killed = Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
+    assert!(killed.success());
+    wait_for("closed etcd server");
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    // The store was closed: nothing has to be read again.
+    let store = annals::Store::open(directory.path().join("data/store")).unwrap();
+    assert_eq!(store.stats().incarnation, 1);
+}
+
+#[test]
+fn a_wrong_line_is_refused() {
+    let wrong = binary().args(["--max-txn-ops", "many"]).output().unwrap();
+    assert_eq!(wrong.status.code(), Some(2));
+    let open = binary().args(["--listen-client-urls", "http://0.0.0.0:0"]).output().unwrap();
+    assert_eq!(open.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&open.stderr).contains("--allow-insecure-network"));
+    let version = binary().arg("--version").output().unwrap();
+    assert!(version.status.success());
+    assert!(String::from_utf8_lossy(&version.stdout).starts_with("etcd Version: 3."));
+}

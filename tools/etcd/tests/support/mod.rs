@@ -1,0 +1,183 @@
+//! Servers for tests: ours in this process, and a real etcd where one is installed.
+
+#![allow(
+    dead_code,
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "each test uses what it needs, stops where it fails, and says what it skipped"
+)]
+
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use annals_etcd::auth::{Auth, AuthOptions};
+use annals_etcd::member::Member;
+use annals_etcd::proto::etcdserverpb as pb;
+use annals_etcd::server::{Server, ServerOptions, router};
+use pb::kv_client::KvClient;
+use pb::lease_client::LeaseClient;
+use pb::maintenance_client::MaintenanceClient;
+use pb::watch_client::WatchClient;
+use tempfile::TempDir;
+use tonic::transport::Channel;
+
+/// Clients of a server.
+#[derive(Clone, Debug)]
+pub(crate) struct Clients {
+    pub(crate) channel: Channel,
+    pub(crate) kv: KvClient<Channel>,
+    pub(crate) watch: WatchClient<Channel>,
+    pub(crate) lease: LeaseClient<Channel>,
+    pub(crate) maintenance: MaintenanceClient<Channel>,
+}
+
+impl Clients {
+    pub(crate) async fn connect(address: &str) -> Self {
+        let channel = Channel::from_shared(format!("http://{address}"))
+            .expect("an address")
+            .connect()
+            .await
+            .expect("it listens");
+        Self {
+            kv: KvClient::new(channel.clone()).max_decoding_message_size(usize::MAX),
+            watch: WatchClient::new(channel.clone()).max_decoding_message_size(usize::MAX),
+            lease: LeaseClient::new(channel.clone()),
+            maintenance: MaintenanceClient::new(channel.clone()),
+            channel,
+        }
+    }
+}
+
+/// A server of ours, in this process.
+pub(crate) struct Ours {
+    pub(crate) clients: Clients,
+    pub(crate) address: String,
+    pub(crate) server: Arc<Server>,
+    task: tokio::task::JoinHandle<()>,
+    directory: TempDir,
+}
+
+impl Ours {
+    pub(crate) async fn start() -> Self {
+        Self::with(annals::Options::new().durability(annals::Durability::Buffered), |_| {}).await
+    }
+
+    /// With options of the store and of the server. Nothing here is about crashes, so a store may be `Buffered`.
+    pub(crate) async fn with(
+        store: annals::Options,
+        change: impl FnOnce(&mut ServerOptions),
+    ) -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let store = store.open(directory.path().join("store")).expect("a store");
+        let auth = AuthOptions { bcrypt_cost: 4, ..AuthOptions::default() };
+        let auth = Auth::open(directory.path(), auth).expect("no users yet");
+        let member = Member::open(directory.path(), "default".into(), vec![]).expect("a member");
+        let mut options = ServerOptions::new(directory.path());
+        change(&mut options);
+        let server = Server::new(store, auth, member, options);
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address").to_string();
+        let service = router(&server);
+        let task = tokio::spawn(async move {
+            axum::serve(listener, service).await.expect("it serves");
+        });
+        let clients = Clients::connect(&address).await;
+        Self { clients, address, server, task, directory }
+    }
+}
+
+impl Drop for Ours {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// A real etcd, on ports of its own.
+pub(crate) struct Real {
+    pub(crate) clients: Clients,
+    pub(crate) address: String,
+    process: Child,
+    directory: TempDir,
+}
+
+impl Real {
+    /// `None`, with a message, where etcd is not installed.
+    pub(crate) async fn start() -> Option<Self> {
+        // Another one than that in the path, such as of another version.
+        let etcd = std::env::var_os("ETCD").unwrap_or_else(|| "etcd".into());
+        if Command::new(&etcd).arg("--version").stdout(Stdio::null()).status().is_err() {
+            println!("skipped: no etcd here (Debian: apt-get install etcd-server)");
+            return None;
+        }
+        // Since 3.6 it is no experiment.
+        let help = Command::new(&etcd).arg("--help").output().expect("etcd starts");
+        let help = [help.stdout, help.stderr].concat();
+        let progress = "--watch-progress-notify-interval";
+        let progress = if String::from_utf8_lossy(&help).contains(progress) {
+            progress
+        } else {
+            "--experimental-watch-progress-notify-interval"
+        };
+        for _ in 0..20 {
+            let (client, peer) = (free_port(), free_port());
+            let directory = tempfile::tempdir().expect("a directory");
+            let url = |port: u16| format!("http://127.0.0.1:{port}");
+            let mut process = Command::new(&etcd)
+                .arg("--data-dir")
+                .arg(directory.path())
+                .args([
+                    "--listen-client-urls",
+                    &url(client),
+                    "--advertise-client-urls",
+                    &url(client),
+                ])
+                .args([
+                    "--listen-peer-urls",
+                    &url(peer),
+                    "--initial-advertise-peer-urls",
+                    &url(peer),
+                ])
+                .args(["--initial-cluster", &format!("default={}", url(peer))])
+                .args(["--unsafe-no-fsync", "--bcrypt-cost", "4"])
+                .args([progress, "100ms"])
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .expect("etcd starts");
+            let address = format!("127.0.0.1:{client}");
+            for _ in 0..100 {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                if process.try_wait().expect("its state").is_some() {
+                    break;
+                }
+                if tokio::net::TcpStream::connect(&address).await.is_ok() {
+                    let clients = Clients::connect(&address).await;
+                    if clients.kv.clone().range(any_key()).await.is_ok() {
+                        return Some(Self { clients, address, process, directory });
+                    }
+                }
+            }
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+        panic!("etcd does not start");
+    }
+}
+
+fn any_key() -> pb::RangeRequest {
+    pb::RangeRequest { key: "a".into(), ..Default::default() }
+}
+
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("its address").port()
+}
+
+impl Drop for Real {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
