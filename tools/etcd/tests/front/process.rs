@@ -1,9 +1,13 @@
 //! The binary: its log, its signals, its exit codes.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use serde_json::Value;
+
+use crate::common::{Answer, request};
 
 fn binary() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_annals-etcd"));
@@ -54,6 +58,33 @@ fn it_says_what_scripts_wait_for_and_ends_by_a_signal() {
     // The store was closed: nothing has to be read again.
     let store = annals::Store::open(directory.path().join("data/store")).unwrap();
     assert_eq!(store.stats().incarnation, 1);
+}
+
+#[test]
+fn one_that_says_nothing_serves_as_the_others_do() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("socket");
+    for level in ["debug", "warn", "error", "fatal"] {
+        let mut child = binary()
+            .args(["--log-level", level, "--listen-client-urls"])
+            .arg(format!("unix://{}", socket.display()))
+            .env("ETCD_DATA_DIR", directory.path().join(level))
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let stream = loop {
+            if let Ok(stream) = UnixStream::connect(&socket) {
+                break stream;
+            }
+            assert_eq!(child.try_wait().unwrap(), None, "{level}");
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        (&stream).write_all(&request("GET /health", &[], "")).unwrap();
+        assert_eq!(Answer::read(&stream).unwrap().status, 200, "{level}");
+        let killed = Command::new("kill").arg(child.id().to_string()).status().unwrap();
+        assert!(killed.success());
+        assert_eq!(child.wait().unwrap().code(), Some(0), "{level}");
+    }
 }
 
 #[test]
