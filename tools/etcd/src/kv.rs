@@ -121,6 +121,7 @@ impl pb::kv_server::Kv for Kv {
         caller.may_write_keys(self.0.keys_of(leases).await?)?;
         let bytes = request.get_ref().encoded_len();
         self.0.check_size(bytes)?;
+        self.0.alarms.check_intact()?;
         self.0.alarms.check_space(bytes)?;
         if put.ignore_value && put.lease != 0 {
             // Alone, a put is refused for its lease before it is for its key; in a transaction it is the other way round.
@@ -145,6 +146,7 @@ impl pb::kv_server::Kv for Kv {
         let delete = requests::delete_range(request.get_ref())?;
         caller.may_delete(request.get_ref())?;
         self.0.check_size(request.get_ref().encoded_len())?;
+        self.0.alarms.check_intact()?;
         let (revision, answer) = self.commit_one(Op::DeleteRange(delete)).await?;
         let answer = match answer {
             Some(OpResponse::DeleteRange(deleted)) => deleted,
@@ -163,6 +165,7 @@ impl pb::kv_server::Kv for Kv {
         if !is_read_only(&request) {
             let bytes = request.encoded_len();
             self.0.check_size(bytes)?;
+            self.0.alarms.check_intact()?;
             if has_put(&request) {
                 self.0.alarms.check_space(bytes)?;
             }
@@ -195,6 +198,7 @@ impl pb::kv_server::Kv for Kv {
         if revision > self.0.store.revision() {
             return Err(refuse(FUTURE));
         }
+        self.0.alarms.check_intact()?;
         let done = self.0.blocking(move |store| store.compact(revision)).await?;
         Ok(Response::new(pb::CompactionResponse { header: self.0.header(done.revision) }))
     }

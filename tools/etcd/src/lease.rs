@@ -37,6 +37,7 @@ impl pb::lease_server::Lease for Leases {
         if wanted.ttl > annals::LEASE_TTL_MAX {
             return Err(refuse(LEASE_TTL));
         }
+        self.0.alarms.check_intact()?;
         self.0.alarms.check_space(0)?;
         let _place = self.0.begin_write()?;
         let lease = LeaseGrantRequest::new(wanted.id, wanted.ttl);
@@ -59,6 +60,7 @@ impl pb::lease_server::Lease for Leases {
         let _place = self.0.begin_write()?;
         let leases = if caller.is_restricted() { vec![id] } else { Vec::new() };
         caller.may_lease_revoke(self.0.keys_of(leases).await?)?;
+        self.0.alarms.check_intact()?;
         let revoked = self.0.blocking(move |store| store.lease_revoke(id)).await?;
         self.0.metrics.leases_revoked.fetch_add(1, Ordering::Relaxed);
         Ok(Response::new(pb::LeaseRevokeResponse { header: self.0.header(revoked.revision) }))
