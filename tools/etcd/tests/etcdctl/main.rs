@@ -50,7 +50,7 @@ end() { kill -TERM $1 2>/dev/null; wait $1 2>/dev/null; }
 lines() {
     count=$1; shift
     "$@" <&0 > out.lines 2>&1 & child=$!
-    for i in $(seq 300); do [ $(wc -l < out.lines) -ge $count ] && break; sleep 0.05; done
+    for i in $(seq 900); do [ $(wc -l < out.lines) -ge $count ] && break; sleep 0.05; done
     sleep 0.3; end $child; cat out.lines
 }
 mirror() {
@@ -125,6 +125,8 @@ impl Drop for Server {
 struct Plain {
     found: Vec<String>,
     ids: Regex,
+    /// The keys of a lease, which etcd tells in any order.
+    keys: Regex,
     others: Vec<(Regex, &'static str)>,
 }
 
@@ -147,7 +149,8 @@ impl Plain {
         let others = others.map(|(from, to)| (Regex::new(from).unwrap(), to));
         // Decimal, hexadecimal with and without leading zeros.
         let ids = Regex::new(r"\b([0-9]{17,20}|[0-9a-f]{14,16})\b").unwrap();
-        Self { found: Vec::new(), ids, others: others.into() }
+        let keys = Regex::new(r#"attached keys\(\[([^\]]*)\]\)|"keys":\[([^\]]*)\]"#).unwrap();
+        Self { found: Vec::new(), ids, keys, others: others.into() }
     }
 
     fn of(&mut self, text: &str) -> String {
@@ -155,6 +158,13 @@ impl Plain {
         for (from, to) in &self.others {
             text = from.replace_all(&text, *to).into_owned();
         }
+        let sorted = self.keys.replace_all(&text, |found: &regex::Captures<'_>| {
+            let list = found.get(1).or(found.get(2)).map_or("", |list| list.as_str());
+            let mut keys: Vec<_> = list.split([' ', ',']).collect();
+            keys.sort_unstable();
+            format!("keys {keys:?}")
+        });
+        let text = sorted.into_owned();
         let found = &mut self.found;
         let named = self.ids.replace_all(&text, |id: &regex::Captures<'_>| {
             // One number in both spellings. Sixteen characters are hexadecimal, even if all are digits.
