@@ -50,7 +50,7 @@ end() { kill -TERM $1 2>/dev/null; wait $1 2>/dev/null; }
 lines() {
     count=$1; shift
     "$@" <&0 > out.lines 2>&1 & child=$!
-    for i in $(seq 900); do [ $(wc -l < out.lines) -ge $count ] && break; sleep 0.05; done
+    for i in $(seq 300); do [ $(wc -l < out.lines) -ge $count ] && break; sleep 0.05; done
     sleep 0.3; end $child; cat out.lines
 }
 mirror() {
