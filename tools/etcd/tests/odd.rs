@@ -29,7 +29,7 @@ async fn leases_with_negative_numbers() {
     let (ours, real) = (Ours::start().await, Real::start().await);
     for clients in all(&ours, real.as_ref()) {
         let Clients { mut kv, mut lease, .. } = clients.clone();
-        let mut put = |lease| {
+        let put = |lease| {
             let mut kv = kv.clone();
             let request = pb::PutRequest { key: "k".into(), lease, ..Default::default() };
             async move { kv.put(request).await }

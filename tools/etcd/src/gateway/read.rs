@@ -165,7 +165,7 @@ impl One<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for One<'_> {
+impl Visitor<'_> for One<'_> {
     type Value = Option<Value>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
