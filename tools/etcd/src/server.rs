@@ -230,27 +230,24 @@ pub fn router(server: &Arc<Server>) -> axum::Router {
     // gRPC's own limit: more than a request may have, so that the texts are etcd's.
     let max = server.options.max_request_bytes + (512 << 10);
     let own = || Arc::clone(server);
-    let routes = Routes::new(
-        pb::kv_server::KvServer::new(kv::Kv(own()))
-            .max_decoding_message_size(max)
-            .max_encoding_message_size(usize::MAX),
-    )
-    .add_service(
-        pb::watch_server::WatchServer::new(watch::Watches(own()))
-            .max_decoding_message_size(max)
-            .max_encoding_message_size(usize::MAX),
-    )
-    .add_service(pb::lease_server::LeaseServer::new(lease::Leases(own())))
-    .add_service(pb::maintenance_server::MaintenanceServer::new(maintenance::Maintenance(own())))
-    .add_service(pb::cluster_server::ClusterServer::new(cluster::Cluster(own())));
-    let routes = routes
-        .add_service(LockServer::new(line::lock::Locks(own())))
-        .add_service(ElectionServer::new(line::election::Elections(own())));
+    // One limit for all: which service a message is for makes it no more costly.
+    macro_rules! limited {
+        ($service:expr) => {
+            $service.max_decoding_message_size(max).max_encoding_message_size(usize::MAX)
+        };
+    }
     let told = own();
     let headers = move || told.header_now().unwrap_or_default();
     let auth = AuthService::new(&server.auth, headers);
-    routes
-        .add_service(pb::auth_server::AuthServer::new(auth))
+    let maintenance = maintenance::Maintenance(own());
+    Routes::new(limited!(pb::kv_server::KvServer::new(kv::Kv(own()))))
+        .add_service(limited!(pb::watch_server::WatchServer::new(watch::Watches(own()))))
+        .add_service(limited!(pb::lease_server::LeaseServer::new(lease::Leases(own()))))
+        .add_service(limited!(pb::maintenance_server::MaintenanceServer::new(maintenance)))
+        .add_service(limited!(pb::cluster_server::ClusterServer::new(cluster::Cluster(own()))))
+        .add_service(limited!(LockServer::new(line::lock::Locks(own()))))
+        .add_service(limited!(ElectionServer::new(line::election::Elections(own()))))
+        .add_service(limited!(pb::auth_server::AuthServer::new(auth)))
         .into_axum_router()
-        .layer(axum::middleware::map_response(crate::errors::too_long))
+        .layer(axum::middleware::map_response(crate::errors::not_taken))
 }

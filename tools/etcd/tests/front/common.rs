@@ -85,7 +85,7 @@ impl Answer {
                     if matches!(
                         error.kind(),
                         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
-                    ) =>
+                    ) || is_cut_off(&error) && !all.is_empty() =>
                 {
                     break;
                 }
@@ -106,6 +106,10 @@ impl Answer {
         };
         Ok(Self { status, head, body })
     }
+}
+
+fn is_cut_off(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }
 
 fn unchunk(mut text: &str) -> String {
@@ -134,7 +138,11 @@ pub(crate) fn http_for(
 ) -> io::Result<Answer> {
     let mut stream = TcpStream::connect(to)?;
     stream.set_read_timeout(Some(time))?;
-    stream.write_all(&request(line, headers, body))?;
+    match stream.write_all(&request(line, headers, body)) {
+        // It may be refused before all of it has been sent.
+        Err(error) if !is_cut_off(&error) => return Err(error),
+        _ => {}
+    }
     Answer::read(stream)
 }
 

@@ -26,6 +26,10 @@ fn health_and_version() {
         (get("/readyz/non_learner").status, get("/readyz/nope").status, get("/").status),
         (200, 404, 404)
     );
+    for path in ["/health/", "/health/x", "/Health", "/healthz", "/livez/", "/readyz/", "/version/"]
+    {
+        assert_eq!(get(path).status, 404, "{path}");
+    }
     let posted = http(ours.address(), "POST /health", &[], "");
     assert_eq!(posted.status, 405);
     assert!(posted.head.contains("allow: get"));
@@ -43,7 +47,16 @@ fn alarms_are_unhealthy() {
         (answer.status, answer.json()),
         (503, json!({"health": "false", "reason": "ALARM CORRUPT"}))
     );
-    assert_eq!(get("/health?exclude=CORRUPT").status, 200);
+    for query in
+        ["exclude=CORRUPT", "exclude=&exclude=CORRUP%54", "%65xclude=CORRUPT&serializable=true"]
+    {
+        assert_eq!(get(&format!("/health?{query}")).status, 200, "{query}");
+    }
+    for query in
+        ["exclude=NOSPACE", "exclude=corrupt", "exclude=CORRUPT;", "exclude=CORRUPT%", "exclude"]
+    {
+        assert_eq!(get(&format!("/health?{query}")).status, 503, "{query}");
+    }
     assert_eq!((get("/livez").status, get("/readyz").status), (200, 503));
     assert_eq!(get("/readyz?exclude=data_corruption").status, 200);
 }
