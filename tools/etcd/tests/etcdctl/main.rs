@@ -45,15 +45,14 @@ const HEAD_OF_THE_PAST: &str = "the head's revision is that of the last event to
 
 /// Given to each line: `lines N COMMAND` ends a command by a signal when it has said so much, `mirror N OPTIONS` a
 /// mirror to the other server when that has so many keys. Beside them `said N` waits until the command has said so much,
-/// `watched` until the server has a watch (`unwatched` none, before), and `ended` until `lines` has ended it.
+/// `watched` until the server has a watch (`unwatched` none, before).
 const PRELUDE: &str = r#"
 export ETCDCTL_API=3 ETCDCTL_ENDPOINTS OTHER ETCDCTL_COMMAND_TIMEOUT=40s ETCDCTL_DIAL_TIMEOUT=20s
-rm -f out.lines out.ended
+rm -f out.lines
 until_true() { for i in $(seq 1200); do "$@" && return; sleep 0.05; done; }
 end() { kill -TERM $1 2>/dev/null; wait $1 2>/dev/null; }
 has_said() { [ -e out.lines ] && [ $(wc -l < out.lines) -ge $1 ]; }
 said() { until_true has_said $1; }
-ended() { until_true test -e out.ended; }
 has_watch() { curl -s $ETCDCTL_ENDPOINTS/metrics | grep -q "^etcd_debugging_mvcc_watcher_total $1"; }
 watched() { if command -v curl > curl.path; then until_true has_watch '[1-9]'; else sleep 2; fi; }
 unwatched() { if command -v curl > curl.path; then until_true has_watch 0; fi; }
@@ -61,7 +60,7 @@ lines() {
     count=$1; shift
     "$@" <&0 > out.lines 2>&1 & child=$!
     said $count
-    sleep 0.3; end $child; touch out.ended; cat out.lines
+    sleep 0.3; end $child; cat out.lines
 }
 has_keys() { [ $(ETCDCTL_ENDPOINTS=$OTHER etcdctl get "" --prefix --keys-only | grep -c .) -ge $1 ]; }
 mirror() {
