@@ -297,7 +297,10 @@ fn after_a_failure_buffered_commits_are_refused_too() {
         Fault::Io,
         false,
     );
+    assert_eq!(place.store.stats().failure, None);
     assert_eq!(place.store.put("k", "v").unwrap_err().effect(), Effect::Unknown);
+    let failure = place.store.stats().failure.unwrap();
+    assert!(failure.contains("sync"), "{failure}");
     let error = buffered("late").unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Poisoned { .. }), "{error}");
     assert!(place.store.get("late").unwrap().is_none());

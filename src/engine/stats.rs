@@ -159,7 +159,7 @@ pub struct Stats {
     /// In how many microseconds a lease is looked at next, if there are any: none ends earlier. It may be one that
     /// a guard renews then, or that has been renewed since.
     pub lease_next_micros: Option<u64>,
-    /// Why the store accepts no more writes, if that is so.
+    /// Why the store accepts no more writes, if that is so: background work or the log has failed.
     pub failure: Option<String>,
 }
 
@@ -315,7 +315,12 @@ impl Core {
             lease_renewals: 0,
             lease_overdue_micros: 0,
             lease_next_micros: None,
-            failure: self.failed.get().map(ToString::to_string),
+            failure: self
+                .failed
+                .get()
+                .cloned()
+                .or_else(|| self.chain.poison())
+                .map(|e| e.to_string()),
         }
     }
 }

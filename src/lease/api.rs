@@ -220,14 +220,61 @@ impl Store {
         id: i64,
         options: CommitOptions,
     ) -> Result<LeaseRevokeResponse> {
+        let revoked = self.revoke_if(id, &options, &|_| true)?;
+        // Nothing was refused.
+        Ok(revoked.unwrap_or_default())
+    }
+
+    /// As [`lease_revoke`](Self::lease_revoke), but only if every key that is attached to the lease is among
+    /// `keys`; else it changes nothing and answers `None`. What is asked and what is deleted is of one moment:
+    /// so whoever looks at the keys of a lease before it is revoked ([`lease_info`](Self::lease_info)), and gives
+    /// those, deletes no key that was attached since. Keys that are not attached, or not any more, do no harm.
+    ///
+    /// It costs what `lease_revoke` does, and a sorted list of `keys`.
+    ///
+    /// # Errors
+    ///
+    /// [`LeaseNotFound`](crate::ErrorKind::LeaseNotFound).
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir().expect("a temporary directory");
+    /// # let store = annals::Store::open(directory.path())?;
+    /// use annals::PutRequest;
+    ///
+    /// let lease = store.lease_grant(0, 60)?;
+    /// store.put_with(PutRequest::new("/mine", "").lease(lease.id))?;
+    /// let seen = store.lease_info(lease.id, true)?.expect("it was granted").keys;
+    /// store.put_with(PutRequest::new("/theirs", "").lease(lease.id))?;
+    /// assert_eq!(store.lease_revoke_only(lease.id, &seen)?, None);
+    /// let revoked = store.lease_revoke_only(lease.id, &["/theirs", "/mine"])?;
+    /// assert_eq!(revoked.expect("both were given").deleted, ["/mine", "/theirs"]);
+    /// # Ok::<(), annals::Error>(())
+    /// ```
+    pub fn lease_revoke_only<K: AsRef<[u8]>>(
+        &self,
+        id: i64,
+        keys: &[K],
+    ) -> Result<Option<LeaseRevokeResponse>> {
+        let mut keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
+        keys.sort_unstable();
+        let among = |key: &[u8]| keys.binary_search(&key).is_ok();
+        self.revoke_if(id, &CommitOptions::default(), &among)
+    }
+
+    fn revoke_if(
+        &self,
+        id: i64,
+        options: &CommitOptions,
+        may: &dyn Fn(&[u8]) -> bool,
+    ) -> Result<Option<LeaseRevokeResponse>> {
         let records = self.lease_records();
         let claim = leases(self).map(|leases| leases.table.claim(id));
-        let revoked = records.revoke(id, &options).and_then(|(answer, done)| {
+        let revoked = records.revoke_if(id, options, may).and_then(|(answer, done)| {
             done.wait()?;
             Ok(answer)
         });
         let is_gone = match &revoked {
-            Ok(_) => true,
+            Ok(answer) => answer.is_some(),
             Err(error) => matches!(error.kind(), ErrorKind::LeaseNotFound { .. }),
         };
         if let Some(claim) = claim.filter(|_| is_gone) {

@@ -135,6 +135,33 @@ fn a_revoked_lease_is_not_renewed_and_its_id_can_be_granted_again() {
     assert!(lives(&store, 7));
 }
 
+#[test]
+fn a_lease_with_other_keys_than_those_given_lives_on() {
+    let (options, clock) = options();
+    let store = options.open("store").unwrap();
+    not_found(store.lease_revoke_only(7, &["/of/7"]), 7);
+    granted(&store, 7, 2);
+    store.put_with(PutRequest::new("/another", "").lease(7)).unwrap();
+    for keys in [&["/of/7"][..], &["/another", "/of/8"], &[]] {
+        assert_eq!(store.lease_revoke_only(7, keys).unwrap(), None, "{keys:?}");
+    }
+    assert_eq!(store.revision(), 3);
+    // Its time goes on, and it can be renewed.
+    clock.advance(SECOND);
+    assert_eq!(store.lease_keep_alive(7).unwrap(), 2);
+    clock.advance(SECOND);
+    settle(&store);
+    assert!(lives(&store, 7));
+    // A key that has another lease since is none of it.
+    granted(&store, 8, 60);
+    store.put_with(PutRequest::new("/another", "").lease(8)).unwrap();
+    let revoked = store.lease_revoke_only(7, &["/of/8", "/of/7"]).unwrap().expect("no other");
+    assert_eq!((revoked.deleted, revoked.revision), (vec!["/of/7".into()], 6));
+    assert!(!lives(&store, 7) && lives(&store, 8));
+    not_found(store.lease_keep_alive(7), 7);
+    assert!(store.get("/another").unwrap().is_some());
+}
+
 fn not_granted_twice(store: &Store) {
     let kind = store.lease_grant(7, 60).unwrap_err().into_kind();
     assert!(matches!(kind, ErrorKind::LeaseExists { lease: 7 }), "{kind:?}");

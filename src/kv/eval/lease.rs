@@ -62,28 +62,43 @@ impl Evaluation<'_, '_> {
 
     /// Deletes a lease and the keys that have it, and returns those. However many they are: a lease that
     /// could not be revoked would live for ever. So only the limits of the format hold.
-    pub(in crate::kv) fn revoke(&mut self, id: i64) -> Result<Vec<Bytes>> {
+    ///
+    /// `may` is asked of each of them. If it says no of one, nothing is deleted, and the answer is `None`.
+    pub(in crate::kv) fn revoke(
+        &mut self,
+        id: i64,
+        may: &dyn Fn(&[u8]) -> bool,
+    ) -> Result<Option<Vec<Bytes>>> {
         self.format_limits();
         self.lease_exists(id)?;
         let (start, end) = space::attachments(id);
-        let mut deleted = Vec::new();
         let mut attachments = Vec::new();
         for record in self.reads.scan(&start, &end, true) {
-            attachments.push(record?.key);
+            let attachment = record?.key;
+            let Some(key) = space::attached_key(&attachment) else { continue };
+            attachments.push((attachment, key));
         }
         self.plan.reads.ranges.push((start, end));
-        for attachment in attachments {
-            let Some(key) = space::attached_key(&attachment) else { continue };
-            match self.base_key(&key)? {
-                Some(kv) if kv.lease == id => {
-                    self.delete(&key, id)?;
-                    deleted.push(key);
-                }
-                _ => self.system_delete(InternalKey::from_slice(&attachment)),
+        // All are asked about before the first is deleted: a plan with any writes would be carried out.
+        let mut has_lease = Vec::with_capacity(attachments.len());
+        for (_, key) in &attachments {
+            let has = self.base_stub(key)?.is_some_and(|stub| stub.lease == id);
+            if has && !may(key) {
+                return Ok(None);
+            }
+            has_lease.push(has);
+        }
+        let mut deleted = Vec::new();
+        for ((attachment, key), has) in attachments.into_iter().zip(has_lease) {
+            if has {
+                self.delete(&key, id)?;
+                deleted.push(key);
+            } else {
+                self.system_delete(InternalKey::from_slice(&attachment));
             }
         }
         self.system_delete(space::lease(id));
-        Ok(deleted)
+        Ok(Some(deleted))
     }
 
     /// What the store writes about leases keeps the limits of the format, not those of the options: they are

@@ -210,10 +210,12 @@ fn the_lease_table_follows_the_keys() {
     let (held, plan) = evaluate(true, |e| e.compare_and_put(b"b", 3, b"x"));
     assert!(held.expect("an answer"));
     assert_eq!(writes(plan.as_ref()), "+b -A");
-    let (deleted, plan) = evaluate(true, |e| e.revoke(7));
-    assert_eq!(deleted.expect("a revoke"), ["b"]);
+    let (deleted, plan) = evaluate(true, |e| e.revoke(7, &|_| true));
+    assert_eq!(deleted.expect("a revoke").expect("allowed"), ["b"]);
     assert_eq!(writes(plan.as_ref()), "-b -A -L");
     assert_eq!(plan.expect("a plan").reads.ranges, [space::attachments(7)]);
+    let (deleted, plan) = evaluate(true, |e| e.revoke(7, &|key| key != b"b"));
+    assert!(deleted.expect("an answer").is_none() && plan.is_none());
 }
 
 #[test]

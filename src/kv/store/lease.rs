@@ -74,9 +74,24 @@ impl LeaseRecords {
         id: i64,
         options: &CommitOptions,
     ) -> Result<(LeaseRevokeResponse, Done<'_>)> {
-        let revoke = |evaluation: &mut Evaluation<'_, '_>| evaluation.revoke(id);
+        let (revoked, done) = self.revoke_if(id, options, &|_| true)?;
+        Ok((revoked.unwrap_or_default(), done))
+    }
+
+    /// As [`revoke`](Self::revoke), if `may` says yes of each of the keys; else `None`.
+    ///
+    /// # Errors
+    /// `LeaseNotFound`.
+    pub(crate) fn revoke_if(
+        &self,
+        id: i64,
+        options: &CommitOptions,
+        may: &dyn Fn(&[u8]) -> bool,
+    ) -> Result<(Option<LeaseRevokeResponse>, Done<'_>)> {
+        let revoke = |evaluation: &mut Evaluation<'_, '_>| evaluation.revoke(id, may);
         let (deleted, done) = write_through(&self.door, (self.limits, true), options, revoke)?;
-        Ok((LeaseRevokeResponse { revision: done.revision(), deleted }, done))
+        let revision = done.revision();
+        Ok((deleted.map(|deleted| LeaseRevokeResponse { revision, deleted }), done))
     }
 
     /// Writes down that a lease has all of its time left, if its record says less. Answers its time to live
@@ -260,6 +275,29 @@ mod tests {
         fn scan_at(&self, start: &[u8], end: &[u8], only: bool, at: u64) -> Result<Records<'_>> {
             self.inner.scan_at(start, end, only, at)
         }
+    }
+
+    #[test]
+    fn a_key_that_comes_meanwhile_keeps_a_lease_from_being_revoked_without_it() {
+        let options = Options::new().vfs(Arc::new(MemoryVfs::new())).background(false);
+        let store = options.open("store").unwrap();
+        store.lease_grant(7, 60).unwrap();
+        store.put_with(PutRequest::new("a", "").lease(7)).unwrap();
+        let mut evaluations = 0;
+        let (answer, done) = store
+            .write(&CommitOptions::default(), |evaluation| {
+                evaluations += 1;
+                let answer = evaluation.revoke(7, &|key| key == b"a");
+                if evaluations == 1 {
+                    assert!(answer.as_ref().unwrap().is_some(), "there is no other key yet");
+                    store.put_with(PutRequest::new("b", "").lease(7)).unwrap();
+                }
+                answer
+            })
+            .unwrap();
+        assert_eq!((answer, done.revision(), evaluations), (None, 3, 2));
+        done.wait().unwrap();
+        assert_eq!(store.lease_info(7, true).unwrap().expect("it stays").keys, ["a", "b"]);
     }
 
     #[test]

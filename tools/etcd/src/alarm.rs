@@ -1,8 +1,9 @@
 //! Alarms: that there is no space, or that a file is damaged.
 //!
 //! In etcd the alarm about space stays until somebody takes it back. Here it ends by itself when there is space again:
-//! when the store has become smaller than the quota allows, and the disk has room. One that a client has raised stays
-//! until a client takes it back.
+//! when the store has become smaller than the quota allows, and the disk has room. So that what was deleted and compacted
+//! gives its room back, a store above its quota is reorganised. One that a client has raised stays until a client takes it
+//! back.
 //!
 //! A store whose write has failed takes no more until it is opened anew. So it must not come to that: puts are refused
 //! while the disk still has the room that what is under way, deletions and compaction need.
@@ -15,7 +16,7 @@ use annals::{Error, ErrorKind, Store};
 use parking_lot::Mutex;
 use tonic::Status;
 
-use crate::errors::{NO_SPACE, refuse};
+use crate::errors::{CORRUPT, NO_SPACE, refuse};
 use crate::proto::etcdserverpb::{AlarmMember, AlarmType};
 
 /// What etcd counts for a put beside its key and value.
@@ -52,7 +53,8 @@ pub struct Alarms {
     raised: Mutex<Vec<(u64, AlarmType)>>,
 }
 
-/// The bytes of all files of a store.
+/// The bytes that a store takes: its segments, and what is in the log alone. How long the files of the log are made says
+/// nothing about that.
 #[must_use]
 pub fn store_bytes(store: &Store) -> u64 {
     let stats = store.stats();
@@ -60,7 +62,7 @@ pub fn store_bytes(store: &Store) -> u64 {
         .iter()
         .map(|files| files.bytes)
         .sum::<u64>()
-        + stats.wal_bytes
+        + stats.wal_bytes.min(stats.memtable_bytes)
 }
 
 /// The bytes that may be written to the disk of a directory. One that cannot be asked has room.
@@ -126,6 +128,11 @@ impl Alarms {
         Ok(())
     }
 
+    /// Refuses a write while a file is said to be damaged, as etcd does; reading goes on.
+    pub(crate) fn check_intact(&self) -> Result<(), Status> {
+        if self.is_raised(AlarmType::Corrupt) { Err(refuse(CORRUPT)) } else { Ok(()) }
+    }
+
     /// Raises the alarm that belongs to an error of the store, if one does.
     pub(crate) fn note(&self, error: &Error) {
         match error.kind() {
@@ -153,6 +160,18 @@ impl Alarms {
         if has_space && self.no_space.swap(false, Ordering::Relaxed) {
             crate::log::warn("alarm disarmed", &[("alarm", "NOSPACE".into())]);
         }
+    }
+
+    /// Whether the store is larger than its quota allows.
+    fn is_over(&self) -> bool {
+        self.quota > 0 && self.looked.load(Ordering::Relaxed) >= self.quota
+    }
+
+    /// Whether a store that is written anew could end an alarm: its space is what is wanting, and the disk has room for
+    /// its files once more.
+    pub(crate) fn could_shrink(&self) -> bool {
+        let wanting = self.is_over() || self.is_raised(AlarmType::Nospace);
+        wanting && self.room.load(Ordering::Relaxed) >= self.bytes()
     }
 
     /// Whether an alarm is raised.

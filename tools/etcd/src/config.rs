@@ -19,6 +19,9 @@ pub const DEFAULT_MAX_REQUEST_BYTES: usize = 3 * 1024 * 1024 / 2;
 /// The default of `--quota-backend-bytes`: 2 GiB.
 pub const DEFAULT_QUOTA_BYTES: i64 = 2 * 1024 * 1024 * 1024;
 
+/// The default of `--auth-token-ttl`, in seconds.
+const DEFAULT_TOKEN_TTL: u64 = 300;
+
 /// What the server is told.
 #[derive(Debug, Clone, Parser)]
 #[command(
@@ -67,9 +70,12 @@ pub struct Config {
     /// Hosts, with commas: a client's certificate has to be valid for one of them
     #[arg(long, default_value = "")]
     pub client_cert_allowed_hostname: String,
-    /// Refused: annals-etcd makes no certificates
+    /// Make a certificate that the server signs itself, and keep it in the data directory
     #[arg(long, default_value = "false", value_parser = parse_switch, num_args = 1, value_name = "BOOL")]
     pub auto_tls: bool,
+    /// Years for which such a certificate is valid
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    pub self_signed_cert_validity: u16,
     /// TLS cipher suites with commas, by Go's names [default: all that are safe]
     #[arg(long, default_value = "")]
     pub cipher_suites: String,
@@ -106,11 +112,11 @@ pub struct Config {
     /// How often watches that asked for it are told of progress
     #[arg(long, default_value = "10m", value_parser = parse_duration)]
     pub watch_progress_notify_interval: Duration,
-    /// The kind of tokens: simple, or jwt with its options
+    /// The kind of tokens: simple
     #[arg(long, default_value = "simple")]
     pub auth_token: String,
-    /// Seconds a simple token lives
-    #[arg(long, default_value_t = 300)]
+    /// Seconds a simple token lives that is not used; 0 for 300
+    #[arg(long, default_value_t = DEFAULT_TOKEN_TTL)]
     pub auth_token_ttl: u64,
     /// Cost of the hashes of passwords, 4 to 31
     #[arg(long, default_value_t = 10)]
@@ -263,6 +269,9 @@ impl Config {
         if self.quota_backend_bytes == 0 {
             self.quota_backend_bytes = DEFAULT_QUOTA_BYTES;
         }
+        if self.auth_token_ttl == 0 {
+            self.auth_token_ttl = DEFAULT_TOKEN_TTL;
+        }
         if self.debug {
             "debug".clone_into(&mut self.log_level);
         }
@@ -270,12 +279,6 @@ impl Config {
     }
 
     fn check(&self) -> Result<(), String> {
-        if self.auto_tls {
-            return Err(
-                "--auto-tls: annals-etcd makes no certificates; give --cert-file and --key-file"
-                    .to_owned(),
-            );
-        }
         if self.listen_client()?.is_empty() {
             return Err("--listen-client-urls names no address".to_owned());
         }
@@ -283,7 +286,7 @@ impl Config {
             return Err("--cert-file and --key-file are needed together".to_owned());
         }
         for url in self.listen_all()? {
-            if url.tls && self.cert_file.as_os_str().is_empty() {
+            if url.tls && !self.auto_tls && self.cert_file.as_os_str().is_empty() {
                 return Err(format!(
                     "TLS key/cert must be provided for client url {url} with HTTPS scheme"
                 ));
@@ -314,6 +317,10 @@ impl Config {
         }
         if crate::log::Level::parse(&self.log_level).is_none() {
             return Err(format!("unknown log level ({:?})", self.log_level));
+        }
+        if self.auth_token.split(',').next() != Some("simple") {
+            let text = "only simple tokens are there, none that other servers could check";
+            return Err(format!("--auth-token {:?}: {text}", self.auth_token));
         }
         if !(4..=31).contains(&self.bcrypt_cost) {
             return Err(format!("--bcrypt-cost {} is not between 4 and 31", self.bcrypt_cost));

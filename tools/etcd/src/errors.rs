@@ -42,14 +42,25 @@ pub(crate) fn refuse((code, text): Refusal) -> Status {
     Status::new(code, format!("etcdserver: {text}"))
 }
 
-/// What is larger than the protocol's library takes, told as etcd's library does: clients look for these words.
-pub(crate) async fn too_long(answer: Response<Body>) -> Response<Body> {
-    let limits = Status::from_header_map(answer.headers()).and_then(|status| {
+/// What the protocol's library does not take, told as etcd does: clients look for these words.
+///
+/// Messages that are too deep are transactions in each other, of which each counts as an operation at least. etcd takes
+/// as many as it takes operations (128), this library fewer (about 50).
+pub(crate) async fn not_taken(answer: Response<Body>) -> Response<Body> {
+    let status = Status::from_header_map(answer.headers());
+    if status.as_ref().is_some_and(is_too_deep) {
+        return refuse(TOO_MANY_OPS).into_http();
+    }
+    let limits = status.and_then(|status| {
         let text = status.message().strip_prefix("Error, decoded message length too large: found ");
         let (found, limit) = text?.strip_suffix(" bytes")?.split_once(" bytes, the limit is: ")?;
         Some(format!("grpc: received message larger than max ({found} vs. {limit})"))
     });
     limits.map_or(answer, |text| Status::resource_exhausted(text).into_http())
+}
+
+fn is_too_deep(status: &Status) -> bool {
+    status.code() == Code::Internal && status.message().ends_with("recursion limit reached")
 }
 
 /// What etcd would say of what the store says.

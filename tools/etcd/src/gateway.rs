@@ -5,6 +5,7 @@
 
 pub(crate) mod json;
 pub(crate) mod paths;
+mod read;
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -22,12 +23,12 @@ use serde_json::Value;
 use tonic::{Code, Status};
 
 use crate::debug;
-use crate::gateway::json::{
-    Splitter, error, frame, http_status, read, stream_error, unframe, write,
-};
+use crate::gateway::json::{Splitter, error, frame, http_status, stream_error, unframe, write};
 use crate::gateway::paths::PATHS;
+use crate::gateway::read::read;
+use crate::held::Share;
 use crate::http::json_answer;
-use crate::serve::calls::{Calls, POOL};
+use crate::serve::calls::{Calls, POOL, Whole};
 
 /// Bytes that a message may be larger than the limit of requests, as etcd allows for what is around them.
 const OVERHEAD: usize = 512 * 1024;
@@ -92,8 +93,12 @@ impl Gateway {
         if method.is_server_streaming() {
             return Lines::answer(answer, method.output()).await;
         }
+        let share = answer.extensions().get::<Share>().cloned();
         match whole(answer, &method.output()).await {
-            Ok(body) => with_metadata(json_answer(http::StatusCode::OK, body)),
+            Ok(body) => {
+                let body = Body::new(Whole::new(body, share));
+                with_metadata(json_answer(http::StatusCode::OK, body))
+            }
             Err(status) => refuse(&status),
         }
     }

@@ -3,7 +3,7 @@
 //! A range of everything is put together in memory as a whole, as the protocol has it. Many at once, for clients that
 //! take them slowly or not at all, would have no bound: so few are read at a time, and while those that have been read
 //! and not been taken are more than [`HELD_MAX`] bytes, one more is refused. Clients try again after such a refusal.
-//! Small answers are not counted, and not refused.
+//! Small answers are not counted, and not refused. What writes is refused before it does.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -61,21 +61,43 @@ impl Held {
         self.reads.acquire().await.map_err(|_| refuse(STOPPED))
     }
 
+    /// Refuses what writes and answers much, before it writes anything.
+    ///
+    /// # Errors
+    /// There is too much that clients have not taken.
+    pub(crate) fn check_room(&self) -> Result<(), Status> {
+        if self.bytes.load(Ordering::Relaxed) >= HELD_MAX {
+            return Err(refuse(TOO_MANY_REQUESTS));
+        }
+        Ok(())
+    }
+
     /// Counts an answer of so many bytes until it has been taken. The place it was read in is given back afterwards.
     ///
     /// # Errors
     /// It is large, and there is too much that clients have not taken.
     pub(crate) fn hold<T>(&self, message: T, bytes: usize) -> Result<Response<T>, Status> {
+        if bytes as u64 >= LARGE {
+            self.check_room()?;
+        }
+        Ok(self.hold_written(message, bytes))
+    }
+
+    /// As [`hold`](Self::hold), of what has written something: that is not refused any more.
+    pub(crate) fn hold_written<T>(&self, message: T, bytes: usize) -> Response<T> {
         let (mut answer, bytes) = (Response::new(message), bytes as u64);
         if bytes >= LARGE {
-            if self.bytes.load(Ordering::Relaxed) >= HELD_MAX {
-                return Err(refuse(TOO_MANY_REQUESTS));
-            }
             self.bytes.fetch_add(bytes, Ordering::Relaxed);
             let counted = Counted { all: Arc::clone(&self.bytes), bytes };
             answer.extensions_mut().insert(Share { _counted: Arc::new(counted) });
         }
-        Ok(answer)
+        answer
+    }
+
+    /// As if so much had been read and not taken.
+    #[cfg(test)]
+    pub(crate) fn fill(&self) -> Response<()> {
+        self.hold_written((), usize::try_from(HELD_MAX).unwrap_or(usize::MAX))
     }
 }
 
@@ -93,7 +115,13 @@ mod tests {
         let answer = held.hold((), all).unwrap();
         assert_eq!(held.hold((), all).unwrap_err().code(), tonic::Code::ResourceExhausted);
         assert!(held.hold((), 1).is_ok());
+        // What has been written is answered all the same, and counts.
+        assert!(held.check_room().is_err());
+        let written = held.hold_written((), all);
+        assert!(written.extensions().get::<Share>().is_some());
         drop(answer);
-        assert!(held.hold((), all).is_ok());
+        assert!(held.check_room().is_err());
+        drop(written);
+        assert!(held.check_room().is_ok() && held.hold((), all).is_ok());
     }
 }

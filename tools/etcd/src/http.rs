@@ -223,7 +223,7 @@ impl Front {
         let alarm = probe
             .alarms()
             .into_iter()
-            .find(|alarm| !values(query, "exclude").any(|name| name == alarm));
+            .find(|alarm| !values(query, "exclude").any(|name| name == *alarm));
         let reason = match alarm {
             Some(alarm) => Some(format!("ALARM {alarm}")),
             None => probe.read().err().map(|error| format!("RANGE ERROR:{error}")),
@@ -285,8 +285,7 @@ impl Front {
         if failed {
             return Some(text(StatusCode::SERVICE_UNAVAILABLE, &(told + "\n")));
         }
-        let verbose =
-            query.split('&').any(|part| part == "verbose" || part.starts_with("verbose="));
+        let verbose = values(query, "verbose").next().is_some();
         Some(text(StatusCode::OK, &(if verbose { told } else { String::new() } + "ok\n")))
     }
 
@@ -381,13 +380,31 @@ fn host(request: &Request<Body>) -> &str {
     }
 }
 
-/// The values of a name in a query. Those asked for here need no escapes.
-fn values<'a>(query: &'a str, name: &'a str) -> impl Iterator<Item = &'a str> {
+/// The values of a name in a query. As Go reads it, what has a semicolon or a wrong escape is none.
+fn values(query: &str, name: &str) -> impl Iterator<Item = String> {
     query
         .split('&')
-        .filter_map(|part| part.split_once('='))
-        .filter(move |(of, _)| *of == name)
-        .map(|(_, value)| value)
+        .filter(|part| !part.contains(';'))
+        .map(|part| part.split_once('=').unwrap_or((part, "")))
+        .filter(move |(of, _)| unescaped(of).is_some_and(|of| of == name))
+        .filter_map(|(_, value)| unescaped(value))
+}
+
+/// A part of a query without its escapes.
+fn unescaped(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'+' => b' ',
+            b'%' => {
+                let mut digit = || char::from(rest.next()?).to_digit(16);
+                u8::try_from(digit()? << 4 | digit()?).ok()?
+            }
+            byte => byte,
+        });
+    }
+    String::from_utf8(bytes).ok()
 }
 
 fn only_get(request: &Request<Body>) -> Option<Response<Body>> {

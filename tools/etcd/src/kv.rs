@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use annals::{Op, OpResponse, TxnRequest, TxnResponse};
 use prost::Message as _;
+use tokio::sync::SemaphorePermit;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
@@ -40,6 +41,16 @@ impl Kv {
         Ok(response)
     }
 
+    /// A place for a request that may answer `much`, refused before anything is written.
+    async fn begin_answer(&self, much: bool) -> Result<Option<SemaphorePermit<'_>>, Status> {
+        if !much {
+            return Ok(None);
+        }
+        let place = self.0.held.begin().await?;
+        self.0.held.check_room()?;
+        Ok(Some(place))
+    }
+
     /// Commits one operation, and answers with what became of it.
     async fn commit_one(&self, op: Op) -> Result<(u64, Option<OpResponse>), Status> {
         let request = TxnRequest { success: vec![op], ..TxnRequest::default() };
@@ -57,6 +68,19 @@ fn is_large(request: &TxnRequest) -> bool {
             Op::Txn(nested) => is_large(nested),
             Op::Put(_) => false,
         })
+}
+
+/// Whether an answer may hold more key-values than a few: those of a range, or what was deleted.
+fn answers_much(op: &Op) -> bool {
+    match op {
+        Op::Range(range) => {
+            let few = range.count_only || (1..=SMALL_RANGE).contains(&range.limit);
+            !range.range_end.is_empty() && !few
+        }
+        Op::DeleteRange(delete) => delete.prev_kv && !delete.range_end.is_empty(),
+        Op::Txn(nested) => nested.success.iter().chain(&nested.failure).any(answers_much),
+        Op::Put(_) => false,
+    }
 }
 
 /// Whether a transaction holds a put in either branch: those are refused when there is no space.
@@ -121,6 +145,7 @@ impl pb::kv_server::Kv for Kv {
         caller.may_write_keys(self.0.keys_of(leases).await?)?;
         let bytes = request.get_ref().encoded_len();
         self.0.check_size(bytes)?;
+        self.0.alarms.check_intact()?;
         self.0.alarms.check_space(bytes)?;
         if put.ignore_value && put.lease != 0 {
             // Alone, a put is refused for its lease before it is for its key; in a transaction it is the other way round.
@@ -145,12 +170,17 @@ impl pb::kv_server::Kv for Kv {
         let delete = requests::delete_range(request.get_ref())?;
         caller.may_delete(request.get_ref())?;
         self.0.check_size(request.get_ref().encoded_len())?;
-        let (revision, answer) = self.commit_one(Op::DeleteRange(delete)).await?;
+        self.0.alarms.check_intact()?;
+        let delete = Op::DeleteRange(delete);
+        let place = self.begin_answer(answers_much(&delete)).await?;
+        let (revision, answer) = self.commit_one(delete).await?;
         let answer = match answer {
             Some(OpResponse::DeleteRange(deleted)) => deleted,
             _ => annals::DeleteRangeResponse { revision, ..Default::default() },
         };
-        Ok(Response::new(answers::delete_range(self.0.header(revision), answer)))
+        let answer = answers::delete_range(self.0.header(revision), answer);
+        let bytes = if place.is_some() { answer.encoded_len() } else { 0 };
+        Ok(self.0.held.hold_written(answer, bytes))
     }
 
     async fn txn(&self, request: Request<pb::TxnRequest>) -> Answer<pb::TxnResponse> {
@@ -163,21 +193,27 @@ impl pb::kv_server::Kv for Kv {
         if !is_read_only(&request) {
             let bytes = request.encoded_len();
             self.0.check_size(bytes)?;
+            self.0.alarms.check_intact()?;
             if has_put(&request) {
                 self.0.alarms.check_space(bytes)?;
             }
         }
         let only_reads = is_read_only(&request);
         drop(request);
-        let reads_much = only_reads && is_large(&txn);
-        let place = if reads_much { Some(self.0.held.begin().await?) } else { None };
+        let reads_much = txn.success.iter().chain(&txn.failure).any(answers_much);
+        let place = self.begin_answer(reads_much).await?;
         let response = self.commit(txn).await?;
         if only_reads {
             caller.is_current()?;
         }
         let answer = answers::txn(self.0.header(response.revision), response);
-        let bytes = if reads_much { answer.encoded_len() } else { 0 };
-        let answer = self.0.held.hold(answer, bytes);
+        // Many keys may be read one by one, too.
+        let bytes = answer.encoded_len();
+        let answer = if only_reads {
+            self.0.held.hold(answer, bytes)
+        } else {
+            Ok(self.0.held.hold_written(answer, bytes))
+        };
         drop(place);
         answer
     }
@@ -195,7 +231,83 @@ impl pb::kv_server::Kv for Kv {
         if revision > self.0.store.revision() {
             return Err(refuse(FUTURE));
         }
+        self.0.alarms.check_intact()?;
         let done = self.0.blocking(move |store| store.compact(revision)).await?;
         Ok(Response::new(pb::CompactionResponse { header: self.0.header(done.revision) }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+    use pb::kv_server::Kv as _;
+    use pb::request_op::Request as Wanted;
+
+    use super::*;
+    use crate::auth::{Auth, AuthOptions};
+    use crate::held::Share;
+    use crate::member::Member;
+    use crate::server::ServerOptions;
+
+    fn served(directory: &std::path::Path) -> Kv {
+        let store = annals::Store::open(directory.join("store")).unwrap();
+        let auth = Auth::open(directory, AuthOptions::default()).unwrap();
+        let member = Member::open(directory, "default".into(), vec![]).unwrap();
+        Kv(Server::new(store, auth, member, ServerOptions::new(directory)))
+    }
+
+    fn put(key: &'static str, value: Vec<u8>) -> pb::PutRequest {
+        pb::PutRequest { key: key.into(), value: value.into(), ..Default::default() }
+    }
+
+    fn txn(requests: impl IntoIterator<Item = Wanted>) -> Request<pb::TxnRequest> {
+        let success = requests.into_iter().map(|request| pb::RequestOp { request: Some(request) });
+        Request::new(pb::TxnRequest { success: success.collect(), ..Default::default() })
+    }
+
+    #[tokio::test]
+    async fn what_writes_and_answers_much_is_refused_before_it_writes() {
+        let directory = tempfile::tempdir().unwrap();
+        let kv = served(directory.path());
+        for key in ["a", "b"] {
+            kv.put(Request::new(put(key, vec![0; 1 << 20]))).await.unwrap();
+        }
+        let (key, range_end) = (bytes::Bytes::from("a"), bytes::Bytes::from("c"));
+        let all = pb::RangeRequest {
+            key: key.clone(),
+            range_end: range_end.clone(),
+            ..Default::default()
+        };
+        let both =
+            || txn([Wanted::RequestRange(all.clone()), Wanted::RequestPut(put("new", vec![]))]);
+        let delete = pb::DeleteRangeRequest { key: key.clone(), range_end, prev_kv: true };
+        let nested = || {
+            txn([Wanted::RequestTxn(
+                txn([Wanted::RequestDeleteRange(delete.clone())]).into_inner(),
+            )])
+        };
+        let full = kv.0.held.fill();
+        for refused in [
+            kv.txn(both()).await.map(drop),
+            kv.txn(nested()).await.map(drop),
+            kv.delete_range(Request::new(delete.clone())).await.map(drop),
+        ] {
+            assert_eq!(refused.unwrap_err().code(), tonic::Code::ResourceExhausted);
+        }
+        assert_eq!(kv.0.store.revision(), 3, "nothing was written");
+        // What answers little is not refused.
+        kv.txn(txn([Wanted::RequestPut(put("little", vec![]))])).await.unwrap();
+        let one =
+            pb::DeleteRangeRequest { key: "little".into(), prev_kv: true, ..Default::default() };
+        kv.delete_range(Request::new(one)).await.unwrap();
+        drop(full);
+        let counts = |share: Option<&Share>| assert!(share.is_some(), "it is counted");
+        counts(kv.txn(both()).await.unwrap().extensions().get());
+        // One by one is not refused before, but counted.
+        let one = pb::RangeRequest { key, ..Default::default() };
+        let single = [Wanted::RequestRange(one), Wanted::RequestPut(put("new", vec![]))];
+        counts(kv.txn(txn(single)).await.unwrap().extensions().get());
+        counts(kv.delete_range(Request::new(delete)).await.unwrap().extensions().get());
     }
 }

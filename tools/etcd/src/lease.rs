@@ -37,6 +37,7 @@ impl pb::lease_server::Lease for Leases {
         if wanted.ttl > annals::LEASE_TTL_MAX {
             return Err(refuse(LEASE_TTL));
         }
+        self.0.alarms.check_intact()?;
         self.0.alarms.check_space(0)?;
         let _place = self.0.begin_write()?;
         let lease = LeaseGrantRequest::new(wanted.id, wanted.ttl);
@@ -56,10 +57,21 @@ impl pb::lease_server::Lease for Leases {
     ) -> Answer<pb::LeaseRevokeResponse> {
         let caller = self.0.caller(&request)?;
         let id = request.get_ref().id;
+        self.0.alarms.check_intact()?;
         let _place = self.0.begin_write()?;
-        let leases = if caller.is_restricted() { vec![id] } else { Vec::new() };
-        caller.may_lease_revoke(self.0.keys_of(leases).await?)?;
-        let revoked = self.0.blocking(move |store| store.lease_revoke(id)).await?;
+        let revoked = loop {
+            if !caller.is_restricted() {
+                caller.must_be_known()?;
+                break self.0.blocking(move |store| store.lease_revoke(id)).await?;
+            }
+            let keys = self.0.keys_of(vec![id]).await?;
+            caller.may_lease_revoke(&keys)?;
+            // A key that was attached since is asked about as well.
+            let only = self.0.blocking(move |store| store.lease_revoke_only(id, &keys)).await?;
+            if let Some(revoked) = only {
+                break revoked;
+            }
+        };
         self.0.metrics.leases_revoked.fetch_add(1, Ordering::Relaxed);
         Ok(Response::new(pb::LeaseRevokeResponse { header: self.0.header(revoked.revision) }))
     }

@@ -9,6 +9,7 @@ pub mod auth;
 pub(crate) mod cluster;
 pub mod compactor;
 pub mod config;
+pub mod directory;
 pub(crate) mod errors;
 mod gateway;
 pub(crate) mod held;

@@ -1,19 +1,16 @@
 //! The binary `annals-etcd`.
 
-use std::fs;
 use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use annals::Store;
 use annals_etcd::alarm::LOOK_EVERY;
-use annals_etcd::auth::{Auth, AuthOptions};
-use annals_etcd::compactor;
 use annals_etcd::config::{Config, Refusal};
 use annals_etcd::http::App;
 use annals_etcd::log::{self, Format, Level};
-use annals_etcd::member::Member;
-use annals_etcd::server::{Server, ServerOptions, router};
+use annals_etcd::server::{Server, router};
+use annals_etcd::tls::own;
+use annals_etcd::{compactor, directory};
 use annals_etcd::{error, info, serve, warn};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -68,6 +65,10 @@ fn start(config: &Config) -> Result<(), String> {
 }
 
 async fn run(config: &Config) -> Result<Arc<Server>, String> {
+    directory::check(config)?;
+    let mut config = config.clone();
+    own::ensure(&mut config)?;
+    let config = &config;
     let signals = Signals::new().map_err(|error| format!("cannot listen for signals: {error}"))?;
     // Before the store is opened, so that a second server on the same addresses touches nothing.
     let listening = serve::Server::bind(config)?;
@@ -85,7 +86,7 @@ async fn run(config: &Config) -> Result<Arc<Server>, String> {
         "auto-compaction-mode" = config.auto_compaction_mode,
         "auto-compaction-retention" = config.auto_compaction_retention,
     );
-    let server = open(config)?;
+    let server = directory::open(config)?;
     let shutdown = serve::Shutdown::default();
     tokio::spawn(signals.wait(shutdown.clone()));
     tokio::spawn(look(Arc::downgrade(&server), shutdown.clone()));
@@ -97,38 +98,7 @@ async fn run(config: &Config) -> Result<Arc<Server>, String> {
     Ok(server)
 }
 
-/// Opens what the data directory holds, or begins it.
-fn open(config: &Config) -> Result<Arc<Server>, String> {
-    let directory = config.data_dir.as_path();
-    let told = |what: &str, error: &dyn std::fmt::Display| {
-        format!("{what} {}: {error}", directory.display())
-    };
-    fs::create_dir_all(directory)
-        .map_err(|error| told("cannot make the data directory", &error))?;
-    let place = directory.join("store");
-    let auth = AuthOptions {
-        bcrypt_cost: config.bcrypt_cost,
-        token_ttl: std::time::Duration::from_secs(config.auth_token_ttl),
-        is_new: !place.exists(),
-        max_request_bytes: config.max_request_bytes,
-    };
-    let store = Store::open(place).map_err(|error| told("cannot open the store in", &error))?;
-    let auth =
-        Auth::open(directory, auth).map_err(|error| told("cannot open the users in", &error))?;
-    let member = Member::open(directory, config.name.clone(), config.advertised());
-    let member = member.map_err(|error| told("cannot open the member in", &error))?;
-    let options = ServerOptions {
-        max_txn_ops: config.max_txn_ops,
-        max_request_bytes: config.max_request_bytes,
-        // Negative is no limit, which is 0 here.
-        quota_bytes: u64::try_from(config.quota_backend_bytes).unwrap_or(0),
-        watch_progress_interval: config.watch_progress_notify_interval,
-        ..ServerOptions::new(directory)
-    };
-    Ok(Server::new(store, auth, member, options))
-}
-
-/// Looks at the store's size from time to time.
+/// Looks at the store's size from time to time, and makes it smaller where it is too large.
 async fn look(server: std::sync::Weak<Server>, shutdown: serve::Shutdown) {
     loop {
         tokio::select! {
@@ -137,6 +107,9 @@ async fn look(server: std::sync::Weak<Server>, shutdown: serve::Shutdown) {
         }
         let Some(server) = server.upgrade() else { return };
         server.alarms().look(server.store());
+        if let Err(error) = server.make_room().await {
+            warn!("the store cannot be made smaller", "error" = error.to_string());
+        }
     }
 }
 

@@ -30,6 +30,11 @@ pub struct Member {
 }
 
 impl Member {
+    /// Whether a directory has one.
+    pub fn is_in(directory: &Path) -> bool {
+        directory.join(FILE).exists()
+    }
+
     /// That of a directory; made up and kept if there is none. Each call is a start, with a term of its own.
     ///
     /// # Errors

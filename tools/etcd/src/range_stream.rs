@@ -25,12 +25,15 @@ const PARTS: usize = 1;
 /// A request, where it is one that can be answered in parts.
 ///
 /// # Errors
-/// As of a range; and any order or filter.
+/// As of a range; and any order but that of the keys, or a filter.
 pub(crate) fn check(request: &pb::RangeRequest) -> Result<RangeRequest, Status> {
     use pb::range_request::{SortOrder, SortTarget};
     let wanted = requests::range(request)?;
-    let by_key = request.sort_target == i32::from(SortTarget::Key);
-    if !by_key || request.sort_order == i32::from(SortOrder::Descend) {
+    // By what to sort is of no account where nothing is to be sorted.
+    let is_key_order = request.sort_order == i32::from(SortOrder::None)
+        || request.sort_order == i32::from(SortOrder::Ascend)
+            && request.sort_target == i32::from(SortTarget::Key);
+    if !is_key_order {
         return Err(Status::unimplemented("RangeStream does not support custom sort orders"));
     }
     let filters = [

@@ -115,7 +115,7 @@ pub(crate) fn txn(request: &pb::TxnRequest, max: usize) -> Result<TxnRequest, St
         ops.iter().map(|each| op(each, max - count)).collect::<Result<Vec<_>, _>>()
     };
     let (success, failure) = (ops(&request.success)?, ops(&request.failure)?);
-    let compare = request.compare.iter().map(compare).collect::<Result<_, _>>()?;
+    let compare = request.compare.iter().map(compare).collect();
     Ok(TxnRequest { compare, success, failure })
 }
 
@@ -131,12 +131,32 @@ fn op(request: &pb::RequestOp, max: usize) -> Result<Op, Status> {
     })
 }
 
-fn compare(request: &pb::Compare) -> Result<Compare, Status> {
+/// A comparison whose result or target is none of those that there are. As in etcd a target that is unknown is equal to
+/// whatever it is compared to, and a result that is unknown holds; but for values of keys that are not there, of which
+/// nothing holds.
+fn unknown_compare(
+    request: &pb::Compare,
+    result: Option<pb::compare::CompareResult>,
+    target: Option<pb::compare::CompareTarget>,
+) -> Compare {
+    use pb::compare::{CompareResult as Result, CompareTarget as Target};
+    let is_there = (CompareResult::Greater, 0);
+    // No version is so high.
+    let (always, never) = ((CompareResult::NotEqual, u64::MAX), (CompareResult::Equal, u64::MAX));
+    let (result, version) = match (target, result) {
+        (Some(Target::Value), None) => is_there,
+        (_, None | Some(Result::Equal)) => always,
+        _ => never,
+    };
+    let (key, range_end) = (request.key.clone(), request.range_end.clone());
+    Compare { key, range_end, result, target: CompareTarget::Version(version) }
+}
+
+fn compare(request: &pb::Compare) -> Compare {
     use pb::compare::{CompareResult as Result, CompareTarget as Target, TargetUnion};
-    let (Ok(result), Ok(target)) =
-        (Result::try_from(request.result), Target::try_from(request.target))
-    else {
-        return Err(Status::invalid_argument("etcdserver: a comparison that does not exist"));
+    let (result, target) = (Result::try_from(request.result), Target::try_from(request.target));
+    let (Ok(result), Ok(target)) = (result, target) else {
+        return unknown_compare(request, result.ok(), target.ok());
     };
     let mut result = match result {
         Result::Equal => CompareResult::Equal,
@@ -181,7 +201,7 @@ fn compare(request: &pb::Compare) -> Result<Compare, Status> {
         }),
     };
     let (key, range_end) = (request.key.clone(), request.range_end.clone());
-    Ok(Compare { key, range_end, result, target })
+    Compare { key, range_end, result, target }
 }
 
 /// A number where negative ones are as good as 0.
@@ -196,7 +216,7 @@ mod tests {
     fn compared(result: i32, version: i64) -> Compare {
         let target_union = Some(pb::compare::TargetUnion::Version(version));
         let request = pb::Compare { result, key: "k".into(), target_union, ..Default::default() };
-        compare(&request).expect("it is one")
+        compare(&request)
     }
 
     /// No version is below 0, and none is `u64::MAX`.
@@ -216,6 +236,28 @@ mod tests {
             assert_eq!(results, [false, true, false, true], "equal, greater, less, not equal");
             let results: Vec<bool> = (0..4).map(|r| holds(&compared(r, 1), version)).collect();
             assert_eq!(results, [version == 1, version > 1, version < 1, version != 1]);
+        }
+    }
+
+    /// As etcd's `compareKV` has it: an unknown target leaves the order at equal, an unknown result holds.
+    #[test]
+    fn comparisons_that_do_not_exist_hold_where_they_do_in_etcd() {
+        let holds = |target: i32, result: i32, version: u64| {
+            let request = pb::Compare { target, result, key: "k".into(), ..Default::default() };
+            let compare = compare(&request);
+            let CompareTarget::Version(number) = compare.target else { panic!("{compare:?}") };
+            match compare.result {
+                CompareResult::Equal => version == number,
+                CompareResult::NotEqual => version != number,
+                CompareResult::Greater => version > number,
+                CompareResult::Less => version < number,
+            }
+        };
+        for version in [0, 1, 7] {
+            let results: Vec<bool> = (0..5).map(|result| holds(9, result, version)).collect();
+            assert_eq!(results, [true, false, false, false, true], "equal alone, and what is none");
+            assert!(holds(0, -1, version) && holds(2, 4, version));
+            assert_eq!(holds(3, 4, version), version > 0, "the value of a key that is there");
         }
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use annals::Store;
 use bytes::Bytes;
-use tokio::sync::Semaphore;
+use tokio::sync::{Mutex, Semaphore};
 use tonic::service::Routes;
 use tonic::{Request, Status};
 
@@ -73,6 +73,8 @@ pub struct Server {
     /// Places of snapshots that are under way.
     pub(crate) snapshots: Arc<Semaphore>,
     pub(crate) held: Held,
+    /// Held by who writes the store anew: its newest and its compacted revision when that was last done.
+    shrunk: Mutex<(u64, u64)>,
     pending: AtomicUsize,
 }
 
@@ -83,8 +85,19 @@ impl Server {
         let (auth, pending) = (Arc::new(auth), AtomicUsize::new(0));
         let metrics = Arc::default();
         let snapshots = Arc::new(Semaphore::new(SNAPSHOTS));
-        let held = Held::new();
-        Arc::new(Self { store, auth, member, alarms, options, metrics, snapshots, held, pending })
+        let (held, shrunk) = (Held::new(), Mutex::default());
+        Arc::new(Self {
+            store,
+            auth,
+            member,
+            alarms,
+            options,
+            metrics,
+            snapshots,
+            held,
+            shrunk,
+            pending,
+        })
     }
 
     /// The store.
@@ -100,6 +113,30 @@ impl Server {
     /// Its alarms.
     pub fn alarms(&self) -> &Alarms {
         &self.alarms
+    }
+
+    /// Gives back what a store holds that wants for space and nobody can ask for any more, and looks at its size anew.
+    /// One at a time, and only if something has changed since the last time: deletions and compactions make room.
+    ///
+    /// # Errors
+    /// That of the store.
+    pub async fn make_room(self: &Arc<Self>) -> annals::Result<()> {
+        let mut shrunk = self.shrunk.lock().await;
+        let stats = self.store.stats();
+        let now = (stats.revision, stats.compacted_revision);
+        if now == *shrunk || !self.alarms.could_shrink() {
+            return Ok(());
+        }
+        let server = Arc::clone(self);
+        let work = move || {
+            server.store.reorganise()?;
+            server.alarms.look(&server.store);
+            Ok(())
+        };
+        let done = tokio::task::spawn_blocking(work).await;
+        *shrunk = now;
+        // The server stops, and with it this.
+        done.unwrap_or(Ok(()))
     }
 
     /// The head of an answer as of a revision.
@@ -193,27 +230,24 @@ pub fn router(server: &Arc<Server>) -> axum::Router {
     // gRPC's own limit: more than a request may have, so that the texts are etcd's.
     let max = server.options.max_request_bytes + (512 << 10);
     let own = || Arc::clone(server);
-    let routes = Routes::new(
-        pb::kv_server::KvServer::new(kv::Kv(own()))
-            .max_decoding_message_size(max)
-            .max_encoding_message_size(usize::MAX),
-    )
-    .add_service(
-        pb::watch_server::WatchServer::new(watch::Watches(own()))
-            .max_decoding_message_size(max)
-            .max_encoding_message_size(usize::MAX),
-    )
-    .add_service(pb::lease_server::LeaseServer::new(lease::Leases(own())))
-    .add_service(pb::maintenance_server::MaintenanceServer::new(maintenance::Maintenance(own())))
-    .add_service(pb::cluster_server::ClusterServer::new(cluster::Cluster(own())));
-    let routes = routes
-        .add_service(LockServer::new(line::lock::Locks(own())))
-        .add_service(ElectionServer::new(line::election::Elections(own())));
+    // One limit for all: which service a message is for makes it no more costly.
+    macro_rules! limited {
+        ($service:expr) => {
+            $service.max_decoding_message_size(max).max_encoding_message_size(usize::MAX)
+        };
+    }
     let told = own();
     let headers = move || told.header_now().unwrap_or_default();
     let auth = AuthService::new(&server.auth, headers);
-    routes
-        .add_service(pb::auth_server::AuthServer::new(auth))
+    let maintenance = maintenance::Maintenance(own());
+    Routes::new(limited!(pb::kv_server::KvServer::new(kv::Kv(own()))))
+        .add_service(limited!(pb::watch_server::WatchServer::new(watch::Watches(own()))))
+        .add_service(limited!(pb::lease_server::LeaseServer::new(lease::Leases(own()))))
+        .add_service(limited!(pb::maintenance_server::MaintenanceServer::new(maintenance)))
+        .add_service(limited!(pb::cluster_server::ClusterServer::new(cluster::Cluster(own()))))
+        .add_service(limited!(LockServer::new(line::lock::Locks(own()))))
+        .add_service(limited!(ElectionServer::new(line::election::Elections(own()))))
+        .add_service(limited!(pb::auth_server::AuthServer::new(auth)))
         .into_axum_router()
-        .layer(axum::middleware::map_response(crate::errors::too_long))
+        .layer(axum::middleware::map_response(crate::errors::not_taken))
 }

@@ -2,6 +2,7 @@
 //! client's certificate.
 
 pub(crate) mod files;
+pub mod own;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +25,8 @@ use crate::{info, warn};
 pub struct Tls {
     files: Files,
     hosts: Vec<ServerName<'static>>,
+    /// Whether the name in a client's certificate tells who asks.
+    names: bool,
     time_limit: Duration,
     current: Mutex<Current>,
 }
@@ -40,7 +43,7 @@ pub struct Accepted<S> {
     /// The connection.
     pub stream: TlsStream<S>,
     /// The name in the client's certificate, which a trusted authority has signed; none if it showed no certificate,
-    /// or that has no name. It is an extension of every gRPC request of the connection.
+    /// or that has no name, or without `--client-cert-auth`, as in etcd. It is an extension of every gRPC request of the connection.
     pub common_name: Option<PeerCommonName>,
 }
 
@@ -69,7 +72,8 @@ impl Tls {
             })?);
         }
         let time_limit = config.tls_handshake_timeout;
-        Ok(Some(Self { files, hosts, time_limit, current: Mutex::new(current) }))
+        let names = config.client_cert_auth;
+        Ok(Some(Self { files, hosts, names, time_limit, current: Mutex::new(current) }))
     }
 
     /// What rustls is told now. Files that have changed are read again; while they cannot be used, those before
@@ -114,7 +118,7 @@ impl Tls {
         if !self.hosts.is_empty() && !leaf.is_some_and(|leaf| self.is_allowed(leaf)) {
             return Err("client certificate authentication failed".to_owned());
         }
-        let common_name = leaf.and_then(common_name).map(PeerCommonName);
+        let common_name = leaf.filter(|_| self.names).and_then(common_name).map(PeerCommonName);
         Ok(Accepted { stream, common_name })
     }
 

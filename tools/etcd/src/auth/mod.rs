@@ -193,6 +193,15 @@ impl Credentials {
 }
 
 impl Auth {
+    /// Keeps in a directory that there are no users, unless it says something about them already.
+    ///
+    /// # Errors
+    /// Where the file cannot be read or written, or is damaged.
+    pub fn begin(directory: &Path) -> Result<(), AuthFileError> {
+        let file = AuthFile::new(directory);
+        if file.read()?.is_none() { file.write(&State::default()) } else { Ok(()) }
+    }
+
     /// That of a server's directory.
     ///
     /// # Errors

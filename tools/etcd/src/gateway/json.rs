@@ -1,25 +1,11 @@
-//! JSON as the gateway takes and gives it, one message or many, and gRPC's frames around messages.
+//! JSON as the gateway gives it, messages in a stream, and gRPC's frames around messages.
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use http::StatusCode;
 use prost::Message as _;
-use prost_reflect::{DeserializeOptions, DynamicMessage, MessageDescriptor, SerializeOptions};
+use prost_reflect::{DynamicMessage, MessageDescriptor, SerializeOptions};
 use serde_json::{Map, Value};
 use tonic::{Code, Status};
-
-/// Reads the first JSON value of a text as a message. A text without one is the empty message.
-pub(crate) fn read(kind: &MessageDescriptor, text: &[u8]) -> Result<DynamicMessage, Status> {
-    let blank = text.iter().all(u8::is_ascii_whitespace);
-    if blank || text.trim_ascii_start().starts_with(b"null") {
-        return Ok(DynamicMessage::new(kind.clone()));
-    }
-    let options = DeserializeOptions::new().deny_unknown_fields(false);
-    let mut text = serde_json::Deserializer::from_slice(text);
-    DynamicMessage::deserialize_with_options(kind.clone(), &mut text, &options).map_err(|error| {
-        let text = if error.is_eof() { "unexpected EOF".to_owned() } else { error.to_string() };
-        Status::invalid_argument(text)
-    })
-}
 
 /// Writes a message as JSON, as etcd does: names as in the protocol, no defaults, long numbers as text.
 pub(crate) fn write(message: &DynamicMessage, into: &mut Vec<u8>) -> Result<(), Status> {
@@ -165,7 +151,8 @@ mod tests {
     use bytes::{Bytes, BytesMut};
     use prost_reflect::MessageDescriptor;
 
-    use super::{Splitter, frame, read, unframe, write};
+    use super::{Splitter, frame, unframe, write};
+    use crate::gateway::read::read;
     use crate::serve::calls::POOL;
 
     fn kind(name: &str) -> MessageDescriptor {
@@ -189,6 +176,11 @@ mod tests {
             (r#"{"key":"Zm9v","range_end":"AA=="}"#, r#"{"key":"Zm9v","range_end":"AA=="}"#),
             (r#"{"rangeEnd":"AA==","nope":{"a":[1]}}"#, r#"{"range_end":"AA=="}"#),
             (r#"{"limit":5,"revision":"-1"}"#, r#"{"limit":"5","revision":"-1"}"#),
+            (r#"{"limit":1e2,"revision":"1.0"}"#, r#"{"limit":"100","revision":"1"}"#),
+            (
+                r#"{"limit":null,"sort_order":"NOPE","sort_target":2.0}"#,
+                r#"{"sort_target":"CREATE"}"#,
+            ),
             (
                 r#"{"sort_order":"DESCEND","sort_target":3}"#,
                 r#"{"sort_order":"DESCEND","sort_target":"MOD"}"#,
@@ -208,7 +200,18 @@ mod tests {
         );
         let txn = r#"{"compare":[{"target":"VALUE","key":"YQ==","value":"Yg=="}],"success":[{"request_put":{"key":"YQ=="}}]}"#;
         assert_eq!(again("TxnRequest", txn).as_deref(), Ok(txn));
-        for bad in ["[]", "5", r#"{"key":5}"#, r#"{"key":"!!"}"#, r#"{"limit":1.5}"#] {
+        for bad in [
+            "[]",
+            "5",
+            r#"{"key":5}"#,
+            r#"{"key":"!!"}"#,
+            r#"{"limit":1.5}"#,
+            r#"{"limit":" 5"}"#,
+            r#"{"limit":1e19}"#,
+            r#"{"limit":"9223372036854775808"}"#,
+            r#"{"keys_only":1}"#,
+            r#"{"sort_order":true}"#,
+        ] {
             assert!(again("RangeRequest", bad).is_err(), "{bad}");
         }
         assert_eq!(again("RangeRequest", r#"{"key":"Zm9"#), Err("unexpected EOF".to_owned()));

@@ -76,8 +76,9 @@ impl Calls {
             }))
         });
         let answer: Result<Response<Body>, Infallible> = self.router.clone().oneshot(request).await;
-        let Ok(mut answer) = answer;
-        let share = answer.extensions_mut().remove::<Share>();
+        let Ok(answer) = answer;
+        // It stays with the answer: who makes another one of it keeps it until that is taken.
+        let share = answer.extensions().get::<Share>().cloned();
         let Some(mut ending) = ending else { return answer };
         if let Some(code) = code(answer.headers()) {
             ending.end(code);
@@ -96,6 +97,40 @@ impl Calls {
                 over: false,
             })
         })
+    }
+}
+
+/// A whole body that goes out in pieces, with what counts it.
+pub(crate) struct Whole {
+    rest: Bytes,
+    _share: Option<Share>,
+}
+
+impl Whole {
+    pub(crate) fn new(body: Vec<u8>, share: Option<Share>) -> Self {
+        Self { rest: body.into(), _share: share }
+    }
+}
+
+impl http_body::Body for Whole {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let length = self.rest.len().min(PIECE);
+        let piece = self.rest.split_to(length);
+        Poll::Ready((!piece.is_empty()).then(|| Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    fn size_hint(&self) -> http_body::SizeHint {
+        http_body::SizeHint::with_exact(self.rest.len() as u64)
     }
 }
 
@@ -205,5 +240,50 @@ impl http_body::Body for Answer {
             trailers.insert("grpc-status", HeaderValue::from_static("14"));
         }
         Poll::Ready(Some(Ok(Frame::trailers(trailers))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+    use super::*;
+    use crate::held::Held;
+
+    #[tokio::test]
+    async fn a_whole_body_is_counted_until_its_last_piece_is_gone() {
+        let held = Held::new();
+        let share = held.fill().extensions().get::<Share>().cloned();
+        let mut body = Whole::new(vec![7; 2 * PIECE + 1], share);
+        for length in [PIECE, PIECE, 1] {
+            assert!(held.check_room().is_err(), "the rest is still here");
+            let piece = body.frame().await.unwrap().unwrap().into_data().unwrap();
+            assert_eq!(piece.len(), length);
+        }
+        assert!(body.frame().await.is_none());
+        drop(body);
+        assert!(held.check_room().is_ok());
+    }
+
+    /// The gateway makes JSON of what a call has answered, and that goes out later.
+    #[tokio::test]
+    async fn what_counts_an_answer_stays_with_it() {
+        let held = Arc::new(Held::new());
+        let of = Arc::clone(&held);
+        let answer = move || async move {
+            let share = of.fill().extensions().get::<Share>().cloned().unwrap();
+            let mut answer = Response::new(Body::empty());
+            answer.extensions_mut().insert(share);
+            answer
+        };
+        let router = Router::new().route("/etcdserverpb.KV/Range", axum::routing::any(answer));
+        let calls = Calls::new(router, Arc::default(), Shutdown::default());
+        let request = Request::post("/etcdserverpb.KV/Range").body(Body::empty()).unwrap();
+        let answer = calls.call(request).await;
+        let share = answer.extensions().get::<Share>().cloned();
+        drop(answer.into_body().collect().await);
+        assert!(share.is_some() && held.check_room().is_err());
+        drop(share);
+        assert!(held.check_room().is_ok());
     }
 }

@@ -207,7 +207,8 @@ impl Outlet {
         self.offer_progress().await
     }
 
-    /// Notes that a watch has nothing to tell up to a revision. `own` makes the answer to its own wish to be told so.
+    /// Notes that a watch has nothing to tell up to a revision. `own` makes the answer to its own wish to be told so:
+    /// as in etcd, none comes before the revision from which it was asked to tell.
     pub(super) async fn progress_of(
         &self,
         id: i64,
@@ -219,9 +220,12 @@ impl Outlet {
             let mut state = self.state.lock();
             let Some(entry) = state.watches.get_mut(&id) else { return Goes::Over };
             entry.position = entry.position.max(revision);
-            let asked = std::mem::take(&mut entry.asked);
+            let (asked, begun) = (std::mem::take(&mut entry.asked), revision >= entry.starts);
             state.asked -= usize::from(asked);
-            if !asked && let Some(answer) = own() {
+            if !asked
+                && begun
+                && let Some(answer) = own()
+            {
                 place.send(told(answer));
             }
         }

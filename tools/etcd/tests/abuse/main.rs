@@ -11,6 +11,7 @@
 )]
 
 mod crash;
+mod failing;
 mod floods;
 mod latency;
 mod leases;

@@ -17,6 +17,7 @@ use std::fs;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -43,22 +44,29 @@ const ALLOWED: &[(&str, &str)] = &[
 const HEAD_OF_THE_PAST: &str = "the head's revision is that of the last event told";
 
 /// Given to each line: `lines N COMMAND` ends a command by a signal when it has said so much, `mirror N OPTIONS` a
-/// mirror to the other server when that has so many keys.
+/// mirror to the other server when that has so many keys. Beside them `said N` waits until the command has said so much,
+/// `watched` until the server has a watch (`unwatched` none, before).
 const PRELUDE: &str = r#"
 export ETCDCTL_API=3 ETCDCTL_ENDPOINTS OTHER ETCDCTL_COMMAND_TIMEOUT=40s ETCDCTL_DIAL_TIMEOUT=20s
+rm -f out.lines
+until_true() { for i in $(seq 1200); do "$@" && return; sleep 0.05; done; }
 end() { kill -TERM $1 2>/dev/null; wait $1 2>/dev/null; }
+has_said() { [ -e out.lines ] && [ $(wc -l < out.lines) -ge $1 ]; }
+said() { until_true has_said $1; }
+has_watch() { curl -s $ETCDCTL_ENDPOINTS/metrics | grep -q "^etcd_debugging_mvcc_watcher_total $1"; }
+watched() { if command -v curl > curl.path; then until_true has_watch '[1-9]'; else sleep 2; fi; }
+unwatched() { if command -v curl > curl.path; then until_true has_watch 0; fi; }
 lines() {
     count=$1; shift
     "$@" <&0 > out.lines 2>&1 & child=$!
-    for i in $(seq 300); do [ $(wc -l < out.lines) -ge $count ] && break; sleep 0.05; done
+    said $count
     sleep 0.3; end $child; cat out.lines
 }
+has_keys() { [ $(ETCDCTL_ENDPOINTS=$OTHER etcdctl get "" --prefix --keys-only | grep -c .) -ge $1 ]; }
 mirror() {
     count=$1; shift
     etcdctl make-mirror "$@" $OTHER > out.mirror 2>&1 & child=$!
-    for i in $(seq 300); do
-        [ $(ETCDCTL_ENDPOINTS=$OTHER etcdctl get "" --prefix --keys-only | grep -c .) -ge $count ] && break; sleep 0.05
-    done
+    until_true has_keys $count
     sleep 0.3; end $child; cat out.mirror
 }
 "#;
@@ -70,8 +78,16 @@ struct Server {
     _directory: TempDir,
 }
 
+/// A port that nobody has, nor is given: below those that the system draws for connections, each once.
 fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = u16::try_from(std::process::id() % 1000).unwrap() * 20;
+    loop {
+        let port = 10_000 + (first + NEXT.fetch_add(1, Ordering::Relaxed)) % 20_000;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 impl Server {
@@ -125,6 +141,8 @@ impl Drop for Server {
 struct Plain {
     found: Vec<String>,
     ids: Regex,
+    /// The keys of a lease, which etcd tells in any order.
+    keys: Regex,
     others: Vec<(Regex, &'static str)>,
 }
 
@@ -145,9 +163,10 @@ impl Plain {
             (r#""ttl":[0-9]+"#, "\"ttl\":TIME"),
         ];
         let others = others.map(|(from, to)| (Regex::new(from).unwrap(), to));
-        // Decimal, hexadecimal with and without leading zeros.
-        let ids = Regex::new(r"\b([0-9]{17,20}|[0-9a-f]{14,16})\b").unwrap();
-        Self { found: Vec::new(), ids, others: others.into() }
+        // Decimal, hexadecimal with and without leading zeros: of those that are drawn one in 4096 has three.
+        let ids = Regex::new(r"\b([0-9]{17,20}|[0-9a-f]{11,16})\b").unwrap();
+        let keys = Regex::new(r#"attached keys\(\[([^\]]*)\]\)|"keys":\[([^\]]*)\]"#).unwrap();
+        Self { found: Vec::new(), ids, keys, others: others.into() }
     }
 
     fn of(&mut self, text: &str) -> String {
@@ -155,6 +174,13 @@ impl Plain {
         for (from, to) in &self.others {
             text = from.replace_all(&text, *to).into_owned();
         }
+        let sorted = self.keys.replace_all(&text, |found: &regex::Captures<'_>| {
+            let list = found.get(1).or(found.get(2)).map_or("", |list| list.as_str());
+            let mut keys: Vec<_> = list.split([' ', ',']).collect();
+            keys.sort_unstable();
+            format!("keys {keys:?}")
+        });
+        let text = sorted.into_owned();
         let found = &mut self.found;
         let named = self.ids.replace_all(&text, |id: &regex::Captures<'_>| {
             // One number in both spellings. Sixteen characters are hexadecimal, even if all are digits.

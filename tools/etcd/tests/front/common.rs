@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use annals::Store;
+use annals::Options;
 use annals_etcd::auth::Auth;
 use annals_etcd::config::Config;
 use annals_etcd::http::App;
@@ -29,6 +29,11 @@ pub(crate) struct Running {
 impl Running {
     /// Starts one with such flags; on a free port unless they say something else.
     pub(crate) fn start(flags: &[&str]) -> Self {
+        Self::over(&Options::new(), flags)
+    }
+
+    /// The same over a store with such options.
+    pub(crate) fn over(options: &Options, flags: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let mut words: Vec<_> = flags.iter().map(|flag| (*flag).to_owned()).collect();
         if !flags.iter().any(|flag| flag.starts_with("--listen-client-urls")) {
@@ -36,7 +41,7 @@ impl Running {
         }
         words.push(format!("--data-dir={}", directory.path().display()));
         let config = Config::read(&words, &[]).unwrap();
-        let store = Store::open(directory.path().join("store")).unwrap();
+        let store = options.open(directory.path().join("store")).unwrap();
         let auth = Auth::open(directory.path(), annals_etcd::auth::AuthOptions::default()).unwrap();
         let member =
             Member::open(directory.path(), config.name.clone(), config.advertised()).unwrap();
@@ -80,7 +85,7 @@ impl Answer {
                     if matches!(
                         error.kind(),
                         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
-                    ) =>
+                    ) || is_cut_off(&error) && !all.is_empty() =>
                 {
                     break;
                 }
@@ -101,6 +106,10 @@ impl Answer {
         };
         Ok(Self { status, head, body })
     }
+}
+
+fn is_cut_off(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset)
 }
 
 fn unchunk(mut text: &str) -> String {
@@ -129,7 +138,11 @@ pub(crate) fn http_for(
 ) -> io::Result<Answer> {
     let mut stream = TcpStream::connect(to)?;
     stream.set_read_timeout(Some(time))?;
-    stream.write_all(&request(line, headers, body))?;
+    match stream.write_all(&request(line, headers, body)) {
+        // It may be refused before all of it has been sent.
+        Err(error) if !is_cut_off(&error) => return Err(error),
+        _ => {}
+    }
     Answer::read(stream)
 }
 

@@ -1,5 +1,9 @@
 //! Health, version, metrics, and the protection of browsers.
 
+use std::sync::Arc;
+
+use annals::Options;
+use annals::vfs::{Fault, FaultVfs, MemoryVfs, Operation};
 use serde_json::json;
 
 use crate::common::{Running, http, post};
@@ -22,6 +26,10 @@ fn health_and_version() {
         (get("/readyz/non_learner").status, get("/readyz/nope").status, get("/").status),
         (200, 404, 404)
     );
+    for path in ["/health/", "/health/x", "/Health", "/healthz", "/livez/", "/readyz/", "/version/"]
+    {
+        assert_eq!(get(path).status, 404, "{path}");
+    }
     let posted = http(ours.address(), "POST /health", &[], "");
     assert_eq!(posted.status, 405);
     assert!(posted.head.contains("allow: get"));
@@ -39,7 +47,16 @@ fn alarms_are_unhealthy() {
         (answer.status, answer.json()),
         (503, json!({"health": "false", "reason": "ALARM CORRUPT"}))
     );
-    assert_eq!(get("/health?exclude=CORRUPT").status, 200);
+    for query in
+        ["exclude=CORRUPT", "exclude=&exclude=CORRUP%54", "%65xclude=CORRUPT&serializable=true"]
+    {
+        assert_eq!(get(&format!("/health?{query}")).status, 200, "{query}");
+    }
+    for query in
+        ["exclude=NOSPACE", "exclude=corrupt", "exclude=CORRUPT;", "exclude=CORRUPT%", "exclude"]
+    {
+        assert_eq!(get(&format!("/health?{query}")).status, 503, "{query}");
+    }
     assert_eq!((get("/livez").status, get("/readyz").status), (200, 503));
     assert_eq!(get("/readyz?exclude=data_corruption").status, 200);
 }
@@ -130,4 +147,30 @@ fn what_is_done_is_counted() {
     ] {
         assert!(metrics.lines().any(|found| found == line), "{line} is not in\n{metrics}");
     }
+}
+
+/// After a failed sync nothing is written any more, and whoever asks how the server is learns it.
+#[test]
+fn a_store_that_has_failed_is_not_healthy() {
+    let faulty = FaultVfs::new(Arc::new(MemoryVfs::new()));
+    let ours = Running::over(&Options::new().vfs(Arc::new(faulty.clone())), &[]);
+    let get = |path: &str| http(ours.address(), &format!("GET {path}"), &[], "");
+    let failed = || {
+        let told = get("/metrics").body;
+        told.lines().find_map(|line| line.strip_prefix("annals_failed ")).map(str::to_owned)
+    };
+    assert_eq!((get("/health").status, get("/readyz").status), (200, 200));
+    assert_eq!(failed().as_deref(), Some("0"));
+    faulty.fail(Some(Operation::Sync), faulty.op_count_of(Operation::Sync), Fault::Io, false);
+    let put = post(ours.address(), "/v3/kv/put", r#"{"key":"YQ=="}"#);
+    assert_eq!(put.json()["code"], 14, "{put:?}");
+    let health = get("/health");
+    assert_eq!(health.status, 503);
+    assert_eq!(health.json()["health"], "false");
+    for path in ["/readyz", "/livez"] {
+        assert_eq!(get(path).status, 503, "{path}");
+    }
+    assert_eq!(failed().as_deref(), Some("1"));
+    // It is read still.
+    assert_eq!(post(ours.address(), "/v3/kv/range", r#"{"key":"YQ=="}"#).status, 200);
 }

@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use annals_etcd::config::Config;
+use annals_etcd::tls::Tls;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -171,4 +173,31 @@ fn versions_can_be_chosen() {
     let old = old.with_root_certificates(roots).with_no_client_auth();
     assert!(ask(ours.address(), old).is_err());
     assert!(ask(ours.address(), authority.client(None)).is_ok());
+}
+
+/// As in etcd: a certificate that need not be shown says nothing about who asks.
+#[test]
+fn a_name_counts_only_where_certificates_are_asked_for() {
+    let authority = Authority::new();
+    authority.sign("server", "server");
+    authority.sign("client", "ada");
+    let trusted = format!("--trusted-ca-file={}", authority.path("ca.pem").display());
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    for (asked, expected) in [(true, Some("ada")), (false, None)] {
+        let mut flags = authority.flags();
+        flags.extend([trusted.clone(), format!("--client-cert-auth={asked}")]);
+        let config = Config::read(&flags, &[]).unwrap();
+        let tls = Tls::of(&config).unwrap().unwrap();
+        let connector =
+            tokio_rustls::TlsConnector::from(Arc::new(authority.client(Some("client"))));
+        let accepted = runtime.block_on(async {
+            let (near, far) = tokio::io::duplex(1 << 16);
+            let name = ServerName::try_from("localhost").unwrap();
+            let (accepted, connected) =
+                tokio::join!(tls.accept(near), connector.connect(name, far));
+            connected.unwrap();
+            accepted.unwrap()
+        });
+        assert_eq!(accepted.common_name.as_ref().map(|name| name.0.as_str()), expected);
+    }
 }

@@ -1,0 +1,154 @@
+//! The data directory: what is in it, and how it is begun.
+//!
+//! ```text
+//!   auth.json      users, roles and whether they are asked for
+//!   store/         the store
+//!   member.json    who this server is
+//! ```
+//!
+//! They are made in this order. A directory with `member.json` is a server's, and must have its users: if somebody has
+//! taken them away nobody would be asked any more. One without is begun, with whatever of the other two is there: a first
+//! start may have been cut short, and a store may have been put there by `annals import`.
+
+use std::fmt::Display;
+use std::fs;
+use std::sync::Arc;
+use std::time::Duration;
+
+use annals::Store;
+
+use crate::auth::{Auth, AuthOptions};
+use crate::config::Config;
+use crate::member::Member;
+use crate::server::{Server, ServerOptions};
+
+/// Where an etcd has its files, in its data directory.
+const OF_ETCD: &str = "member";
+
+/// Opens what the data directory of a configuration holds, or begins it.
+///
+/// # Errors
+/// What cannot be opened or made, and why. A directory of an etcd is refused, and left as it is.
+pub fn open(config: &Config) -> Result<Arc<Server>, String> {
+    let directory = config.data_dir.as_path();
+    let told = |what: &str, error: &dyn Display| format!("{what} {}: {error}", directory.display());
+    check(config)?;
+    fs::create_dir_all(directory)
+        .map_err(|error| told("cannot make the data directory", &error))?;
+    let of_users = |error: &dyn Display| told("cannot open the users in", error);
+    if !Member::is_in(directory) {
+        Auth::begin(directory).map_err(|error| of_users(&error))?;
+    }
+    let store = Store::open(directory.join("store"))
+        .map_err(|error| told("cannot open the store in", &error))?;
+    // Now, with the store's lock: until then another server may change them.
+    let auth = AuthOptions {
+        bcrypt_cost: config.bcrypt_cost,
+        token_ttl: Duration::from_secs(config.auth_token_ttl),
+        is_new: false,
+        max_request_bytes: config.max_request_bytes,
+    };
+    let auth = Auth::open(directory, auth).map_err(|error| of_users(&error))?;
+    let member = Member::open(directory, config.name.clone(), config.advertised());
+    let member = member.map_err(|error| told("cannot open the member in", &error))?;
+    let options = ServerOptions {
+        max_txn_ops: config.max_txn_ops,
+        max_request_bytes: config.max_request_bytes,
+        // Negative is no limit, which is 0 here.
+        quota_bytes: u64::try_from(config.quota_backend_bytes).unwrap_or(0),
+        watch_progress_interval: config.watch_progress_notify_interval,
+        ..ServerOptions::new(directory)
+    };
+    Ok(Server::new(store, auth, member, options))
+}
+
+/// Looks whether a data directory can be that of this server, and changes nothing.
+///
+/// # Errors
+/// It is an etcd's.
+pub fn check(config: &Config) -> Result<(), String> {
+    let directory = &config.data_dir;
+    if !directory.join(OF_ETCD).exists() {
+        return Ok(());
+    }
+    let shown = directory.display();
+    Err(format!(
+        "{shown} is the data directory of an etcd, whose files annals-etcd does not read: take a snapshot of it \
+         (etcdctl snapshot save snapshot.db), make a store of that in another directory (annals -C NEW/store import etcd \
+         snapshot.db) and start annals-etcd with --data-dir NEW"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test")]
+
+    use std::path::Path;
+
+    use super::*;
+
+    fn config(directory: &Path) -> Config {
+        Config::read(&[format!("--data-dir={}", directory.display())], &[]).unwrap()
+    }
+
+    fn copy(from: &Path, to: &Path) {
+        fs::create_dir_all(to).unwrap();
+        for entry in fs::read_dir(from).unwrap() {
+            let entry = entry.unwrap();
+            let target = to.join(entry.file_name());
+            if entry.file_type().unwrap().is_dir() {
+                copy(&entry.path(), &target);
+            } else {
+                fs::copy(entry.path(), target).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn a_first_start_that_was_cut_short_begins_again() {
+        let whole = tempfile::tempdir().unwrap();
+        drop(open(&config(whole.path())).unwrap());
+        for made in [&[][..], &["auth.json"], &["auth.json", "store"]] {
+            let cut = tempfile::tempdir().unwrap();
+            for name in made {
+                let (from, to) = (whole.path().join(name), cut.path().join(name));
+                if from.is_dir() { copy(&from, &to) } else { fs::copy(from, to).map(drop).unwrap() }
+            }
+            // What a write leaves that was cut short.
+            fs::write(cut.path().join("auth.json.new"), "{").unwrap();
+            for _ in 0..2 {
+                let server = open(&config(cut.path())).unwrap();
+                server.store().put("k", "v").unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn a_store_that_was_put_there_is_served() {
+        let directory = tempfile::tempdir().unwrap();
+        Store::open(directory.path().join("store")).unwrap().put("k", "v").unwrap();
+        for _ in 0..2 {
+            let server = open(&config(directory.path())).unwrap();
+            assert_eq!(server.store().get("k").unwrap().unwrap().value, "v");
+        }
+    }
+
+    #[test]
+    fn a_server_that_has_lost_its_users_does_not_start() {
+        let directory = tempfile::tempdir().unwrap();
+        drop(open(&config(directory.path())).unwrap());
+        fs::remove_file(directory.path().join("auth.json")).unwrap();
+        let refusal = open(&config(directory.path())).unwrap_err();
+        assert!(refusal.contains("auth.json"), "{refusal}");
+        assert!(!directory.path().join("auth.json").exists());
+    }
+
+    #[test]
+    fn an_etcds_directory_is_left_as_it_is() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::create_dir_all(directory.path().join("member/snap")).unwrap();
+        let refusal = open(&config(directory.path())).unwrap_err();
+        assert!(refusal.contains("etcdctl snapshot save"), "{refusal}");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+}
