@@ -1,10 +1,13 @@
 //! The server around its services, from outside: the gateway beside a real etcd, TLS, limits, and how it stops.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod certificates;
+mod child;
 mod common;
 mod gateway;
 mod http;
 mod process;
+mod secure;
 mod stop;
 mod tls;
 mod wire;
