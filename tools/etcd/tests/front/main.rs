@@ -7,6 +7,7 @@ mod common;
 mod gateway;
 mod http;
 mod process;
+mod revoked;
 mod secure;
 mod stop;
 mod tls;
