@@ -9,6 +9,7 @@ mod http;
 mod process;
 mod revoked;
 mod secure;
+mod signals;
 mod stop;
 mod tls;
 mod wire;
