@@ -4,6 +4,7 @@
 mod certificates;
 mod child;
 mod common;
+mod contest;
 mod gateway;
 mod http;
 mod process;
