@@ -64,7 +64,7 @@ pub struct Config {
     /// Who has to have signed the certificates of clients, in PEM
     #[arg(long, default_value = "", value_parser = parse_path)]
     pub trusted_ca_file: PathBuf,
-    /// Revoked certificates of clients, in PEM or DER
+    /// Revoked certificates of clients and of those who signed them, in PEM or DER
     #[arg(long, default_value = "", value_parser = parse_path)]
     pub client_crl_file: PathBuf,
     /// Hosts, with commas: a client's certificate has to be valid for one of them

@@ -11,15 +11,17 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use axum::body::Body;
 use bytes::{Bytes, BytesMut};
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Version};
 use http_body::{Body as _, Frame};
-use http_body_util::{BodyExt as _, Limited};
+use http_body_util::BodyExt as _;
 use prost_reflect::{MessageDescriptor, MethodDescriptor};
 use serde_json::Value;
+use tokio::time::timeout;
 use tonic::{Code, Status};
 
 use crate::debug;
@@ -32,6 +34,15 @@ use crate::serve::calls::{Calls, POOL, Whole};
 
 /// Bytes that a message may be larger than the limit of requests, as etcd allows for what is around them.
 const OVERHEAD: usize = 512 * 1024;
+
+/// As many times the length that is taken of a request is read of one that is too long.
+const READ_OFF: usize = 8;
+
+/// How long that may take.
+const READ_OFF_TIME: Duration = Duration::from_secs(5);
+
+/// How long a client may take for the body of a call, or for the first message of a stream.
+pub(crate) const BODY_TIME: Duration = Duration::from_secs(120);
 
 /// The gateway.
 pub(crate) struct Gateway {
@@ -75,14 +86,19 @@ impl Gateway {
         }
         let headers = forwarded(request.headers());
         let input = method.input();
-        let asked = if method.is_client_streaming() {
-            Requests::begin(request.into_body(), input, self.max_body).await.map(Body::new)
-        } else {
-            self.one(request.into_body(), &input).await.map(Body::from)
+        let asked = async {
+            if method.is_client_streaming() {
+                Requests::begin(request.into_body(), input, self.max_body).await.map(Body::new)
+            } else {
+                self.one(request.into_body(), &input).await.map(Body::from)
+            }
         };
-        let body = match asked {
-            Ok(body) => body,
-            Err(status) => return refuse(&status),
+        let body = match timeout(BODY_TIME, asked).await {
+            Ok(Ok(body)) => body,
+            Ok(Err(status)) => return refuse(&status),
+            Err(_) => {
+                return refuse(&Status::deadline_exceeded("the request did not come in time"));
+            }
         };
         let mut call = Request::new(body);
         *call.method_mut() = Method::POST;
@@ -103,16 +119,36 @@ impl Gateway {
         }
     }
 
-    async fn one(&self, body: Body, kind: &MessageDescriptor) -> Result<Bytes, Status> {
-        let text = Limited::new(body, self.max_body).collect().await.map_err(|error| {
-            if error.is::<http_body_util::LengthLimitError>() {
-                too_large()
-            } else {
-                Status::cancelled(error.to_string())
+    async fn one(&self, mut body: Body, kind: &MessageDescriptor) -> Result<Bytes, Status> {
+        let mut text = BytesMut::new();
+        while let Some(piece) = body.frame().await {
+            let piece = piece.map_err(|error| Status::cancelled(error.to_string()))?;
+            let Some(piece) = piece.data_ref() else { continue };
+            if text.len() + piece.len() > self.max_body {
+                drop(text);
+                read_off(body, self.max_body).await;
+                return Err(too_large());
             }
-        })?;
-        Ok(frame(&read(kind, &text.to_bytes())?))
+            text.extend_from_slice(piece);
+        }
+        Ok(frame(&read(kind, &text)?))
     }
+}
+
+/// Reads what is not wanted, up to some length: who is refused while he still sends may see the connection break and not
+/// the answer.
+async fn read_off(mut body: Body, max: usize) {
+    let mut left = max.saturating_mul(READ_OFF);
+    let read = async {
+        while let Some(Ok(piece)) = body.frame().await {
+            left = left.saturating_sub(piece.data_ref().map_or(0, Bytes::len));
+            if left == 0 {
+                return;
+            }
+        }
+    };
+    // Whatever has come by then: nobody waits for more.
+    let _ = timeout(READ_OFF_TIME, read).await;
 }
 
 fn too_large() -> Status {
@@ -195,7 +231,12 @@ impl Requests {
         };
         while this.ready.is_empty() && !this.over {
             let frame = this.body.frame().await;
-            this.take(frame)?;
+            if let Err(status) = this.take(frame) {
+                if status.code() == Code::ResourceExhausted {
+                    read_off(this.body, max).await;
+                }
+                return Err(status);
+            }
         }
         Ok(this)
     }

@@ -88,7 +88,14 @@ impl pb::lease_server::Lease for Leases {
         let (metadata, _, mut requests) = request.into_parts();
         let (to, answers) = mpsc::channel(ANSWERS);
         tokio::spawn(async move {
-            while let Some(request) = requests.next().await {
+            loop {
+                // Whose answers have ended, as when the server stops, is asked for nothing more: while somebody holds the
+                // requests the connection cannot end.
+                let request = tokio::select! {
+                    request = requests.next() => request,
+                    () = to.closed() => return,
+                };
+                let Some(request) = request else { return };
                 let answer = match request {
                     Ok(request) => {
                         // Asked anew each time: what the client may do changes while the stream is open.

@@ -49,6 +49,9 @@ static METHODS: LazyLock<HashMap<String, Method>> = LazyLock::new(|| {
     methods
 });
 
+/// Streams that end by themselves: they have their time when the server stops, as calls have.
+const ENDING: [&str; 2] = ["Snapshot", "RangeStream"];
+
 /// The gRPC services.
 #[derive(Debug, Clone)]
 pub(crate) struct Calls {
@@ -84,9 +87,9 @@ impl Calls {
             ending.end(code);
             return answer;
         }
-        let stream = ending.method.kind != "unary";
+        let endless = ending.method.kind != "unary" && !ENDING.contains(&ending.method.name);
         let shutdown = self.shutdown.clone();
-        let stop = stream.then(|| Box::pin(async move { shutdown.begun().await }) as Stop);
+        let stop = endless.then(|| Box::pin(async move { shutdown.begun().await }) as Stop);
         answer.map(|inner| {
             Body::new(Answer {
                 inner,

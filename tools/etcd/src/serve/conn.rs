@@ -227,3 +227,6 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Spoken<S> {
         Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
+
+#[cfg(test)]
+mod tests;

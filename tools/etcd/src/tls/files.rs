@@ -81,10 +81,8 @@ impl Files {
                 let mut verifier =
                     WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
                 if let Some(path) = &self.revoked {
-                    verifier = verifier
-                        .with_crls(revocations(path)?)
-                        .allow_unknown_revocation_status()
-                        .only_check_end_entity_revocation();
+                    verifier =
+                        verifier.with_crls(revocations(path)?).allow_unknown_revocation_status();
                 }
                 builder.with_client_cert_verifier(
                     verifier.build().map_err(|error| told("trusted CA", path, &error))?,
@@ -118,7 +116,13 @@ fn revocations(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>
     let bytes = fs::read(path).map_err(|error| told("revocation", path, &error))?;
     let read = CertificateRevocationListDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>();
     let read = read.map_err(|error| told("revocation", path, &error))?;
-    Ok(if read.is_empty() { vec![bytes.into()] } else { read })
+    let lists = if read.is_empty() { vec![bytes.into()] } else { read };
+    for list in &lists {
+        // Whoever is told later that one cannot be used does not know which file it is from.
+        webpki::OwnedCertRevocationList::from_der(list)
+            .map_err(|error| told("revocation", path, &error))?;
+    }
+    Ok(lists)
 }
 
 #[cfg(unix)]
