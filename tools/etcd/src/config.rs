@@ -22,6 +22,11 @@ pub const DEFAULT_QUOTA_BYTES: i64 = 2 * 1024 * 1024 * 1024;
 /// The default of `--auth-token-ttl`, in seconds.
 const DEFAULT_TOKEN_TTL: u64 = 300;
 
+/// The default of `--watch-progress-notify-interval`, and the shortest, as of etcd's `api/v3rpc/watch.go`: less is
+/// raised to it.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(600);
+const SHORTEST_PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+
 /// What the server is told.
 #[derive(Debug, Clone, Parser)]
 #[command(
@@ -109,7 +114,7 @@ pub struct Config {
     /// Hours, a duration (5m) or a number of revisions to keep; 0 to keep everything
     #[arg(long, default_value = "0")]
     pub auto_compaction_retention: String,
-    /// How often watches that asked for it are told of progress
+    /// How often watches that asked for it are told of progress: 100ms or more; 0 for 10m
     #[arg(long, default_value = "10m", value_parser = parse_duration)]
     pub watch_progress_notify_interval: Duration,
     /// The kind of tokens: simple
@@ -272,6 +277,10 @@ impl Config {
         if self.auth_token_ttl == 0 {
             self.auth_token_ttl = DEFAULT_TOKEN_TTL;
         }
+        self.watch_progress_notify_interval = match self.watch_progress_notify_interval {
+            Duration::ZERO => PROGRESS_INTERVAL,
+            interval => interval.max(SHORTEST_PROGRESS_INTERVAL),
+        };
         if self.debug {
             "debug".clone_into(&mut self.log_level);
         }

@@ -56,6 +56,16 @@ fn the_line_of_a_cluster_of_one_is_taken_as_it_is() {
 }
 
 #[test]
+fn a_short_interval_of_progress_is_raised_and_none_is_the_default() {
+    let interval = |text: &str| {
+        let config = read(&format!("--watch-progress-notify-interval {text}")).unwrap();
+        config.watch_progress_notify_interval.as_millis()
+    };
+    assert_eq!([interval("0"), interval("1ms"), interval("99ms")], [600_000, 100, 100]);
+    assert_eq!([interval("100ms"), interval("2s")], [100, 2000]);
+}
+
+#[test]
 fn what_is_wrong_is_refused() {
     let cases = [
         ("--max-txn-ops x", "max-txn-ops"),
