@@ -3,8 +3,8 @@
 //! Source: etcd's `api/v3rpc/rpctypes/error.go`.
 
 use annals::{Effect, Error, ErrorKind};
-use axum::body::Body;
 use http::Response;
+use tonic::body::Body;
 use tonic::{Code, Status};
 
 /// A refusal: its code, and its text without `etcdserver: `.
@@ -46,7 +46,7 @@ pub(crate) fn refuse((code, text): Refusal) -> Status {
 ///
 /// Messages that are too deep are transactions in each other, of which each counts as an operation at least. etcd takes
 /// as many as it takes operations (128), this library fewer (about 50).
-pub(crate) async fn not_taken(answer: Response<Body>) -> Response<Body> {
+pub(crate) fn not_taken(answer: Response<Body>) -> Response<Body> {
     let status = Status::from_header_map(answer.headers());
     if status.as_ref().is_some_and(is_too_deep) {
         return refuse(TOO_MANY_OPS).into_http();

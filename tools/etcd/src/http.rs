@@ -6,7 +6,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use axum::Router;
 use axum::body::Body;
 use http::header::{ALLOW, CONTENT_TYPE, HOST, ORIGIN};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
@@ -18,12 +17,13 @@ use crate::metrics::{Metrics, Text};
 use crate::serve::Shutdown;
 use crate::serve::calls::Calls;
 use crate::serve::conn::Peer;
+use crate::services::Services;
 use crate::{VERSION, debug, warn};
 
 /// What is served.
 pub struct App {
-    /// The gRPC services: `tonic::service::Routes::into_axum_router`.
-    pub grpc: Router,
+    /// The gRPC services.
+    pub grpc: Services,
     /// Who knows how the server is.
     pub probe: Arc<dyn Probe>,
     /// What the services count.
@@ -123,21 +123,25 @@ impl Front {
     }
 
     /// Answers a request.
-    pub(crate) async fn handle(&self, traffic: Traffic, request: Request<Body>) -> Response<Body> {
+    pub(crate) async fn handle(
+        &self,
+        traffic: Traffic,
+        peer: &Peer,
+        request: Request<Body>,
+    ) -> Response<Body> {
         let kind = request.headers().get(CONTENT_TYPE).map_or(&[][..], HeaderValue::as_bytes);
         let is_grpc = request.version() == Version::HTTP_2 && kind.starts_with(b"application/grpc");
         match traffic {
             Traffic::All | Traffic::Grpc if is_grpc => self.0.calls.call(request).await,
             Traffic::Grpc => text(StatusCode::UNSUPPORTED_MEDIA_TYPE, "only gRPC is served here\n"),
             Traffic::Metrics => self.monitor(&request).unwrap_or_else(not_found),
-            Traffic::All | Traffic::Http => self.guarded(request).await,
+            Traffic::All | Traffic::Http => self.guarded(peer, request).await,
         }
     }
 
     /// HTTP that browsers may send as well: only for known hosts, and told to which pages it may be shown.
-    async fn guarded(&self, request: Request<Body>) -> Response<Body> {
+    async fn guarded(&self, peer: &Peer, request: Request<Body>) -> Response<Body> {
         let inner = &self.0;
-        let peer = request.extensions().get::<Peer>().cloned().unwrap_or_default();
         if !peer.tls && !allows(&inner.hosts, host(&request)) {
             let host = host(&request).to_owned();
             warn!("rejecting HTTP request to prevent DNS rebinding attacks", "host" = host);
@@ -152,7 +156,7 @@ impl Front {
         let mut answer = if request.method() == Method::OPTIONS {
             Response::new(Body::empty())
         } else {
-            self.route(request, &peer).await
+            self.route(request, peer).await
         };
         self.share(answer.headers_mut(), origin);
         answer

@@ -1,6 +1,6 @@
 //! A server of etcd's version 3 protocol over an annals store.
 //!
-//! [`server::Server`] is a store and what its services share, [`server::router`] all services as one. Requests go
+//! [`server::Server`] is a store and what its services share, [`services::Services`] all services as one. Requests go
 //! through `requests` into the store's own and come back through `answers`; the store has etcd's semantics already.
 
 pub mod alarm;
@@ -26,6 +26,7 @@ pub(crate) mod range_stream;
 pub(crate) mod requests;
 pub mod serve;
 pub mod server;
+pub mod services;
 pub mod snapshot;
 pub mod tls;
 pub(crate) mod watch;

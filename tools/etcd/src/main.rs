@@ -8,7 +8,8 @@ use annals_etcd::alarm::LOOK_EVERY;
 use annals_etcd::config::{Config, Refusal};
 use annals_etcd::http::App;
 use annals_etcd::log::{self, Format, Level};
-use annals_etcd::server::{Server, router};
+use annals_etcd::server::Server;
+use annals_etcd::services::Services;
 use annals_etcd::tls::own;
 use annals_etcd::{compactor, directory};
 use annals_etcd::{error, info, serve, warn};
@@ -91,8 +92,11 @@ async fn run(config: &Config) -> Result<Arc<Server>, String> {
     tokio::spawn(signals.wait(shutdown.clone()));
     tokio::spawn(look(Arc::downgrade(&server), shutdown.clone()));
     tokio::spawn(compactor::run(Arc::downgrade(&server), config.auto_compaction()?));
-    let app =
-        App { grpc: router(&server), probe: Arc::clone(&server) as _, metrics: server.metrics() };
+    let app = App {
+        grpc: Services::new(&server),
+        probe: Arc::clone(&server) as _,
+        metrics: server.metrics(),
+    };
     listening.run(app, shutdown).await?;
     info!("closing etcd server", "name" = config.name, "data-dir" = config.data_dir);
     Ok(server)

@@ -306,8 +306,7 @@ impl Acceptor {
             let accepted = match &self.bound.listener {
                 Listener::Tcp(listener) => listener.accept().await.map(|(stream, remote)| {
                     tune(&stream);
-                    let (local, remote) = (stream.local_addr().ok(), Some(remote));
-                    let peer = Peer { local, remote, ..Peer::default() };
+                    let peer = Peer { remote: Some(remote), ..Peer::default() };
                     Box::pin(common.serve(stream, traffic, secure, peer)) as Serving
                 }),
                 Listener::Unix(listener, _) => listener.accept().await.map(|(stream, _)| {

@@ -8,21 +8,16 @@ use std::time::Duration;
 use annals::Store;
 use bytes::Bytes;
 use tokio::sync::{Mutex, Semaphore};
-use tonic::service::Routes;
 use tonic::{Request, Status};
 
 use crate::alarm::Alarms;
 use crate::answers::signed;
-use crate::auth::service::AuthService;
 use crate::auth::{Auth, Caller};
 use crate::errors::{TOO_LARGE, TOO_MANY_REQUESTS, refuse, status};
 use crate::held::Held;
 use crate::member::Member;
 use crate::metrics::Metrics;
 use crate::proto::etcdserverpb as pb;
-use crate::proto::v3electionpb::election_server::ElectionServer;
-use crate::proto::v3lockpb::lock_server::LockServer;
-use crate::{cluster, kv, lease, line, maintenance, watch};
 
 /// Snapshots at once: each has a file as large as the store, and a processor while it is made.
 const SNAPSHOTS: usize = 4;
@@ -223,31 +218,4 @@ impl Drop for Pending<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
-}
-
-/// All services of a server, as one service.
-pub fn router(server: &Arc<Server>) -> axum::Router {
-    // gRPC's own limit: more than a request may have, so that the texts are etcd's.
-    let max = server.options.max_request_bytes + (512 << 10);
-    let own = || Arc::clone(server);
-    // One limit for all: which service a message is for makes it no more costly.
-    macro_rules! limited {
-        ($service:expr) => {
-            $service.max_decoding_message_size(max).max_encoding_message_size(usize::MAX)
-        };
-    }
-    let told = own();
-    let headers = move || told.header_now().unwrap_or_default();
-    let auth = AuthService::new(&server.auth, headers);
-    let maintenance = maintenance::Maintenance(own());
-    Routes::new(limited!(pb::kv_server::KvServer::new(kv::Kv(own()))))
-        .add_service(limited!(pb::watch_server::WatchServer::new(watch::Watches(own()))))
-        .add_service(limited!(pb::lease_server::LeaseServer::new(lease::Leases(own()))))
-        .add_service(limited!(pb::maintenance_server::MaintenanceServer::new(maintenance)))
-        .add_service(limited!(pb::cluster_server::ClusterServer::new(cluster::Cluster(own()))))
-        .add_service(limited!(LockServer::new(line::lock::Locks(own()))))
-        .add_service(limited!(ElectionServer::new(line::election::Elections(own()))))
-        .add_service(limited!(pb::auth_server::AuthServer::new(auth)))
-        .into_axum_router()
-        .layer(axum::middleware::map_response(crate::errors::not_taken))
 }

@@ -8,7 +8,6 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll};
 
-use axum::Router;
 use axum::body::Body;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, Response};
@@ -16,11 +15,11 @@ use http_body::Frame;
 use http_body_util::BodyExt as _;
 use prost_reflect::DescriptorPool;
 use tonic::{Code, Status};
-use tower::ServiceExt as _;
 
 use crate::held::Share;
 use crate::metrics::{Method, Metrics};
 use crate::serve::Shutdown;
+use crate::services::Services;
 
 /// The descriptors of the protocol.
 pub(crate) static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
@@ -55,14 +54,14 @@ const ENDING: [&str; 2] = ["Snapshot", "RangeStream"];
 /// The gRPC services.
 #[derive(Debug, Clone)]
 pub(crate) struct Calls {
-    router: Router,
+    services: Services,
     metrics: Arc<Metrics>,
     shutdown: Shutdown,
 }
 
 impl Calls {
-    pub(crate) fn new(router: Router, metrics: Arc<Metrics>, shutdown: Shutdown) -> Self {
-        Self { router, metrics, shutdown }
+    pub(crate) fn new(services: Services, metrics: Arc<Metrics>, shutdown: Shutdown) -> Self {
+        Self { services, metrics, shutdown }
     }
 
     /// Does one call.
@@ -78,14 +77,13 @@ impl Calls {
                 frame
             }))
         });
-        let answer: Result<Response<Body>, Infallible> = self.router.clone().oneshot(request).await;
-        let Ok(answer) = answer;
+        let answer = self.services.call(request).await;
         // It stays with the answer: who makes another one of it keeps it until that is taken.
         let share = answer.extensions().get::<Share>().cloned();
-        let Some(mut ending) = ending else { return answer };
+        let Some(mut ending) = ending else { return answer.map(Body::new) };
         if let Some(code) = code(answer.headers()) {
             ending.end(code);
-            return answer;
+            return answer.map(Body::new);
         }
         let endless = ending.method.kind != "unary" && !ENDING.contains(&ending.method.name);
         let shutdown = self.shutdown.clone();
@@ -177,7 +175,7 @@ const PIECE: usize = 64 << 10;
 
 /// The body of an answer, on its way out.
 struct Answer {
-    inner: Body,
+    inner: tonic::body::Body,
     /// What of a large piece is still to come.
     rest: Bytes,
     /// Counted until the last of it is on its way.
@@ -189,12 +187,12 @@ struct Answer {
 
 impl http_body::Body for Answer {
     type Data = Bytes;
-    type Error = axum::Error;
+    type Error = Status;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let this = &mut *self;
         if !this.rest.is_empty() {
             let length = this.rest.len().min(PIECE);
@@ -250,6 +248,9 @@ impl http_body::Body for Answer {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+    use tonic::codegen::BoxFuture;
+    use tonic::server::NamedService;
+
     use super::*;
     use crate::held::Held;
 
@@ -268,19 +269,37 @@ mod tests {
         assert!(held.check_room().is_ok());
     }
 
+    /// A service whose answers are as large as they may be.
+    #[derive(Clone)]
+    struct Filling(Arc<Held>);
+
+    impl NamedService for Filling {
+        const NAME: &str = "etcdserverpb.KV";
+    }
+
+    impl tonic::codegen::Service<Request<Body>> for Filling {
+        type Response = Response<tonic::body::Body>;
+        type Error = Infallible;
+        type Future = BoxFuture<Self::Response, Infallible>;
+
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn call(&mut self, _: Request<Body>) -> Self::Future {
+            let share = self.0.fill().extensions().get::<Share>().cloned().unwrap();
+            let mut answer = Response::new(tonic::body::Body::empty());
+            answer.extensions_mut().insert(share);
+            Box::pin(async move { Ok(answer) })
+        }
+    }
+
     /// The gateway makes JSON of what a call has answered, and that goes out later.
     #[tokio::test]
     async fn what_counts_an_answer_stays_with_it() {
         let held = Arc::new(Held::new());
-        let of = Arc::clone(&held);
-        let answer = move || async move {
-            let share = of.fill().extensions().get::<Share>().cloned().unwrap();
-            let mut answer = Response::new(Body::empty());
-            answer.extensions_mut().insert(share);
-            answer
-        };
-        let router = Router::new().route("/etcdserverpb.KV/Range", axum::routing::any(answer));
-        let calls = Calls::new(router, Arc::default(), Shutdown::default());
+        let services = Services::of(Filling(Arc::clone(&held)));
+        let calls = Calls::new(services, Arc::default(), Shutdown::default());
         let request = Request::post("/etcdserverpb.KV/Range").body(Body::empty()).unwrap();
         let answer = calls.call(request).await;
         let share = answer.extensions().get::<Share>().cloned();

@@ -17,7 +17,6 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
-use tonic::transport::server::TcpConnectInfo;
 
 use crate::config::Config;
 use crate::debug;
@@ -47,12 +46,11 @@ pub(crate) struct Common {
     pub(crate) builder: auto::Builder<TokioExecutor>,
 }
 
-/// What is known of the peer of a connection: an extension of every request.
+/// What is known of the peer of a connection.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Peer {
     pub(crate) tls: bool,
     pub(crate) common_name: Option<PeerCommonName>,
-    pub(crate) local: Option<SocketAddr>,
     pub(crate) remote: Option<SocketAddr>,
 }
 
@@ -115,19 +113,15 @@ impl Common {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let Self { front, shutdown, builder, .. } = self;
-        let remote = peer.remote;
+        let (remote, peer) = (peer.remote, Arc::new(peer));
         let service = service_fn(move |request: Request<Incoming>| {
-            let (front, peer) = (front.clone(), peer.clone());
+            let (front, peer) = (front.clone(), Arc::clone(&peer));
             async move {
                 let mut request = request.map(Body::new);
-                let extensions = request.extensions_mut();
                 if let Some(name) = &peer.common_name {
-                    extensions.insert(name.clone());
+                    request.extensions_mut().insert(name.clone());
                 }
-                extensions
-                    .insert(TcpConnectInfo { local_addr: peer.local, remote_addr: peer.remote });
-                extensions.insert(peer);
-                Ok::<_, Infallible>(front.handle(traffic, request).await)
+                Ok::<_, Infallible>(front.handle(traffic, &peer, request).await)
             }
         });
         let stream = Spoken { stream, read: 0, limit: Some(Box::pin(sleep(HEADER_TIME))) };

@@ -11,7 +11,8 @@ use annals_etcd::config::Config;
 use annals_etcd::http::App;
 use annals_etcd::member::Member;
 use annals_etcd::serve;
-use annals_etcd::server::{Server, ServerOptions, router};
+use annals_etcd::server::{Server, ServerOptions};
+use annals_etcd::services::Services;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -48,7 +49,7 @@ impl Running {
         let server = Server::new(store, auth, member, ServerOptions::new(directory.path()));
         let runtime = Runtime::new().unwrap();
         let (shutdown, metrics) = (serve::Shutdown::default(), server.metrics());
-        let app = App { grpc: router(&server), probe: Arc::clone(&server) as _, metrics };
+        let app = App { grpc: Services::new(&server), probe: Arc::clone(&server) as _, metrics };
         let listening = runtime.block_on(async { serve::Server::bind(&config) }).unwrap();
         let addresses = listening.addresses();
         let ended = Some(runtime.spawn(listening.run(app, shutdown.clone())));

@@ -15,7 +15,8 @@ use std::time::Duration;
 use annals_etcd::auth::{Auth, AuthOptions};
 use annals_etcd::member::Member;
 use annals_etcd::proto::etcdserverpb as pb;
-use annals_etcd::server::{Server, ServerOptions, router};
+use annals_etcd::server::{Server, ServerOptions};
+use annals_etcd::services::Services;
 use pb::kv_client::KvClient;
 use pb::lease_client::LeaseClient;
 use pb::maintenance_client::MaintenanceClient;
@@ -79,7 +80,9 @@ impl Ours {
         let server = Server::new(store, auth, member, options);
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address").to_string();
-        let service = router(&server);
+        let services = Services::new(&server);
+        let service = axum::Router::new()
+            .fallback(move |request| async move { services.call(request).await });
         let task = tokio::spawn(async move {
             axum::serve(listener, service).await.expect("it serves");
         });

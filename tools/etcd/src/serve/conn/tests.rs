@@ -3,7 +3,6 @@
 
 use std::iter::{once, repeat_n};
 
-use axum::Router;
 use rcgen::{CertificateParams, KeyPair};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex, split};
 use tokio::task::JoinHandle;
@@ -11,6 +10,7 @@ use tokio::time::{Instant, timeout};
 
 use super::*;
 use crate::http::{App, Probe};
+use crate::services::Services;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const SECOND: Duration = Duration::from_secs(1);
@@ -45,7 +45,8 @@ fn common(flags: &[&str]) -> Common {
     let words: Vec<_> = flags.iter().map(|flag| (*flag).to_owned()).collect();
     let config = Config::read(&words, &[]).unwrap();
     let (metrics, shutdown) = (Arc::new(Metrics::default()), Shutdown::default());
-    let app = App { grpc: Router::new(), probe: Arc::new(Well), metrics: Arc::clone(&metrics) };
+    let app =
+        App { grpc: Services::default(), probe: Arc::new(Well), metrics: Arc::clone(&metrics) };
     let front = Front::new(&config, app, shutdown.clone()).unwrap();
     let tls = Tls::of(&config).unwrap().map(Arc::new);
     Common { front, metrics, tls, shutdown, builder: builder(&config) }
