@@ -15,7 +15,7 @@ use annals_etcd::{compactor, directory};
 use annals_etcd::{error, info, serve, warn};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// A request takes and gives back some dozens of small pieces of memory, on any thread: puts are a tenth to a quarter faster
+/// A request takes and gives back dozens of small pieces of memory, on any thread: puts are a tenth to a quarter faster
 /// with this one than with glibc's, and less is left lying when the load is over (`benches/RESULTS.md`).
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
