@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 /// Flags with a meaning that take a value.
-const VALUES: &[&str] = &[
+pub(super) const VALUES: &[&str] = &[
     "name",
     "data-dir",
     "listen-client-urls",
@@ -48,7 +48,7 @@ const VALUES: &[&str] = &[
 ];
 
 /// Flags with a meaning that are switches.
-const SWITCHES: &[&str] = &[
+pub(super) const SWITCHES: &[&str] = &[
     "client-cert-auth",
     "auto-tls",
     "enable-grpc-gateway",

@@ -3,6 +3,9 @@
 
 use std::time::Duration;
 
+use clap::CommandFactory as _;
+
+use super::flags::{self, SWITCHES, VALUES};
 use super::{AutoCompaction, Config, DEFAULT_QUOTA_BYTES, Refusal};
 
 fn read(line: &str) -> Result<Config, String> {
@@ -63,6 +66,26 @@ fn a_short_interval_of_progress_is_raised_and_none_is_the_default() {
     };
     assert_eq!([interval("0"), interval("1ms"), interval("99ms")], [600_000, 100, 100]);
     assert_eq!([interval("100ms"), interval("2s")], [100, 2000]);
+}
+
+#[test]
+fn each_flag_of_the_parser_is_one_of_the_command_line() {
+    for argument in Config::command().get_arguments().filter_map(|argument| argument.get_long()) {
+        let value = match argument {
+            "help" => continue,
+            name if SWITCHES.contains(&name) => "true",
+            name => {
+                assert!(VALUES.contains(&name), "--{name} is not known to be a flag");
+                "1"
+            }
+        };
+        let given = flags::read(&[format!("--{argument}={value}")], &[]).unwrap();
+        assert_eq!(given.given, [format!("--{argument}={value}")]);
+    }
+    for name in VALUES.iter().chain(SWITCHES) {
+        let found = Config::command().get_arguments().any(|a| a.get_long() == Some(*name));
+        assert!(found, "--{name} has no meaning");
+    }
 }
 
 #[test]
