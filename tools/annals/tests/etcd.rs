@@ -220,6 +220,36 @@ fn leases_that_no_etcd_grants_are_told() {
 }
 
 #[test]
+fn users_are_left_out_and_that_is_told() {
+    let tool = Tool::new();
+    let keys = vec![put((2, 0), "a", "1", (2, 1), 0)];
+    let one = |name: &str, value: &[u8]| vec![(name.as_bytes().to_vec(), value.to_vec())];
+    let with = |enabled: u8, users| {
+        buckets(&[
+            ("auth", one("authEnabled", &[enabled])),
+            ("authRoles", one("root", b"\n\x04root")),
+            ("authUsers", users),
+            ("key", keys.clone()),
+        ])
+    };
+    let root = one("root", b"\n\x04root");
+    for (file, told) in [
+        (
+            with(1, root.clone()),
+            Some("1 user(s) and 1 role(s) of this etcd, which asks for them: left out"),
+        ),
+        (with(0, root), Some("1 user(s) and 1 role(s) of this etcd: left out")),
+        (with(0, vec![]), None),
+    ] {
+        let _ = std::fs::remove_dir_all(tool.store());
+        let done = tool.run(&["import", "etcd", &tool.file("users", file)]).code(0);
+        let text = done.stderr();
+        assert_eq!(text.contains("left out"), told.is_some(), "{text}");
+        assert!(text.contains(told.unwrap_or_default()), "{text}");
+    }
+}
+
+#[test]
 fn no_time_that_is_to_come_is_taken() {
     let tool = Tool::new();
     let entries = vec![put((2, 0), "a", "1", (2, 1), 0)];

@@ -3,6 +3,7 @@
 //! ```text
 //! key    main:u64 "_" sub:u64 ["t"]  ->  KeyValue        big-endian; t: the key was deleted, of which only the key is said
 //! lease  id:u64                      ->  Lease
+//! auth   authEnabled                        ->  1 if users are asked for;    authUsers, authRoles  one each by name
 //! meta   scheduledCompactRev, finishedCompactRev  ->  main:u64 "_" sub:u64;    consistent_index  ->  index:u64
 //! ```
 //!
@@ -27,6 +28,9 @@ pub struct Snapshot<S> {
     bolt: Bolt<S>,
     keys: Option<Bucket>,
     leases: Option<Bucket>,
+    auth: Option<Bucket>,
+    users: Option<Bucket>,
+    roles: Option<Bucket>,
     compacted: u64,
     index: Option<u64>,
     checked: bool,
@@ -90,6 +94,18 @@ pub struct Lease {
     pub remaining: i64,
 }
 
+/// How many may do what, and whether that is asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs, reason = "there is nothing else")]
+pub struct Users {
+    /// Whether there is authentication.
+    pub enabled: bool,
+    /// Users.
+    pub users: u64,
+    /// Roles.
+    pub roles: u64,
+}
+
 impl<S: Source> Snapshot<S> {
     /// Opens a snapshot, after its checksum has been compared, or a database file, which has none.
     ///
@@ -117,11 +133,15 @@ impl<S: Source> Snapshot<S> {
         }
         let bolt = Bolt::open(source, data)?;
         let (mut keys, mut leases, mut meta) = (None, None, None);
+        let (mut auth, mut users, mut roles) = (None, None, None);
         bolt.buckets::<Error>(|name, bucket| {
             match name {
                 b"key" => keys = Some(bucket),
                 b"lease" => leases = Some(bucket),
                 b"meta" => meta = Some(bucket),
+                b"auth" => auth = Some(bucket),
+                b"authUsers" => users = Some(bucket),
+                b"authRoles" => roles = Some(bucket),
                 _ => {}
             }
             Ok(())
@@ -131,7 +151,7 @@ impl<S: Source> Snapshot<S> {
             return Err(Error::refused(0, 0, what));
         }
         let (compacted, index) = meta.map_or(Ok((0, None)), |meta| said(&bolt, &meta))?;
-        Ok(Self { bolt, keys, leases, compacted, index, checked })
+        Ok(Self { bolt, keys, leases, auth, users, roles, compacted, index, checked })
     }
 
     /// Whether there was a checksum, which was right.
@@ -211,6 +231,27 @@ impl<S: Source> Snapshot<S> {
             }
             see(Lease { id, ttl, remaining })
         })
+    }
+
+    /// Counts users and roles. More of them is not read.
+    ///
+    /// # Errors
+    /// The file is damaged.
+    pub fn users(&self) -> Result<Users> {
+        let mut found = Users::default();
+        let look = |bucket: &Option<Bucket>, see: &mut dyn FnMut(&Item<'_>)| {
+            let Some(bucket) = bucket else { return Ok(()) };
+            self.bolt.walk::<Error>(bucket, |item| {
+                see(item);
+                Ok(())
+            })
+        };
+        look(&self.auth, &mut |item| {
+            found.enabled |= item.key == b"authEnabled" && item.value == [1];
+        })?;
+        look(&self.users, &mut |_| found.users += 1)?;
+        look(&self.roles, &mut |_| found.roles += 1)?;
+        Ok(found)
     }
 }
 

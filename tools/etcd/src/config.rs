@@ -40,40 +40,40 @@ pub struct Config {
     #[arg(long, default_value = "default")]
     pub name: String,
     /// Path to the data directory [default: ${name}.etcd]
-    #[arg(long, default_value = "", value_parser = parse_path)]
+    #[arg(long, default_value = "", hide_default_value = true, value_parser = parse_path)]
     pub data_dir: PathBuf,
     /// URLs to listen on for client traffic: http, https, unix, unixs
     #[arg(long, default_value = "http://localhost:2379")]
     pub listen_client_urls: String,
     /// URLs to listen on for client traffic that is not gRPC; the others then take gRPC alone
-    #[arg(long, default_value = "")]
+    #[arg(long, default_value = "", hide_default_value = true)]
     pub listen_client_http_urls: String,
     /// This member's client URLs, told to clients that ask for them
     #[arg(long, default_value = "http://localhost:2379")]
     pub advertise_client_urls: String,
     /// URLs to listen on for /metrics and /health alone
-    #[arg(long, default_value = "")]
+    #[arg(long, default_value = "", hide_default_value = true)]
     pub listen_metrics_urls: String,
     /// Listen without TLS on addresses that other machines reach
     #[arg(long, default_value = "false", value_parser = parse_switch, num_args = 1, value_name = "BOOL")]
     pub allow_insecure_network: bool,
     /// The server's certificate, in PEM
-    #[arg(long, default_value = "", value_parser = parse_path)]
+    #[arg(long, default_value = "", hide_default_value = true, value_parser = parse_path)]
     pub cert_file: PathBuf,
     /// The key of the server's certificate, in PEM
-    #[arg(long, default_value = "", value_parser = parse_path)]
+    #[arg(long, default_value = "", hide_default_value = true, value_parser = parse_path)]
     pub key_file: PathBuf,
     /// Ask clients for a certificate
     #[arg(long, default_value = "false", value_parser = parse_switch, num_args = 1, value_name = "BOOL")]
     pub client_cert_auth: bool,
     /// Who has to have signed the certificates of clients, in PEM
-    #[arg(long, default_value = "", value_parser = parse_path)]
+    #[arg(long, default_value = "", hide_default_value = true, value_parser = parse_path)]
     pub trusted_ca_file: PathBuf,
     /// Revoked certificates of clients and of those who signed them, in PEM or DER
-    #[arg(long, default_value = "", value_parser = parse_path)]
+    #[arg(long, default_value = "", hide_default_value = true, value_parser = parse_path)]
     pub client_crl_file: PathBuf,
     /// Hosts, with commas: a client's certificate has to be valid for one of them
-    #[arg(long, default_value = "")]
+    #[arg(long, default_value = "", hide_default_value = true)]
     pub client_cert_allowed_hostname: String,
     /// Make a certificate that the server signs itself, and keep it in the data directory
     #[arg(long, default_value = "false", value_parser = parse_switch, num_args = 1, value_name = "BOOL")]
@@ -82,13 +82,13 @@ pub struct Config {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     pub self_signed_cert_validity: u16,
     /// TLS cipher suites with commas, by Go's names [default: all that are safe]
-    #[arg(long, default_value = "")]
+    #[arg(long, default_value = "", hide_default_value = true)]
     pub cipher_suites: String,
     /// TLS1.2 or TLS1.3
     #[arg(long, default_value = "TLS1.2")]
     pub tls_min_version: String,
     /// TLS1.2 or TLS1.3 [default: TLS1.3]
-    #[arg(long, default_value = "")]
+    #[arg(long, default_value = "", hide_default_value = true)]
     pub tls_max_version: String,
     /// How long a TLS handshake may take
     #[arg(long, default_value = "10s", value_parser = parse_duration)]
@@ -160,7 +160,7 @@ pub struct Config {
     #[arg(long, default_value = "false", value_parser = parse_switch, num_args = 1, value_name = "BOOL")]
     pub debug: bool,
     /// A file of settings in YAML; flags and environment are ignored then
-    #[arg(long, default_value = "", value_parser = parse_path)]
+    #[arg(long, default_value = "", hide_default_value = true, value_parser = parse_path)]
     pub config_file: PathBuf,
     /// Say which version this is, and end
     #[arg(long, default_value = "false", value_parser = parse_switch, num_args = 1, value_name = "BOOL")]
@@ -387,7 +387,9 @@ impl Config {
         let wrong = |what: &str| format!("--auto-compaction-retention {text:?} is no {what}");
         let number = text.parse::<i64>().ok();
         match self.auto_compaction_mode.as_str() {
-            _ if text.is_empty() || number == Some(0) => Ok(AutoCompaction::Off),
+            "revision" | "periodic" if text.is_empty() || number == Some(0) => {
+                Ok(AutoCompaction::Off)
+            }
             "revision" => number
                 .filter(|number| *number > 0)
                 .map(AutoCompaction::Revision)

@@ -25,6 +25,9 @@ use crate::server::{Server, ServerOptions};
 /// Where an etcd has its files, in its data directory.
 const OF_ETCD: &str = "member";
 
+/// What a store has in its own directory.
+const OF_STORE: &str = "CURRENT";
+
 /// Opens what the data directory of a configuration holds, or begins it.
 ///
 /// # Errors
@@ -65,13 +68,19 @@ pub fn open(config: &Config) -> Result<Arc<Server>, String> {
 /// Looks whether a data directory can be that of this server, and changes nothing.
 ///
 /// # Errors
-/// It is an etcd's.
+/// It is an etcd's, or a store's own.
 pub fn check(config: &Config) -> Result<(), String> {
     let directory = &config.data_dir;
+    let shown = directory.display();
+    if directory.join(OF_STORE).exists() {
+        return Err(format!(
+            "{shown} is itself a store of annals, where annals-etcd has one within its data directory: move it to \
+             NEW/store (mkdir NEW; mv {shown} NEW/store) and start annals-etcd with --data-dir NEW"
+        ));
+    }
     if !directory.join(OF_ETCD).exists() {
         return Ok(());
     }
-    let shown = directory.display();
     Err(format!(
         "{shown} is the data directory of an etcd, whose files annals-etcd does not read: take a snapshot of it \
          (etcdctl snapshot save snapshot.db), make a store of that in another directory (annals -C NEW/store import etcd \
@@ -141,6 +150,16 @@ mod tests {
         let refusal = open(&config(directory.path())).unwrap_err();
         assert!(refusal.contains("auth.json"), "{refusal}");
         assert!(!directory.path().join("auth.json").exists());
+    }
+
+    #[test]
+    fn a_store_is_not_taken_for_a_data_directory() {
+        let directory = tempfile::tempdir().unwrap();
+        Store::open(directory.path()).unwrap().put("k", "v").unwrap();
+        let before = fs::read_dir(directory.path()).unwrap().count();
+        let refusal = open(&config(directory.path())).unwrap_err();
+        assert!(refusal.contains("NEW/store"), "{refusal}");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), before);
     }
 
     #[test]

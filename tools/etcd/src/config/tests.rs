@@ -107,6 +107,7 @@ fn what_is_wrong_is_refused() {
         ("--bcrypt-cost 3", "--bcrypt-cost"),
         ("--tls-min-version TLS1.0", "--tls-min-version"),
         ("--auto-compaction-mode x --auto-compaction-retention 1", "--auto-compaction-mode"),
+        ("--auto-compaction-mode x", "--auto-compaction-mode"),
         ("--auto-compaction-mode revision --auto-compaction-retention 5m", "revisions"),
         ("--auto-compaction-retention -5", "hours"),
         ("--config-file /nowhere/at/all", "--config-file"),
