@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::{Response, Status};
 
 use crate::errors::{STOPPED, TOO_MANY_REQUESTS, refuse};
@@ -25,7 +25,7 @@ const LARGE: u64 = 1 << 20;
 /// The large answers of a server.
 #[derive(Debug)]
 pub(crate) struct Held {
-    reads: Semaphore,
+    reads: Arc<Semaphore>,
     bytes: Arc<AtomicU64>,
 }
 
@@ -50,15 +50,15 @@ impl Drop for Counted {
 
 impl Held {
     pub(crate) fn new() -> Self {
-        Self { reads: Semaphore::new(READS), bytes: Arc::default() }
+        Self { reads: Arc::new(Semaphore::new(READS)), bytes: Arc::default() }
     }
 
-    /// A place to read what may be large.
+    /// A place to read what may be large. It goes with the work to its end: that goes on when the client is gone.
     ///
     /// # Errors
     /// The server is stopping.
-    pub(crate) async fn begin(&self) -> Result<SemaphorePermit<'_>, Status> {
-        self.reads.acquire().await.map_err(|_| refuse(STOPPED))
+    pub(crate) async fn begin(&self) -> Result<OwnedSemaphorePermit, Status> {
+        Arc::clone(&self.reads).acquire_owned().await.map_err(|_| refuse(STOPPED))
     }
 
     /// Refuses what writes and answers much, before it writes anything.

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use annals::{Op, OpResponse, TxnRequest, TxnResponse};
 use prost::Message as _;
-use tokio::sync::SemaphorePermit;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
@@ -25,11 +25,20 @@ pub(crate) struct Kv(pub(crate) Arc<Server>);
 type Answer<T> = Result<Response<T>, Status>;
 
 impl Kv {
-    /// Commits, and waits until it is durable. What looks at many keys is evaluated by another thread.
-    async fn commit(&self, request: TxnRequest) -> Result<TxnResponse, Status> {
+    /// Commits, and waits until it is durable. What looks at many keys is evaluated by another thread, which has the place
+    /// that was taken for the answer as long.
+    async fn commit(
+        &self,
+        request: TxnRequest,
+        place: &mut Option<OwnedSemaphorePermit>,
+    ) -> Result<TxnResponse, Status> {
         let _place = self.0.begin_write()?;
         let ticket = if is_large(&request) {
-            self.0.blocking(move |store| store.submit(request)).await?
+            let taken = place.take();
+            let work = move |store: &annals::Store| Ok((store.submit(request)?, taken));
+            let (ticket, taken) = self.0.blocking(work).await?;
+            *place = taken;
+            ticket
         } else {
             self.0.store.submit(request).map_err(|error| status(&error))?
         };
@@ -42,7 +51,7 @@ impl Kv {
     }
 
     /// A place for a request that may answer `much`, refused before anything is written.
-    async fn begin_answer(&self, much: bool) -> Result<Option<SemaphorePermit<'_>>, Status> {
+    async fn begin_answer(&self, much: bool) -> Result<Option<OwnedSemaphorePermit>, Status> {
         if !much {
             return Ok(None);
         }
@@ -52,9 +61,13 @@ impl Kv {
     }
 
     /// Commits one operation, and answers with what became of it.
-    async fn commit_one(&self, op: Op) -> Result<(u64, Option<OpResponse>), Status> {
+    async fn commit_one(
+        &self,
+        op: Op,
+        place: &mut Option<OwnedSemaphorePermit>,
+    ) -> Result<(u64, Option<OpResponse>), Status> {
         let request = TxnRequest { success: vec![op], ..TxnRequest::default() };
-        let mut response = self.commit(request).await?;
+        let mut response = self.commit(request, place).await?;
         Ok((response.revision, response.responses.pop()))
     }
 }
@@ -108,17 +121,18 @@ impl pb::kv_server::Kv for Kv {
         caller.may_range(&wanted.key, &wanted.range_end)?;
         let is_small = wanted.range_end.is_empty()
             || (1..=SMALL_RANGE).contains(&wanted.limit) && wanted.revision.is_some();
-        let place = if is_small { None } else { Some(self.0.held.begin().await?) };
-        let response = if is_small {
-            self.0.store.range(wanted).map_err(|error| status(&error))?
+        let (response, place) = if is_small {
+            (self.0.store.range(wanted).map_err(|error| status(&error))?, None)
         } else {
-            self.0.blocking(move |store| store.range(wanted)).await?
+            let place = self.0.held.begin().await?;
+            self.0.blocking(move |store| Ok((store.range(wanted)?, Some(place)))).await?
         };
         // What it may read may have changed while it was read.
         caller.is_current()?;
         self.0.metrics.ranges.fetch_add(1, Ordering::Relaxed);
         let answer = answers::range(self.0.header(response.revision), response);
-        let bytes = if is_small { 0 } else { answer.encoded_len() };
+        // Few keys may be much, too.
+        let bytes = answer.encoded_len();
         let answer = self.0.held.hold(answer, bytes);
         drop(place);
         answer
@@ -154,7 +168,7 @@ impl pb::kv_server::Kv for Kv {
             self.0.metrics.puts.fetch_add(1, Ordering::Relaxed);
             return Ok(Response::new(answers::put(self.0.header(answer.revision), answer)));
         }
-        let (revision, answer) = self.commit_one(Op::Put(put)).await?;
+        let (revision, answer) = self.commit_one(Op::Put(put), &mut None).await?;
         let answer = match answer {
             Some(OpResponse::Put(put)) => put,
             _ => annals::PutResponse { revision, prev_kv: None },
@@ -172,8 +186,8 @@ impl pb::kv_server::Kv for Kv {
         self.0.check_size(request.get_ref().encoded_len())?;
         self.0.alarms.check_intact()?;
         let delete = Op::DeleteRange(delete);
-        let place = self.begin_answer(answers_much(&delete)).await?;
-        let (revision, answer) = self.commit_one(delete).await?;
+        let mut place = self.begin_answer(answers_much(&delete)).await?;
+        let (revision, answer) = self.commit_one(delete, &mut place).await?;
         let answer = match answer {
             Some(OpResponse::DeleteRange(deleted)) => deleted,
             _ => annals::DeleteRangeResponse { revision, ..Default::default() },
@@ -201,8 +215,8 @@ impl pb::kv_server::Kv for Kv {
         let only_reads = is_read_only(&request);
         drop(request);
         let reads_much = txn.success.iter().chain(&txn.failure).any(answers_much);
-        let place = self.begin_answer(reads_much).await?;
-        let response = self.commit(txn).await?;
+        let mut place = self.begin_answer(reads_much).await?;
+        let response = self.commit(txn, &mut place).await?;
         if only_reads {
             caller.is_current()?;
         }

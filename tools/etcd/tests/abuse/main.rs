@@ -10,6 +10,7 @@
     reason = "a test stops where it fails, and says what it measured"
 )]
 
+mod cancelled;
 mod crash;
 mod failing;
 mod floods;

@@ -24,7 +24,7 @@ fn value(number: usize) -> Vec<u8> {
     (0..VALUE / 8).flat_map(step).collect()
 }
 
-async fn fill(server: &Running, prefix: &str, count: usize) {
+pub(crate) async fn fill(server: &Running, prefix: &str, count: usize) {
     let mut kv = server.kv().await;
     for number in 0..count {
         kv.put(put(format!("{prefix}{number:06}"), value(number))).await.unwrap();
