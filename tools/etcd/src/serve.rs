@@ -296,6 +296,10 @@ impl Acceptor {
             () = self.accept_all(&alive) => {}
             () = shutdown.begun() => {}
         }
+        // The end of the server is told by `alive`, and the process may be gone right after it:
+        // the socket of the file system is removed before. (Arguments are dropped last first.)
+        drop(self);
+        drop(alive);
     }
 
     async fn accept_all(&self, alive: &mpsc::Sender<()>) {
