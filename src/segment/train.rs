@@ -4,9 +4,10 @@
 //! the samples are the first bytes of the blocks as they will be compressed, not single values. Groups
 //! store single values; there the samples are those that are stored in full.
 //!
-//! Every file learns from its own blocks. That is cheap enough not to hand dictionaries on from file
-//! to file: of an import of 2.6 GB of Kubernetes manifests the training takes 0.5 % of the
-//! processor time, and the trial below less than 4 %.
+//! Every file learns from its own blocks, or from some of them: eight times as much as the dictionary may
+//! take, chosen evenly. The trainer's time grows with what it is given, and what it learns hardly does;
+//! nothing else is done in the background meanwhile. Of 4 MiB of short values it took more than a second,
+//! half of all background work of a store with many writes, and made the flush late.
 
 use annals_format::dictionary::DICTIONARY_BYTES_MAX;
 
@@ -31,8 +32,12 @@ const SAMPLES_MIN: usize = 16;
 const SAMPLE_BYTES_MIN: usize = 8;
 /// How much of a block or a value is a sample.
 const SAMPLE_BYTES_MAX: usize = 4 << 10;
-/// The trainer wants many times the dictionary's own size to choose from.
+/// The trainer wants many times the dictionary's own size to choose from, and gets no more.
 const SAMPLES_PER_DICTIONARY: usize = 8;
+/// With how much of the texts it is tried whether a dictionary pays.
+const TRIED_BYTES: usize = 256 << 10;
+/// The upper half of a product with it depends on all bits of the other factor that matter here.
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 const _: () = assert!(BLOCK_DICTIONARY_BYTES <= DICTIONARY_BYTES_MAX);
 
@@ -80,19 +85,19 @@ pub(super) fn sample(text: &[u8]) -> &[u8] {
     text.get(..SAMPLE_BYTES_MAX).unwrap_or(text)
 }
 
-fn learn<'t>(texts: impl Iterator<Item = &'t [u8]>, bytes_max: usize) -> Option<Vec<u8>> {
-    let mut samples = Vec::new();
+fn learn<'t>(texts: impl Iterator<Item = &'t [u8]> + Clone, bytes_max: usize) -> Option<Vec<u8>> {
+    let samples = texts.map(sample).filter(|sample| sample.len() >= SAMPLE_BYTES_MIN);
+    let mut bytes = Vec::new();
     let mut sizes = Vec::new();
-    for sample in texts.map(sample).filter(|sample| sample.len() >= SAMPLE_BYTES_MIN) {
-        samples.extend_from_slice(sample);
+    for sample in some(samples, bytes_max * SAMPLES_PER_DICTIONARY) {
+        bytes.extend_from_slice(sample);
         sizes.push(sample.len());
     }
     if sizes.len() < SAMPLES_MIN {
         return None;
     }
-    let bytes = (samples.len() / SAMPLES_PER_DICTIONARY).min(bytes_max);
-    let mut dictionary = Vec::with_capacity(bytes);
-    zstd::zstd_safe::train_from_buffer(&mut dictionary, &samples, &sizes).ok()?;
+    let mut dictionary = Vec::with_capacity((bytes.len() / SAMPLES_PER_DICTIONARY).min(bytes_max));
+    zstd::zstd_safe::train_from_buffer(&mut dictionary, &bytes, &sizes).ok()?;
     (!dictionary.is_empty()).then_some(dictionary)
 }
 
@@ -105,14 +110,32 @@ fn pays<'t>(
 ) -> bool {
     let plain = Compressor::new(level, None);
     let trained = Compressor::new(level, Some(dictionary));
+    let tried = some(texts.clone(), TRIED_BYTES);
     let total = |compressor: &Compressor| -> usize {
         let stored =
             |text: &[u8]| compressor.compress(text).map_or(text.len(), |bytes| bytes.len());
-        texts.clone().map(stored).sum()
+        tried.clone().map(stored).sum()
     };
     let saved = total(&plain).saturating_sub(total(&trained));
+    // As of those that were tried, so of all; and where that is not the end, of as many again.
+    let saved = saved.saturating_mul(bytes_of(texts)) / bytes_of(tried).max(1);
     let expected = if complete { saved } else { saved.saturating_mul(2) };
     expected > dictionary.len()
+}
+
+/// Some of the texts, about `bytes` of them if there are more, from everywhere.
+fn some<'t>(
+    texts: impl Iterator<Item = &'t [u8]> + Clone,
+    bytes: usize,
+) -> impl Iterator<Item = &'t [u8]> + Clone {
+    let share = bytes_of(texts.clone()).div_ceil(bytes.max(1)).max(1) as u64;
+    // By a hash of the place and not each so many: what takes turns would not be seen.
+    let is_one = move |nth: u64| (nth.wrapping_mul(SPREAD) >> 32).is_multiple_of(share);
+    (0..).zip(texts).filter(move |(nth, _)| is_one(*nth)).map(|(_, text)| text)
+}
+
+fn bytes_of<'t>(texts: impl Iterator<Item = &'t [u8]>) -> usize {
+    texts.map(<[u8]>::len).sum()
 }
 
 #[cfg(test)]
@@ -135,6 +158,33 @@ mod tests {
         let values = values.iter().map(Vec::as_slice);
         let trained = train(values, VALUE_DICTIONARY_BYTES, 1, true);
         assert!(trained.is_some_and(|dictionary| dictionary.len() <= VALUE_DICTIONARY_BYTES));
+    }
+
+    #[test]
+    fn some_texts_are_about_as_many_as_wanted_from_everywhere() {
+        let texts: Vec<Vec<u8>> = (0..10_000_u32).map(|nth| nth.to_le_bytes().to_vec()).collect();
+        let numbers = |bytes| -> Vec<u32> {
+            let some = some(texts.iter().map(Vec::as_slice), bytes);
+            some.map(|text| u32::from_le_bytes(text.try_into().unwrap())).collect()
+        };
+        assert_eq!(
+            numbers(40_000),
+            (0..10_000).collect::<Vec<_>>(),
+            "all, where there are no more"
+        );
+        for bytes in [400, 4_000, 13_000] {
+            let chosen = numbers(bytes);
+            let wanted = bytes / 4;
+            assert!((wanted / 2..=wanted * 3 / 2).contains(&chosen.len()), "{}", chosen.len());
+            for part in 0..4 {
+                let here = chosen.iter().filter(|nth| **nth / 2_500 == part).count();
+                assert!(here >= wanted / 16, "{here} of {wanted} in part {part}");
+            }
+            // What takes turns is seen.
+            for turns in [2, 3, 4, 8] {
+                assert!((0..turns).all(|turn| chosen.iter().any(|nth| nth % turns == turn)));
+            }
+        }
     }
 
     #[test]

@@ -17,6 +17,9 @@
 //! fewer leading digits agree. So the ends of a copy are moved to the ends of words, and what
 //! changed is stored as whole words.
 //!
+//! Where nothing has been found for a while it looks at fewer and fewer positions: random bytes have no
+//! match, and what was stepped over at the beginning of one is found backwards.
+//!
 //! Everything is deterministic, with fixed multipliers and no map that has an order of its own. Time is
 //! linear in base and value, memory is what [`Index`] takes.
 
@@ -37,6 +40,9 @@ const FAR_COPY_MIN: usize = 16;
 const NEAR_BYTES: usize = 1 << 13;
 /// An end of a copy is moved by at most so many bytes. Longer "words" are encoded data.
 const WORD_BYTES_MAX: usize = 40;
+
+/// For so many positions without a match one more is stepped over each time.
+const MISSES_PER_STEP: usize = 16;
 
 /// How a value is made from a base. The buffers are used again for the next one.
 #[derive(Clone, Debug, Default)]
@@ -117,13 +123,14 @@ pub(super) fn diff(
     delta.clear();
     let mut search = Search { base, value, words, covered: 0, cursor: 0, ahead: 0 };
     let copy_min = if words { WORDS_COPY_MIN } else { PLAIN_COPY_MIN };
-    let mut at = 0;
+    let (mut at, mut misses) = (0, 0);
     while let Some(window) = word(value, at) {
         if delta.stored_bytes() + (at - search.covered) > limit || delta.ops.len() + 2 > OPS_MAX {
             return false;
         }
         let Some(mut found) = search.longest(index, window, at) else {
-            at += 1;
+            misses += 1;
+            at += 1 + misses / MISSES_PER_STEP;
             continue;
         };
         if !words && found.bytes < MATCH_BYTES_ENOUGH {
@@ -141,7 +148,7 @@ pub(super) fn diff(
             continue;
         }
         search.copy(found, delta);
-        at = search.covered;
+        (at, misses) = (search.covered, 0);
     }
     if words && search.covered < value.len() {
         let mut tail = search.tail();
