@@ -182,6 +182,7 @@ mod tests {
         "lease_overdue_micros",
         "lease_next_micros",
         "failure",
+        "no_space",
     ];
 
     #[test]
