@@ -154,6 +154,7 @@
 //! | `annals.backup` | info | [`Store::backup`] |
 //! | `annals.restore` | info | [`restore`] |
 //! | `annals.lease_expiry` | debug | ending up to 16 leases whose time is over |
+//! | `annals.no_space` | warn | event: background work found no space, and waits for some |
 //! | `annals.poisoned` | error | event: the store accepts no more writes, and why |
 //! | `annals.torn_tail` | warn | event: a batch at the end of the log was dropped; it was never acknowledged |
 //! | `annals.object_slow` | warn | event: a call of the storage of objects has taken more than 500 ms; with `verb`, `resource`, `key` and `micros` |

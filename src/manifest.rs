@@ -38,6 +38,12 @@ pub(crate) struct ManifestStore {
     loading: bool,
 }
 
+/// A manifest that is on the disk and only has to be put in force.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    number: u64,
+}
+
 impl ManifestStore {
     /// The manifest of the store in `dir`.
     pub(crate) fn new(vfs: Arc<dyn Vfs>, dir: impl Into<PathBuf>) -> Self {
@@ -119,6 +125,15 @@ impl ManifestStore {
     /// After an error either the old or the new manifest is in force when the store is reopened:
     /// go on only after reopening.
     pub(crate) fn store(&self, manifest: &mut Manifest) -> Result<()> {
+        let prepared = self.prepare(manifest)?;
+        self.enforce(prepared)
+    }
+
+    /// Writes this manifest under the next number, which it sets, and what will name it, but does not put it in force.
+    ///
+    /// # Errors
+    /// After an error the old manifest is in force, and another one may be prepared.
+    pub(crate) fn prepare(&self, manifest: &mut Manifest) -> Result<Prepared> {
         manifest.number += 1;
         let (bytes, stamp) = manifest.encode();
         if stamp.bytes > MANIFEST_BYTES_MAX {
@@ -130,10 +145,21 @@ impl ManifestStore {
             return Err(Error::invalid(format!("the manifest cannot be written: {error}")));
         }
         let name = FileName::new(FileKind::Manifest, manifest.number);
-        self.replace(&name.to_string(), &bytes)?;
+        let name = name.to_string();
+        self.write(&name, &bytes)?;
+        self.rename(&name)?;
         let current = Current { store: manifest.store, manifest: stamp };
-        self.replace(CURRENT, &current.encode())?;
-        self.remove_others(manifest.number)
+        self.write(CURRENT, &current.encode())?;
+        Ok(Prepared { number: manifest.number })
+    }
+
+    /// Puts the manifest in force that was prepared last. On return it is durable.
+    ///
+    /// # Errors
+    /// As for [`store`](Self::store).
+    pub(crate) fn enforce(&self, prepared: Prepared) -> Result<()> {
+        self.rename(CURRENT)?;
+        self.remove_others(prepared.number)
     }
 
     /// Removes manifests other than `number` and files that were never finished. What is lost
@@ -152,15 +178,20 @@ impl ManifestStore {
         Ok(())
     }
 
-    /// Writes a file whole under another name, syncs it, renames it, and syncs the name.
-    fn replace(&self, name: &str, bytes: &[u8]) -> Result<()> {
+    /// Writes a file whole under another name, and syncs it.
+    fn write(&self, name: &str, bytes: &[u8]) -> Result<()> {
         let unfinished = self.dir.join(format!("{name}{UNFINISHED}"));
         let removed = self.vfs.remove_if_there(&unfinished);
         removed.map_err(|error| Error::io("remove", &unfinished, error))?;
         let created = self.vfs.create(&unfinished);
         let file = created.map_err(|error| Error::io("create", &unfinished, error))?;
         file.write_all_at(bytes, 0).map_err(|error| Error::io("write", &unfinished, error))?;
-        file.sync_all().map_err(|error| Error::io("sync", &unfinished, error))?;
+        file.sync_all().map_err(|error| Error::io("sync", &unfinished, error))
+    }
+
+    /// Gives a file that was written so its name, and syncs that.
+    fn rename(&self, name: &str) -> Result<()> {
+        let unfinished = self.dir.join(format!("{name}{UNFINISHED}"));
         let renamed = self.vfs.rename(&unfinished, &self.dir.join(name));
         renamed.map_err(|error| Error::io("rename", &unfinished, error))?;
         let synced = self.vfs.sync_dir(&self.dir);

@@ -264,6 +264,21 @@ pub(crate) fn poisoned(store: &Path, error: &Error) {
     let _ = (store, error);
 }
 
+/// Background work waits for space on the disk.
+pub(crate) fn no_space(store: &Path, error: &Error) {
+    #[cfg(feature = "tracing")]
+    guarded(|| {
+        tracing::warn!(
+            name: "annals.no_space",
+            store = %store.display(),
+            %error,
+            "background work waits for space on the disk"
+        );
+    });
+    #[cfg(not(feature = "tracing"))]
+    let _ = (store, error);
+}
+
 /// A batch that was never acknowledged was dropped at the end of the log.
 pub(crate) fn torn_tail(file: &Path, offset: u64, bytes: u64) {
     #[cfg(feature = "tracing")]

@@ -18,6 +18,7 @@ use crate::wal::{WalFiles, WalWriter};
 use super::pins::Pins;
 use super::retention::Retention;
 use super::shared::Shared;
+use super::shortage::Shortage;
 use super::stats::Counters;
 
 /// The log as the chain writes it and close takes it back. The mutex is never contended: the holder
@@ -58,6 +59,8 @@ pub(super) struct Core {
     pub(super) closed: AtomicBool,
     /// Why no more background work is done, and no write accepted: the first failure.
     pub(super) failed: OnceLock<Arc<Error>>,
+    /// Which background work waits for space on the disk.
+    pub(super) shortage: Shortage,
     /// Held while the store is open for writing.
     pub(super) lock: Mutex<Option<LockGuard>>,
     /// What has been done since open.

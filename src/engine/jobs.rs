@@ -12,9 +12,10 @@
 //! A crash before 2 leaves new files that nothing names, a crash after 2 old ones: both are removed
 //! when the store is opened for writing. After a failure anywhere no more background work is done
 //! and no write is accepted until the store is reopened; reads go on, and nothing acknowledged is
-//! lost: what is not in files is still in the log.
+//! lost: what is not in files is still in the log. One failure is no end: if a disk is full before 2
+//! takes effect, the new files are removed, and the same is tried again later ([`super::shortage`]).
 
-use annals_format::{FileKind, FileMeta};
+use annals_format::{FileKind, FileMeta, Manifest};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::index::{Generation, Position};
@@ -27,15 +28,17 @@ use crate::reclaim::plan::{Limits, TRIM_QUIET, TRIM_USUAL, events_to_join, sweep
 use crate::segment::Segment;
 use crate::sync::plain::lock;
 use crate::sync::{Arc, Ordering, epoch};
+use crate::wal::WalFiles;
 
 use super::core::{Core, State};
 use super::published::Published;
+use super::shortage::Kind;
 use super::tables::{FileSet, SealedFile, Tables, Window};
 use super::windows::{self, floor_of};
 use super::worker::FailingOnPanic;
 
 /// At how many times the L0 files that make work due flushes wait.
-const UNFOLDED_TIMES: usize = 3;
+pub(super) const UNFOLDED_TIMES: usize = 3;
 
 /// How many files are dropped in one unit of work.
 const DROPPED_AT_ONCE: usize = 64;
@@ -48,7 +51,7 @@ impl Core {
     /// Does the most urgent piece of background work. Answers whether there was one.
     ///
     /// # Errors
-    /// The failure, which also ends writing; see the module.
+    /// The failure, which also ends writing, unless the disk is just full; see the module.
     pub(super) fn run_unit(&self) -> Result<bool> {
         self.check_writing()?;
         let busy = self.take_busy();
@@ -64,10 +67,12 @@ impl Core {
         done
     }
 
-    /// After a failure nothing more is written, unless it is just that the store is being closed.
+    /// After a failure nothing more is written, unless it is just that the store is being closed, or that there is no
+    /// space.
     pub(super) fn note_failure<T>(&self, outcome: &Result<T>) {
         if let Err(error) = outcome
             && !matches!(error.kind(), ErrorKind::Closed)
+            && !self.note_space(Kind::Other, outcome)
         {
             self.fail(error);
         }
@@ -80,17 +85,31 @@ impl Core {
         let files = self.shared.tables().files;
         let keep = &self.keep_floors();
         // First what costs next to nothing.
-        Ok(self.drop_dead(&files, keep)?
+        if self.drop_dead(&files, keep)? {
+            return Ok(true);
+        }
+        if self.is_put_off(Kind::Other) {
+            return self.write_log();
+        }
+        let done = self.longer_unit(&files, keep)?;
+        self.note_space(Kind::Other, &Ok(done));
+        Ok(done)
+    }
+
+    /// Work that writes new files for old ones.
+    fn longer_unit(&self, files: &FileSet, keep: &Floors) -> Result<bool> {
+        Ok(
             // So many that reads of the past pay for it: not behind L0 without end.
-            || windows::most(&files, keep) > 2 * self.limits().history_windows_max
-                && self.merge_some_windows(&files, keep)?
-            || self.relieve_l0(&files)?
-            || self.trim_window(&files, keep, TRIM_USUAL)?
-            || self.merge_some_windows(&files, keep)?
-            || self.join_some_events(&files, keep)?
-            || self.write_log()?
-            || self.shared.until_quiet(QUIET_MICROS) == 0
-                && (self.trim_window(&files, keep, TRIM_QUIET)? || self.sweep(&files, keep)?))
+            windows::most(files, keep) > 2 * self.limits().history_windows_max
+                && self.merge_some_windows(files, keep)?
+                || self.relieve_l0(files)?
+                || self.trim_window(files, keep, TRIM_USUAL)?
+                || self.merge_some_windows(files, keep)?
+                || self.join_some_events(files, keep)?
+                || self.write_log()?
+                || self.shared.until_quiet(QUIET_MICROS) == 0
+                    && (self.trim_window(files, keep, TRIM_QUIET)? || self.sweep(files, keep)?),
+        )
     }
 
     /// How many microseconds are left until there will be work if nobody commits, where there is such
@@ -116,9 +135,7 @@ impl Core {
 
     /// Does the most urgent piece of the work that may be done inside a longer one.
     pub(super) fn unit_of(&self, depth: Depth) -> Result<bool> {
-        // If it cannot be made now, the log makes it when it needs it, and that is what counts.
-        let wal = lock(&self.state).wal.clone();
-        if wal.is_some_and(|wal| wal.prepare_spare().unwrap_or(false)) {
+        if self.prepare_spare() {
             return Ok(true);
         }
         if depth == Depth::Flushing {
@@ -130,11 +147,26 @@ impl Core {
         // this thread must not keep it from folding for ever. Then the writer waits.
         if tables.files.l0.len() < limits.l0_files_max.saturating_mul(UNFOLDED_TIMES)
             && let Some(generation) = tables.frozen().next().cloned()
+            && !self.is_put_off(Kind::Flush)
         {
-            self.flush_generation(&generation)?;
+            let flushed = self.flush_generation(&generation);
+            self.note_space(Kind::Flush, &flushed);
+            flushed?;
             return Ok(true);
         }
         Ok(false)
+    }
+
+    /// Makes the next file of the log, if it is time to. Answers whether it did.
+    fn prepare_spare(&self) -> bool {
+        let Some(wal) = lock(&self.state).wal.clone() else { return false };
+        if self.is_put_off(Kind::Spare) {
+            return false;
+        }
+        // If it cannot be made now, the log makes it when it needs it, and that is what counts.
+        let made = wal.prepare_spare();
+        self.note_space(Kind::Spare, &made);
+        made.unwrap_or(false)
     }
 
     pub(super) fn limits(&self) -> Limits {
@@ -164,14 +196,17 @@ impl Core {
         observe::count(observe::FLUSHES, 1);
         span.revision(last.revision);
         note_size(&span, &files);
-        if !files.is_empty() {
-            self.context.sync_dir()?;
-        }
+        self.sync_names(&files)?;
         let mut state = lock(&self.state);
-        state.flushed(last, &files);
         let wal = state.wal.clone();
-        let forgotten = wal.as_ref().map_or(Vec::new(), |wal| wal.forget(last.seq));
-        self.store_manifest(&mut state)?;
+        let forgotten = wal.as_ref().map_or(Vec::new(), |wal| wal.dispensable(last.seq));
+        self.put_in_force(&mut state, &files, |manifest| {
+            flushed(manifest, last, &files);
+            manifest.wal.retain(|file| !forgotten.contains(&file.number));
+        })?;
+        if let Some(wal) = &wal {
+            wal.forget(&forgotten);
+        }
         self.publish_flush(generation, &files);
         drop(state);
         Published::<Tables>::tidy();
@@ -294,27 +329,28 @@ impl Core {
             // is no reason to keep it.
             let _ = file.hold();
         }
-        if !added.is_empty() {
-            self.context.sync_dir()?;
-        }
+        self.sync_names(&added)?;
         let mut state = lock(&self.state);
-        let files = &mut state.manifest.files;
         let mut old: Vec<(FileKind, u64)> = Vec::with_capacity(removed.len());
-        files.retain(|file| {
-            let goes = removed.contains(&file.number);
-            if goes {
-                old.push((file.kind, file.number));
+        self.put_in_force(&mut state, &added, |manifest| {
+            let files = &mut manifest.files;
+            files.retain(|file| {
+                let goes = removed.contains(&file.number);
+                if goes {
+                    old.push((file.kind, file.number));
+                }
+                !goes
+            });
+            for file in files.iter_mut().filter(|file| moved.contains(&file.number)) {
+                file.folded_to.clone_from(&folded_to);
             }
-            !goes
-        });
-        for file in files.iter_mut().filter(|file| moved.contains(&file.number)) {
-            file.folded_to.clone_from(&folded_to);
-        }
-        files.extend(added.iter().cloned());
-        self.store_manifest(&mut state)?;
+            files.extend(added.iter().cloned());
+        })?;
         let mut added = self.sealed(&added);
         for file in tables.files.l0.iter().filter(|file| moved.contains(&file.meta().number)) {
-            added.push(file.folded_to(&folded_to)?);
+            let file = file.folded_to(&folded_to);
+            // The manifest in force says so already.
+            added.push(file.inspect_err(|error| self.fail(error))?);
         }
         let gone = [removed, moved].concat();
         let guard = epoch::pin();
@@ -331,21 +367,63 @@ impl Core {
         Ok(())
     }
 
+    /// Makes the names of new files durable, or removes them.
+    fn sync_names(&self, added: &[FileMeta]) -> Result<()> {
+        if added.is_empty() {
+            return Ok(());
+        }
+        self.context.sync_dir().inspect_err(|_| self.discard(added))
+    }
+
+    /// Removes files that no manifest has named.
+    fn discard(&self, files: &[FileMeta]) {
+        for file in files {
+            // What cannot be removed is an orphan, and goes when the store is opened next.
+            let _ = self.context.remove(file.kind, file.number);
+        }
+    }
+
     /// Stores the manifest, with what is known now of everything that is not a file.
     pub(super) fn store_manifest(&self, state: &mut State) -> Result<()> {
+        self.put_in_force(state, &[], |_| ())
+    }
+
+    /// The same with an edit, which names new files.
+    ///
+    /// # Errors
+    /// Either nothing has changed, and the new files are removed; or it is not known which manifest is in force, and
+    /// writing has ended.
+    fn put_in_force(
+        &self,
+        state: &mut State,
+        added: &[FileMeta],
+        edit: impl FnOnce(&mut Manifest),
+    ) -> Result<()> {
+        let mut manifest = state.manifest.clone();
+        self.bring_up_to_date(&mut manifest, state.wal.as_deref());
+        edit(&mut manifest);
+        self.counters.manifests.fetch_add(1, Ordering::Relaxed);
+        let prepared = state.store.prepare(&mut manifest);
+        // No number is used twice.
+        state.manifest.number = manifest.number;
+        let prepared = prepared.inspect_err(|_| self.discard(added))?;
+        state.store.enforce(prepared).inspect_err(|error| self.fail(error))?;
+        state.manifest = manifest;
+        Ok(())
+    }
+
+    /// Notes in a manifest what is known now of everything that is not a file.
+    fn bring_up_to_date(&self, manifest: &mut Manifest, wal: Option<&WalFiles>) {
         // Only what is durable: a watermark that a crash takes back would leave a store that has
         // lost what it must answer. It is asked for first, so the floor is not below it.
         let compacted = self.chain.durable_place().compacted;
         let durable = self.chain.durable();
-        let manifest = &mut state.manifest;
         manifest.next_file = self.next_file.load(Ordering::Acquire);
         manifest.compacted = manifest.compacted.max(compacted);
         manifest.revision_floor = manifest.revision_floor.max(durable.revision);
-        if let Some(wal) = &state.wal {
+        if let Some(wal) = wal {
             manifest.wal = wal.listed();
         }
-        self.counters.manifests.fetch_add(1, Ordering::Relaxed);
-        state.store.store(manifest)
     }
 
     /// The files as tables hold them.
@@ -422,15 +500,12 @@ impl Host for Busy<'_> {
     }
 }
 
-impl State {
-    /// Notes that everything up to `last` is in files.
-    pub(super) fn flushed(&mut self, last: Position, files: &[FileMeta]) {
-        let manifest = &mut self.manifest;
-        manifest.files.extend(files.iter().cloned());
-        manifest.flushed_seq = last.seq;
-        manifest.flushed_revision = last.revision;
-        manifest.flushed_time = last.time;
-    }
+/// Notes that everything up to `last` is in files.
+pub(super) fn flushed(manifest: &mut Manifest, last: Position, files: &[FileMeta]) {
+    manifest.files.extend(files.iter().cloned());
+    manifest.flushed_seq = last.seq;
+    manifest.flushed_revision = last.revision;
+    manifest.flushed_time = last.time;
 }
 
 /// The position of the last transaction of a frozen generation.

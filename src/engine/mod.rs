@@ -54,6 +54,7 @@ mod retention;
 mod scan;
 mod shared;
 mod shares;
+mod shortage;
 mod source;
 mod space;
 mod stats;

@@ -36,11 +36,12 @@ use crate::wal::{self, Location, Mode, Recovered, WalContext, WalFiles, WalWrite
 
 use super::chain_log::ChainLog;
 use super::core::{Core, SharedLog, State};
-use super::jobs::{Busy, Depth, frozen_end};
+use super::jobs::{Busy, Depth, flushed, frozen_end};
 use super::pins::Pins;
 use super::report::{DroppedTail, OpenReport};
 use super::retention::Retention;
 use super::shared::{Shared, generation_size};
+use super::shortage::Shortage;
 use super::tables::{FileSet, SealedFile, Tables};
 
 /// Files of the log that are replayed on an open before it flushes them all: sessions that write
@@ -205,7 +206,7 @@ fn open_existing(
         let mut state = lock(&core.state);
         if let Some(last) = spilled.last {
             core.context.sync_dir()?;
-            state.flushed(last, &spilled.files);
+            flushed(&mut state.manifest, last, &spilled.files);
         }
         if !recovered.closed {
             state.manifest.incarnation += 1;
@@ -304,6 +305,7 @@ fn build(
         read_only,
         closed: AtomicBool::new(false),
         failed: OnceLock::new(),
+        shortage: Shortage::new(),
         lock: Mutex::new(guard),
         counters: Arc::default(),
     };
@@ -329,7 +331,8 @@ impl Core {
         let writer =
             WalWriter::create(Arc::clone(&files), recovered.next_number, last_seq, last_revision)?;
         state.wal = Some(Arc::clone(&files));
-        let forgotten = files.forget(state.manifest.flushed_seq);
+        let forgotten = files.dispensable(state.manifest.flushed_seq);
+        files.forget(&forgotten);
         self.store_manifest(&mut state)?;
         let needed: Vec<_> = recovered
             .files

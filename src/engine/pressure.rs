@@ -32,7 +32,7 @@
 //!    with it meanwhile, and reclamation goes on. What only reads does not pause.
 //! 3. Without pressure a commit loads one word, twice, relaxed, and does nothing else here.
 //! 4. Nobody pauses or waits for a flush that will not come: not in a store that is closed or takes
-//!    no more writes. Without a background thread nobody pauses either, and a commit that finds no
+//!    no more writes, nor for one for which the disk has no space, of which a commit that needs it is told. Without a background thread nobody pauses either, and a commit that finds no
 //!    room does the background work itself.
 
 use std::time::Duration;
@@ -232,6 +232,10 @@ impl Core {
         while outcome.is_ok() && !has_room() && self.check_writable().is_ok() {
             if !self.shared.worker.is_attended() {
                 outcome = self.run_unit().map(|_| ());
+                continue;
+            }
+            if let Some(error) = self.no_room() {
+                outcome = Err(error);
                 continue;
             }
             self.shared.worker.ring();

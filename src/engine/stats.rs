@@ -161,6 +161,8 @@ pub struct Stats {
     pub lease_next_micros: Option<u64>,
     /// Why the store accepts no more writes, if that is so: background work or the log has failed.
     pub failure: Option<String>,
+    /// Why flushes, folds or merges wait, if that is so: there is no space on the disk. They are tried again by themselves.
+    pub no_space: Option<String>,
 }
 
 /// Sealed files of one kind.
@@ -321,6 +323,7 @@ impl Core {
                 .cloned()
                 .or_else(|| self.chain.poison())
                 .map(|e| e.to_string()),
+            no_space: self.lacking().map(|error| error.to_string()),
         }
     }
 }

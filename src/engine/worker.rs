@@ -245,7 +245,7 @@ pub(super) fn nap() {
 
 fn work(core: &Core, stop: &AtomicBool) -> Option<Duration> {
     core.shared.worker.answer();
-    // A failure is kept by the core, which accepts no write from then on.
+    // A failure is kept by the core, which accepts no write from then on, or tries again what found no space.
     while !stop.load(Ordering::Acquire) {
         // Each time: there may be other work without end.
         let _ = core.apply_retention_when_due();
@@ -253,9 +253,10 @@ fn work(core: &Core, stop: &AtomicBool) -> Option<Duration> {
             break;
         }
     }
-    let left = core.until_quiet_work().into_iter().chain(core.until_retention()).min()?;
+    let left = core.until_quiet_work().into_iter().chain(core.until_retention());
+    let left = left.map(Duration::from_micros).chain(core.until_space()).min()?;
     // Not at once, even if it is due just now.
-    Some(Duration::from_micros(left).max(NAP))
+    Some(left.max(NAP))
 }
 
 impl Core {

@@ -72,12 +72,17 @@ impl WalFiles {
         lock(&self.listed).iter().map(|log| log.file).collect()
     }
 
-    /// Drops from the list the files whose frames are all in segments, and answers their numbers.
-    /// Remove them with [`remove`](Self::remove) once a manifest without them is in force.
-    pub(crate) fn forget(&self, flushed_seq: u64) -> Vec<u64> {
-        let mut listed = lock(&self.listed);
+    /// The numbers of the files whose frames are all in segments. [Forget](Self::forget) them once a manifest without
+    /// them is in force, and then [remove](Self::remove) them.
+    pub(crate) fn dispensable(&self, flushed_seq: u64) -> Vec<u64> {
+        let listed = lock(&self.listed);
         let needed = listed.iter().position(|log| log.last_seq > flushed_seq);
-        listed.drain(..needed.unwrap_or(0)).map(|log| log.file.number).collect()
+        listed.iter().take(needed.unwrap_or(0)).map(|log| log.file.number).collect()
+    }
+
+    /// Drops files from the list.
+    pub(crate) fn forget(&self, numbers: &[u64]) {
+        lock(&self.listed).retain(|log| !numbers.contains(&log.file.number));
     }
 
     /// Removes files that no manifest lists any more. A file that is gone already is fine.
@@ -223,7 +228,10 @@ pub(super) fn make_zeroed(context: &WalContext, number: u64, bytes: u64) -> Resu
     remove_if_there(context, &unfinished)?;
     let file =
         context.vfs.create(&unfinished).map_err(|error| Error::io("create", &unfinished, error))?;
-    write_zeros(&unfinished, &*file, 0, bytes)?;
+    write_zeros(&unfinished, &*file, 0, bytes).inspect_err(|_| {
+        // On a full disk others need what it takes.
+        let _ = context.vfs.remove_if_there(&unfinished);
+    })?;
     let renamed = context.vfs.rename(&unfinished, &path);
     renamed.map_err(|error| Error::io("rename", &unfinished, error))?;
     sync_dir(context)?;

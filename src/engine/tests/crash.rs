@@ -245,14 +245,9 @@ fn after_a_failed_flush_reads_go_on_and_writes_are_refused() {
     let vfs: Arc<dyn Vfs> = Arc::new(faulty.clone());
     let engine = open(&tiny(&vfs)).unwrap();
     super::commit(&engine, vec![put(user("a"), "1")]).unwrap();
-    faulty.fail(
-        Some(Operation::Create),
-        faulty.op_count_of(Operation::Create),
-        Fault::NoSpace,
-        true,
-    );
+    faulty.fail(Some(Operation::Create), faulty.op_count_of(Operation::Create), Fault::Io, true);
     let error = engine.reorganise().unwrap_err();
-    assert!(matches!(error.kind(), ErrorKind::NoSpace { .. }), "{error}");
+    assert!(matches!(error.kind(), ErrorKind::Io { .. }), "{error}");
     let error = super::commit(&engine, vec![put(user("a"), "2")]).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Poisoned { .. }), "{error}");
     assert_eq!(engine.latest().unwrap().get(&user("a")).unwrap().unwrap().value, "1");

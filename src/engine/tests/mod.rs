@@ -11,6 +11,7 @@ mod model;
 mod pacing;
 mod random;
 mod reclaim;
+mod shortage;
 mod space;
 mod split;
 mod threads;

@@ -145,7 +145,7 @@ fn figures(stats: &Stats) -> Map<String, Value> {
 mod tests {
     use super::*;
 
-    const OF_THE_PROCESS: [&str; 36] = [
+    const OF_THE_PROCESS: [&str; 37] = [
         "durable_revision",
         "pinned",
         "oldest_pinned",
@@ -182,6 +182,7 @@ mod tests {
         "lease_overdue_micros",
         "lease_next_micros",
         "failure",
+        "no_space",
     ];
 
     #[test]

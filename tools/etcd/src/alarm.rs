@@ -8,6 +8,8 @@
 //! A store whose write has failed takes no more until it is opened anew. So it must not come to that: puts are refused
 //! while the disk still has the room that what is under way, deletions and compaction need.
 
+mod raised;
+
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -16,6 +18,7 @@ use annals::{Error, ErrorKind, Store};
 use parking_lot::Mutex;
 use tonic::Status;
 
+pub use self::raised::Raised;
 use crate::errors::{CORRUPT, NO_SPACE, refuse};
 use crate::proto::etcdserverpb::{AlarmMember, AlarmType};
 
@@ -27,9 +30,6 @@ const SPARE_BYTES: u64 = 256 << 20;
 
 /// Bytes that one byte of a put may take before the disk is looked at again: in the log, and in files made of it.
 const AMPLIFIED: u64 = 3;
-
-/// Alarms of clients that are kept.
-const RAISED_MAX: usize = 64;
 
 /// How often the size of the store is looked at.
 pub const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -49,8 +49,8 @@ pub struct Alarms {
     directory: Option<PathBuf>,
     no_space: AtomicBool,
     corrupt: AtomicBool,
-    /// What clients have raised, and for which member: for any number, as in etcd.
-    raised: Mutex<Vec<(u64, AlarmType)>>,
+    /// What clients have raised.
+    raised: Mutex<Raised>,
 }
 
 /// The bytes that a store takes: its segments, and what is in the log alone. How long the files of the log are made says
@@ -88,6 +88,13 @@ impl Alarms {
             corrupt: AtomicBool::new(false),
             raised: Mutex::default(),
         }
+    }
+
+    /// With those that clients have raised before.
+    #[must_use]
+    pub fn with_raised(mut self, raised: Raised) -> Self {
+        self.raised = Mutex::new(raised);
+        self
     }
 
     /// Looks at the room on the disk of a directory, too.
@@ -181,7 +188,7 @@ impl Alarms {
             AlarmType::Corrupt => self.corrupt.load(Ordering::Relaxed),
             AlarmType::None => false,
         };
-        by_itself || self.raised.lock().iter().any(|raised| raised.1 == alarm)
+        by_itself || self.raised.lock().all().iter().any(|raised| raised.1 == alarm)
     }
 
     /// All that are raised.
@@ -194,7 +201,7 @@ impl Alarms {
 
     /// All that are raised: those that clients have, and those that are this member's own.
     pub(crate) fn members(&self, member: u64) -> Vec<AlarmMember> {
-        let mut all = self.raised.lock().clone();
+        let mut all = self.raised.lock().all().to_vec();
         let own = [(AlarmType::Nospace, &self.no_space), (AlarmType::Corrupt, &self.corrupt)];
         for (alarm, is_raised) in own {
             if is_raised.load(Ordering::Relaxed) && !all.contains(&(member, alarm)) {
@@ -206,24 +213,14 @@ impl Alarms {
         all.into_iter().map(told).collect()
     }
 
-    /// Raises one for a client. Answers whether it is raised: of members that are not there, there is an end.
+    /// Raises one for a client. Answers whether it is raised. Waits for the disk.
     pub(crate) fn raise(&self, member: u64, alarm: AlarmType) -> bool {
-        let mut raised = self.raised.lock();
-        let is_there = raised.contains(&(member, alarm));
-        if !is_there && raised.len() < RAISED_MAX {
-            raised.push((member, alarm));
-            return true;
-        }
-        is_there
+        self.raised.lock().raise(member, alarm)
     }
 
-    /// Takes one of a member back. Answers whether it was raised. `is_own` if the member is this one.
+    /// Takes one of a member back. Answers whether it was raised. `is_own` if the member is this one. Waits for the disk.
     pub(crate) fn disarm(&self, member: u64, alarm: AlarmType, is_own: bool) -> bool {
-        let mut raised = self.raised.lock();
-        let before = raised.len();
-        raised.retain(|raised| *raised != (member, alarm));
-        let mut was = raised.len() < before;
-        drop(raised);
+        let mut was = self.raised.lock().disarm(member, alarm);
         if is_own {
             was |= match alarm {
                 AlarmType::Nospace => self.no_space.swap(false, Ordering::Relaxed),

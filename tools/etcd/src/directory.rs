@@ -4,9 +4,10 @@
 //!   auth.json      users, roles and whether they are asked for
 //!   store/         the store
 //!   member.json    who this server is
+//!   alarms.json    what clients have raised, if they ever have
 //! ```
 //!
-//! They are made in this order. A directory with `member.json` is a server's, and must have its users: if somebody has
+//! They are made in this order, but for the last. A directory with `member.json` is a server's, and must have its users: if somebody has
 //! taken them away nobody would be asked any more. One without is begun, with whatever of the other two is there: a first
 //! start may have been cut short, and a store may have been put there by `annals import`.
 
@@ -17,6 +18,7 @@ use std::time::Duration;
 
 use annals::Store;
 
+use crate::alarm::Raised;
 use crate::auth::{Auth, AuthOptions};
 use crate::config::Config;
 use crate::member::Member;
@@ -62,7 +64,9 @@ pub fn open(config: &Config) -> Result<Arc<Server>, String> {
         watch_progress_interval: config.watch_progress_notify_interval,
         ..ServerOptions::new(directory)
     };
-    Ok(Server::new(store, auth, member, options))
+    let raised = Raised::open(directory);
+    let raised = raised.map_err(|error| told("cannot open the alarms in", &error))?;
+    Ok(Server::with_raised(store, auth, member, options, raised))
 }
 
 /// Looks whether a data directory can be that of this server, and changes nothing.

@@ -82,6 +82,12 @@ fn first(prefix: &Bytes) -> pb::RangeRequest {
     }
 }
 
+/// A lease's number as etcd's clients name keys after it: below zero with a sign.
+fn in_hex(lease: i64) -> String {
+    let sign = if lease < 0 { "-" } else { "" };
+    format!("{sign}{:x}", lease.unsigned_abs())
+}
+
 /// The end of the keys below a prefix, which ends with a slash.
 fn end_of(prefix: &[u8]) -> Bytes {
     let (_, front) = prefix.split_last().unwrap_or((&b'/', &[]));
@@ -156,7 +162,7 @@ impl Line {
     /// Takes a place, or finds the one that this lease has already.
     async fn stand(&self, prefix: &Bytes, lease: i64, value: &Bytes) -> Result<Place, Status> {
         let lease = self.lease(lease).await?;
-        let key = Bytes::from([prefix, format!("{lease:x}").as_bytes()].concat());
+        let key = Bytes::from([prefix, in_hex(lease).as_bytes()].concat());
         let owner = || OpRequest::RequestRange(first(prefix));
         let (success, failure) = (vec![put(&key, value, lease), owner()], vec![get(&key), owner()]);
         let answer = self.txn(create_revision(&key, 0), success, failure).await?;

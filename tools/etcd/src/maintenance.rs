@@ -118,6 +118,18 @@ impl Drop for Parts {
 
 type Answer<T> = Result<Response<T>, Status>;
 
+impl Maintenance {
+    /// Changes what is kept of alarms, which waits for the disk.
+    async fn change_alarms(
+        &self,
+        change: impl FnOnce(&Server) -> bool + Send + 'static,
+    ) -> Result<bool, Status> {
+        let server = Arc::clone(&self.0);
+        let changed = tokio::task::spawn_blocking(move || change(&server)).await;
+        changed.map_err(|error| Status::unavailable(format!("annals: {error}")))
+    }
+}
+
 #[tonic::async_trait]
 impl pb::maintenance_server::Maintenance for Maintenance {
     async fn alarm(&self, request: Request<pb::AlarmRequest>) -> Answer<pb::AlarmResponse> {
@@ -139,14 +151,17 @@ impl pb::maintenance_server::Maintenance for Maintenance {
                 all
             }
             Ok(AlarmAction::Activate) => {
-                if alarm != pb::AlarmType::None && !self.0.alarms.raise(member_id, alarm) {
+                let raise = move |server: &Server| server.alarms.raise(member_id, alarm);
+                if alarm != pb::AlarmType::None && !self.change_alarms(raise).await? {
                     return Err(refuse(TOO_MANY_REQUESTS));
                 }
                 vec![told]
             }
             Ok(AlarmAction::Deactivate) => {
                 // One that is not raised is not taken back.
-                let was = self.0.alarms.disarm(member_id, alarm, member_id == own);
+                let disarm =
+                    move |server: &Server| server.alarms.disarm(member_id, alarm, member_id == own);
+                let was = self.change_alarms(disarm).await?;
                 if was { vec![told] } else { Vec::new() }
             }
             Err(_) => return Err(Status::invalid_argument("etcdserver: unknown alarm action")),

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use tokio::sync::{Mutex, Semaphore};
 use tonic::{Request, Status};
 
-use crate::alarm::Alarms;
+use crate::alarm::{Alarms, Raised};
 use crate::answers::signed;
 use crate::auth::{Auth, Caller};
 use crate::errors::{TOO_LARGE, TOO_MANY_REQUESTS, refuse, status};
@@ -76,7 +76,20 @@ pub struct Server {
 impl Server {
     /// A server over a store that is open.
     pub fn new(store: Store, auth: Auth, member: Member, options: ServerOptions) -> Arc<Self> {
-        let alarms = Alarms::new(&store, options.quota_bytes).on_disk_of(&options.temporary_dir);
+        Self::with_raised(store, auth, member, options, Raised::default())
+    }
+
+    /// The same, with alarms that clients have raised before.
+    pub fn with_raised(
+        store: Store,
+        auth: Auth,
+        member: Member,
+        options: ServerOptions,
+        raised: Raised,
+    ) -> Arc<Self> {
+        let alarms = Alarms::new(&store, options.quota_bytes)
+            .on_disk_of(&options.temporary_dir)
+            .with_raised(raised);
         let (auth, pending) = (Arc::new(auth), AtomicUsize::new(0));
         let metrics = Arc::default();
         let snapshots = Arc::new(Semaphore::new(SNAPSHOTS));

@@ -112,7 +112,7 @@ fn start_etcd() -> Option<Etcd> {
 
 async fn connect_etcd(etcd: &Etcd) -> Side {
     let address = format!("http://127.0.0.1:{}", etcd.port);
-    for _ in 0..300 {
+    for _ in 0..1200 {
         if let Ok(channel) = Channel::from_shared(address.clone()).unwrap().connect().await {
             let mut kv = KvClient::new(channel.clone());
             let range = pb::RangeRequest { key: "a".into(), ..Default::default() };

@@ -321,7 +321,7 @@ async fn all_events(
         if events.last().is_some_and(|event| newest(event) >= upto) {
             return events;
         }
-        let wait = std::time::Duration::from_secs(20);
+        let wait = std::time::Duration::from_secs(120);
         let answer = tokio::time::timeout(wait, answers.message()).await.expect("in time");
         let answer = answer.expect("a stream").expect("an answer");
         assert!(!answer.canceled, "{answer:?}");

@@ -19,7 +19,11 @@ use tokio::task::JoinHandle;
 use tonic::transport::Channel;
 use tonic::{Response, Status};
 
-const LEASES: [i64; 3] = [0x101, 0x102, 0x103];
+/// One is below zero: etcd takes any.
+const LEASES: [i64; 3] = [0x101, 0x102, -0x103];
+
+/// What must have happened by then would not happen later either.
+const LONG: Duration = Duration::from_secs(120);
 
 /// A client of a server, and what it was told.
 struct Session {
@@ -61,7 +65,7 @@ where
 }
 
 async fn done<T>(task: JoinHandle<T>) -> T {
-    tokio::time::timeout(Duration::from_secs(20), task).await.expect("in time").expect("no panic")
+    tokio::time::timeout(LONG, task).await.expect("in time").expect("no panic")
 }
 
 impl Session {
@@ -88,7 +92,8 @@ impl Session {
     }
 
     async fn has_keys(&mut self, count: i64) {
-        for _ in 0..200 {
+        let begun = std::time::Instant::now();
+        while begun.elapsed() < LONG {
             let all =
                 pb::RangeRequest { key: "\0".into(), range_end: "\0".into(), ..<_>::default() };
             if self.clients.kv.range(all).await.unwrap().into_inner().count == count {
@@ -111,8 +116,11 @@ impl Session {
         self.note("the same again", &again);
         let mut client = self.lock.clone();
         let second = waits(async move { client.lock(of(LEASES[1])).await }).await;
+        // In this order, however slow the machine is.
+        self.has_keys(2).await;
         let mut client = self.lock.clone();
         let third = waits(async move { client.lock(of(LEASES[2])).await }).await;
+        self.has_keys(3).await;
         self.keys("all wait").await;
         // Whoever goes leaves its place.
         second.abort();
@@ -127,6 +135,7 @@ impl Session {
         // Its place goes with its lease, and whoever waited for it is told.
         let mut client = self.lock.clone();
         let waiting = waits(async move { client.lock(of(LEASES[0])).await }).await;
+        self.has_keys(2).await;
         self.clients.lease.lease_revoke(pb::LeaseRevokeRequest { id: LEASES[0] }).await.unwrap();
         let key = third.unwrap().into_inner().key;
         let unlocked = self.lock.unlock(lock::UnlockRequest { key }).await;
@@ -170,6 +179,7 @@ impl Session {
         self.note("leads", &leads);
         let mut client = self.election.clone();
         let second = waits(async move { client.campaign(stands(LEASES[2], "second")).await }).await;
+        self.has_keys(2).await;
         let leader = first.unwrap().into_inner().leader;
         let request =
             election::ProclaimRequest { leader: leader.clone(), value: "proclaimed".into() };

@@ -149,6 +149,7 @@ struct Watch {
     answers: Streaming<pb::WatchResponse>,
     events: Vec<Value>,
     last: Option<pb::WatchResponse>,
+    start_revision: i64,
 }
 
 impl Watch {
@@ -177,7 +178,8 @@ impl Watch {
             answer["cancel_reason"] = first.cancel_reason.clone().into();
         }
         let last = first.canceled.then_some(first);
-        (Self { to, answers, events: Vec::new(), last }, answer)
+        let start_revision = request["start_revision"].as_i64().unwrap_or_default();
+        (Self { to, answers, events: Vec::new(), last, start_revision }, answer)
     }
 
     /// All that was told until now: until a notice of progress of the newest revision; or, of a watch that begins
@@ -189,7 +191,12 @@ impl Watch {
             pb::watch_request::RequestUnion::ProgressRequest(pb::WatchProgressRequest {});
         let _ = self.to.send(asks(progress)).await;
         while self.last.is_none() {
-            let wait = Duration::from_millis(500);
+            // Of one that has begun the notice comes, however slow the machine is.
+            let wait = if self.start_revision > now {
+                Duration::from_millis(500)
+            } else {
+                Duration::from_secs(120)
+            };
             let Ok(answer) = tokio::time::timeout(wait, self.answers.message()).await else {
                 break;
             };

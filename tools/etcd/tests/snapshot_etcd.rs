@@ -102,7 +102,7 @@ impl Etcd {
         command.stdin(Stdio::null()).stdout(Stdio::null());
         let log = File::create(directory.join("log")).unwrap();
         let etcd = Self { child: command.stderr(log).spawn().unwrap(), port };
-        for _ in 0..300 {
+        for _ in 0..1200 {
             let ready = etcd.call("/health", &Value::Null);
             if ready.is_some_and(|health| health["health"] == "true") {
                 return etcd;

@@ -33,6 +33,10 @@ const HEADER_TIME: Duration = Duration::from_secs(30);
 /// Bytes of the headers of a request.
 const HEADER_BYTES: u32 = 64 * 1024;
 
+/// So many requests of a connection that are under way begin at once. Further ones begin a moment later: what has been
+/// cancelled by then costs no more, and requests of others come in between.
+const AT_ONCE: usize = 64;
+
 /// So many bytes tell a client that speaks: the preface of HTTP/2, and the head of the frame that has to follow.
 const SPOKEN: usize = 24 + 9;
 
@@ -114,14 +118,23 @@ impl Common {
     {
         let Self { front, shutdown, builder, .. } = self;
         let (remote, peer) = (peer.remote, Arc::new(peer));
+        let under_way = Arc::new(());
         let service = service_fn(move |request: Request<Incoming>| {
-            let (front, peer) = (front.clone(), Arc::clone(&peer));
+            let (front, peer, under_way) =
+                (front.clone(), Arc::clone(&peer), Arc::clone(&under_way));
+            // Each has one, and so has the service.
+            let is_crowded = Arc::strong_count(&under_way) > AT_ONCE + 1;
             async move {
+                if is_crowded {
+                    tokio::task::yield_now().await;
+                }
                 let mut request = request.map(Body::new);
                 if let Some(name) = &peer.common_name {
                     request.extensions_mut().insert(name.clone());
                 }
-                Ok::<_, Infallible>(front.handle(traffic, &peer, request).await)
+                let answer = front.handle(traffic, &peer, request).await;
+                drop(under_way);
+                Ok::<_, Infallible>(answer)
             }
         });
         let stream = Spoken { stream, read: 0, limit: Some(Box::pin(sleep(HEADER_TIME))) };

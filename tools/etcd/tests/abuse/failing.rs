@@ -118,3 +118,29 @@ async fn while_it_is_said_to_be_damaged_nothing_is_changed() {
     maintenance.alarm(alarm(pb::alarm_request::AlarmAction::Deactivate)).await.unwrap();
     server.check_serves().await;
 }
+
+/// As an etcd keeps them: an alarm of a client stays until a client takes it back.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_alarm_of_a_client_outlives_the_server() {
+    let mut server = Running::start(&[]).await;
+    let alarm = |action: pb::alarm_request::AlarmAction| pb::AlarmRequest {
+        action: action.into(),
+        alarm: pb::AlarmType::Corrupt.into(),
+        member_id: 17,
+    };
+    let all = pb::AlarmRequest::default();
+    for _ in 0..2 {
+        let mut maintenance = MaintenanceClient::new(server.channel().await);
+        maintenance.alarm(alarm(pb::alarm_request::AlarmAction::Activate)).await.unwrap();
+        tokio::task::block_in_place(|| server.restart("-KILL"));
+        let mut maintenance = MaintenanceClient::new(server.channel().await);
+        let raised = maintenance.alarm(all).await.unwrap().into_inner().alarms;
+        let raised: Vec<_> = raised.iter().map(|each| (each.member_id, each.alarm())).collect();
+        assert_eq!(raised, [(17, pb::AlarmType::Corrupt)]);
+        let refused = server.kv().await.put(put("k", "v")).await.unwrap_err();
+        assert_eq!(refused.code(), Code::DataLoss);
+        maintenance.alarm(alarm(pb::alarm_request::AlarmAction::Deactivate)).await.unwrap();
+        tokio::task::block_in_place(|| server.restart("-TERM"));
+        server.check_serves().await;
+    }
+}

@@ -112,7 +112,7 @@ impl Server {
             let address = url(client);
             let mut server = Self { address, process, _directory: directory };
             let begun = Instant::now();
-            while begun.elapsed() < Duration::from_secs(20) {
+            while begun.elapsed() < Duration::from_secs(120) {
                 if server.process.try_wait().unwrap().is_some() {
                     break;
                 }

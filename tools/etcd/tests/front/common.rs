@@ -126,7 +126,7 @@ fn unchunk(mut text: &str) -> String {
 
 /// Sends a request, and reads until the server ends the connection.
 pub(crate) fn http(to: SocketAddr, line: &str, headers: &[&str], body: &str) -> Answer {
-    http_for(to, line, headers, body, Duration::from_secs(20)).unwrap()
+    http_for(to, line, headers, body, Duration::from_secs(120)).unwrap()
 }
 
 /// The same for at most so long: for streams.

@@ -1,12 +1,14 @@
 //! The JSON gateway, beside that of a real etcd.
 
-use std::net::{SocketAddr, TcpListener};
+use std::io::{Read, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::common::{Answer, Running, http, http_for, post};
+use crate::child::LONG;
+use crate::common::{Answer, Running, http, http_for, post, request};
 
 /// A real etcd.
 struct Etcd {
@@ -55,7 +57,7 @@ impl Etcd {
         };
         let etcd = Self { child, address, _directory: directory };
         let begun = Instant::now();
-        while begun.elapsed() < Duration::from_secs(30) {
+        while begun.elapsed() < Duration::from_secs(120) {
             let answer = http_for(address, "GET /health", &[], "", Duration::from_secs(1));
             if answer.is_ok_and(|answer| answer.status == 200) {
                 return Some(etcd);
@@ -248,6 +250,30 @@ fn transactions_that_are_too_deep_are_refused() {
     assert_eq!(post(ours.address(), "/v3/kv/txn", "{}").status, 200);
 }
 
+/// What comes until so many lines have come, each of a piece of a stream.
+struct Lines {
+    stream: TcpStream,
+    wanted: usize,
+}
+
+impl Read for Lines {
+    fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
+        // Byte by byte: the lines of the framing end with a carriage return before.
+        let mut before = b'\r';
+        for at in 0..to.len() {
+            if self.wanted == 0 {
+                return Ok(at);
+            }
+            if self.stream.read(&mut to[at..=at])? == 0 {
+                return Ok(at);
+            }
+            self.wanted -= usize::from(to[at] == b'\n' && before != b'\r');
+            before = to[at];
+        }
+        Ok(to.len())
+    }
+}
+
 #[test]
 fn streams_are_lines() {
     let etcd = Etcd::start();
@@ -257,9 +283,11 @@ fn streams_are_lines() {
     for address in both {
         post(address, "/v3/kv/put", r#"{"key":"Zm9v","value":"YmFy"}"#);
         post(address, "/v3/lease/grant", r#"{"TTL":100,"ID":7}"#);
-        let stream = |path: &str, body: &str| {
-            let time = Duration::from_millis(1500);
-            let answer = http_for(address, &format!("POST {path}"), &[], body, time).unwrap();
+        let stream = |path: &str, body: &str, wanted: usize| {
+            let mut stream = TcpStream::connect(address).unwrap();
+            stream.set_read_timeout(Some(LONG)).unwrap();
+            stream.write_all(&request(&format!("POST {path}"), &[], body)).unwrap();
+            let answer = Answer::read(Lines { stream, wanted }).unwrap();
             let lines = answer.body.lines().map(|line| {
                 let mut value: Value = serde_json::from_str(line).unwrap();
                 strip(&mut value);
@@ -272,13 +300,13 @@ fn streams_are_lines() {
             )
         };
         let watches = r#"{"create_request":{"key":"Zm9v","start_revision":1}}{"create_request":{"key":"Zm8="}}"#;
-        let (status, grpc, mut lines) = stream("/v3/watch", watches);
+        let (status, grpc, mut lines) = stream("/v3/watch", watches, 3);
         // Which of two watches is told first is not fixed.
         lines.sort_by_key(ToString::to_string);
         assert_eq!((status, grpc, lines.len()), (200, true, 3), "{lines:?}");
-        let alive = stream("/v3/lease/keepalive", r#"{"ID":"7"} {"ID":"8"}"#);
+        let alive = stream("/v3/lease/keepalive", r#"{"ID":"7"} {"ID":"8"}"#, 2);
         assert_eq!((alive.0, alive.2.len()), (200, 2), "{alive:?}");
-        let broken = stream("/v3/lease/keepalive", r#"{"ID":"7"#);
+        let broken = stream("/v3/lease/keepalive", r#"{"ID":"7"#, 1);
         assert!(broken.0 >= 400 && broken.2.len() == 1, "{broken:?}");
         told.push((lines, alive));
     }

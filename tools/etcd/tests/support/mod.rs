@@ -150,7 +150,7 @@ impl Real {
                 .spawn()
                 .expect("etcd starts");
             let address = format!("127.0.0.1:{client}");
-            for _ in 0..100 {
+            for _ in 0..1200 {
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 if process.try_wait().expect("its state").is_some() {
                     break;

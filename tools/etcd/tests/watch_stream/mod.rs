@@ -135,7 +135,7 @@ impl Listener {
 
     /// Files what comes until there is what is waited for: notices of progress come for ever.
     async fn until<T>(&mut self, what: &str, mut found: impl FnMut(&mut Self) -> Option<T>) -> T {
-        let end = Instant::now() + Duration::from_secs(20);
+        let end = Instant::now() + Duration::from_secs(120);
         loop {
             if let Some(found) = found(self) {
                 return found;

@@ -264,3 +264,57 @@ async fn a_tls_handshake_that_does_not_end_is_ended() {
         assert_eq!(held(common(flags), true, slow, SECOND).await.0, limit);
     }
 }
+
+/// A call of a method, by a way that leaves no entries in the table of headers.
+fn call(path: &str) -> Vec<u8> {
+    let text = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
+    let fields = [
+        (&[0x83, 0x86, 0x04][..], path),
+        (&[0x01], "localhost"),
+        (&[0x0f, 0x10], "application/grpc"),
+    ];
+    fields.into_iter().flat_map(|(name, value)| [name, &text(value)].concat()).collect()
+}
+
+/// How many calls of it were begun.
+fn begun(metrics: &Metrics) -> u64 {
+    let mut text = crate::metrics::Text::default();
+    metrics.write(&mut text);
+    let text = text.finish();
+    let counts =
+        text.lines().filter_map(|line| line.strip_prefix("grpc_server_started_total{grpc_method="));
+    counts.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
+}
+
+/// Calls that are begun and cancelled by the hundred, so that each costs the server more than its client.
+#[tokio::test(start_paused = true)]
+async fn what_is_cancelled_at_once_is_not_begun() {
+    const CALLS: u64 = 900;
+    let common = common(&[]);
+    let metrics = Arc::clone(&common.metrics);
+    let (mut stream, served) = open(common, false);
+    let mut said = [PREFACE, &frame(4, 0, 0, &[])].concat();
+    let fields = call("/etcdserverpb.Maintenance/Status");
+    for number in (1..2 * u32::try_from(CALLS).unwrap()).step_by(2) {
+        for (kind, flags, payload) in [(1, 4, &fields[..]), (3, 0, &[0, 0, 0, 8])] {
+            let mut one = frame(kind, flags, 0, payload);
+            one[5..9].copy_from_slice(&number.to_be_bytes());
+            said.extend(one);
+        }
+    }
+    stream.write_all(&said).await.unwrap();
+    // What is asked behind them is answered.
+    stream.write_all(&frame(6, 0, 0, &[7; 8])).await.unwrap();
+    loop {
+        let (kind, flags, _) = next_frame(&mut stream).await.unwrap();
+        assert_ne!(kind, 7, "a goodbye");
+        if kind == 6 && flags & 1 == 1 {
+            break;
+        }
+    }
+    drop(stream);
+    served.await.unwrap();
+    // Those that are not crowded out begin.
+    let begun = begun(&metrics);
+    assert!(begun <= CALLS / 3, "{begun} of {CALLS} were begun");
+}

@@ -1,0 +1,184 @@
+//! A full disk ends no writing: background work gives back what it has begun, and is done when there is space.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use super::model::Model;
+use super::random::{random_changes, writes};
+use super::{Numbers, commit, compact, memory, open, put, tiny, user};
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::options::Options;
+use crate::vfs::{CrashMode, Fault, FaultVfs, MemoryVfs, Operation, Vfs};
+use crate::{Effect, ErrorKind};
+
+/// Much to flush, fold, merge and trim.
+fn filled(options: &Options, model: &mut Model) -> Engine {
+    let engine = open(options).unwrap();
+    let mut numbers = Numbers::new(5);
+    for step in 0..120 {
+        let changes = random_changes(&mut numbers, model, 40);
+        model.commit(&changes);
+        commit(&engine, writes(&changes)).unwrap();
+        if step == 60 {
+            engine.reorganise().unwrap();
+        }
+    }
+    model.compacted = 50;
+    compact(&engine, 50).unwrap();
+    engine
+}
+
+/// All the background work there is.
+fn work(engine: &Engine) -> Result<()> {
+    while engine.run_background()? {}
+    engine.reorganise()
+}
+
+fn check(engine: &Engine, model: &Model) {
+    let revision = model.revision();
+    model.check(engine, &[model.compacted, model.compacted.midpoint(revision), revision]);
+}
+
+/// How many segment files there are beside those that the store knows.
+fn leftovers(disk: &MemoryVfs, engine: &Engine) -> usize {
+    let files = engine.0.door.0.shared.tables().files;
+    disk.paths().iter().filter(|path| path.contains("/seg/")).count() - files.all().count()
+}
+
+#[test]
+fn whatever_operation_of_background_work_finds_no_space_it_is_done_again() {
+    // What is done without a fault.
+    let mut kinds = Vec::new();
+    let mut first = 0;
+    let mut ended = BTreeMap::new();
+    let mut tried = 0;
+    for nth in 0_u64.. {
+        let disk = MemoryVfs::new();
+        let faulty = FaultVfs::new(Arc::new(disk.clone()));
+        let vfs: Arc<dyn Vfs> = Arc::new(faulty.clone());
+        let mut model = Model::default();
+        let engine = filled(&tiny(&vfs), &mut model);
+        let begin = faulty.op_count();
+        if nth == 0 {
+            let seen = Arc::new(Mutex::new(Vec::new()));
+            let to = Arc::clone(&seen);
+            faulty.observe(move |_, operation| to.lock().unwrap().push(operation));
+            work(&engine).unwrap();
+            kinds = seen.lock().unwrap().clone();
+            first = begin;
+            continue;
+        }
+        assert_eq!(begin, first);
+        let Some(kind) = kinds.get(usize::try_from(nth).unwrap() - 1) else { break };
+        if !matches!(
+            kind,
+            Operation::Create
+                | Operation::Write
+                | Operation::Sync
+                | Operation::SyncDir
+                | Operation::Rename
+        ) {
+            continue;
+        }
+        faulty.fail(None, begin + nth - 1, Fault::NoSpace, false);
+        let outcome = work(&engine);
+        assert_eq!(faulty.fired(), 1);
+        tried += 1;
+        if let Err(error) = &outcome {
+            assert!(matches!(error.kind(), ErrorKind::NoSpace { .. }), "{nth}: {error}");
+        }
+        if engine.stats().failure.is_some() {
+            // Only where it is not known which manifest is in force.
+            *ended.entry(*kind).or_insert(0) += 1;
+        } else {
+            assert_eq!(leftovers(&disk, &engine), 0, "{nth} {kind:?}: {:?}", disk.paths());
+            assert_eq!(engine.stats().no_space.is_some(), outcome.is_err(), "{nth} {kind:?}");
+            check(&engine, &model);
+            if outcome.is_err() {
+                // What a crash leaves now has everything.
+                let image: Arc<dyn Vfs> = Arc::new(disk.crash(nth, CrashMode::LoseAll));
+                check(&open(&tiny(&image)).unwrap(), &model);
+            }
+            let changes = random_changes(&mut Numbers::new(nth), &model, 40);
+            model.commit(&changes);
+            commit(&engine, writes(&changes)).unwrap();
+            work(&engine).unwrap();
+            assert_eq!(leftovers(&disk, &engine), 0, "{nth} {kind:?}: {:?}", disk.paths());
+            assert_eq!(engine.stats().no_space, None);
+            check(&engine, &model);
+        }
+        drop(engine);
+        let image: Arc<dyn Vfs> = Arc::new(disk.crash(nth, CrashMode::LoseAll));
+        check(&open(&tiny(&image)).unwrap(), &model);
+    }
+    assert!(tried > 100, "{tried}");
+    let kinds: Vec<Operation> = ended.keys().copied().collect();
+    assert_eq!(kinds, [Operation::Rename, Operation::SyncDir], "{ended:?}");
+    let times: u64 = ended.values().sum();
+    assert!(times * 4 < tried, "{ended:?} of {tried}");
+}
+
+#[test]
+fn a_disk_that_is_full_keeps_background_work_back_and_nothing_else() {
+    let (disk, vfs) = memory();
+    let mut model = Model::default();
+    let engine = filled(&tiny(&vfs), &mut model);
+    disk.set_capacity(Some(disk.used_bytes()));
+    let used = disk.used_bytes();
+    for _ in 0..3 {
+        let error = work(&engine).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::NoSpace { .. }), "{error}");
+        assert_eq!(disk.used_bytes(), used, "what was begun is given back");
+    }
+    assert!(engine.stats().no_space.unwrap().contains("no space left"));
+    assert_eq!(engine.stats().failure, None);
+    check(&engine, &model);
+    disk.set_capacity(None);
+    let changes = random_changes(&mut Numbers::new(1), &model, 40);
+    model.commit(&changes);
+    commit(&engine, writes(&changes)).unwrap();
+    work(&engine).unwrap();
+    assert_eq!(engine.stats().no_space, None);
+    check(&engine, &model);
+    engine.close().unwrap();
+    check(&open(&tiny(&vfs)).unwrap(), &model);
+}
+
+/// With threads: a commit that finds no room in memory is told so and changes nothing, and goes on when there is space.
+#[test]
+fn commits_are_refused_while_there_is_no_space_and_taken_when_there_is() {
+    let (disk, vfs) = memory();
+    let options = tiny(&vfs).background(true).wal_bytes(4 << 20);
+    let engine = open(&options).unwrap();
+    commit(&engine, vec![put(user("first"), "1")]).unwrap();
+    disk.set_capacity(Some(disk.used_bytes()));
+    let mut taken = Vec::new();
+    let mut write = |number: u32| {
+        let key = user(format!("{number:05}"));
+        commit(&engine, vec![put(key.clone(), [7; 500])]).map(|_| taken.push(key))
+    };
+    let error = (0..500).find_map(|number| write(number).err()).expect("memory has an end");
+    assert!(matches!(error.kind(), ErrorKind::NoSpace { .. }), "{error}");
+    assert_eq!(error.effect(), Effect::None);
+    assert!(engine.stats().failure.is_none() && engine.stats().no_space.is_some());
+    disk.set_capacity(None);
+    let begun = Instant::now();
+    for number in 1_000..1_200 {
+        // The first may still be small enough for what is left of memory.
+        while let Err(error) = write(number) {
+            assert!(matches!(error.kind(), ErrorKind::NoSpace { .. }), "{error}");
+            assert!(begun.elapsed() < Duration::from_secs(120), "it is not tried again");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    let view = engine.latest().unwrap();
+    for key in &taken {
+        assert!(view.get(key).unwrap().is_some(), "{key:?}");
+    }
+    assert_eq!(engine.revision(), 2 + taken.len() as u64);
+    drop(view);
+    engine.close().unwrap();
+    assert_eq!(open(&options).unwrap().revision(), 2 + taken.len() as u64);
+}
