@@ -94,6 +94,7 @@ impl<'a> Reader<'a> {
     }
 
     /// One byte.
+    #[inline]
     pub fn u8(&mut self, field: &'static str) -> Result<u8> {
         self.array::<1>(field).map(|[byte]| byte)
     }
@@ -183,7 +184,8 @@ impl<'a> Reader<'a> {
     }
 
     /// A varint length of at most `max` that the bytes left can hold.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "a replay reads four of each event, of known bounds")]
+    #[inline(always)]
     pub fn length(&mut self, field: &'static str, max: u64) -> Result<usize> {
         let start = self.position;
         let found = self.varint(field)?;
@@ -201,7 +203,8 @@ impl<'a> Reader<'a> {
     }
 
     /// A varint length of at most `max`, then as many bytes.
-    #[inline]
+    #[expect(clippy::inline_always, reason = "as its length")]
+    #[inline(always)]
     pub fn prefixed(&mut self, field: &'static str, max: u64) -> Result<&'a [u8]> {
         let length = self.length(field, max)?;
         self.bytes(field, length)

@@ -15,7 +15,8 @@
 use crate::cursor::{Reader, Writer};
 use crate::error::{Problem, Result};
 use crate::limits::{
-    KEY_BYTES_MAX, METADATA_BYTES_MAX, TRANSACTION_OPERATIONS_MAX, VALUE_BYTES_MAX,
+    BLOCK_RAW_BYTES_MAX, KEY_BYTES_MAX, METADATA_BYTES_MAX, TRANSACTION_OPERATIONS_MAX,
+    VALUE_BYTES_MAX,
 };
 
 /// What happened to a key.
@@ -107,6 +108,73 @@ impl TransactionBuilder {
     }
 }
 
+/// An entry of a block of EVENTS, read in place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EntryOf<'a> {
+    /// The revision, which is also the key.
+    pub revision: u64,
+    /// The value: a [`Transaction`].
+    pub value: &'a [u8],
+    /// Where the next entry begins.
+    pub next: usize,
+}
+
+/// Bytes of a revision that is a key.
+const REVISION_BYTES: u64 = 8;
+
+/// The entry at `at` among the `entries` of a block of EVENTS; `None` at their end. `before` is the
+/// revision of the entry before it, `None` at the start of a block or at a restart point.
+///
+/// Reads what any entry has, and proves that this one is what EVENTS hold: ascending revisions that
+/// are their own keys, and nothing else beside a value.
+#[inline]
+pub fn entry(entries: &[u8], at: usize, before: Option<u64>) -> Result<Option<EntryOf<'_>>> {
+    let mut reader = Reader::new("entry", entries);
+    reader.bytes("start", at)?;
+    if reader.is_empty() {
+        return Ok(None);
+    }
+    let shared = reader.varint("shared")?;
+    let max = if before.is_some() { REVISION_BYTES } else { 0 };
+    if shared > max {
+        return Err(reader.error_at("shared", at, Problem::TooLong { max, found: shared }));
+    }
+    let suffix = reader.prefixed("suffix", REVISION_BYTES)?;
+    let mut key = before.unwrap_or_default().to_be_bytes();
+    let differs = usize::try_from(shared).ok().and_then(|shared| key.get_mut(shared..));
+    let Some(differs) = differs.filter(|differs| differs.len() == suffix.len()) else {
+        let found = shared + suffix.len() as u64;
+        return Err(reader.error_at("suffix", at, Problem::Invalid { found }));
+    };
+    for (to, from) in differs.iter_mut().zip(suffix) {
+        *to = *from;
+    }
+    let expected = u64::from_be_bytes(key);
+    if before.is_some_and(|before| before >= expected) {
+        return Err(reader.error_at("suffix", at, Problem::Order));
+    }
+    let start = reader.position();
+    let flags = reader.u8("flags")?;
+    if flags != 0 {
+        let found = u64::from(flags);
+        return Err(reader.error_at("flags", start, Problem::Invalid { found }));
+    }
+    let start = reader.position();
+    let revision = reader.varint("revision")?;
+    if revision != expected {
+        let problem = Problem::Mismatch { expected, found: revision };
+        return Err(reader.error_at("revision", start, problem));
+    }
+    for field in ["sub", "create_revision", "version"] {
+        let start = reader.position();
+        if reader.u8(field)? != 0 {
+            return Err(reader.error_at(field, start, Problem::NotZero));
+        }
+    }
+    let value = reader.prefixed("value", BLOCK_RAW_BYTES_MAX)?;
+    Ok(Some(EntryOf { revision, value, next: reader.position() }))
+}
+
 /// The value of an EVENTS entry, read in place.
 #[derive(Clone, Debug)]
 pub struct Transaction<'a> {
@@ -123,6 +191,7 @@ pub struct Transaction<'a> {
 
 impl<'a> Transaction<'a> {
     /// Reads the part before the events. Costs the same however many events there are.
+    #[inline]
     pub fn decode(value: &'a [u8]) -> Result<Self> {
         let mut reader = Reader::new("event transaction", value);
         let flags = reader.varint("flags")?;
@@ -156,6 +225,7 @@ pub struct Events<'a> {
 }
 
 impl<'a> Events<'a> {
+    #[inline]
     fn event(&mut self) -> Result<EventRef<'a>> {
         let reader = &mut self.reader;
         let at = reader.position();
@@ -195,6 +265,7 @@ impl<'a> Events<'a> {
 impl<'a> Iterator for Events<'a> {
     type Item = Result<EventRef<'a>>;
 
+    #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         if self.failed {
             return None;

@@ -36,6 +36,7 @@ pub fn encode(value: u64) -> ([u8; VARINT_BYTES_MAX], usize) {
 
 /// Reads a varint from the start of `bytes`: the value and how many bytes it took, or `None` if it
 /// is unfinished, over-long or above 64 bits.
+#[inline]
 pub fn decode(bytes: &[u8]) -> Option<(u64, usize)> {
     let Some(word) = bytes.first_chunk::<8>() else { return decode_bytewise(bytes) };
     let word = u64::from_le_bytes(*word);

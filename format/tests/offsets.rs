@@ -4,10 +4,12 @@
 
 mod samples;
 
-use annals_format::events::{EventKind, EventRef, Transaction, TransactionBuilder};
+use annals_format::block::{Body, BodyBuilder};
+use annals_format::entry::EntryRef;
+use annals_format::events::{self, EventKind, EventRef, Transaction, TransactionBuilder};
 use annals_format::group::Groups;
 use annals_format::limits::NUMBER_MAX;
-use annals_format::{DecodeError, Manifest, Problem, WalFile};
+use annals_format::{DecodeError, FileKind, Manifest, Problem, WalFile};
 
 /// What a manifest with this log file is refused for, and how many bytes after the start of its record.
 fn refused(file: WalFile) -> (&'static str, usize, Problem) {
@@ -95,4 +97,61 @@ fn no_more_events_than_there_is_room_for() {
     let error = Transaction::decode(&value).unwrap_err();
     assert_eq!((error.field, error.offset), ("count", at as u64));
     assert_eq!(error.problem, Problem::TooLong { max: 5, found: 6 });
+}
+
+/// Entries of EVENTS with these revisions and values of a byte, and where each begins.
+fn entries(revisions: &[u64]) -> (Vec<u8>, Vec<usize>) {
+    let mut body = BodyBuilder::new(FileKind::Events);
+    for revision in revisions {
+        let key = revision.to_be_bytes();
+        let revision = *revision;
+        body.push(&EntryRef { key: &key, revision, value: b"v", ..EntryRef::default() });
+    }
+    let body = body.finish().body;
+    let parsed = Body::parse(&body, FileKind::Events).unwrap();
+    let run: Vec<_> = parsed.run(0).unwrap().map(|item| item.unwrap().offset).collect();
+    (body[..parsed.entries_bytes()].to_vec(), run)
+}
+
+#[test]
+fn entries_of_events_are_read_as_any_entry_is() {
+    let revisions: Vec<u64> = (0..40).chain([255, 256, 70_000, 1 << 40, NUMBER_MAX]).collect();
+    let (bytes, starts) = entries(&revisions);
+    let (mut at, mut before) = (0, None);
+    for (revision, start) in revisions.iter().zip(starts) {
+        let found = events::entry(&bytes, at, before).unwrap().unwrap();
+        assert_eq!((found.revision, found.value, at), (*revision, &b"v"[..], start));
+        (at, before) = (found.next, Some(*revision));
+    }
+    assert_eq!(events::entry(&bytes, at, before), Ok(None));
+    assert!(events::entry(&bytes, bytes.len() + 1, None).is_err());
+}
+
+#[test]
+fn entries_of_events_hold_nothing_but_transactions() {
+    let (bytes, starts) = entries(&[300, 301]);
+    let second = starts[1];
+    // shared, length of the suffix, suffix, flags, revision in two bytes, sub, create_revision, version, value
+    assert_eq!(bytes[second..], [7, 1, 0x2d, 0, 0xad, 2, 0, 0, 0, 1, b'v']);
+    let error = |at: usize, byte: u8| {
+        let mut bytes = bytes.clone();
+        bytes[second + at] = byte;
+        let error = events::entry(&bytes, second, Some(300)).unwrap_err();
+        assert!(error.offset >= second as u64, "{error}");
+        (error.field, error.problem)
+    };
+    assert_eq!(error(0, 9), ("shared", Problem::TooLong { max: 8, found: 9 }));
+    assert_eq!(error(0, 6), ("suffix", Problem::Invalid { found: 7 }));
+    assert_eq!(error(2, 0x2c), ("suffix", Problem::Order));
+    assert_eq!(error(3, 1), ("flags", Problem::Invalid { found: 1 }));
+    assert_eq!(error(4, 0xae), ("revision", Problem::Mismatch { expected: 301, found: 302 }));
+    assert_eq!(error(6, 1), ("sub", Problem::NotZero));
+    assert_eq!(error(7, 1), ("create_revision", Problem::NotZero));
+    assert_eq!(error(8, 1), ("version", Problem::NotZero));
+    assert_eq!(error(9, 2), ("value", Problem::Truncated { needed: 2, have: 1 }));
+    // Alone it shares with nothing; cut anywhere it is not whole.
+    assert!(events::entry(&bytes, second, None).is_err());
+    for end in second + 1..bytes.len() {
+        assert!(events::entry(&bytes[..end], second, Some(300)).is_err(), "cut at {end}");
+    }
 }

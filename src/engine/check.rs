@@ -19,7 +19,7 @@ use crate::segment::{Segment, SegmentContext};
 use crate::sync::Arc;
 use crate::wal::{self, Location, WalContext};
 
-use super::log::is_transaction;
+use super::log::check_transactions;
 use super::retention::Records;
 
 /// What a check came to.
@@ -232,13 +232,7 @@ impl<'a> Check<'a> {
         // To the segment the values are bytes.
         let segment = Arc::new(segment);
         match meta.kind {
-            FileKind::Events => {
-                let mut cursor = segment.cursor();
-                cursor.seek_first()?;
-                while is_transaction(&cursor)? {
-                    cursor.next()?;
-                }
-            }
+            FileKind::Events => check_transactions(&segment)?,
             // Without a log it is not known which revisions there are.
             FileKind::L0 | FileKind::Head if self.report.revision > 0 => {
                 self.rules.check(&segment, self.report.revision)?;

@@ -5,16 +5,16 @@
 
 use std::collections::VecDeque;
 
-use annals_format::entry::EntryRef;
 use annals_format::events::{self, EventKind};
 use annals_format::{DecodeError, Frame, space};
 use bytes::Bytes;
 
 use crate::error::{Error, Result};
 use crate::index::{Change, FrameCursor, FrameRef, Version};
-use crate::segment::Cursor;
+use crate::segment::{Replay, Segment};
 use crate::sync::Arc;
 
+use super::copies::Copies;
 use super::core::Core;
 use super::pins::Pin;
 use super::record::{Event, Transaction};
@@ -25,8 +25,8 @@ use super::tables::{FileSet, SealedFile, Tables};
 /// Events for which room is made before they are read.
 const EVENTS_BELIEVED: usize = 64;
 
-/// Values up to this size are copied where they are met; longer ones are shared with the block, or in
-/// memory looked up, and then shared.
+/// Values in memory up to this size are copied where they are met; longer ones are looked up, and then
+/// shared.
 const COPIED_BYTES_MAX: usize = 1024;
 
 /// The transactions of a span of revisions, ascending. After an error it ends.
@@ -40,7 +40,9 @@ pub(crate) struct Log {
     /// Frames beyond this are not visible.
     seq: u64,
     files: VecDeque<Arc<SealedFile>>,
-    cursor: Option<Cursor>,
+    replay: Option<Replay>,
+    /// Where what is told of files is copied to.
+    copies: Copies,
     /// Oldest first.
     generations: VecDeque<FrameCursor>,
     done: bool,
@@ -120,7 +122,8 @@ impl Log {
             upto,
             seq: 0,
             files: events_of(files, from, upto),
-            cursor: None,
+            replay: None,
+            copies: Copies::default(),
             generations: VecDeque::new(),
             done: from > upto,
             with_values: true,
@@ -144,7 +147,8 @@ impl Log {
             upto,
             seq,
             files: events_of(&tables.files, from, upto),
-            cursor: None,
+            replay: None,
+            copies: Copies::default(),
             generations: generations.map(|g| g.frames_before(from)).collect(),
             done: from > upto,
             with_values: false,
@@ -161,24 +165,23 @@ impl Log {
 
     fn step(&mut self) -> Result<Option<Transaction>> {
         loop {
-            if let Some(cursor) = &mut self.cursor {
-                while let Some(EntryRef { revision, .. }) = cursor.entry() {
+            if let Some(replay) = &mut self.replay {
+                let (told, with_values) = (self.told.as_ref(), self.with_values);
+                while let Some((revision, value)) = replay.next()? {
                     if revision > self.upto {
                         return Ok(None);
                     }
-                    let found =
-                        transaction_of_events(cursor, self.told.as_ref(), self.with_values)?;
-                    cursor.next()?;
-                    if found.is_some() {
-                        return Ok(found);
+                    let copies = &mut self.copies;
+                    match transaction_of_events(copies, (revision, value), told, with_values) {
+                        Ok(None) => {}
+                        Ok(found) => return Ok(found),
+                        Err(error) => return Err(replay.damaged(&error)),
                     }
                 }
-                self.cursor = None;
+                self.replay = None;
             }
             let Some(file) = self.files.pop_front() else { break };
-            let mut cursor = file.open()?.cursor();
-            cursor.seek(&self.from.to_be_bytes(), u64::MAX)?;
-            self.cursor = Some(cursor);
+            self.replay = Some(file.open()?.replay(self.from)?);
         }
         while let Some(frames) = self.generations.front_mut() {
             while let Some(frame) = frames.next(self.seq) {
@@ -223,38 +226,27 @@ fn events_of(files: &FileSet, from: u64, upto: u64) -> VecDeque<Arc<SealedFile>>
     files.events.iter().filter(wanted).cloned().collect()
 }
 
-/// The transaction an EVENTS cursor stands on; `None` if it changed nothing of what is told, or the cursor
-/// is at its end.
+/// The transaction of a revision from its value in EVENTS; `None` if it changed nothing of what is told.
 ///
-/// A long value is a part of the decoded block, which it keeps; what is short is copied, so that who keeps
-/// it does not keep a whole block for it. Of what is not told nothing is copied.
+/// All of it is copied: who keeps a part of it does not keep a whole block. Of what is not told nothing is.
 fn transaction_of_events(
-    cursor: &Cursor,
+    copies: &mut Copies,
+    (revision, value): (u64, &[u8]),
     told: Option<&Told>,
     with_values: bool,
-) -> Result<Option<Transaction>> {
-    let Some(EntryRef { revision, .. }) = cursor.entry() else { return Ok(None) };
-    let entry = cursor.value();
-    // Where the value lies in the file is not known here.
-    let damaged = |error: DecodeError| {
-        Error::undecodable(cursor.segment().path(), 0, &DecodeError { offset: 0, ..error })
-    };
-    let decoded = events::Transaction::decode(&entry).map_err(damaged)?;
-    let part = |value: &[u8]| match value.len() {
-        ..=COPIED_BYTES_MAX => Bytes::copy_from_slice(value),
-        _ => entry.slice_ref(value),
-    };
+) -> std::result::Result<Option<Transaction>, DecodeError> {
+    let decoded = events::Transaction::decode(value)?;
     // More events have to prove first that they are there.
     let count = usize::try_from(decoded.count).unwrap_or(usize::MAX).min(EVENTS_BELIEVED);
     let mut events = Vec::with_capacity(if told.is_none() { count } else { 0 });
     for event in decoded.events() {
-        let event = event.map_err(damaged)?;
+        let event = event?;
         if told.is_some_and(|told| !told.has(event.key)) {
             continue;
         }
         events.push(Event {
-            key: Bytes::copy_from_slice(event.key),
-            value: event.value.filter(|_| with_values).map(part),
+            key: copies.copy(event.key),
+            value: event.value.filter(|_| with_values).map(|value| copies.copy(value)),
             delete: event.kind == EventKind::Delete,
             sub: event.sub,
             create_revision: event.create_revision,
@@ -265,16 +257,25 @@ fn transaction_of_events(
     if told.is_some() && events.is_empty() {
         return Ok(None);
     }
-    let metadata = Bytes::copy_from_slice(decoded.metadata);
+    let metadata = copies.copy(decoded.metadata);
     Ok(Some(Transaction { revision, time: decoded.time, metadata, events }))
 }
 
-/// Decodes the transaction an EVENTS cursor stands on. Answers whether there is one.
+/// Decodes all transactions of an EVENTS file.
 ///
 /// # Errors
-/// It cannot be decoded.
-pub(super) fn is_transaction(cursor: &Cursor) -> Result<bool> {
-    Ok(transaction_of_events(cursor, None, false)?.is_some())
+/// One cannot be decoded, or what reading the file answers.
+pub(super) fn check_transactions(segment: &Arc<Segment>) -> Result<()> {
+    let mut replay = segment.replay(0)?;
+    while let Some((_, value)) = replay.next()? {
+        let decoded = events::Transaction::decode(value);
+        let decoded = decoded
+            .and_then(|transaction| transaction.events().try_for_each(|event| event.map(drop)));
+        if let Err(error) = decoded {
+            return Err(replay.damaged(&error));
+        }
+    }
+    Ok(())
 }
 
 /// The transaction of a frame, with those of its changes that are told.

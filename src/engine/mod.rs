@@ -24,6 +24,7 @@ mod bump;
 mod chain_log;
 mod check;
 mod checkpoint;
+mod copies;
 mod core;
 mod count;
 mod credit;

@@ -398,6 +398,9 @@ impl std::iter::FusedIterator for DiffIter {}
 
 /// Iterates over transactions, oldest first; made by [`Store::log`](crate::Store::log). What it has
 /// to tell, values included, stays readable as long as it lives, whatever is compacted meanwhile.
+///
+/// Short keys and values share memory with those beside them: to keep one keeps up to 4 KiB. Who keeps few of
+/// many copies them.
 #[must_use = "iterators are lazy"]
 pub struct Log {
     engine: Engine,
@@ -434,21 +437,17 @@ impl Iterator for Log {
             return Some(Err(error));
         }
         let log = self.transactions.as_mut()?;
-        let item = log.next()?.and_then(|found| {
-            let revision = found.revision;
-            let value = |event: &seam::Event| {
-                if !self.with_values || event.delete {
-                    return Ok(None);
+        let item = log.next()?.and_then(|mut found| {
+            if self.with_values {
+                let revision = found.revision;
+                let missing = |event: &&mut seam::Event| !event.delete && event.value.is_none();
+                for event in found.events.iter_mut().filter(missing) {
+                    let view = self.engine.view_of_log(log, revision);
+                    let record = view.get(&space::user(&event.key))?;
+                    event.value = record.map(|record| record.value);
                 }
-                match &event.value {
-                    Some(value) => Ok(Some(value.clone())),
-                    None => {
-                        let view = self.engine.view_of_log(log, revision);
-                        Ok(view.get(&space::user(&event.key))?.map(|record| record.value))
-                    }
-                }
-            };
-            transaction(found, value)
+            }
+            Ok(transaction(found))
         });
         if item.is_err() {
             self.transactions = None;
@@ -459,24 +458,21 @@ impl Iterator for Log {
 
 impl std::iter::FusedIterator for Log {}
 
-/// The transaction as users see it, with what `value` answers for each event.
-fn transaction(
-    found: seam::Transaction,
-    value: impl Fn(&seam::Event) -> Result<Option<Bytes>>,
-) -> Result<Transaction> {
+/// The transaction as users see it. The changes take the place of the events in memory: they are of the
+/// same size.
+fn transaction(found: seam::Transaction) -> Transaction {
     let seam::Transaction { revision, time, metadata, events } = found;
-    let mut changes = Vec::with_capacity(events.len());
-    for event in events {
-        let value = value(&event)?;
-        changes.push(Change {
-            kind: if event.delete { ChangeKind::Delete } else { ChangeKind::Put },
-            key: event.key,
-            sub: event.sub,
-            create_revision: event.create_revision,
-            version: event.version,
-            lease: event.lease,
-            value,
-        });
-    }
-    Ok(Transaction { revision, time, metadata, changes })
+    let change = |event: seam::Event| Change {
+        kind: if event.delete { ChangeKind::Delete } else { ChangeKind::Put },
+        key: event.key,
+        sub: event.sub,
+        create_revision: event.create_revision,
+        version: event.version,
+        lease: event.lease,
+        value: event.value,
+    };
+    let changes = events.into_iter().map(change).collect();
+    Transaction { revision, time, metadata, changes }
 }
+
+const _: () = assert!(size_of::<seam::Event>() == size_of::<Change>());

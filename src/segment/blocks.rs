@@ -11,9 +11,9 @@ use annals_format::page::Handle;
 use annals_format::segment::HEADER_BYTES;
 use bytes::Bytes;
 
-use super::compress::{Over, decompress};
+use super::compress::{Over, decompress, decompress_into};
 use super::opened::Opened;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Whether what is read from the file stays in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,6 +117,50 @@ impl Opened {
         Ok(Block { handle, in_groups, bytes: Held::Owned(content) })
     }
 
+    /// Puts the body of the block of `handle` into `out`, in place of what that holds: for who walks from
+    /// block to block and keeps none of them. So the next body takes the memory of the one before, which
+    /// is still in the processor's caches, and the block cache keeps what it has.
+    pub(super) fn body_into(&self, handle: Handle, out: &mut Vec<u8>) -> Result<()> {
+        self.check_place(handle)?;
+        if let Some(cached) = self.cache.find(self.number, handle.offset) {
+            out.clear();
+            out.extend_from_slice(&cached);
+            return Ok(());
+        }
+        let read;
+        let mapped = self.source.slice(handle.offset, handle.bytes as usize)?;
+        let bytes = if let Some(bytes) = mapped {
+            if !self.checked_blocks.get(handle.number) {
+                self.check_block(handle, bytes)?;
+                self.checked_blocks.set(handle.number);
+            }
+            bytes
+        } else {
+            read = self.read(handle.offset, handle.bytes as usize)?;
+            self.check_block(handle, &read)?;
+            &read
+        };
+        let (header, stored) = self.decode_header(handle, bytes)?;
+        match header.encoding {
+            Encoding::Raw => {
+                out.clear();
+                out.extend_from_slice(stored);
+            }
+            Encoding::Zstd => {
+                let raw_bytes = header.raw_bytes as usize;
+                decompress_into(out, stored, raw_bytes, Over::Nothing)
+                    .ok_or_else(|| self.undecompressed(handle, &header))?;
+            }
+            _ => {
+                let caching = Caching::Bypass;
+                let body = self.decode_body(handle, &header, stored, caching, &mut None)?;
+                out.clear();
+                out.extend_from_slice(&body);
+            }
+        }
+        Ok(())
+    }
+
     fn check_block(&self, handle: Handle, bytes: &[u8]) -> Result<()> {
         BlockHeader::check_crc(bytes, self.seed, handle.offset)
             .map_err(|error| self.damaged(handle.offset, &error))
@@ -155,12 +199,16 @@ impl Opened {
                 Over::Base(&base_body)
             }
         };
-        let body = decompress(stored, header.raw_bytes as usize, over).ok_or_else(|| {
-            let expected = format!("{} bytes", header.raw_bytes);
-            let found = "what zstd cannot decode to that";
-            self.corrupt(handle.offset, "block: stored bytes", &expected, found)
-        })?;
+        let body = decompress(stored, header.raw_bytes as usize, over)
+            .ok_or_else(|| self.undecompressed(handle, header))?;
         Ok(Bytes::from(body))
+    }
+
+    #[cold]
+    fn undecompressed(&self, handle: Handle, header: &BlockHeader) -> Error {
+        let expected = format!("{} bytes", header.raw_bytes);
+        let found = "what zstd cannot decode to that";
+        self.corrupt(handle.offset, "block: stored bytes", &expected, found)
     }
 
     /// The body of the block that the block of `handle` is based on.

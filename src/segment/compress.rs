@@ -125,6 +125,19 @@ pub(super) enum Over<'a> {
 ///
 /// `None` if it does not.
 pub(super) fn decompress(stored: &[u8], raw_bytes: usize, over: Over<'_>) -> Option<Vec<u8>> {
+    let mut out = Vec::new();
+    decompress_into(&mut out, stored, raw_bytes, over)?;
+    Some(out)
+}
+
+/// As [`decompress`], in place of what `out` holds.
+pub(super) fn decompress_into(
+    out: &mut Vec<u8>,
+    stored: &[u8],
+    raw_bytes: usize,
+    over: Over<'_>,
+) -> Option<()> {
+    out.clear();
     // What the frame says of itself must agree before anything is allocated.
     let claimed = get_frame_content_size(stored).ok()??;
     if usize::try_from(claimed) != Ok(raw_bytes) {
@@ -135,17 +148,16 @@ pub(super) fn decompress(stored: &[u8], raw_bytes: usize, over: Over<'_>) -> Opt
             *slot = DCtx::try_create();
         }
         let context = slot.as_mut()?;
-        let mut out = Vec::new();
         out.try_reserve_exact(raw_bytes).ok()?;
         let written = match over {
-            Over::Nothing => context.decompress(&mut out, stored),
+            Over::Nothing => context.decompress(out, stored),
             Over::Dictionary(dictionary) => {
-                context.decompress_using_ddict(&mut out, stored, dictionary.zstd()?)
+                context.decompress_using_ddict(out, stored, dictionary.zstd()?)
             }
             // A body begins with a zero byte (the first key shares nothing), so zstd never takes it
             // for a dictionary with tables.
-            Over::Base(base) => context.decompress_using_dict(&mut out, stored, base),
+            Over::Base(base) => context.decompress_using_dict(out, stored, base),
         };
-        (written.ok() == Some(raw_bytes) && out.len() == raw_bytes).then_some(out)
+        (written.ok() == Some(raw_bytes) && out.len() == raw_bytes).then_some(())
     })
 }

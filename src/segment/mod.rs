@@ -2,14 +2,15 @@
 //!
 //! A segment is written front to back by a [`SegmentWriter`] from sorted entries, synced, and never
 //! changed. A [`Segment`] answers point reads as of a revision through its B+tree index, and
-//! [`Cursor`]s walk it in both directions. The bytes are defined in `annals_format`; this room adds
+//! [`Cursor`]s walk it in both directions; a [`Replay`] goes through EVENTS. The bytes are defined in `annals_format`; this room adds
 //! the I/O: mapping, caching, compression.
 //!
 //! Invariants:
 //! 1. Entries ascend by key and descend by revision within a key; no (key, revision) twice.
 //! 2. Nothing read from a file is believed before the checksum of its structure has been compared.
-//!    Blocks and pages read in place from a map (newest versions, and groups of superseded ones) are
-//!    compared on first touch and trusted from then on; what is read with `pread` is compared every time it comes from the file.
+//!    Blocks and pages read from a map (newest versions, groups of superseded ones, and what a replay
+//!    goes through) are compared on first touch and trusted from then on; what is read with `pread` is
+//!    compared every time it comes from the file.
 //! 3. No length from a file is allocated before it has been bounded.
 //! 4. A point read decodes one page a level and at most one block, however many entries there are.
 //! 5. A writer holds one block, the index and eight bytes a key in memory (HISTORY also what its
@@ -36,6 +37,7 @@ mod merge;
 mod opened;
 mod rank;
 mod reader;
+mod replay;
 mod sink;
 mod source;
 mod train;
@@ -55,5 +57,6 @@ pub(crate) use merge::{EntryCursor, MergeCursor};
 #[cfg(test)]
 pub(crate) use reader::Entry;
 pub(crate) use reader::{Segment, Version, Want};
+pub(crate) use replay::Replay;
 pub(crate) use train::Training;
 pub(crate) use writer::{NewSegment, SegmentWriter};

@@ -12,7 +12,7 @@ use super::batch::Batch;
 use super::builder::Slow;
 use super::hub::Hub;
 use super::slot::{Next, Sleeper, Slot};
-use super::tell::{Wants, log_of, tell};
+use super::tell::{Wants, log_of, tell, tell_own};
 
 /// Revisions of the log that are looked at in one go.
 const SPAN: u64 = 4_096;
@@ -358,7 +358,7 @@ impl Watch {
                 return Err(door.failure().unwrap_or_else(|| missing(revision)));
             };
             let view = || Ok(door.view_of_log(&log, revision));
-            tell(&transaction, range, &self.wants, view, &mut each)?;
+            tell_own(transaction, &self.wants, view, &mut each)?;
         }
         Ok(first)
     }
@@ -392,12 +392,13 @@ impl Watch {
         let mut log = log_of(door, range, (behind.next, last), &self.wants)?;
         let mut bytes = 0;
         while let Some(transaction) = log.next().transpose()? {
-            let view = || Ok(door.view_of_log(&log, transaction.revision));
-            tell(&transaction, range, &self.wants, view, &mut |batch| {
+            let revision = transaction.revision;
+            let view = || Ok(door.view_of_log(&log, revision));
+            tell_own(transaction, &self.wants, view, &mut |batch| {
                 bytes += batch.bytes();
                 self.ready.push_back(batch);
             })?;
-            behind.next = transaction.revision + 1;
+            behind.next = revision + 1;
             if bytes >= self.catch_up_bytes {
                 return Ok(());
             }

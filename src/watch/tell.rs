@@ -38,7 +38,8 @@ pub(super) fn log_of(
     Ok(log)
 }
 
-/// What a watch of `range` tells of a transaction; `view` answers the state as of it.
+/// What a watch of `range` tells of a transaction that others may want, too; `view` answers the state as
+/// of it.
 ///
 /// # Errors
 /// What `view` and its reads answer.
@@ -49,30 +50,56 @@ pub(super) fn tell(
     view: impl Fn() -> Result<View>,
     each: &mut impl FnMut(Batch),
 ) -> Result<()> {
+    let Transaction { revision, time, metadata, events } = transaction;
+    let events = events.iter().filter(|changed| range.contains(&changed.key)).cloned();
+    tell_changes((*revision, *time, metadata), events, wants, view, each)
+}
+
+/// As [`tell`], of a transaction that was read for this watch, and tells what is in its range only.
+///
+/// # Errors
+/// What `view` and its reads answer.
+pub(super) fn tell_own(
+    transaction: Transaction,
+    wants: &Wants,
+    view: impl Fn() -> Result<View>,
+    each: &mut impl FnMut(Batch),
+) -> Result<()> {
+    let Transaction { revision, time, metadata, events } = transaction;
+    tell_changes((revision, time, &metadata), events.into_iter(), wants, view, each)
+}
+
+fn tell_changes(
+    head: (u64, i64, &Bytes),
+    changes: impl Iterator<Item = Changed>,
+    wants: &Wants,
+    view: impl Fn() -> Result<View>,
+    each: &mut impl FnMut(Batch),
+) -> Result<()> {
     let mut seen = None;
-    let mut events = Vec::new();
-    for changed in transaction.events.iter().filter(|changed| range.contains(&changed.key)) {
+    // As many at most, and of most transactions these.
+    let mut events = Vec::with_capacity(changes.size_hint().1.unwrap_or(0));
+    for mut changed in changes {
         if !(if changed.delete { wants.deletes } else { wants.puts }) {
             continue;
         }
-        let internal = || space::user(&changed.key);
-        let value = match &changed.value {
+        let internal = |changed: &Changed| space::user(&changed.key);
+        let value = match changed.value.take() {
             _ if changed.delete || wants.keys_only => Bytes::new(),
-            Some(value) => value.clone(),
+            Some(value) => value,
             None => once(&mut seen, &view)?
-                .get(&internal())?
+                .get(&internal(&changed))?
                 .map(|record| record.value)
                 .unwrap_or_default(),
         };
         let prev_kv = if wants.prev_kv {
-            once(&mut seen, &view)?.previous(&internal())?.map(key_value)
+            once(&mut seen, &view)?.previous(&internal(&changed))?.map(key_value)
         } else {
             None
         };
-        events.push(event(changed, transaction.revision, value, prev_kv, wants.keys_only));
+        events.push(event(changed, head.0, value, prev_kv, wants.keys_only));
     }
-    let Transaction { revision, time, metadata, .. } = transaction;
-    Batch::of((*revision, *time, metadata), events, wants.fragment, each);
+    Batch::of(head, events, wants.fragment, each);
     Ok(())
 }
 
@@ -85,14 +112,14 @@ fn once<'a>(seen: &'a mut Option<View>, view: &impl Fn() -> Result<View>) -> Res
 }
 
 fn event(
-    changed: &Changed,
+    changed: Changed,
     revision: u64,
     value: Bytes,
     prev_kv: Option<KeyValue>,
     keys_only: bool,
 ) -> Event {
     let kv = KeyValue {
-        key: changed.key.clone(),
+        key: changed.key,
         value,
         create_revision: changed.create_revision,
         mod_revision: revision,

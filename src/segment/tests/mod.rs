@@ -6,6 +6,7 @@ mod model;
 mod order;
 mod rank;
 mod removed;
+mod replay;
 mod rules;
 
 use std::path::Path;
