@@ -275,10 +275,9 @@ impl Subject {
         self.store.reorganise().expect("folded");
         for number in 0..n {
             let revision = first + 400 + number.wrapping_mul(0x9e37_79b9_7f4a_7c15) % (99 * 400);
-            let view = self.store.at(revision).expect("a view");
-            black_box(
-                view.get(name(KEYS + number * 7_919 % 400)).expect("an answer").expect("a value"),
-            );
+            let key = name(KEYS + number * 7_919 % 400);
+            let found = self.store.get_at(key, revision).expect("an answer");
+            black_box(found.expect("a value"));
         }
     }
 

@@ -81,6 +81,14 @@ impl Door {
         self.0.get_latest(key)
     }
 
+    /// The value of an internal key of users as of a revision. It costs less than a view that is asked once.
+    ///
+    /// # Errors
+    /// `Compacted`, `FutureRevision`, `Closed`, or what reading a file answers.
+    pub(crate) fn get_at(&self, key: &[u8], revision: u64) -> Result<Option<Record>> {
+        self.0.get_at(key, revision)
+    }
+
     /// The state as of a revision.
     ///
     /// # Errors

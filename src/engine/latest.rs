@@ -1,4 +1,4 @@
-//! One read of the newest visible state, without a view.
+//! One read, of the newest visible state or of an earlier one, without a view.
 //!
 //! A [`View`](super::view::View) costs a pin, an allocation and several counts that committers share
 //! cache lines with. It needs them because its reads come later than the moment it shows. One read,
@@ -20,6 +20,12 @@
 //! 5. Tables never change, and stay until the guard is gone: the memory with their generations, the files
 //!    with what keeps them readable when they have lost their names. What a read returns owns its bytes.
 //!
+//! A read as of an earlier revision goes by the same tables, which have what it asks for: everything up to the
+//! place, as its revision is not after that, but for what was left out when they were made. That was decided
+//! by floors (the watermark, and those of rules) that were in force before the tables were. The reader looks
+//! at the floors after it has loaded them, so it finds those or later ones, and floors never fall: if it may
+//! read the revision by these, nothing was left out that it can see.
+//!
 //! So nothing that becomes of the store meanwhile changes the answer. A thread that holds the guard
 //! delays the freeing of memory by one read, as any other reader does.
 
@@ -34,6 +40,7 @@ use super::read;
 use super::record::Record;
 use super::scan::at_for;
 use super::tables::Tables;
+use super::view::View;
 
 impl Core {
     /// The value of an internal key in the newest visible state, and the revision of that state.
@@ -42,6 +49,20 @@ impl Core {
         let (tables, place) = self.settled(&guard, || self.visible_place_under(&guard))?;
         let found = read::get(tables, key, at_for(key, place.position))?;
         Ok((place.position.revision, found))
+    }
+
+    /// The value of an internal key of users as of a revision.
+    ///
+    /// # Errors
+    /// As `View::at` and `View::get`.
+    pub(super) fn get_at(&self, key: &[u8], revision: u64) -> Result<Option<Record>> {
+        let guard = epoch::pin();
+        let (tables, place) = self.settled(&guard, || self.visible_place_under(&guard))?;
+        View::check_revision(revision, place.position)?;
+        if let Some(limits) = self.limits_at(revision)? {
+            limits.check_key(key, revision)?;
+        }
+        read::get(tables, key, revision)
     }
 
     /// A place that `now` answers, and tables that were in force at that moment.

@@ -76,7 +76,7 @@ fn in_files(
     history: bool,
 ) -> Result<Option<HistoryRecord>> {
     for file in files.l0.iter().filter(|file| file.covers(key)) {
-        let Some(version) = file.open()?.find_at(key, u64::MAX, want)? else { continue };
+        let Some(version) = file.open()?.find_within(key, u64::MAX, want)? else { continue };
         if version.revision <= at || version.first <= at && is_system(key) {
             return Ok(Some(HistoryRecord::of_segment(Bytes::copy_from_slice(key), version)));
         }
@@ -85,7 +85,7 @@ fn in_files(
         }
     }
     let Some(file) = files.head_of(key) else { return Ok(None) };
-    let Some(version) = file.open()?.find_at(key, u64::MAX, want)? else { return Ok(None) };
+    let Some(version) = file.open()?.find_within(key, u64::MAX, want)? else { return Ok(None) };
     if version.revision <= at || is_system(key) {
         return Ok(Some(HistoryRecord::of_segment(Bytes::copy_from_slice(key), version)));
     }
@@ -111,7 +111,7 @@ pub(super) fn in_history(
 /// The version of a window with birth <= `at` < death.
 fn in_window(window: &Window, key: &[u8], at: u64, want: Want) -> Result<Option<segment::Version>> {
     for file in window.files_of(key) {
-        if let Some(version) = file.open()?.find_at(key, at, want)? {
+        if let Some(version) = file.open()?.find_within(key, at, want)? {
             return Ok(Some(version));
         }
     }

@@ -195,8 +195,11 @@ impl Window {
     /// The files of the window that may have the key.
     pub(super) fn files_of(&self, key: &[u8]) -> impl DoubleEndedIterator<Item = &Arc<SealedFile>> {
         let from = self.files.partition_point(|file| file.meta.last_key.as_slice() < key);
-        let upto = self.files.partition_point(|file| file.meta.first_key.as_slice() <= key);
-        self.files.get(from..upto.max(from)).unwrap_or_default().iter()
+        // One as a rule, so those that come next are looked at in turn.
+        let files = self.files.get(from..).unwrap_or_default();
+        let has = |file: &&Arc<SealedFile>| file.meta.first_key.as_slice() <= key;
+        let count = files.iter().take_while(has).count();
+        files.get(..count).unwrap_or_default().iter()
     }
 }
 

@@ -73,22 +73,31 @@ impl View {
     /// The state as of a visible revision.
     pub(super) fn at(core: &Arc<Core>, revision: u64) -> Result<Self> {
         core.check_open()?;
-        Self::within(core, revision, core.visible_place())
+        // Held to the end: what asks for a guard meanwhile gets it without a fence.
+        let guard = epoch::pin();
+        Self::within(core, revision, core.visible_place_under(&guard))
     }
 
     /// The state as of a revision that is not above that of `newest`.
     pub(super) fn within(core: &Arc<Core>, revision: u64, newest: Place) -> Result<Self> {
-        let (requested, position) = (revision, newest.position);
-        if revision > position.revision {
-            return Err(ErrorKind::FutureRevision { requested, current: position.revision }.into());
-        }
-        if revision == 0 {
-            return Err(crate::Error::invalid("revisions begin with 1"));
-        }
+        let position = newest.position;
+        Self::check_revision(revision, position)?;
         let (pin, limits) = core.pins.pin(revision, || core.limits_at(revision))?;
         let time = if revision == position.revision { position.time } else { i64::MIN };
         let position = Position { revision, time, ..position };
         Ok(Self::new(core, pin, Place { position, ..newest }, limits))
+    }
+
+    /// Refuses a revision that is none, or not yet one of the newest state.
+    pub(super) fn check_revision(revision: u64, newest: Position) -> Result<()> {
+        if revision > newest.revision {
+            let (requested, current) = (revision, newest.revision);
+            return Err(ErrorKind::FutureRevision { requested, current }.into());
+        }
+        if revision == 0 {
+            return Err(crate::Error::invalid("revisions begin with 1"));
+        }
+        Ok(())
     }
 
     /// The state as of a transaction that a log has told, also when it has been compacted since: what

@@ -166,10 +166,15 @@ impl Segment {
     /// Costs one page a level and at most one block. In L0 and HEAD the value is not copied; in
     /// HISTORY it is made from what its group stores, or keeps its decoded block alive.
     pub(crate) fn find_at(&self, key: &[u8], at: u64, want: Want) -> Result<Option<Version>> {
-        if at < self.meta.min_revision
-            || key < self.meta.first_key.as_slice()
-            || key > self.meta.last_key.as_slice()
-        {
+        if key < self.meta.first_key.as_slice() || key > self.meta.last_key.as_slice() {
+            return Ok(None);
+        }
+        self.find_within(key, at, want)
+    }
+
+    /// The same, for who has found that the key is not before the first one of the file, nor after the last.
+    pub(crate) fn find_within(&self, key: &[u8], at: u64, want: Want) -> Result<Option<Version>> {
+        if at < self.meta.min_revision {
             return Ok(None);
         }
         let opened = self.opened()?;

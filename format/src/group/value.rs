@@ -109,7 +109,7 @@ impl<'a> Groups<'a> {
         codec: &mut C,
         scratch: &mut Scratch,
     ) -> Result<Value<'a, C::Frame>> {
-        let mut above = [Piece::default(); PIECES_MAX];
+        let mut above = [None; PIECES_MAX];
         let value = self.descend(*group, version, &mut above, scratch).and_then(|(root, steps)| {
             scratch.make(root, above.get(..steps).unwrap_or_default(), codec)
         });
@@ -124,7 +124,7 @@ impl<'a> Groups<'a> {
         &self,
         mut group: Group<'a>,
         mut version: usize,
-        above: &mut [Piece<'a>; PIECES_MAX],
+        above: &mut [Option<Piece<'a>>; PIECES_MAX],
         scratch: &mut Scratch,
     ) -> Result<(Root<'a>, usize)> {
         let Scratch { shapes, made_is, .. } = scratch;
@@ -154,7 +154,7 @@ impl<'a> Groups<'a> {
                 let (max, found) = (STEPS_MAX as u64, steps as u64 + 1);
                 return Err(bad(Problem::TooLong { max, found }));
             };
-            *slot = piece;
+            *slot = Some(piece);
             steps += 1;
             let back = usize::from(piece.shape.base);
             if kind == KIND_OWN {
@@ -182,7 +182,7 @@ impl Scratch {
     fn make<'a, C: Codec>(
         &mut self,
         root: Root<'a>,
-        above: &[Piece<'a>],
+        above: &[Option<Piece<'a>>],
         codec: &mut C,
     ) -> Result<Value<'a, C::Frame>> {
         let mut base = match root {
@@ -204,14 +204,14 @@ impl Scratch {
             },
         };
         // All but the last are made in turns in the vectors here.
-        let Some((last, bases)) = above.split_first() else {
+        let Some((Some(last), bases)) = above.split_first() else {
             return match base {
                 Base::Value(value) => Ok(value),
                 // What was at hand is only ever a base.
                 Base::Made(_) => Ok(Value::Made(self.made.clone())),
             };
         };
-        for piece in bases.iter().rev() {
+        for piece in bases.iter().rev().flatten() {
             let Self { made, made_is, next, unpacked, .. } = self;
             *made_is = None;
             apply(piece, base.bytes(made), unpacked, next)?;

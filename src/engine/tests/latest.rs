@@ -1,4 +1,5 @@
-//! Gets of the newest state, which take no pin: exactly what is visible, whatever goes on meanwhile.
+//! Gets that take no pin, of the newest state and of earlier ones: exactly what was visible, whatever goes on
+//! meanwhile.
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -8,7 +9,7 @@ use bytes::Bytes;
 
 use super::{Numbers, commit, compact, delete, memory, open, put, submit, tiny, user};
 use crate::engine::{Engine, Plan};
-use crate::error::ErrorKind;
+use crate::error::{Error, ErrorKind};
 use crate::options::Durability;
 use crate::sync::epoch;
 use crate::vfs::{Fault, FaultVfs, Operation, Vfs};
@@ -37,6 +38,10 @@ fn value(engine: &Engine, key: impl AsRef<[u8]>) -> Option<Bytes> {
     engine.get_latest(&user(key)).unwrap().1.map(|record| record.value)
 }
 
+fn is_compacted(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Compacted { .. })
+}
+
 /// Two threads write keys of their own, one flushes, folds and compacts without a pause, two get. What
 /// the getters saw is compared afterwards with what the writers had written by that revision.
 fn run(durability: Durability) {
@@ -48,6 +53,7 @@ fn run(durability: Durability) {
     let acked: Vec<AtomicU64> = (0..keys).map(|_| AtomicU64::new(0)).collect();
     let stop = AtomicBool::new(false);
     let samples = Mutex::new(Vec::new());
+    let past = AtomicU64::new(0);
     std::thread::scope(|scope| {
         let writers: Vec<_> = (0..WRITERS)
             .map(|writer| {
@@ -69,6 +75,7 @@ fn run(durability: Durability) {
             .collect();
         for seed in 0..2 {
             let (engine, acked, stop, samples) = (&engine, &acked, &stop, &samples);
+            let past = &past;
             scope.spawn(move || {
                 let (mut numbers, mut mine, mut last) = (Numbers::new(seed), Vec::new(), 0);
                 while !stop.load(Ordering::Acquire) {
@@ -83,6 +90,15 @@ fn run(durability: Durability) {
                     }
                     let value = found.map(|record| record.value);
                     mine.push(Sample { key, revision, value });
+                    let revision = last - numbers.below(last.min(30));
+                    match engine.get_at(&name(key), revision) {
+                        Ok(found) => {
+                            let value = found.map(|record| record.value);
+                            mine.push(Sample { key, revision, value });
+                            past.fetch_add(1, Ordering::Relaxed);
+                        }
+                        Err(error) => assert!(is_compacted(&error), "{revision}: {error}"),
+                    }
                 }
                 samples.lock().unwrap().append(&mut mine);
             });
@@ -102,6 +118,7 @@ fn run(durability: Durability) {
         assert!(joined.iter().all(std::thread::Result::is_ok));
     });
     assert!(engine.stats().dropped_files > 0, "nothing was folded and dropped meanwhile");
+    assert!(past.into_inner() > 0, "nothing but the newest state was read");
     let samples = samples.into_inner().unwrap();
     assert!(!samples.is_empty());
     for Sample { key, revision, value } in samples {
@@ -212,6 +229,8 @@ fn a_value_outlives_what_it_was_read_from() {
     engine.reorganise().unwrap();
     engine.close().unwrap();
     let error = engine.get_latest(&user("short")).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Closed), "{error}");
+    let error = engine.get_at(&user("short"), 1).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Closed), "{error}");
     drop(engine);
     for pair in kept.chunks(2) {

@@ -30,6 +30,29 @@ impl Store {
         Ok(found.map(key_value))
     }
 
+    /// The version of `key` as of `revision`, or `None` when it was not alive then. It takes no view, so it is
+    /// cheaper than `at(revision)?.get(key)`; for several reads of one revision, take the view.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::at`] and [`View::get`].
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir().expect("a temporary directory");
+    /// # let store = annals::Store::open(directory.path())?;
+    /// let first = store.put("/a", "one")?.revision;
+    /// store.put("/a", "two")?;
+    /// assert_eq!(store.get_at("/a", first)?.expect("it lived").value, "one");
+    /// assert_eq!(store.get_at("/a", first - 1)?, None);
+    /// # Ok::<(), annals::Error>(())
+    /// ```
+    pub fn get_at(&self, key: impl AsRef<[u8]>, revision: u64) -> Result<Option<KeyValue>> {
+        if revision == 0 {
+            return Err(check::no_revision_zero());
+        }
+        Ok(self.engine.get_at(&space::user(key.as_ref()), revision)?.map(key_value))
+    }
+
     /// Reads a range in etcd's terms: with order, filters, limit and count. To walk over many keys,
     /// [`View::range`] is the better way.
     ///

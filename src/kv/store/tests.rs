@@ -8,7 +8,9 @@ use std::task::{Context, Poll, Waker};
 use super::Store;
 use crate::error::{Effect, Error, ErrorKind, Result};
 use crate::kv::request::CommitOptions;
-use crate::kv::{DeleteRangeRequest, PutRequest, TxnRequest, get, put, txn, value, version};
+use crate::kv::{
+    DeleteRangeRequest, PutRequest, Retention, TxnRequest, get, put, txn, value, version,
+};
 use crate::options::{Durability, Options};
 use crate::vfs::{CrashMode, Fault, FaultVfs, MemoryVfs, Operation};
 
@@ -157,4 +159,52 @@ fn a_read_that_asks_for_it_waits_until_what_it_saw_is_durable() {
     assert_eq!(store.durable_revision(), 1);
     assert_eq!(read().durability(Durability::Sync).commit().unwrap().responses[0].kvs().len(), 1);
     assert_eq!(store.durable_revision(), 2);
+}
+
+#[test]
+fn a_get_as_of_a_revision_answers_what_a_view_does() {
+    let disk = Arc::new(MemoryVfs::new());
+    let store = Options::new().vfs(disk).background(false).open("store").unwrap();
+    let keys = ["/kept/a", "/kept/b", "/other", "/absent"];
+    let compare = |what: &str| {
+        let (mut found, mut refused) = (0, 0);
+        for revision in 0..store.revision() + 2 {
+            for key in keys {
+                let by_view = store.at(revision).and_then(|view| view.get(key));
+                let said = |error: Error| error.to_string();
+                let by_view = by_view.map_err(said);
+                let by_get = store.get_at(key, revision).map_err(said);
+                assert_eq!(by_get, by_view, "{what}: {key} at {revision}");
+                found += usize::from(matches!(by_get, Ok(Some(_))));
+                refused += usize::from(by_get.is_err());
+            }
+        }
+        (found, refused)
+    };
+    for round in 0..5 {
+        store.put("/kept/a", format!("a {round}")).unwrap();
+        store.put("/other", format!("other {round}")).unwrap();
+        store.put("/kept/b", format!("b {round}")).unwrap();
+        store.delete(keys[round % 3]).unwrap();
+    }
+    // Of each key, only revision 0 and that after the last are refused.
+    let (in_memory, refused) = compare("in memory");
+    assert_eq!(refused, 2 * keys.len());
+    store.reorganise().unwrap();
+    assert_eq!(compare("in files"), (in_memory, refused));
+    store.compact(9).unwrap();
+    let (after, refused) = compare("compacted");
+    assert!(after < in_memory && refused > 8 * keys.len());
+    store.set_retention("/kept/", Some(Retention::forever())).unwrap();
+    store.compact(15).unwrap();
+    store.reorganise().unwrap();
+    let (kept, limited) = compare("kept by a rule");
+    assert!(limited > refused && kept > 0);
+    assert!(store.get_at("/kept/a", 10).unwrap().is_some());
+    let error = store.get_at("/other", 10).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Compacted { .. }), "{error}");
+    let other = store.clone();
+    store.close().unwrap();
+    let error = other.get_at("/other", 20).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Closed), "{error}");
 }

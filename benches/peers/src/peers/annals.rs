@@ -66,7 +66,7 @@ impl Peer for Annals {
     fn get(&self, key: &[u8], at: Option<u64>, visit: Visit<'_>) -> Result<bool> {
         let found = match at {
             None => self.0.get(key)?,
-            Some(at) => self.0.at(at)?.get(key)?,
+            Some(at) => self.0.get_at(key, at)?,
         };
         if let Some(kv) = &found {
             visit(kv.mod_revision, &kv.value);
