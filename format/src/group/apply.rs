@@ -170,12 +170,11 @@ pub(super) fn apply(
     unpacked: &mut Vec<u8>,
     out: &mut Vec<u8>,
 ) -> Result<()> {
-    // With whatever follows the literals, so that they can be copied more at a time than there are.
-    let (literals, mut left) = match usize::from(piece.shape.alphabet).checked_sub(1) {
-        None => (piece.group.get(piece.payload_at..).unwrap_or_default(), piece.payload.len()),
+    let literals = match usize::from(piece.shape.alphabet).checked_sub(1) {
+        None => piece.payload,
         Some(alphabet) => {
-            let literals = unpack(piece, alphabet, unpacked)?;
-            (unpacked.as_slice(), literals)
+            unpack(piece, alphabet, unpacked)?;
+            unpacked
         }
     };
     let mut ops = Ops::new(piece);
@@ -188,62 +187,34 @@ pub(super) fn apply(
     reserve(piece, out)?;
     let (mut rest, mut cursor, mut reaches) = (literals, 0_usize, true);
     ops.each(|op| {
+        let taken = rest.split_at_checked(op.insert);
         let start = cursor.checked_add_signed(op.skip);
-        let copied = start.and_then(|start| base.get(start..));
-        let (Some(start), Some(copied), Some(after)) = (start, copied, rest.get(op.insert..))
-        else {
+        let copied = start.and_then(|start| base.get(start..start.checked_add(op.copy)?));
+        let (Some((literals, after)), Some(start), Some(copied)) = (taken, start, copied) else {
             reaches = false;
             return false;
         };
-        if op.insert > left || op.copy > copied.len() {
-            reaches = false;
-            return false;
+        // The call of an empty copy costs as much as that of a short one.
+        if !literals.is_empty() {
+            out.extend_from_slice(literals);
         }
-        append::<LITERALS>(out, rest, op.insert);
-        append::<COPIES>(out, copied, op.copy);
-        (rest, left) = (after, left - op.insert);
+        out.extend_from_slice(copied);
+        rest = after;
         cursor = start + op.copy;
         true
     });
     if !reaches {
-        return Err(outside(&ops, base.len(), left));
+        return Err(outside(&ops, base.len(), rest.len()));
     }
     ops.finish()?;
     // Of packed literals an odd number leaves the last high bits.
     let padding = piece.payload.last().is_some_and(|byte| byte >> 4 == 0);
-    let padded = piece.shape.alphabet != 0 && left == 1 && padding;
-    if left > 0 && !padded {
-        return Err(error("payload", piece.payload_at, Problem::Trailing { bytes: left as u64 }));
+    let padded = piece.shape.alphabet != 0 && rest.len() == 1 && padding;
+    if !rest.is_empty() && !padded {
+        let problem = Problem::Trailing { bytes: rest.len() as u64 };
+        return Err(error("payload", piece.payload_at, problem));
     }
     Ok(())
-}
-
-/// Literals, and bytes of a base, that are copied at once.
-const LITERALS: usize = 16;
-const COPIES: usize = 64;
-
-/// Appends the first `count` bytes of `from`, which has as many.
-///
-/// Most ops make few bytes. To copy `N`, whatever stands behind those that are wanted, and take back what was
-/// too much, takes a few instructions; a call that copies as many as are wanted has to find out first how. It
-/// is for long ones, and for the ends of the vectors.
-#[expect(clippy::inline_always, reason = "two for each op")]
-#[inline(always)]
-fn append<const N: usize>(out: &mut Vec<u8>, from: &[u8], count: usize) {
-    let made = out.len();
-    match from.first_chunk::<N>() {
-        Some(chunk) if count <= N && out.capacity() - made >= N => {
-            out.extend_from_slice(chunk);
-            out.truncate(made + count);
-        }
-        _ => append_any(out, from.get(..count).unwrap_or_default()),
-    }
-}
-
-/// Not inlined: else the compiler makes one call of this one and of the copy of a number that it knows.
-#[inline(never)]
-fn append_any(out: &mut Vec<u8>, from: &[u8]) {
-    out.extend_from_slice(from);
 }
 
 /// Empties `out` and makes room for the value of `piece`.
@@ -255,18 +226,15 @@ fn reserve(piece: &Piece<'_>, out: &mut Vec<u8>) -> Result<()> {
     out.try_reserve_exact(bytes).map_err(|_| error("value_bytes", piece.payload_at, problem))
 }
 
-/// Puts packed literals into `out` as bytes, and some zeros behind them; answers how many there are, with an odd
-/// number one too many.
-fn unpack(piece: &Piece<'_>, alphabet: usize, out: &mut Vec<u8>) -> Result<usize> {
+/// Packed literals as bytes; with an odd number of them one too many.
+fn unpack(piece: &Piece<'_>, alphabet: usize, out: &mut Vec<u8>) -> Result<()> {
     let pairs = PAIRS.get(alphabet).unwrap_or(&PAIRS[0]);
     out.clear();
-    let literals = piece.payload.len().saturating_mul(2);
-    let problem = Problem::TooLong { max: 0, found: literals as u64 };
-    let needed = literals.saturating_add(LITERALS);
+    let needed = piece.payload.len().saturating_mul(2);
+    let problem = Problem::TooLong { max: 0, found: needed as u64 };
     out.try_reserve(needed).map_err(|_| error("payload", piece.payload_at, problem))?;
     out.extend(piece.payload.iter().flat_map(|byte| pairs[usize::from(*byte)]));
-    out.extend_from_slice(&[0; LITERALS]);
-    Ok(literals)
+    Ok(())
 }
 
 /// For each alphabet what each byte unpacks to.

@@ -128,8 +128,6 @@ pub(super) struct Piece<'a> {
     pub(super) shape: Shape,
     pub(super) payload: &'a [u8],
     pub(super) payload_at: usize,
-    /// The stored bytes up to the end of the group.
-    pub(super) group: &'a [u8],
     /// The stored bytes up to the end of the group's ops.
     pub(super) ops: &'a [u8],
     pub(super) ops_at: usize,
@@ -211,8 +209,7 @@ impl Shapes {
             return Err(error("payload", self.ops.1, problem));
         };
         let (ops, ops_at) = self.ops_of(group, &shape)?;
-        let of = (group.number(), version);
-        Ok(Piece { of, shape, payload, payload_at, group: group.bytes, ops, ops_at })
+        Ok(Piece { of: (group.number(), version), shape, payload, payload_at, ops, ops_at })
     }
 
     /// The stored bytes up to the end of the group's ops, and where in them those of a shape begin.
