@@ -340,8 +340,8 @@ impl ManifestStore {
 
     /// The names in the store's directory; none if it does not exist.
     fn names(&self) -> Result<Vec<String>> {
-        match self.vfs.list(&self.dir) {
-            Ok(entries) => Ok(entries.into_iter().map(|entry| entry.name).collect()),
+        match self.vfs.names(&self.dir) {
+            Ok(names) => Ok(names),
             Err(error) if is_absent(&error) => Ok(Vec::new()),
             Err(error) => Err(Error::of_directory(&self.dir, "list", error)),
         }

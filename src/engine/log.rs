@@ -286,7 +286,9 @@ pub(super) fn transaction_of_frame(
 ) -> Result<Transaction> {
     let position = frame.position();
     let value = |version: &Version| {
-        let wanted = with_values && version.value().len() <= COPIED_BYTES_MAX;
+        // A delete has none, in memory as in EVENTS.
+        let wanted =
+            with_values && !version.is_tombstone() && version.value().len() <= COPIED_BYTES_MAX;
         wanted.then(|| Bytes::copy_from_slice(version.value()))
     };
     let events = users_changes(frame).filter(|(key, _)| told.is_none_or(|told| told.has(key)));

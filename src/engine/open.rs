@@ -13,6 +13,7 @@
 //! 2. A crash at any point of an open leaves a store that the next open finds in the same state.
 //! 3. The time it takes depends on the manifest and the log, not on the data.
 
+use std::collections::HashSet;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::path::Path;
@@ -359,12 +360,13 @@ impl Core {
     /// names is not there: then it may be the manifest that is not the newest, and these what there is.
     fn orphans(&self, manifest: &Manifest) -> Result<Vec<FileName>> {
         let dir = self.path.join(SEGMENT_DIR);
-        let entries =
-            self.options.vfs.list(&dir).map_err(|error| Error::io("list", &dir, error))?;
+        let names = self.options.vfs.names(&dir).map_err(|error| Error::io("list", &dir, error))?;
         let mut orphans = Vec::new();
         let mut missing = manifest.files.len();
-        for entry in entries {
-            let Some(name) = FileName::parse(&format!("{SEGMENT_DIR}/{}", entry.name)) else {
+        let listed: HashSet<(u64, u8)> =
+            manifest.files.iter().map(|file| (file.number, file.kind.number())).collect();
+        for name in names {
+            let Some(name) = FileName::parse(&format!("{SEGMENT_DIR}/{name}")) else {
                 continue;
             };
             // Numbers that are never reached before the file is removed are not avoided: a name
@@ -372,7 +374,7 @@ impl Core {
             if name.number - manifest.next_file.min(name.number) < NUMBERS_AVOIDED {
                 self.next_file.fetch_max(name.number + 1, Ordering::AcqRel);
             }
-            if manifest.files.iter().any(|f| f.number == name.number && f.kind == name.kind) {
+            if listed.contains(&(name.number, name.kind.number())) {
                 missing = missing.saturating_sub(1);
             } else {
                 orphans.push(name);

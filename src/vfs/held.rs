@@ -83,6 +83,10 @@ impl Vfs for HeldVfs {
         self.inner.list(path)
     }
 
+    fn names(&self, path: &Path) -> io::Result<Vec<String>> {
+        self.inner.names(path)
+    }
+
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
         self.inner.sync_dir(path)
     }

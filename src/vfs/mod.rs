@@ -104,6 +104,12 @@ pub trait Vfs: Send + Sync + Debug {
     /// The names in a directory, sorted.
     fn list(&self, path: &Path) -> io::Result<Vec<DirEntry>>;
 
+    /// The names alone, sorted: a directory may have thousands of files, and to ask for the length of each takes
+    /// longer than to read all names.
+    fn names(&self, path: &Path) -> io::Result<Vec<String>> {
+        Ok(self.list(path)?.into_iter().map(|entry| entry.name).collect())
+    }
+
     /// Makes the names in a directory durable.
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
 

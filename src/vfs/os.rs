@@ -117,6 +117,14 @@ impl Vfs for OsVfs {
         Ok(entries)
     }
 
+    fn names(&self, path: &Path) -> io::Result<Vec<String>> {
+        let name =
+            |entry: io::Result<fs::DirEntry>| Ok(entry?.file_name().to_string_lossy().into_owned());
+        let mut names = fs::read_dir(path)?.map(name).collect::<io::Result<Vec<_>>>()?;
+        names.sort();
+        Ok(names)
+    }
+
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         fs::File::open(path)?.sync_all()
@@ -334,6 +342,9 @@ mod tests {
         assert_eq!(reader.map(12).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
         let entries = vfs.list(dir.path()).unwrap();
         assert_eq!(entries, [DirEntry { name: "g".to_owned(), bytes: 11, is_dir: false }]);
+        vfs.create(&dir.path().join("a")).unwrap();
+        assert_eq!(vfs.names(dir.path()).unwrap(), ["a", "g"]);
+        assert!(vfs.names(&path).unwrap_err().kind() == io::ErrorKind::NotFound);
         file.set_len(5).unwrap();
         assert_eq!(reader.len().unwrap(), 5);
         let linked = dir.path().join("h");

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::config::Config;
+use crate::past;
 use crate::peer::{Contestant, Level, Peer, Result};
 use crate::reads::{self, History, Kind};
 use crate::report::Row;
@@ -48,7 +49,8 @@ pub fn measure(config: &Config, kind: Kind) -> Result<Vec<Row>> {
     let wanted: Vec<_> = reads.iter().filter(|measure| config.wants(measure.0)).collect();
     let wants_open = small && config.wants(open);
     let wants_load = config.wants(disk_name) || config.wants(&load_name);
-    if wanted.is_empty() && !wants_open && !wants_load {
+    let wants_past = small && (config.wants(past::REPLAY) || config.wants(past::FORGETTING));
+    if wanted.is_empty() && !wants_open && !wants_load && !wants_past {
         return Ok(Vec::new());
     }
     let keys = config.keys(if small { SMALL_KEYS } else { POD_KEYS });
@@ -94,6 +96,9 @@ pub fn measure(config: &Config, kind: Kind) -> Result<Vec<Row>> {
         }
         rows.push(row);
     }
+    if small {
+        rows.extend(past::measure(config, &history, &running)?);
+    }
     let mut opened = Row::new(open, "ms", false, running.len());
     for round in 0..if wants_open { config.rounds } else { 0 } {
         progress(&format!("{open}, round {round}"));
@@ -105,6 +110,9 @@ pub fn measure(config: &Config, kind: Kind) -> Result<Vec<Row>> {
     }
     if wants_open {
         rows.push(opened);
+    }
+    if small {
+        rows.extend(past::spoil(config, &history, &running)?);
     }
     for one in running {
         one.peer.close()?;

@@ -18,6 +18,7 @@ mod data;
 mod histories;
 #[path = "../../rivals/latency.rs"]
 mod latency;
+mod past;
 mod peer;
 mod peers;
 mod reads;
@@ -100,7 +101,7 @@ fn run() -> Result<()> {
     let all = &config.contestants;
     let rates = cells.iter().map(|cell| &cell.rate);
     section("Commits", &report::table(rates, all, true));
-    section("Targets", &targets::table(&cells, all));
+    section("Targets", &targets::table(&cells, &histories, all));
     section(
         "Latencies, conflicts and groups of commits",
         &report::table(cells.iter().flat_map(Measured::details), all, false),

@@ -80,6 +80,20 @@ pub trait Peer: Send + Sync {
         visit: VisitKey<'_>,
     ) -> Result<usize>;
 
+    /// Up to `limit` changes from revision `from` on, in the order of their revisions, each with its value;
+    /// returns how many there were. `None` where the store cannot tell them.
+    fn replay(&self, from: u64, limit: usize, visit: VisitKey<'_>) -> Result<Option<usize>> {
+        let _ = (from, limit, visit);
+        Ok(None)
+    }
+
+    /// Forgets what no read as of revision `upto` or a later one needs, some `batch` revisions of it; returns
+    /// whether there may be more. `None` where the store cannot forget.
+    fn forget(&self, upto: u64, batch: usize) -> Result<Option<bool>> {
+        let _ = (upto, batch);
+        Ok(None)
+    }
+
     /// Brings what was written into the shape it rests in: flushed and compacted.
     fn settle(&mut self) -> Result<()>;
 

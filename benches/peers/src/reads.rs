@@ -214,7 +214,7 @@ impl History {
 }
 
 /// Looks at every byte of a value.
-fn fold(value: &[u8]) -> u64 {
+pub fn fold(value: &[u8]) -> u64 {
     let (words, rest) = value.as_chunks::<8>();
     let sum = words.iter().fold(0, |sum, word| sum ^ u64::from_le_bytes(*word));
     rest.iter().fold(sum, |sum, &byte| sum.rotate_left(8) ^ u64::from(byte))

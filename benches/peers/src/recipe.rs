@@ -34,6 +34,7 @@ pub trait Read {
 /// Writing inside a transaction; reads see what was written.
 pub trait Write: Read {
     fn put(&mut self, space: Space, key: &[u8], value: &[u8]) -> Result<()>;
+    fn delete(&mut self, space: Space, key: &[u8]) -> Result<()>;
 }
 
 /// An ordered map with transactions of which one writes at a time.
@@ -204,6 +205,62 @@ impl<M: Ordered> Peer for Recipe<M> {
     ) -> Result<usize> {
         let at = at.unwrap_or(u64::MAX);
         self.map.read(|read| scan(read, from, below, limit, at, visit))
+    }
+
+    fn replay(&self, from: u64, limit: usize, visit: VisitKey<'_>) -> Result<Option<usize>> {
+        let mut told = 0;
+        self.map.read(|read| {
+            let mut failed = None;
+            read.range(Space::Feed, &from.to_be_bytes(), &[u8::MAX; 8], &mut |feed, key| {
+                let Some(revision) = feed.first_chunk::<8>() else { return false };
+                let revision = u64::from_be_bytes(*revision);
+                let looked = read.range(
+                    Space::Data,
+                    &data_key(key, revision),
+                    &after(key),
+                    &mut |_, value| {
+                        if let Some((_, _, value)) = decode(value) {
+                            visit(key, revision, value);
+                            told += 1;
+                        }
+                        false
+                    },
+                );
+                failed = looked.err();
+                failed.is_none() && told < limit
+            })?;
+            failed.map_or(Ok(()), Err)
+        })?;
+        Ok(Some(told))
+    }
+
+    fn forget(&self, upto: u64, batch: usize) -> Result<Option<bool>> {
+        let more = self.map.write(|write| {
+            let mut feed = Vec::new();
+            write.range(
+                Space::Feed,
+                &[0; 8],
+                &(upto + 1).to_be_bytes(),
+                &mut |revision, key| {
+                    feed.push((revision.to_vec(), key.to_vec()));
+                    feed.len() < batch
+                },
+            )?;
+            for (revision, key) in &feed {
+                let at = revision.first_chunk::<8>().map_or(0, |bytes| u64::from_be_bytes(*bytes));
+                let (mut newest, from) = (at, data_key(key, upto));
+                write.range(Space::Data, &from, &after(key), &mut |found, _| {
+                    newest = split(found).map_or(at, |(_, revision)| revision);
+                    false
+                })?;
+                if newest > at {
+                    write.delete(Space::Data, &data_key(key, at))?;
+                }
+                write.delete(Space::Feed, revision)?;
+            }
+            Ok((!feed.is_empty()).then_some(feed.len() == batch))
+        })?;
+        Ok(Some(more.unwrap_or(false)))
     }
 
     fn settle(&mut self) -> Result<()> {

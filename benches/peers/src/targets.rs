@@ -2,12 +2,15 @@
 //!
 //! T1: one client at the speed of a bare write and sync. T2: 64 tickets at the speed of 64 records to
 //! a bare sync. T3: 64 blocking threads share syncs. T4: durable commits ahead of every peer, as it is
-//! and under a group commit. T5: buffered commits ahead of every peer. Ratios are medians of the
+//! and under a group commit. T5: buffered commits ahead of every peer. T12: commits are hardly held up
+//! while the past is forgotten, and less than in any peer. T15: a replay of old changes at least as fast as the
+//! best peer's. Ratios are medians of the
 //! ratios of the rounds, with the least and the most; other figures are medians of the rounds.
 
 use std::fmt::Write as _;
 
 use crate::commits::Measured;
+use crate::past::{FORGETTING, REPLAY, TIMES_IDLE};
 use crate::peer::{Contestant, Level, Role};
 use crate::report::{Row, number, place};
 
@@ -46,10 +49,11 @@ impl Ahead {
 }
 
 /// Renders the targets as a Markdown table; empty if no cell that has one was measured.
-pub fn table(cells: &[Measured], contestants: &[Contestant]) -> String {
+pub fn table(cells: &[Measured], histories: &[Row], contestants: &[Contestant]) -> String {
     let Some(ours) = place(contestants, Role::Annals) else { return String::new() };
     let judge = Judge { contestants, ours };
     let mut lines: Vec<Target> = cells.iter().flat_map(|cell| judge.cell(cell)).collect();
+    lines.extend(histories.iter().flat_map(|row| judge.history(row)));
     lines.sort_by(|a, b| a.name.cmp(b.name));
     let mut out = String::new();
     if lines.is_empty() {
@@ -74,6 +78,23 @@ impl Judge<'_> {
             Level::Sync => self.durable(measured),
             Level::Buffered => self.buffered(measured),
         }
+    }
+
+    fn history(&self, row: &Row) -> Vec<Target> {
+        let peers = [Role::Peer];
+        let lines = match &*row.name {
+            REPLAY => vec![
+                self.ahead("T15", row, &peers, Ahead::AtLeast(1.0)),
+                self.ahead("T15 (an aim)", row, &peers, Ahead::AtLeast(2.0)),
+            ],
+            FORGETTING => {
+                let best = row.best(self.contestants, &peers);
+                vec![best.and_then(|best| self.lower("T12", row, best))]
+            }
+            TIMES_IDLE => vec![self.at_most("T12", row, 1.5)],
+            _ => Vec::new(),
+        };
+        lines.into_iter().flatten().collect()
     }
 
     fn durable(&self, measured: &Measured) -> Vec<Target> {
@@ -157,6 +178,18 @@ impl Judge<'_> {
         })
     }
 
+    /// Annals by itself, where less is better.
+    fn at_most(&self, name: &'static str, row: &Row, most: f64) -> Option<Target> {
+        let reached = row.median(self.ours)?;
+        Some(Target {
+            name,
+            measure: row.name.clone(),
+            target: format!("<= {}x", number(most)),
+            reached: format!("{}x", number(reached)),
+            met: reached <= most,
+        })
+    }
+
     /// A latency of annals against that of one other.
     fn lower(&self, name: &'static str, row: &Row, other: usize) -> Option<Target> {
         let (ours, theirs) = (row.median(self.ours)?, row.median(other)?);
@@ -189,7 +222,7 @@ mod tests {
             measured.p999.push(index, latency);
             measured.per_sync.push(index, 24.0);
         }
-        table(&[measured], &contestants)
+        table(&[measured], &[], &contestants)
     }
 
     fn verdicts(table: &str) -> Vec<(&str, bool)> {

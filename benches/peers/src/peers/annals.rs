@@ -96,6 +96,28 @@ impl Peer for Annals {
         Ok(count)
     }
 
+    fn replay(&self, from: u64, limit: usize, visit: VisitKey<'_>) -> Result<Option<usize>> {
+        let mut told = 0;
+        for transaction in self.0.log(from..).with_values() {
+            let transaction = transaction?;
+            for change in &transaction.changes {
+                visit(&change.key, transaction.revision, change.value.as_deref().unwrap_or(&[]));
+                told += 1;
+            }
+            if told >= limit {
+                break;
+            }
+        }
+        Ok(Some(told))
+    }
+
+    fn forget(&self, upto: u64, _: usize) -> Result<Option<bool>> {
+        if upto > 0 {
+            self.0.compact(upto)?;
+        }
+        Ok(Some(false))
+    }
+
     fn settle(&mut self) -> Result<()> {
         Ok(self.0.reorganise()?)
     }

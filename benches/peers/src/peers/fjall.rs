@@ -79,6 +79,12 @@ impl Write for View<'_, SingleWriterWriteTx<'_>> {
         self.txn.insert(keyspace, key, value);
         Ok(())
     }
+
+    fn delete(&mut self, space: Space, key: &[u8]) -> Result<()> {
+        let keyspace = if space == Space::Data { &self.store.data } else { &self.store.feed };
+        self.txn.remove(keyspace, key);
+        Ok(())
+    }
 }
 
 impl Ordered for Fjall {

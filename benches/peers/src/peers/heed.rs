@@ -66,6 +66,11 @@ impl Write for Maps<RwTxn<'_>> {
         self.map(space).put(&mut self.txn, key, value)?;
         Ok(())
     }
+
+    fn delete(&mut self, space: Space, key: &[u8]) -> Result<()> {
+        self.map(space).delete(&mut self.txn, key)?;
+        Ok(())
+    }
 }
 
 impl Ordered for Lmdb {

@@ -44,6 +44,12 @@ impl Write for Tables<Table<'_, &'static [u8], &'static [u8]>> {
         table.insert(key, value)?;
         Ok(())
     }
+
+    fn delete(&mut self, space: Space, key: &[u8]) -> Result<()> {
+        let table = if space == Space::Data { &mut self.data } else { &mut self.feed };
+        table.remove(key)?;
+        Ok(())
+    }
 }
 
 impl Ordered for Redb {

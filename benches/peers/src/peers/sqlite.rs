@@ -37,6 +37,13 @@ const LIST: &str = "SELECT kine.name, kine.id, kine.value FROM kine JOIN
      GROUP BY name ORDER BY name LIMIT ?4) AS newest ON newest.id = kine.id
     WHERE kine.deleted = 0 ORDER BY kine.name";
 
+/// What changed, as kine polls for it.
+const SINCE: &str = "SELECT id, name, value FROM kine WHERE id >= ?1 ORDER BY id LIMIT ?2";
+/// Kine's compaction: what the rows up to a revision superseded, and the deletions among them.
+const FORGET: &str = "DELETE FROM kine WHERE id IN (
+    SELECT prev_revision FROM kine WHERE prev_revision != 0 AND id > ?1 AND id <= ?2
+    UNION SELECT id FROM kine WHERE deleted != 0 AND id > ?1 AND id <= ?2)";
+
 pub fn open(dir: &Path, level: Level) -> Result<Box<dyn Peer>> {
     let path = dir.join("sqlite.db");
     let writer = connect(&path, level)?;
@@ -179,6 +186,40 @@ impl Peer for Sqlite {
                 count += 1;
             }
             Ok(count)
+        })
+    }
+
+    fn replay(&self, from: u64, limit: usize, visit: VisitKey<'_>) -> Result<Option<usize>> {
+        self.read(|connection| {
+            let mut statement = connection.prepare_cached(SINCE)?;
+            let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+            let mut rows = statement.query(params![id(from), limit])?;
+            let mut told = 0;
+            while let Some(row) = rows.next()? {
+                let name = row.get_ref(1)?.as_bytes()?;
+                visit(name, revision(row.get(0)?), row.get_ref(2)?.as_blob()?);
+                told += 1;
+            }
+            Ok(Some(told))
+        })
+    }
+
+    /// As kine, which keeps how far it has come in a row of its own.
+    fn forget(&self, upto: u64, batch: usize) -> Result<Option<bool>> {
+        self.write(|connection| {
+            let done: Option<i64> = connection
+                .prepare_cached("SELECT prev_revision FROM kine WHERE id = 1")?
+                .query_row([], |row| row.get(0))?;
+            let (done, upto) = (done.unwrap_or(0), id(upto));
+            let next = upto.min(done + i64::try_from(batch)?);
+            if next <= done {
+                return Ok(Some(false));
+            }
+            connection.prepare_cached(FORGET)?.execute([done, next])?;
+            connection
+                .prepare_cached("UPDATE kine SET prev_revision = ?1 WHERE id = 1")?
+                .execute([next])?;
+            Ok(Some(next < upto))
         })
     }
 

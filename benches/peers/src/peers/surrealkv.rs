@@ -131,6 +131,12 @@ impl Write for View<'_> {
         self.0.set(prefixed(prefix, key), value)?;
         Ok(())
     }
+
+    fn delete(&mut self, space: Space, key: &[u8]) -> Result<()> {
+        let prefix = if space == Space::Data { DATA } else { FEED };
+        self.0.delete(prefixed(prefix, key))?;
+        Ok(())
+    }
 }
 
 impl Ordered for Plain {
