@@ -32,6 +32,9 @@ const FIRST_MICROS: u64 = 1_000_000;
 /// The longest such time: a merge writes much before it finds that there is no space for the rest.
 const LONGEST_MICROS: u64 = 64_000_000;
 
+/// How often is looked at least, in microseconds.
+const SHORTEST_MICROS: u64 = 20_000;
+
 /// Which work it is that has no space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -147,7 +150,8 @@ impl Core {
     pub(super) fn until_space(&self) -> Option<Duration> {
         let left = self.shortage.until_again(self.shortage.age.micros())?;
         self.check_writable().ok()?;
-        Some(Duration::from_micros(left))
+        // What is due may have to wait for other work that lacks space, too.
+        Some(Duration::from_micros(left.max(SHORTEST_MICROS)))
     }
 }
 

@@ -37,6 +37,10 @@ const HEADER_BYTES: u32 = 64 * 1024;
 /// cancelled by then costs no more, and requests of others come in between.
 const AT_ONCE: usize = 64;
 
+/// After so many bytes of a connection others have their turn: what its peer has sent may take long to read, though it
+/// asks for nothing.
+const TURN_BYTES: usize = 8 << 10;
+
 /// So many bytes tell a client that speaks: the preface of HTTP/2, and the head of the frame that has to follow.
 const SPOKEN: usize = 24 + 9;
 
@@ -137,7 +141,8 @@ impl Common {
                 Ok::<_, Infallible>(answer)
             }
         });
-        let stream = Spoken { stream, read: 0, limit: Some(Box::pin(sleep(HEADER_TIME))) };
+        let limit = Some(Box::pin(sleep(HEADER_TIME)));
+        let stream = Spoken { stream, read: 0, turn: 0, limit };
         let io = TokioIo::new(Named::new(stream));
         let connection = builder.serve_connection(io, service);
         tokio::pin!(connection);
@@ -178,10 +183,13 @@ impl Drop for Open {
     }
 }
 
-/// A connection that fails if its peer says nothing for long at its beginning: nothing else notices that.
+/// A connection that fails if its peer says nothing for long at its beginning: nothing else notices that. And one that
+/// leaves its thread to others before all is read that has come.
 struct Spoken<S> {
     stream: S,
     read: usize,
+    /// Bytes that were read since others had their turn.
+    turn: usize,
     limit: Option<Pin<Box<Sleep>>>,
 }
 
@@ -191,8 +199,15 @@ impl<S: AsyncRead + Unpin> AsyncRead for Spoken<S> {
         context: &mut Context<'_>,
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if self.turn >= TURN_BYTES {
+            self.turn = 0;
+            // Behind whoever waits.
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         let before = into.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, into);
+        self.turn = if read.is_pending() { 0 } else { self.turn + into.filled().len() - before };
         let Some(limit) = &mut self.limit else { return read };
         if read.is_pending() && limit.as_mut().poll(context).is_ready() {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));

@@ -318,3 +318,25 @@ async fn what_is_cancelled_at_once_is_not_begun() {
     let begun = begun(&metrics);
     assert!(begun <= CALLS / 3, "{begun} of {CALLS} were begun");
 }
+
+/// However much has come, others have their turn before all of it is read.
+#[tokio::test]
+async fn what_has_come_is_read_in_turns() {
+    let (mut ours, theirs) = duplex(1 << 20);
+    ours.write_all(&vec![7; 40 * TURN_BYTES]).await.unwrap();
+    let mut spoken = Spoken { stream: theirs, read: 0, turn: 0, limit: None };
+    let turns = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let others = Arc::clone(&turns);
+    let other = tokio::spawn(async move {
+        loop {
+            others.fetch_add(1, Ordering::Relaxed);
+            tokio::task::yield_now().await;
+        }
+    });
+    let mut piece = vec![0; 1024];
+    for _ in 0..40 * TURN_BYTES / piece.len() {
+        spoken.read_exact(&mut piece).await.unwrap();
+    }
+    assert!(turns.load(Ordering::Relaxed) >= 38, "{turns:?}");
+    other.abort();
+}
