@@ -156,6 +156,12 @@ fn exercise() {
 
     let store = options.open("store").unwrap();
     store.put("c", [1; 5_000]).unwrap();
+    // The disk is full when the flush makes its first file, and has space again.
+    let next = disk.op_count_of(Operation::Create);
+    disk.fail(Some(Operation::Create), next, Fault::NoSpace, false);
+    let refused = store.reorganise().unwrap_err();
+    assert!(matches!(refused.kind(), ErrorKind::NoSpace { .. }), "{refused}");
+    store.reorganise().unwrap();
     let next = disk.op_count_of(Operation::Write);
     disk.fail(Some(Operation::Write), next, Fault::Torn, false);
     let refused = store.put("d", vec![2; 50_000]).unwrap_err();
@@ -232,8 +238,9 @@ fn the_tables_in_the_documentation_are_what_a_program_sees() {
     let spans = seen.0.lock().unwrap();
     assert_eq!(spans.keys().cloned().collect::<BTreeSet<_>>(), table("`annals."));
     for (name, fields) in spans.iter() {
-        let is_event =
-            ["poisoned", "torn_tail", "object_slow"].iter().any(|event| name.contains(event));
+        let is_event = ["poisoned", "torn_tail", "object_slow", "no_space"]
+            .iter()
+            .any(|event| name.contains(event));
         assert!(is_event || fields.contains("micros"), "{name}: {fields:?}");
     }
     let fields = |name: &str| spans[name].iter().map(String::as_str).collect::<Vec<_>>();
@@ -250,6 +257,7 @@ fn the_tables_in_the_documentation_are_what_a_program_sees() {
         assert_eq!(told, ["bytes", "files", "micros", "revision"], "{task}");
     }
     assert_eq!(fields("annals.torn_tail warn"), ["bytes", "file", "message", "offset"]);
+    assert_eq!(fields("annals.no_space warn"), ["error", "message", "store"]);
 
     if cfg!(feature = "object") {
         let told = fields("annals.object_slow warn");
