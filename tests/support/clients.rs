@@ -36,6 +36,8 @@ pub enum Ended {
     Refused,
     /// It has had no effect, because a file could not be read. That is no failure of the store.
     Unread,
+    /// It has had no effect, because memory is full and the disk has no space for the flush. Nor is that.
+    NoRoom,
 }
 
 impl Ended {
@@ -44,7 +46,7 @@ impl Ended {
             Self::Acknowledged { revision }
             | Self::Unknown { revision }
             | Self::Dropped { revision } => Some(revision),
-            Self::Refused | Self::Unread => None,
+            Self::Refused | Self::Unread | Self::NoRoom => None,
         }
     }
 }
@@ -95,7 +97,7 @@ impl Journal {
             match *ended {
                 Ended::Acknowledged { revision } => assert!(revision <= durable, "{content:?}"),
                 Ended::Unknown { revision } => assert!(revision > durable, "{content:?}"),
-                Ended::Dropped { .. } | Ended::Refused | Ended::Unread => {}
+                Ended::Dropped { .. } | Ended::Refused | Ended::Unread | Ended::NoRoom => {}
             }
         }
     }
@@ -271,6 +273,7 @@ pub fn ended(told: annals::Result<u64>) -> Ended {
         Err(ErrorKind::OutcomeUnknown { revision, .. }) => Ended::Unknown { revision },
         Err(ErrorKind::Poisoned { .. }) => Ended::Refused,
         Err(ErrorKind::Io { .. }) => Ended::Unread,
+        Err(ErrorKind::NoSpace { .. }) => Ended::NoRoom,
         Err(other) => panic!("not an answer to a commit: {other:?}"),
     }
 }
