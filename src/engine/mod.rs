@@ -33,6 +33,7 @@ mod door;
 mod folds;
 mod follow;
 mod history;
+mod in_force;
 mod increment;
 pub mod inspect;
 mod jobs;

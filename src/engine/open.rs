@@ -37,7 +37,8 @@ use crate::wal::{self, Location, Mode, Recovered, WalContext, WalFiles, WalWrite
 
 use super::chain_log::ChainLog;
 use super::core::{Core, SharedLog, State};
-use super::jobs::{Busy, Depth, flushed, frozen_end};
+use super::in_force::flushed;
+use super::jobs::{Busy, Depth, frozen_end};
 use super::pins::Pins;
 use super::report::{DroppedTail, OpenReport};
 use super::retention::Retention;

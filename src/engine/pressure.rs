@@ -229,7 +229,9 @@ impl Core {
         let waited = Stopwatch::start();
         let mut outcome = Ok(());
         // Where nothing can be written nothing has to wait: what only reads goes on.
-        while outcome.is_ok() && !has_room() && self.check_writable().is_ok() {
+        // Who comes after a failure of the log is told of that, whatever else is lacking.
+        let may_write = || self.check_writable().is_ok() && !self.chain.is_poisoned();
+        while outcome.is_ok() && !has_room() && may_write() {
             if !self.shared.worker.is_attended() {
                 outcome = self.run_unit().map(|_| ());
                 continue;
@@ -240,7 +242,7 @@ impl Core {
             }
             self.shared.worker.ring();
             let waiting = lock(&self.flushed_lock);
-            if !has_room() && self.check_writable().is_ok() {
+            if !has_room() && may_write() {
                 drop(self.flushed.wait_timeout(waiting, PATIENCE));
             }
         }

@@ -1,0 +1,79 @@
+//! A manifest with an edit is put in force, or nothing has changed.
+
+use annals_format::{FileMeta, Manifest};
+
+use crate::error::Result;
+use crate::index::Position;
+use crate::sync::Ordering;
+use crate::wal::WalFiles;
+
+use super::core::{Core, State};
+
+impl Core {
+    /// Makes the names of new files durable, or removes them.
+    pub(super) fn sync_names(&self, added: &[FileMeta]) -> Result<()> {
+        if added.is_empty() {
+            return Ok(());
+        }
+        self.context.sync_dir().inspect_err(|_| self.discard(added))
+    }
+
+    /// Removes files that no manifest has named.
+    fn discard(&self, files: &[FileMeta]) {
+        for file in files {
+            // What cannot be removed is an orphan, and goes when the store is opened next.
+            let _ = self.context.remove(file.kind, file.number);
+        }
+    }
+
+    /// Stores the manifest, with what is known now of everything that is not a file.
+    pub(super) fn store_manifest(&self, state: &mut State) -> Result<()> {
+        self.put_in_force(state, &[], |_| ())
+    }
+
+    /// The same with an edit, which names new files.
+    ///
+    /// # Errors
+    /// Either nothing has changed, and the new files are removed; or it is not known which manifest is in force, and
+    /// writing has ended.
+    pub(super) fn put_in_force(
+        &self,
+        state: &mut State,
+        added: &[FileMeta],
+        edit: impl FnOnce(&mut Manifest),
+    ) -> Result<()> {
+        let mut manifest = state.manifest.clone();
+        self.bring_up_to_date(&mut manifest, state.wal.as_deref());
+        edit(&mut manifest);
+        self.counters.manifests.fetch_add(1, Ordering::Relaxed);
+        let prepared = state.store.prepare(&mut manifest);
+        // No number is used twice.
+        state.manifest.number = manifest.number;
+        let prepared = prepared.inspect_err(|_| self.discard(added))?;
+        state.store.enforce(prepared).inspect_err(|error| self.fail(error))?;
+        state.manifest = manifest;
+        Ok(())
+    }
+
+    /// Notes in a manifest what is known now of everything that is not a file.
+    fn bring_up_to_date(&self, manifest: &mut Manifest, wal: Option<&WalFiles>) {
+        // Only what is durable: a watermark that a crash takes back would leave a store that has
+        // lost what it must answer. It is asked for first, so the floor is not below it.
+        let compacted = self.chain.durable_place().compacted;
+        let durable = self.chain.durable();
+        manifest.next_file = self.next_file.load(Ordering::Acquire);
+        manifest.compacted = manifest.compacted.max(compacted);
+        manifest.revision_floor = manifest.revision_floor.max(durable.revision);
+        if let Some(wal) = wal {
+            manifest.wal = wal.listed();
+        }
+    }
+}
+
+/// Notes that everything up to `last` is in files.
+pub(super) fn flushed(manifest: &mut Manifest, last: Position, files: &[FileMeta]) {
+    manifest.files.extend(files.iter().cloned());
+    manifest.flushed_seq = last.seq;
+    manifest.flushed_revision = last.revision;
+    manifest.flushed_time = last.time;
+}
