@@ -126,7 +126,7 @@ pub struct Config {
     /// Cost of the hashes of passwords, 4 to 31
     #[arg(long, default_value_t = 10)]
     pub bcrypt_cost: u32,
-    /// Accepted for etcd's sake: pings of clients are not counted
+    /// Accepted for etcd's sake: no connection is ended for its pings, but of many each waits for the one before
     #[arg(long, default_value = "5s", value_parser = parse_duration)]
     pub grpc_keepalive_min_time: Duration,
     /// How often clients are asked whether they are there; 0 for never

@@ -38,6 +38,8 @@ pub struct Metrics {
     pub connections: AtomicI64,
     /// Connections whose TLS handshake failed.
     pub failed_handshakes: AtomicU64,
+    /// Connections that were slowed down, since too many frames that ask for nothing came on them.
+    pub slowed_connections: AtomicU64,
     /// Bytes of the bodies of gRPC requests.
     pub received_bytes: AtomicU64,
     /// Bytes of the bodies of gRPC answers.
@@ -166,6 +168,9 @@ impl Metrics {
         text.gauge("annals_connections", "Connections that are open.", level(&self.connections));
         let failed = of(&self.failed_handshakes);
         text.counter("annals_tls_handshake_failures_total", "TLS handshakes that failed.", failed);
+        let slowed =
+            "Connections on which more frames came that ask for nothing than were read at once.";
+        text.counter("annals_slowed_connections_total", slowed, of(&self.slowed_connections));
         self.write_calls(text);
         process::write(text);
     }

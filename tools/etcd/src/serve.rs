@@ -3,7 +3,10 @@
 pub(crate) mod authority;
 pub(crate) mod calls;
 pub(crate) mod conn;
+pub(crate) mod frames;
 pub(crate) mod notify;
+pub(crate) mod pace;
+pub(crate) mod wire;
 
 use std::fmt;
 use std::io;
@@ -168,6 +171,7 @@ impl Server {
             metrics,
             tls: self.tls,
             shutdown: shutdown_of,
+            spare: Arc::default(),
             builder: builder(config),
         };
         let permits = Arc::new(Semaphore::new(max_connections(config)));

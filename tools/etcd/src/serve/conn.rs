@@ -19,13 +19,15 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
 use crate::config::Config;
-use crate::debug;
 use crate::http::{Front, Traffic};
 use crate::metrics::Metrics;
 use crate::serve::Shutdown;
-use crate::serve::authority::Named;
+use crate::serve::frames::Walked;
+use crate::serve::pace::{Pace, Spare};
+use crate::serve::wire::Wire;
 use crate::server::PeerCommonName;
 use crate::tls::Tls;
+use crate::{debug, warn};
 
 /// How long a client may take for its first request's beginning, and for the headers of each request by HTTP/1.1.
 const HEADER_TIME: Duration = Duration::from_secs(30);
@@ -35,7 +37,7 @@ const HEADER_BYTES: u32 = 64 * 1024;
 
 /// So many requests of a connection that are under way begin at once. Further ones begin a moment later: what has been
 /// cancelled by then costs no more, and requests of others come in between.
-const AT_ONCE: usize = 64;
+const AT_ONCE: usize = 16;
 
 /// After so many bytes of a connection others have their turn: what its peer has sent may take long to read, though it
 /// asks for nothing.
@@ -52,6 +54,7 @@ pub(crate) struct Common {
     pub(crate) tls: Option<Arc<Tls>>,
     pub(crate) shutdown: Shutdown,
     pub(crate) builder: auto::Builder<TokioExecutor>,
+    pub(crate) spare: Arc<Spare>,
 }
 
 /// What is known of the peer of a connection.
@@ -90,7 +93,7 @@ impl Common {
     /// Serves a connection until its end.
     pub(crate) async fn serve<S>(self, stream: S, traffic: Traffic, secure: bool, mut peer: Peer)
     where
-        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        S: Wire,
     {
         let _open = Open::new(Arc::clone(&self.metrics));
         let tls = self.tls.clone().filter(|_| secure);
@@ -103,7 +106,7 @@ impl Common {
             Err(error) => {
                 self.metrics.failed_handshakes.fetch_add(1, Ordering::Relaxed);
                 let remote = peer.remote.map(|remote| remote.to_string());
-                crate::warn!(
+                warn!(
                     "rejected connection on client endpoint",
                     "remote-addr" = remote,
                     "error" = error
@@ -118,10 +121,19 @@ impl Common {
 
     async fn http<S>(self, stream: S, traffic: Traffic, peer: Peer)
     where
-        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        S: Wire,
     {
-        let Self { front, shutdown, builder, .. } = self;
-        let (remote, peer) = (peer.remote, Arc::new(peer));
+        let Self { front, metrics, shutdown, builder, spare, .. } = self;
+        let remote = peer.remote.map(|remote| remote.to_string());
+        let pace = Pace::new(spare, {
+            let remote = remote.clone();
+            move || {
+                metrics.slowed_connections.fetch_add(1, Ordering::Relaxed);
+                let text = "slowing a client down that sends too many frames which ask for nothing";
+                debug!(text, "remote-addr" = remote);
+            }
+        });
+        let peer = Arc::new(peer);
         let under_way = Arc::new(());
         let service = service_fn(move |request: Request<Incoming>| {
             let (front, peer, under_way) =
@@ -143,7 +155,7 @@ impl Common {
         });
         let limit = Some(Box::pin(sleep(HEADER_TIME)));
         let stream = Spoken { stream, read: 0, turn: 0, limit };
-        let io = TokioIo::new(Named::new(stream));
+        let io = TokioIo::new(Walked::new(stream, pace));
         let connection = builder.serve_connection(io, service);
         tokio::pin!(connection);
         let ended = tokio::select! {
@@ -157,7 +169,6 @@ impl Common {
             }
         };
         if let Err(error) = ended {
-            let remote = remote.map(|remote| remote.to_string());
             debug!(
                 "a connection ended with an error",
                 "remote-addr" = remote,
@@ -191,6 +202,12 @@ struct Spoken<S> {
     /// Bytes that were read since others had their turn.
     turn: usize,
     limit: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S: Wire> Wire for Spoken<S> {
+    fn is_gone(&self) -> bool {
+        self.stream.is_gone()
+    }
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Spoken<S> {

@@ -1,7 +1,8 @@
 //! Much of what is cheap to send, and connections that say half of it.
 
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::time::{Duration, Instant};
 
 use annals_etcd::proto::etcdserverpb as pb;
 use pb::lease_client::LeaseClient;
@@ -9,7 +10,7 @@ use pb::watch_client::WatchClient;
 use pb::watch_request::RequestUnion;
 use tokio::sync::mpsc;
 use tokio::task::block_in_place;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::server::{LONG, Running, put, scaled, watch};
@@ -71,10 +72,46 @@ async fn floods_of_frames() {
         &mut streams().take(500).map(|stream| frame(HEADERS, END_HEADERS, stream, &bomb)),
     );
     // Unknown frames, and what is no HTTP at all.
-    flooded("unknown frames", &mut again(frame(0xfa, 0xff, 3, &[0; 100]), many));
+    // Larger than what a connection holds, so that it comes at the pace of the server.
+    flooded("unknown frames", &mut again(frame(0xfa, 0xff, 3, &[0; 1000]), many / 20));
     block_in_place(|| flood(&mut raw(&server), again(vec![0xff; 1000], 10_000)));
     timeout(LONG, server.check_serves()).await.unwrap();
     server.check_memory("floods of frames", 300);
+}
+
+/// How many connections are open.
+fn connections(server: &Running) -> u64 {
+    let mut stream = raw(server);
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+    let mut metrics = String::new();
+    stream.read_to_string(&mut metrics).unwrap();
+    let line = metrics.lines().find_map(|line| line.strip_prefix("annals_connections "));
+    line.unwrap().parse().unwrap()
+}
+
+/// Clients that send much that asks for nothing, and stay or leave: who stays is read slowly, and who leaves is gone,
+/// though most of what it sent was not read.
+#[tokio::test(flavor = "multi_thread")]
+async fn floods_that_last_and_floods_that_leave() {
+    let server = Running::start(&[]).await;
+    let ping = frame(PING, 0, 0, &[1; 8]).repeat(5000);
+    let begun = Instant::now();
+    let open: Vec<TcpStream> = block_in_place(|| {
+        let begun = (0..100).map(|_| {
+            let mut stream = connect(&server);
+            stream.write_all(&ping).unwrap();
+            stream
+        });
+        begun.collect()
+    });
+    timeout(LONG, server.check_serves()).await.unwrap();
+    assert!(connections(&server) > 100);
+    drop(open);
+    while connections(&server) > 5 {
+        // Together they would have been read for 25 s at least.
+        assert!(begun.elapsed() < Duration::from_secs(20), "they are still there");
+        sleep(Duration::from_millis(20)).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,5 +1,7 @@
 //! What others notice of abuse, in figures: `cargo test --release --test abuse -- --ignored --nocapture`.
 
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -9,11 +11,13 @@ use pb::maintenance_client::MaintenanceClient;
 use pb::watch_client::WatchClient;
 use tokio_stream::{StreamExt as _, iter, pending};
 
-use crate::server::{Running, prefix, put, watch};
+use crate::server::{Running, prefix, processor, put, watch};
 use crate::wire::frame;
-use crate::wire::{END_HEADERS, HEADERS, PING, RST_STREAM, ask_and_leave, call, connect, flood};
+use crate::wire::{
+    END_HEADERS, HEADERS, PING, PREFACE, RST_STREAM, SETTINGS, ask_and_leave, call, flood,
+};
 
-const CALLS: usize = 500;
+const CALLS: usize = 2000;
 
 /// The 99th percentile of puts and of gets, one after the other.
 async fn measure(server: &Running) -> (Duration, Duration) {
@@ -45,6 +49,12 @@ fn say(what: &str, calm: (Duration, Duration), now: (Duration, Duration)) {
     );
 }
 
+/// Reads what has come.
+fn drain(stream: &mut TcpStream) {
+    let mut piece = [0; 16_384];
+    while stream.read(&mut piece).is_ok_and(|length| length > 0) {}
+}
+
 /// Does something to the server again and again while its clients are measured.
 async fn beside(
     server: &Running,
@@ -59,7 +69,15 @@ async fn beside(
             abuse();
         }
     });
+    let begun = Instant::now();
+    let before = (server.processor(), processor("self"));
     let now = measure(server).await;
+    eprintln!(
+        "{what}: {:.2} s, of the processors {:.2} s for the server and {:.2} s for its clients",
+        begun.elapsed().as_secs_f64(),
+        server.processor() - before.0,
+        processor("self") - before.1
+    );
     over.store(true, Ordering::Relaxed);
     tokio::task::block_in_place(|| thread.join().unwrap());
     say(what, calm, now);
@@ -77,21 +95,47 @@ async fn p99_beside_abuse() {
     let calm = measure(&server).await;
     say("calm", calm, calm);
     let status = "/etcdserverpb.Maintenance/Status";
-    let to = Arc::clone(&server);
-    beside(&server, "rapid resets", calm, move || {
-        let resets = (0..2000_u32).map(|number| {
-            let stream = 2 * number + 1;
-            let asked = frame(HEADERS, END_HEADERS, stream, &call(status));
-            [asked, frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes())].concat()
-        });
-        flood(&mut connect(&to), resets);
-    })
-    .await;
-    let to = Arc::clone(&server);
-    beside(&server, "pings", calm, move || {
-        flood(&mut connect(&to), std::iter::repeat_n(frame(PING, 0, 0, &[1; 8]), 20_000));
-    })
-    .await;
+    // What the flooding clients cost by themselves on the same machine: nobody answers these.
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap();
+    let nowhere = nobody.local_addr().unwrap();
+    std::thread::spawn(move || while nobody.accept().is_ok() {});
+    let hello = [PREFACE, &frame(SETTINGS, 0, 0, &[])].concat();
+    let resets = (0..2000_u32).map(|number| {
+        let stream = 2 * number + 1;
+        let asked = frame(HEADERS, END_HEADERS, stream, &call(status));
+        [asked, frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes())].concat()
+    });
+    let resets = [hello.clone(), resets.collect::<Vec<_>>().concat()].concat();
+    let pings = [hello, frame(PING, 0, 0, &[1; 8]).repeat(20_000)].concat();
+    for (what, flooding) in [("rapid resets", resets), ("pings", pings)] {
+        for (where_to, to) in [("nobody", nowhere), ("the server", server.address)] {
+            let (what, flooding) = (format!("{what} at {where_to}"), flooding.clone());
+            let again = flooding.clone();
+            beside(&server, &format!("{what}, each time by a new connection"), calm, move || {
+                flood(&mut TcpStream::connect(to).unwrap(), std::iter::once(again.clone()));
+            })
+            .await;
+            // Sixteen that stay: what the server does not read they cannot send.
+            let mut streams: Vec<_> = (0..16)
+                .map(|_| {
+                    let stream = TcpStream::connect(to).unwrap();
+                    stream.set_nonblocking(true).unwrap();
+                    (stream, 0)
+                })
+                .collect();
+            beside(&server, &format!("{what}, by 16 connections"), calm, move || {
+                for (stream, sent) in &mut streams {
+                    drain(stream);
+                    if *sent == flooding.len() {
+                        *sent = flooding.len() / 2;
+                    }
+                    *sent += stream.write(&flooding[*sent..]).unwrap_or(0);
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            })
+            .await;
+        }
+    }
     let unread: Vec<_> = (0..100)
         .map(|_| tokio::task::block_in_place(|| ask_and_leave(&server, &prefix("a"))))
         .collect();

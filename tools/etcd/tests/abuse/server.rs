@@ -78,7 +78,20 @@ fn spawn(directory: &Path, flags: &[String], panicked: Arc<AtomicBool>) -> (Chil
     (child, address.unwrap())
 }
 
+/// Seconds of processor time that a process has taken so far.
+pub(crate) fn processor(process: &str) -> f64 {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+    let fields = stat.rsplit(") ").next().unwrap().split(' ').collect::<Vec<_>>();
+    // The user's and the system's, in hundredths.
+    [11, 12].iter().map(|field| fields[*field].parse::<f64>().unwrap() / 100.0).sum()
+}
+
 impl Running {
+    /// Seconds of processor time that it has taken so far.
+    pub(crate) fn processor(&self) -> f64 {
+        processor(&self.child.id().to_string())
+    }
+
     pub(crate) async fn start(flags: &[&str]) -> Self {
         let alone = ALONE.lock().await;
         let directory = tempfile::tempdir().unwrap();

@@ -49,7 +49,7 @@ fn common(flags: &[&str]) -> Common {
         App { grpc: Services::default(), probe: Arc::new(Well), metrics: Arc::clone(&metrics) };
     let front = Front::new(&config, app, shutdown.clone()).unwrap();
     let tls = Tls::of(&config).unwrap().map(Arc::new);
-    Common { front, metrics, tls, shutdown, builder: builder(&config) }
+    Common { front, metrics, tls, shutdown, builder: builder(&config), spare: Arc::default() }
 }
 
 /// A connection to a server that serves it, and the time until it is ended.
@@ -209,26 +209,36 @@ async fn who_answers_when_asked_stays() {
     assert!((HOUR..HOUR + 30 * SECOND).contains(&time), "{time:?}");
 }
 
-/// As `--help` says, pings of clients are not counted, whatever `--grpc-keepalive-min-time` is: an etcd ends a client that
-/// pings more often. Each is answered, and costs no more than that.
+/// As `--help` says, no connection is ended for its pings, whatever `--grpc-keepalive-min-time` is: an etcd ends a client
+/// that pings more often. Each is answered, though who sends many waits for that, and what it asks behind them, too.
 #[tokio::test(start_paused = true)]
-async fn pings_are_answered_and_not_counted() {
-    let (mut stream, served) = open(common(&["--grpc-keepalive-min-time=1h"]), false);
-    stream.write_all(&[PREFACE, &frame(4, 0, 0, &[])].concat()).await.unwrap();
-    let mut answered = 0_u64;
-    for number in 0..1000_u64 {
-        stream.write_all(&frame(6, 0, 0, &number.to_be_bytes())).await.unwrap();
-        loop {
-            let (kind, flags, payload) = next_frame(&mut stream).await.unwrap();
-            assert_ne!(kind, 7, "a goodbye");
-            if kind == 6 && flags & 1 == 1 {
-                assert_eq!(payload, number.to_be_bytes());
-                answered += 1;
-                break;
-            }
+async fn pings_are_answered_at_a_pace() {
+    const PINGS: u64 = 10_000;
+    let common = common(&["--grpc-keepalive-min-time=1h"]);
+    let metrics = Arc::clone(&common.metrics);
+    let (mut stream, served) = open(common, false);
+    let mut said = [PREFACE, &frame(4, 0, 0, &[])].concat();
+    for number in 0..PINGS {
+        said.extend(frame(6, 0, 0, &number.to_be_bytes()));
+    }
+    said.extend(frame(1, 5, 1, &call("/etcdserverpb.Maintenance/Status")));
+    stream.write_all(&said).await.unwrap();
+    let (begun, mut answered) = (Instant::now(), 0_u64);
+    loop {
+        let (kind, flags, payload) = next_frame(&mut stream).await.unwrap();
+        assert_ne!(kind, 7, "a goodbye");
+        if kind == 6 && flags & 1 == 1 {
+            assert_eq!(payload, answered.to_be_bytes());
+            answered += 1;
+        }
+        if kind == 1 {
+            break;
         }
     }
-    assert_eq!(answered, 1000);
+    assert_eq!(answered, PINGS);
+    let time = begun.elapsed();
+    assert!((2 * SECOND..10 * SECOND).contains(&time), "{time:?}");
+    assert_eq!(metrics.slowed_connections.load(Ordering::Relaxed), 1);
     assert!(!served.is_finished());
     drop(stream);
     served.await.unwrap();
@@ -316,7 +326,7 @@ async fn what_is_cancelled_at_once_is_not_begun() {
     served.await.unwrap();
     // Those that are not crowded out begin.
     let begun = begun(&metrics);
-    assert!(begun <= CALLS / 3, "{begun} of {CALLS} were begun");
+    assert!(begun <= CALLS / 2, "{begun} of {CALLS} were begun");
 }
 
 /// However much has come, others have their turn before all of it is read.
