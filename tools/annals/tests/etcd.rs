@@ -246,6 +246,7 @@ fn users_are_left_out_and_that_is_told() {
         let text = done.stderr();
         assert_eq!(text.contains("left out"), told.is_some(), "{text}");
         assert!(text.contains(told.unwrap_or_default()), "{text}");
+        assert_eq!(text.contains("--users-from"), told.is_some(), "{text}");
     }
 }
 

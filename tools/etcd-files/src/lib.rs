@@ -21,7 +21,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 
-pub use snapshot::{Entry, Lease, Snapshot, Version};
+pub use snapshot::{Entry, Lease, Rule, RuleKind, Snapshot, Version};
 
 /// What the bytes are read from.
 pub trait Source {

@@ -100,10 +100,42 @@ pub struct Lease {
 pub struct Users {
     /// Whether there is authentication.
     pub enabled: bool,
+    /// How often users and roles have changed, and one; 0 where it is not said.
+    pub revision: u64,
     /// Users.
     pub users: u64,
     /// Roles.
     pub roles: u64,
+}
+
+/// A user or a role.
+#[derive(Clone, Copy, Debug)]
+pub struct Rule<'a> {
+    /// Which of both.
+    pub kind: RuleKind,
+    /// The name.
+    pub name: &'a [u8],
+    /// What it may: a message `authpb.User` or `authpb.Role`.
+    pub message: &'a [u8],
+    /// The page and the offset in the file, for a refusal.
+    at: (u64, u64),
+}
+
+/// A kind of rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "there is nothing else")]
+pub enum RuleKind {
+    /// A user.
+    User,
+    /// A role.
+    Role,
+}
+
+impl Rule<'_> {
+    /// A refusal of it.
+    pub fn refused(&self, what: impl Into<String>) -> Error {
+        Error::refused(self.at.0, self.at.1, what)
+    }
 }
 
 impl<S: Source> Snapshot<S> {
@@ -233,25 +265,54 @@ impl<S: Source> Snapshot<S> {
         })
     }
 
-    /// Counts users and roles. More of them is not read.
+    /// Counts users and roles.
     ///
     /// # Errors
     /// The file is damaged.
     pub fn users(&self) -> Result<Users> {
         let mut found = Users::default();
-        let look = |bucket: &Option<Bucket>, see: &mut dyn FnMut(&Item<'_>)| {
-            let Some(bucket) = bucket else { return Ok(()) };
-            self.bolt.walk::<Error>(bucket, |item| {
-                see(item);
+        if let Some(auth) = &self.auth {
+            self.bolt.walk::<Error>(auth, |item| {
+                match item.key {
+                    b"authEnabled" => found.enabled = item.value == [1],
+                    b"authRevision" => {
+                        let revision = item.value.try_into().map(u64::from_be_bytes);
+                        found.revision = revision.map_err(|_| item.refused("no revision"))?;
+                    }
+                    _ => {}
+                }
                 Ok(())
-            })
-        };
-        look(&self.auth, &mut |item| {
-            found.enabled |= item.key == b"authEnabled" && item.value == [1];
+            })?;
+        }
+        self.rules::<Error>(|rule| {
+            match rule.kind {
+                RuleKind::User => found.users += 1,
+                RuleKind::Role => found.roles += 1,
+            }
+            Ok(())
         })?;
-        look(&self.users, &mut |_| found.users += 1)?;
-        look(&self.roles, &mut |_| found.roles += 1)?;
         Ok(found)
+    }
+
+    /// Hands out the users, and then the roles, each kind in the order of their names. What they say is not read.
+    ///
+    /// # Errors
+    /// The file is damaged; or what `see` answers.
+    pub fn rules<E: From<Error>>(
+        &self,
+        mut see: impl FnMut(&Rule<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        for (bucket, kind) in [(&self.users, RuleKind::User), (&self.roles, RuleKind::Role)] {
+            let Some(bucket) = bucket else { continue };
+            self.bolt.walk(bucket, |item| {
+                if item.is_bucket {
+                    return Err(item.refused("a bucket among users or roles").into());
+                }
+                let (name, message, at) = (item.key, item.value, (item.page, item.offset));
+                see(&Rule { kind, name, message, at })
+            })?;
+        }
+        Ok(())
     }
 }
 

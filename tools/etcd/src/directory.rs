@@ -19,10 +19,11 @@ use std::time::Duration;
 use annals::Store;
 
 use crate::alarm::Raised;
-use crate::auth::{Auth, AuthOptions};
+use crate::auth::{Auth, AuthOptions, AuthSnapshot};
 use crate::config::Config;
 use crate::member::Member;
 use crate::server::{Server, ServerOptions};
+use crate::{info, warn};
 
 /// Where an etcd has its files, in its data directory.
 const OF_ETCD: &str = "member";
@@ -41,9 +42,7 @@ pub fn open(config: &Config) -> Result<Arc<Server>, String> {
     fs::create_dir_all(directory)
         .map_err(|error| told("cannot make the data directory", &error))?;
     let of_users = |error: &dyn Display| told("cannot open the users in", error);
-    if !Member::is_in(directory) {
-        Auth::begin(directory).map_err(|error| of_users(&error))?;
-    }
+    begin_users(config).map_err(|error| of_users(&error))?;
     let store = Store::open(directory.join("store"))
         .map_err(|error| told("cannot open the store in", &error))?;
     // Now, with the store's lock: until then another server may change them.
@@ -69,6 +68,32 @@ pub fn open(config: &Config) -> Result<Arc<Server>, String> {
     Ok(Server::with_raised(store, auth, member, options, raised))
 }
 
+/// Sees to it that a directory that no server has had yet has its users: those of an etcd, or none.
+fn begin_users(config: &Config) -> Result<(), String> {
+    let (directory, from) = (&config.data_dir, &config.users_from);
+    let is_given = !from.as_os_str().is_empty();
+    if Member::is_in(directory) {
+        if is_given {
+            let text = "the data directory has its users already; ignoring --users-from";
+            warn!(text, "users-from" = from);
+        }
+        return Ok(());
+    }
+    if !is_given {
+        return Auth::begin(directory).map_err(|error| error.to_string());
+    }
+    let rules = AuthSnapshot::of_etcd(from)?;
+    rules.write(directory).map_err(|error| error.to_string())?;
+    info!(
+        "took over the users and roles of an etcd",
+        "users-from" = from,
+        "users" = rules.users.len(),
+        "roles" = rules.roles.len(),
+        "auth-enabled" = rules.enabled,
+    );
+    Ok(())
+}
+
 /// Looks whether a data directory can be that of this server, and changes nothing.
 ///
 /// # Errors
@@ -88,7 +113,7 @@ pub fn check(config: &Config) -> Result<(), String> {
     Err(format!(
         "{shown} is the data directory of an etcd, whose files annals-etcd does not read: take a snapshot of it \
          (etcdctl snapshot save snapshot.db), make a store of that in another directory (annals -C NEW/store import etcd \
-         snapshot.db) and start annals-etcd with --data-dir NEW"
+         snapshot.db) and start annals-etcd with --data-dir NEW --users-from snapshot.db"
     ))
 }
 
@@ -98,7 +123,11 @@ mod tests {
 
     use std::path::Path;
 
+    use annals_etcd_files::write::{Bucket, DatabaseWriter, Meta};
+    use prost::Message as _;
+
     use super::*;
+    use crate::proto::authpb::User;
 
     fn config(directory: &Path) -> Config {
         Config::read(&[format!("--data-dir={}", directory.display())], &[]).unwrap()
@@ -154,6 +183,49 @@ mod tests {
         let refusal = open(&config(directory.path())).unwrap_err();
         assert!(refusal.contains("auth.json"), "{refusal}");
         assert!(!directory.path().join("auth.json").exists());
+    }
+
+    /// A database of an etcd that asks who asks, with a user under a name.
+    fn of_etcd(user: &'static str, name: &[u8], path: &Path) {
+        let mut database = DatabaseWriter::create(fs::File::create(path).unwrap()).unwrap();
+        database.bucket(Bucket::Auth).unwrap();
+        database.put(b"authEnabled", &[1]).unwrap();
+        database.put(b"authRevision", &7_u64.to_be_bytes()).unwrap();
+        database.bucket(Bucket::AuthUsers).unwrap();
+        let user = User { name: user.into(), password: "hash".into(), ..User::default() };
+        database.put(name, &user.encode_to_vec()).unwrap();
+        database.finish(&Meta::default()).unwrap();
+    }
+
+    #[test]
+    fn a_new_directory_begins_with_the_users_of_an_etcd() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, data) = (directory.path().join("db"), directory.path().join("data"));
+        let from = |path: &Path| {
+            let mut config = config(&data);
+            path.clone_into(&mut config.users_from);
+            config
+        };
+        let users = |server: &Server| {
+            let rules = server.auth.snapshot();
+            assert!(rules.enabled && rules.revision == 7);
+            rules.users.iter().map(|user| user.name.clone()).collect::<Vec<_>>()
+        };
+        // What cannot be taken over is no server without users.
+        for (name, told) in [(&b"root"[..], "under the name of another"), (b"\xff", "name")] {
+            of_etcd("ada", name, &path);
+            let refusal = open(&from(&path)).unwrap_err();
+            assert!(refusal.contains(told) && refusal.contains("page"), "{refusal}");
+            assert_eq!(fs::read_dir(&data).unwrap().count(), 0);
+        }
+        assert!(open(&from(&data)).is_err() && open(&from(&data.join("no"))).is_err());
+        of_etcd("ada", b"ada", &path);
+        assert_eq!(users(&open(&from(&path)).unwrap()), ["ada"]);
+        // Later starts keep them, whether told or not.
+        of_etcd("eve", b"eve", &path);
+        for config in [config(&data), from(&path), from(&data.join("no"))] {
+            assert_eq!(users(&open(&config).unwrap()), ["ada"]);
+        }
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use annals::{At, ChangeKind, Options, Store, put};
+use annals_etcd::auth::AuthSnapshot;
 use annals_etcd::proto::authpb::{Role, User};
 use annals_etcd::proto::etcdserverpb::{AlarmMember, AlarmType};
 use annals_etcd::snapshot::{Auth, Database, Error, Extras, save, write};
@@ -186,6 +187,13 @@ fn users_alarms_and_numbers_are_where_etcd_has_them() {
         ..Extras::default()
     };
     let (_, found) = made(&store, directory.path(), &extras);
+    // They are read as they were written.
+    let path = directory.path().join("snapshot.db");
+    save(&store, directory.path(), &File::create_new(&path).unwrap(), &extras).unwrap();
+    let (mut written, read) = (extras.auth.unwrap(), AuthSnapshot::of_etcd(&path).unwrap());
+    written.users.reverse();
+    assert_eq!((read.enabled, read.revision), (written.enabled, written.revision));
+    assert_eq!((read.users, read.roles), (written.users, written.roles));
     let pair = |key: &str, value: &[u8]| (key.as_bytes().to_vec(), value.to_vec());
     let number = |n: u8| vec![0, 0, 0, 0, 0, 0, 0, n];
     let revision = pair("authRevision", &[0, 0, 0, 0, 0, 0, 1, 2]);

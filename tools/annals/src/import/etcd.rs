@@ -33,7 +33,7 @@ was killed, or lost power, has not: what was acknowledged last is in member/wal 
 stop it or take a snapshot.
 
 The store is new; it has every revision, version and lease that the file has, and what was
-compacted there is compacted here. Users and roles are left out, and alarms. The store is made only if all of it was read and written: until
+compacted there is compacted here. Users and roles are left out (annals-etcd --users-from takes them), and alarms. The store is made only if all of it was read and written: until
 then the directory is no store, and to be removed after a failure.
 
 With --hash, the hash has to be that of the store, or there is none: what etcd answers to
@@ -52,7 +52,7 @@ takes without options, programs need the options that the import tells.
 Examples:
   $ annals -C moved import etcd snapshot.db
   $ annals -C again import etcd snapshot.db --hash 3572163927 --time 2024-11-22T05:00:00Z
-  $ annals -C data/store import etcd snapshot.db    # for annals-etcd --data-dir data"
+  $ annals -C data/store import etcd snapshot.db    # for annals-etcd --data-dir data --users-from snapshot.db"
 )]
 pub(crate) struct EtcdArgs {
     /// The snapshot, or database file.
@@ -155,8 +155,8 @@ pub(super) fn import(global: &Global, args: &EtcdArgs, out: &mut Output) -> Outc
     if users.enabled || users.users > 0 {
         let asked = if users.enabled { ", which asks for them" } else { "" };
         say(format!(
-            "{} user(s) and {} role(s) of this etcd{asked}: left out. A store has none; annals-etcd over it lets everybody \
-             do everything until users are made there and `etcdctl auth enable` is said",
+            "{} user(s) and {} role(s) of this etcd{asked}: left out, as a store has none. annals-etcd over it takes them when \
+             it is started for the first time with --users-from {name}, or lets everybody do everything",
             users.users, users.roles
         ));
     }

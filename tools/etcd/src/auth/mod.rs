@@ -9,6 +9,7 @@
 
 mod check;
 mod file;
+mod import;
 mod password;
 mod ranges;
 mod refusal;

@@ -45,6 +45,7 @@ pub(super) const VALUES: &[&str] = &[
     "max-connections",
     "tls-handshake-timeout",
     "shutdown-timeout",
+    "users-from",
 ];
 
 /// Flags with a meaning that are switches.
