@@ -248,7 +248,7 @@ impl pb::maintenance_server::Maintenance for Maintenance {
         let (to, parts) = mpsc::channel(SNAPSHOT_PARTS);
         let (fail, failed) = oneshot::channel();
         let extras = Extras {
-            auth: Some(server.auth.snapshot().into()),
+            auth: Some(server.auth.snapshot()),
             alarms: server.alarms.members(server.member.id),
             term: server.member.term,
             ..Extras::default()

@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use annals::Store;
 
-use crate::proto::authpb::{Role, User};
+use crate::auth::AuthSnapshot;
 use crate::proto::etcdserverpb::AlarmMember;
 
 pub use blobs::Blobs;
@@ -34,31 +34,11 @@ pub use blobs::Blobs;
 pub const STORAGE_VERSION: &str = "3.6.0";
 const SORT_BYTES: usize = 64 << 20;
 
-/// Users and what they may do.
-#[derive(Clone, Debug, Default)]
-pub struct Auth {
-    /// Whether they have to say who they are.
-    pub enabled: bool,
-    /// Counts the changes of all this.
-    pub revision: u64,
-    /// The users, with the hashes of their passwords.
-    pub users: Vec<User>,
-    /// The roles.
-    pub roles: Vec<Role>,
-}
-
-impl From<crate::auth::AuthSnapshot> for Auth {
-    fn from(auth: crate::auth::AuthSnapshot) -> Self {
-        let crate::auth::AuthSnapshot { enabled, revision, users, roles } = auth;
-        Self { enabled, revision, users, roles }
-    }
-}
-
 /// What of a database is not in the store, and how it is made.
 #[derive(Clone, Debug)]
 pub struct Extras {
     /// Users and roles.
-    pub auth: Option<Auth>,
+    pub auth: Option<AuthSnapshot>,
     /// Alarms that are raised.
     pub alarms: Vec<AlarmMember>,
     /// The index that the server tells as that of its log; 0 for the revision.

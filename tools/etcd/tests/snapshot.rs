@@ -14,7 +14,7 @@ use annals::{At, ChangeKind, Options, Store, put};
 use annals_etcd::auth::AuthSnapshot;
 use annals_etcd::proto::authpb::{Role, User};
 use annals_etcd::proto::etcdserverpb::{AlarmMember, AlarmType};
-use annals_etcd::snapshot::{Auth, Database, Error, Extras, save, write};
+use annals_etcd::snapshot::{Database, Error, Extras, save, write};
 use annals_etcd_files::Snapshot;
 use snapshot_made::{Found, Random, history, read};
 
@@ -180,7 +180,7 @@ fn users_alarms_and_numbers_are_where_etcd_has_them() {
     let role = Role { name: "r".into(), key_permission: Vec::new() };
     let users = vec![user("root"), user("ada")];
     let extras = Extras {
-        auth: Some(Auth { enabled: true, revision: 258, users, roles: vec![role] }),
+        auth: Some(AuthSnapshot { enabled: true, revision: 258, users, roles: vec![role] }),
         alarms: vec![AlarmMember { member_id: 5, alarm: AlarmType::Nospace.into() }],
         consistent_index: 77,
         term: 3,
@@ -192,8 +192,7 @@ fn users_alarms_and_numbers_are_where_etcd_has_them() {
     save(&store, directory.path(), &File::create_new(&path).unwrap(), &extras).unwrap();
     let (mut written, read) = (extras.auth.unwrap(), AuthSnapshot::of_etcd(&path).unwrap());
     written.users.reverse();
-    assert_eq!((read.enabled, read.revision), (written.enabled, written.revision));
-    assert_eq!((read.users, read.roles), (written.users, written.roles));
+    assert_eq!(read, written);
     let pair = |key: &str, value: &[u8]| (key.as_bytes().to_vec(), value.to_vec());
     let number = |n: u8| vec![0, 0, 0, 0, 0, 0, 0, n];
     let revision = pair("authRevision", &[0, 0, 0, 0, 0, 0, 1, 2]);

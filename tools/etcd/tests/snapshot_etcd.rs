@@ -17,9 +17,10 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use annals::{At, DeleteRangeRequest, KeyValue, PutRequest, Store, put};
+use annals_etcd::auth::AuthSnapshot;
 use annals_etcd::proto::authpb::permission::Type;
 use annals_etcd::proto::authpb::{Permission, Role, User};
-use annals_etcd::snapshot::{Auth, Extras, Summary, save};
+use annals_etcd::snapshot::{Extras, Summary, save};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
@@ -326,7 +327,7 @@ fn an_etcd_knows_the_users() {
     let permission =
         Permission { perm_type: Type::Read.into(), key: "/ada/".into(), range_end: "/ada0".into() };
     let role = |name: &'static str, key_permission| Role { name: name.into(), key_permission };
-    let auth = Auth {
+    let auth = AuthSnapshot {
         enabled: true,
         revision: 9,
         users: vec![user("root", "root"), user("ada", "reader")],

@@ -9,10 +9,11 @@ use annals_etcd_files::proto::KeyValue;
 use annals_etcd_files::write::{Bucket, DatabaseWriter, Meta, Sorter, encode_lease, revision_key};
 use prost::Message as _;
 
+use crate::auth::AuthSnapshot;
 use crate::proto::etcdserverpb::AlarmMember;
 
 use super::pin::{Leases, Pinned};
-use super::{Auth, Error, Extras, Result, Summary};
+use super::{Error, Extras, Result, Summary};
 
 /// Entries between two looks at whether the database is still wanted.
 const ENTRIES_TOGETHER: u64 = 1024;
@@ -167,8 +168,8 @@ impl<W: Write + Seek> Making<'_, W> {
         alarms.iter().try_for_each(|alarm| self.database.put(alarm, b"").map_err(Error::from))
     }
 
-    fn auth(&mut self, auth: &Auth) -> Result<()> {
-        let Auth { enabled, revision, users, roles } = auth;
+    fn auth(&mut self, auth: &AuthSnapshot) -> Result<()> {
+        let AuthSnapshot { enabled, revision, users, roles } = auth;
         self.database.bucket(Bucket::Auth)?;
         self.database.put(b"authEnabled", &[u8::from(*enabled)])?;
         self.database.put(b"authRevision", &revision.to_be_bytes())?;
