@@ -52,7 +52,7 @@ takes without options, programs need the options that the import tells.
 Examples:
   $ annals -C moved import etcd snapshot.db
   $ annals -C again import etcd snapshot.db --hash 3572163927 --time 2024-11-22T05:00:00Z
-  $ annals -C data/store import etcd snapshot.db    # for annals-etcd --data-dir data --users-from snapshot.db"
+  $ annals -C data/store import etcd snapshot.db    # for annals-etcd --data-dir data"
 )]
 pub(crate) struct EtcdArgs {
     /// The snapshot, or database file.
