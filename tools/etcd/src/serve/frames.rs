@@ -62,7 +62,7 @@ impl<S: Wire> AsyncRead for Walked<S> {
             }
             if this.held.is_empty() {
                 // Nearly always: looked at where it is read to, nothing is copied.
-                let most = this.frames.skip.saturating_add(this.frames.pace.bytes());
+                let most = this.frames.bytes();
                 let before = into.filled().len();
                 if most < into.remaining() {
                     let mut part = ReadBuf::new(into.initialize_unfilled_to(most));
@@ -152,6 +152,11 @@ struct Frames {
 impl Frames {
     fn new(pace: Pace) -> Self {
         Self { pace, preface: 0, other: false, skip: 0 }
+    }
+
+    /// How many bytes may be read before what has come is looked at.
+    fn bytes(&self) -> usize {
+        if self.other { usize::MAX } else { self.skip.saturating_add(self.pace.bytes()) }
     }
 
     /// Looks at what has come. The first bytes, as many as the first number says, may go on; from the second number on
@@ -312,6 +317,18 @@ mod tests {
         let other = b"GET /health HTTP/1.1\r\n\r\n\x00\x00\x00\x01\x04".to_vec();
         assert_eq!(passed(&other, &[7]), other);
         assert_eq!(passed(b"PRI * HTTP/1.1", &[2]), b"PRI * HTTP/1.1");
+    }
+
+    #[test]
+    fn large_requests_are_read_at_once() {
+        let mut frames = Frames::new(Pace::new(Arc::default(), || ()));
+        let few = frames.bytes();
+        let mut sent = stream(&[frame(0, 1, &[7; 10_000])[..20].to_vec()]);
+        frames.pass(&mut sent);
+        assert_eq!(frames.bytes(), few + 10_000 - 11);
+        let mut frames = Frames::new(Pace::new(Arc::default(), || ()));
+        frames.pass(&mut b"POST /v3/kv/put HTTP/1.1\r\n".to_vec());
+        assert_eq!(frames.bytes(), usize::MAX);
     }
 
     #[test]
