@@ -276,8 +276,9 @@ impl<S: Source> Snapshot<S> {
                 match item.key {
                     b"authEnabled" => found.enabled = item.value == [1],
                     b"authRevision" => {
-                        let revision = item.value.try_into().map(u64::from_be_bytes);
-                        found.revision = revision.map_err(|_| item.refused("no revision"))?;
+                        let revision = item.value.try_into().ok().map(u64::from_be_bytes);
+                        let revision = revision.filter(|r| *r <= i64::MAX.cast_unsigned());
+                        found.revision = revision.ok_or_else(|| item.refused("no revision"))?;
                     }
                     _ => {}
                 }

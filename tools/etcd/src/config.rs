@@ -123,9 +123,9 @@ pub struct Config {
     /// Seconds a simple token lives that is not used; 0 for 300
     #[arg(long, default_value_t = DEFAULT_TOKEN_TTL)]
     pub auth_token_ttl: u64,
-    /// A snapshot or database of an etcd, with whose users and roles a data directory begins that is new
-    #[arg(long, default_value = "", hide_default_value = true, value_parser = parse_path)]
-    pub users_from: PathBuf,
+    /// A snapshot of an etcd (or its database, stopped in good order): a new data directory begins with its users and roles
+    #[arg(long)]
+    pub users_from: Option<PathBuf>,
     /// Cost of the hashes of passwords, 4 to 31
     #[arg(long, default_value_t = 10)]
     pub bcrypt_cost: u32,

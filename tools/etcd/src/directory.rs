@@ -13,6 +13,7 @@
 
 use std::fmt::Display;
 use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,7 +43,14 @@ pub fn open(config: &Config) -> Result<Arc<Server>, String> {
     fs::create_dir_all(directory)
         .map_err(|error| told("cannot make the data directory", &error))?;
     let of_users = |error: &dyn Display| told("cannot open the users in", error);
-    begin_users(config).map_err(|error| of_users(&error))?;
+    let is_new = !Member::is_in(directory);
+    let taken = match &config.users_from {
+        Some(path) if is_new => Some(AuthSnapshot::of_etcd(path).map_err(|e| of_users(&e))?),
+        _ => None,
+    };
+    if is_new {
+        Auth::begin(directory).map_err(|error| of_users(&error))?;
+    }
     let store = Store::open(directory.join("store"))
         .map_err(|error| told("cannot open the store in", &error))?;
     // Now, with the store's lock: until then another server may change them.
@@ -52,7 +60,16 @@ pub fn open(config: &Config) -> Result<Arc<Server>, String> {
         is_new: false,
         max_request_bytes: config.max_request_bytes,
     };
-    let auth = Auth::open(directory, auth).map_err(|error| of_users(&error))?;
+    let open = || Auth::open(directory, auth.clone()).map_err(|error| of_users(&error));
+    let mut auth = open()?;
+    if let Some(path) = &config.users_from {
+        // A server may have been here since.
+        let taken = taken.filter(|_| !Member::is_in(directory));
+        if let Some(rules) = to_take(taken, &auth.snapshot(), path).map_err(|e| of_users(&e))? {
+            rules.write(directory).map_err(|error| of_users(&error))?;
+            auth = open()?;
+        }
+    }
     let member = Member::open(directory, config.name.clone(), config.advertised());
     let member = member.map_err(|error| told("cannot open the member in", &error))?;
     let options = ServerOptions {
@@ -68,30 +85,46 @@ pub fn open(config: &Config) -> Result<Arc<Server>, String> {
     Ok(Server::with_raised(store, auth, member, options, raised))
 }
 
-/// Sees to it that a directory that no server has had yet has its users: those of an etcd, or none.
-fn begin_users(config: &Config) -> Result<(), String> {
-    let (directory, from) = (&config.data_dir, &config.users_from);
-    let is_given = !from.as_os_str().is_empty();
-    if Member::is_in(directory) {
-        if is_given {
-            let text = "the data directory has its users already; ignoring --users-from";
-            warn!(text, "users-from" = from);
+/// The rules of an etcd, if they are to be those of a data directory that has others; `taken` is none where the directory is a
+/// server's already.
+fn to_take(
+    taken: Option<AuthSnapshot>,
+    kept: &AuthSnapshot,
+    from: &Path,
+) -> Result<Option<AuthSnapshot>, String> {
+    let is_bare = !kept.enabled && kept.users.is_empty() && kept.roles.is_empty();
+    let Some(rules) = taken else {
+        if is_bare {
+            return Err(format!(
+                "it is a server's already, which has no users: --users-from {} is for its first start. Move its store to \
+                 NEW/store and start annals-etcd with --data-dir NEW, or make users by etcdctl and leave the flag out",
+                from.display()
+            ));
         }
-        return Ok(());
+        let text = "the data directory has its users already; ignoring --users-from";
+        warn!(text, "users-from" = from);
+        return Ok(None);
+    };
+    if *kept == rules {
+        return Ok(None);
     }
-    if !is_given {
-        return Auth::begin(directory).map_err(|error| error.to_string());
+    if !is_bare {
+        let from = from.display();
+        return Err(format!("it has users already, which are not those of --users-from {from}"));
     }
-    let rules = AuthSnapshot::of_etcd(from)?;
-    rules.write(directory).map_err(|error| error.to_string())?;
     info!(
-        "took over the users and roles of an etcd",
+        "taking over the users and roles of an etcd",
         "users-from" = from,
         "users" = rules.users.len(),
         "roles" = rules.roles.len(),
         "auth-enabled" = rules.enabled,
     );
-    Ok(())
+    if !rules.enabled {
+        warn!(
+            "this etcd did not ask who asks: everybody may do everything until `etcdctl auth enable` is said"
+        );
+    }
+    Ok(Some(rules))
 }
 
 /// Looks whether a data directory can be that of this server, and changes nothing.
@@ -120,8 +153,6 @@ pub fn check(config: &Config) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test")]
-
-    use std::path::Path;
 
     use annals_etcd_files::write::{Bucket, DatabaseWriter, Meta};
     use prost::Message as _;
@@ -203,7 +234,7 @@ mod tests {
         let (path, data) = (directory.path().join("db"), directory.path().join("data"));
         let from = |path: &Path| {
             let mut config = config(&data);
-            path.clone_into(&mut config.users_from);
+            config.users_from = Some(path.to_owned());
             config
         };
         let users = |server: &Server| {
@@ -226,6 +257,19 @@ mod tests {
         for config in [config(&data), from(&path), from(&data.join("no"))] {
             assert_eq!(users(&open(&config).unwrap()), ["ada"]);
         }
+        // A first start that was cut short goes on with the same users, and with no others.
+        fs::remove_file(data.join("member.json")).unwrap();
+        assert!(open(&from(&path)).unwrap_err().contains("has users already"));
+        of_etcd("ada", b"ada", &path);
+        assert_eq!(users(&open(&from(&path)).unwrap()), ["ada"]);
+        // Who forgot it at the first start is told, and serves nobody who is not asked.
+        let other = directory.path().join("other");
+        drop(open(&config(&other)).unwrap());
+        let mut late = config(&other);
+        late.users_from = Some(path);
+        assert!(open(&late).unwrap_err().contains("is a server's already"));
+        assert!(open(&config(&other)).is_ok());
+        assert!(Config::read(&["--users-from=".to_owned()], &[]).is_err());
     }
 
     #[test]

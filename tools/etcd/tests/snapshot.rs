@@ -192,6 +192,9 @@ fn users_alarms_and_numbers_are_where_etcd_has_them() {
     save(&store, directory.path(), &File::create_new(&path).unwrap(), &extras).unwrap();
     let (mut written, read) = (extras.auth.unwrap(), AuthSnapshot::of_etcd(&path).unwrap());
     written.users.reverse();
+    for user in &mut written.users {
+        user.options.get_or_insert_default();
+    }
     assert_eq!(read, written);
     let pair = |key: &str, value: &[u8]| (key.as_bytes().to_vec(), value.to_vec());
     let number = |n: u8| vec![0, 0, 0, 0, 0, 0, 0, n];

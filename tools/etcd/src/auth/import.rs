@@ -8,6 +8,7 @@ use prost::Message;
 
 use super::AuthSnapshot;
 use crate::proto::authpb;
+use crate::warn;
 
 impl AuthSnapshot {
     /// Reads those of an etcd: what `etcdctl snapshot save` writes, or a copy of its `member/snap/db`. Passwords and
@@ -19,8 +20,12 @@ impl AuthSnapshot {
         let told = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
         let file = File::open(path).map_err(|error| told(&error))?;
         let read = Snapshot::open(file).and_then(|snapshot| {
+            if !snapshot.is_checked() {
+                let text = "a database without a checksum: what its etcd acknowledged last may be in member/wal alone";
+                warn!(text, "file" = path);
+            }
             let counted = snapshot.users()?;
-            let (enabled, revision) = (counted.enabled, counted.revision);
+            let (enabled, revision) = (counted.enabled, counted.revision.max(1));
             let mut found = Self { enabled, revision, users: Vec::new(), roles: Vec::new() };
             snapshot.rules::<Error>(|rule| {
                 match rule.kind {
@@ -36,8 +41,11 @@ impl AuthSnapshot {
 }
 
 fn user(rule: &Rule<'_>) -> Result<authpb::User, Error> {
-    let user = authpb::User::decode(rule.message).map_err(|_| rule.refused("no user"))?;
+    let mut user = authpb::User::decode(rule.message).map_err(|_| rule.refused("no user"))?;
     check_name(rule, &user.name)?;
+    // As they are kept here.
+    user.roles.sort_unstable();
+    user.options.get_or_insert_default();
     Ok(user)
 }
 

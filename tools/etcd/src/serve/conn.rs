@@ -84,6 +84,8 @@ pub(crate) fn builder(config: &Config) -> auto::Builder<TokioExecutor> {
         .auto_date_header(false)
         // Clients of etcd cancel many calls at once. What they cancelled costs as much as what they did not.
         .max_pending_accept_reset_streams(1024)
+        // Nor do they make the server end streams by breaking the rules.
+        .max_local_error_reset_streams(64)
         .keep_alive_interval(asks.then_some(config.grpc_keepalive_interval))
         .keep_alive_timeout(config.grpc_keepalive_timeout);
     builder

@@ -1,11 +1,11 @@
 //! How fast a client may send what asks for nothing.
 //!
 //! Some frames of HTTP/2 cost their sender nearly nothing and the server an answer, or a call that is begun in vain:
-//! `PING`, `SETTINGS`, `RST_STREAM`, `WINDOW_UPDATE`, empty `DATA`. etcd ends connections with too many pings and has no
+//! `PING`, `SETTINGS`, `RST_STREAM`, `WINDOW_UPDATE`, `DATA` of a few bytes. etcd ends connections with too many pings and has no
 //! answer to the others. Ending a connection that has work on it helps nobody, so a client that sends too many waits: its
-//! next bytes are read later, they fill its connection, and it sleeps. Everyone else goes on as beside an idle client.
+//! next bytes are read later, they fill its connection, and it sleeps. Everyone else goes on.
 //!
-//! What clients do send is never slowed: calls and what is written to the client earn as many such frames as the
+//! What clients do send is not slowed: calls and what is written to the client earn as many such frames as the
 //! clients of any language send with them (grpc-go sends a ping with each answer, to learn what the way can carry), and a
 //! connection saves up for the day when it cancels everything.
 
@@ -22,7 +22,9 @@ const DATA: u8 = 0;
 pub(crate) const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const END_STREAM: u8 = 0x1;
-const PADDED: u8 = 0x8;
+
+/// Bytes before each message of gRPC. Fewer ask for nothing.
+const PREFIX: usize = 5;
 
 /// What a connection earns a frame by being there. It does so for [`AT_FIRST`] before it begins.
 const EVERY: Duration = Duration::from_millis(1);
@@ -43,7 +45,13 @@ const UNEARNED: usize = 1024;
 const EARNED: usize = 64;
 
 /// How soon a client that waits is looked at again.
-const LOOK: Duration = Duration::from_millis(50);
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Frames with which clients say hello: theirs, whatever the others do.
+const GREETING: u64 = 8;
+
+/// Bytes of a write that count: many small messages at once, but not all of a large one.
+const COUNTED: usize = 2048;
 
 /// Frames that all connections together earn in a millisecond by being there, and save up for a second.
 const TOGETHER: u64 = 20;
@@ -105,14 +113,22 @@ impl Pace {
         let now = Instant::now();
         let since = now.checked_sub(EVERY * AT_FIRST).unwrap_or(now);
         let slowed: Box<dyn FnOnce() + Send> = Box::new(slowed);
-        Self { earned: 0, owed: 0, since, written: 0, spare, sleep: None, slowed: Some(slowed) }
+        Self {
+            earned: GREETING,
+            owed: 0,
+            since,
+            written: 0,
+            spare,
+            sleep: None,
+            slowed: Some(slowed),
+        }
     }
 
     /// A frame has come: its kind, its flags and the length of what is in it.
     pub(crate) fn read(&mut self, kind: u8, flags: u8, length: usize) {
         match kind {
             HEADERS => self.earn(1),
-            DATA if flags & PADDED == 0 && (length > 0 || flags & END_STREAM != 0) => {}
+            DATA if length >= PREFIX || flags & END_STREAM != 0 => {}
             // A call that is cancelled at once costs, though it earned one.
             RST_STREAM => self.spend(2),
             _ => self.spend(1),
@@ -121,7 +137,7 @@ impl Pace {
 
     /// So many bytes went to the client.
     pub(crate) fn wrote(&mut self, bytes: usize) {
-        self.written += bytes;
+        self.written += bytes.min(COUNTED);
         self.earn((self.written / BYTES) as u64);
         self.written %= BYTES;
     }
@@ -141,7 +157,7 @@ impl Pace {
     /// Ready when more may be read. Pending: look whether the client is still there.
     pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
         while self.owed > 0 {
-            self.count_time();
+            let is_short = self.count_time();
             if self.owed == 0 {
                 break;
             }
@@ -149,7 +165,8 @@ impl Pace {
                 slowed();
             }
             let owed = u32::try_from(self.owed).unwrap_or(u32::MAX);
-            let wait = EVERY.saturating_mul(owed).min(LOOK);
+            // Where time has nothing to spare it is of no use to look often.
+            let wait = if is_short { LOOK } else { EVERY.saturating_mul(owed).min(LOOK) };
             let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep(wait)));
             ready!(sleep.as_mut().poll(context));
             self.sleep = None;
@@ -162,13 +179,15 @@ impl Pace {
         usize::try_from(self.earned).map_or(usize::MAX, |earned| UNEARNED + earned * EARNED)
     }
 
-    /// Pays by the time that has passed, where there is some to spare.
-    fn count_time(&mut self) {
+    /// Pays by the time that has passed; whether it had less to spare than this connection may have.
+    fn count_time(&mut self) -> bool {
         let passed = millis(self.since.elapsed());
-        let paid = self.spare.take(self.owed.min(passed).min(AT_MOST));
+        let due = self.owed.min(passed).min(AT_MOST);
+        let paid = self.spare.take(due);
         self.owed -= paid;
         let counted = paid + passed.saturating_sub(AT_MOST);
         self.since += EVERY.saturating_mul(u32::try_from(counted).unwrap_or(u32::MAX));
+        paid < due
     }
 }
 
@@ -200,7 +219,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_sends_more_than_it_earned_waits_as_long_as_that_takes() {
         let (mut pace, told) = pace();
-        for _ in 0..AT_FIRST {
+        for _ in 0..u64::from(AT_FIRST) + GREETING {
             pace.read(PING, 0, 8);
         }
         assert_eq!(waits(&mut pace).await, Duration::ZERO);

@@ -329,6 +329,32 @@ async fn what_is_cancelled_at_once_is_not_begun() {
     assert!(begun <= CALLS / 2, "{begun} of {CALLS} were begun");
 }
 
+/// Streams that the server has to end since they break the rules: as good as cancelled ones, and nobody needs many.
+#[tokio::test(start_paused = true)]
+async fn who_breaks_the_rules_again_and_again_is_ended() {
+    let (mut stream, served) = open(common(&[]), false);
+    let mut said = [PREFACE, &frame(4, 0, 0, &[])].concat();
+    // `content-length: 0`, and a byte.
+    let fields = [&call("/etcdserverpb.Maintenance/Status")[..], &[0x0f, 0x0d, 1, b'0']].concat();
+    for number in (1..200).step_by(2) {
+        said.extend(frame(1, 4, number, &fields));
+        said.extend(frame(0, 0, number, &[0]));
+    }
+    stream.write_all(&said).await.unwrap();
+    let mut resets = 0;
+    loop {
+        let (kind, _, payload) = next_frame(&mut stream).await.unwrap();
+        if kind == 7 {
+            assert_eq!(payload[7], 11, "to be calm");
+            break;
+        }
+        resets += usize::from(kind == 3);
+    }
+    assert!(resets <= 64, "{resets} streams");
+    drop(stream);
+    served.await.unwrap();
+}
+
 /// However much has come, others have their turn before all of it is read.
 #[tokio::test]
 async fn what_has_come_is_read_in_turns() {
