@@ -7,7 +7,8 @@
 //!
 //! What clients do send is not slowed: calls and what is written to the client earn as many such frames as the
 //! clients of any language send with them (grpc-go sends a ping with each answer, to learn what the way can carry), and a
-//! connection saves up for the day when it cancels everything.
+//! connection saves up for the day when it cancels everything. (One that cancels thousands of calls before any was
+//! answered has nothing saved up, and waits.)
 
 use std::fmt;
 use std::pin::Pin;
