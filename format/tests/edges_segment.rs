@@ -64,7 +64,7 @@ fn headers_of_blocks_at_their_limits() {
     assert_eq!(encoded(Encoding::Zstd, above, 0), Err(Problem::TooLong { max, found: max + 1 }));
     let of_head =
         block_with(|block| (block.kind, block.encoding) = (FileKind::Head, Encoding::Groups));
-    assert_eq!(of_head, invalid(3));
+    assert_eq!(of_head, invalid(5));
 
     let mut bytes = Vec::new();
     let header = BlockHeader {

@@ -13,6 +13,7 @@ use groups_made::{
     sample_rows, shape,
 };
 use harness::{Dump, damage_everywhere, golden};
+use xxhash_rust::xxh3::xxh3_64;
 
 const OFFSET: u64 = 4096;
 
@@ -57,14 +58,17 @@ fn dump_group(dump: &mut Dump<'_>, group: &Made) {
     dump.bytes(versions, "shape_of");
     dump.bytes(1, "shape_count");
     dump.varint("ops_bytes");
-    for (index, shape) in group.shapes.iter().enumerate() {
-        dump.comment(&format!("shape {index}"));
-        dump.bytes(1, "kind");
-        dump.bytes(1, "base");
-        dump.varint("value_bytes");
-        dump.varint("payload_bytes");
-        if shape.is_delta() {
-            dump.varint("ops_at");
+    dump.bytes(1, "widths");
+    let [value, payload, ops_at] = group.widths();
+    for (field, width) in [
+        ("kind", 1),
+        ("base", 1),
+        ("value_bytes", value),
+        ("payload_bytes", payload),
+        ("ops_at", ops_at),
+    ] {
+        for index in 0..if width == 0 { 0 } else { group.shapes.len() } {
+            dump.bytes(width, &format!("{field} of shape {index}"));
         }
     }
     for index in 0..group.ops.len() / 3 {
@@ -92,6 +96,9 @@ fn groups_are_golden() {
     dump.prefixed("prefix");
     dump.bytes(4, "group_end");
     dump.bytes(4, "group_end");
+    for index in 0..3 {
+        dump.bytes(1, &format!("key_hash of group {index}"));
+    }
     for (index, group) in sample_groups().iter().enumerate() {
         dump.comment(&format!("group {index}"));
         dump_group(&mut dump, group);
@@ -134,6 +141,7 @@ fn headers_of_groups_have_rules_of_their_own() {
         assert_eq!(decoded.as_ref().err().map(|error| error.field), field, "{decoded:?}");
     }
     assert_eq!(Encoding::from_number(Encoding::Groups.number()), Some(Encoding::Groups));
+    assert_eq!(Encoding::from_number(3), None, "groups of a draft");
 }
 
 #[test]
@@ -205,4 +213,29 @@ fn revisions_are_found_at_every_width() {
         ats.extend([0, 1 << 40, u64::MAX]);
         search_all(&stored, &all, &[b"k", b"j", b"kk"], &ats);
     }
+}
+
+/// Keys whose hash is the same, side by side, each in one group or several; and all keys of two letters.
+#[test]
+fn keys_of_one_hash_are_told_apart() {
+    let letters = || (b'a'..=b'z').chain(b'A'..=b'Z');
+    let mut names: Vec<[u8; 2]> =
+        letters().flat_map(|first| letters().map(move |second| [first, second])).collect();
+    let hash = |name: &[u8; 2]| xxh3_64(name).to_le_bytes()[0];
+    names.retain(|name| [hash(b"aa"), hash(b"Zz"), hash(b"fn"), hash(b"if")].contains(&hash(name)));
+    names.sort_unstable();
+    assert!(names.len() > 30 && names.windows(2).any(|pair| hash(&pair[0]) == hash(&pair[1])));
+    let made = names.iter().zip(0_u64..).flat_map(|(name, nth)| {
+        // One to four groups of one version, at revisions that go down by two.
+        let name: &'static [u8] = Box::leak(name.to_vec().into_boxed_slice());
+        (0..=nth % 4).map(move |older| Made::raw(name, 20 - 2 * older, b"v"))
+    });
+    let made: Vec<Made> = made.collect();
+    let versions = u32::try_from(made.len()).unwrap();
+    let stored = block(b"", &made);
+    let all = rows(&stored, versions, versions).unwrap();
+    let ats: Vec<u64> = (10..25).collect();
+    let others: [&[u8]; 4] = [b"", b"a", b"aaa", b"zz"];
+    let keys: Vec<&[u8]> = names.iter().map(|name| &name[..]).chain(others).collect();
+    search_all(&stored, &all, &keys, &ats);
 }

@@ -77,6 +77,7 @@ fn makings(stored: &[u8]) -> Vec<Range<usize>> {
     let mut ends: Vec<usize> =
         (1..count).map(|_| reader.u32("group_end").unwrap() as usize).collect();
     ends.push(stored.len());
+    reader.bytes("key_hash", count).unwrap();
     let group = |end: usize| {
         let flags = reader.u8("flags").unwrap();
         let versions = usize::from(reader.u8("versions").unwrap());

@@ -54,10 +54,11 @@ fn incarnations_of_segments() {
 
 #[test]
 fn in_the_directory_of_groups() {
-    // Three groups, no prefix, where the first two end, and ten bytes.
+    // Three groups, no prefix, where the first two end, what their keys are, and ten bytes.
     let stored = |ends: [u32; 2]| {
         let mut bytes = vec![3, 0, 0];
         bytes.extend(ends.iter().flat_map(|end| end.to_le_bytes()));
+        bytes.extend([0; 3]);
         bytes.extend([0xff; 10]);
         bytes
     };
@@ -70,14 +71,14 @@ fn in_the_directory_of_groups() {
         assert_eq!((error.structure, error.field), ("groups", "group_end"));
         (error.offset, error.problem)
     };
-    assert_eq!(of_end([12, 22], 1), (7, Problem::TooLong { max: 21, found: 22 }));
-    assert_eq!(of_end([12, 12], 1), (7, Problem::Order));
-    assert_eq!(of_end([12, 11], 1), (7, Problem::Order));
-    assert_eq!(of_end([10, 11], 0), (3, Problem::Order), "it ends before the first begins");
-    assert_eq!(of_end([12, 21], 2), (11, Problem::Order), "nothing is left for the last");
-    assert_eq!(of_end([12, 13], 3), (11, Problem::TooLong { max: 2, found: 3 }));
-    assert_ne!(error([12, 21], 1).field, "group_end", "it may end where the block does");
-    assert_ne!(error([12, 20], 2).field, "group_end");
+    assert_eq!(of_end([15, 25], 1), (7, Problem::TooLong { max: 24, found: 25 }));
+    assert_eq!(of_end([15, 15], 1), (7, Problem::Order));
+    assert_eq!(of_end([15, 14], 1), (7, Problem::Order));
+    assert_eq!(of_end([13, 14], 0), (3, Problem::Order), "it ends before the first begins");
+    assert_eq!(of_end([15, 24], 2), (11, Problem::Order), "nothing is left for the last");
+    assert_eq!(of_end([15, 16], 3), (11, Problem::TooLong { max: 2, found: 3 }));
+    assert_ne!(error([15, 24], 1).field, "group_end", "it may end where the block does");
+    assert_ne!(error([15, 23], 2).field, "group_end");
 }
 
 #[test]

@@ -24,7 +24,10 @@ use crate::reclaim::floors::Floors;
 use crate::reclaim::flush::flush;
 use crate::reclaim::merge::{Replacement, Work, join_events, merge_windows, sweep_head};
 use crate::reclaim::output::Host;
-use crate::reclaim::plan::{Limits, TRIM_QUIET, TRIM_USUAL, events_to_join, sweeps};
+use crate::reclaim::plan::{
+    Limits, MERGE_QUIET, TRIM_QUIET, TRIM_USUAL, events_to_join, sweeps, windows_to_merge,
+    windows_worth_merging,
+};
 use crate::segment::Segment;
 use crate::sync::plain::lock;
 use crate::sync::{Arc, Ordering, epoch};
@@ -108,7 +111,9 @@ impl Core {
                 || self.join_some_events(files, keep)?
                 || self.write_log()?
                 || self.shared.until_quiet(QUIET_MICROS) == 0
-                    && (self.trim_window(files, keep, TRIM_QUIET)? || self.sweep(files, keep)?),
+                    && (self.trim_window(files, keep, TRIM_QUIET)?
+                        || self.sweep(files, keep)?
+                        || self.merge_few_windows(files, keep, MERGE_QUIET)?),
         )
     }
 
@@ -122,7 +127,11 @@ impl Core {
             |file: &Arc<SealedFile>| file.meta().max_revision < floor_of(file.meta(), &keep);
         let sweeps =
             self.swept.load(Ordering::Relaxed) < keep.sum() && files.head.iter().any(is_old);
-        if !trims && !sweeps {
+        let merges = || {
+            let choose = |bytes: &[u64]| windows_worth_merging(bytes, MERGE_QUIET);
+            windows::to_merge(&files, &keep, choose).is_some()
+        };
+        if !trims && !sweeps && !merges() {
             return None;
         }
         Some(self.shared.until_quiet(QUIET_MICROS))
@@ -291,7 +300,21 @@ impl Core {
     }
 
     fn merge_some_windows(&self, files: &FileSet, keep: &Floors) -> Result<bool> {
-        let Some(group) = windows::to_merge(files, keep, &self.limits()) else { return Ok(false) };
+        let choose = |bytes: &[u64]| windows_to_merge(bytes, &self.limits());
+        let Some(group) = windows::to_merge(files, keep, choose) else { return Ok(false) };
+        self.write_windows(&group, keep)?;
+        Ok(true)
+    }
+
+    /// Merges windows although there are few, if those beside the largest have one in `share` of its bytes.
+    pub(super) fn merge_few_windows(
+        &self,
+        files: &FileSet,
+        keep: &Floors,
+        share: u64,
+    ) -> Result<bool> {
+        let choose = |bytes: &[u64]| windows_worth_merging(bytes, share);
+        let Some(group) = windows::to_merge(files, keep, choose) else { return Ok(false) };
         self.write_windows(&group, keep)?;
         Ok(true)
     }

@@ -8,11 +8,12 @@
 //! The class of a file is told by its keys and the rules of now, never by what was true when it was written.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use annals_format::FileMeta;
 
 use crate::reclaim::floors::Floors;
-use crate::reclaim::plan::{Limits, trims, windows_to_merge};
+use crate::reclaim::plan::trims;
 use crate::sync::Arc;
 
 use super::tables::{FileSet, SealedFile, Window, windows_of};
@@ -50,12 +51,16 @@ pub(super) fn to_trim(files: &FileSet, floors: &Floors, share: u64) -> Option<Wi
     groups.find(|(class, group)| is_due(*class, group)).map(|(_, group)| group)
 }
 
-/// Windows of one class that are to become one.
-pub(super) fn to_merge(files: &FileSet, floors: &Floors, limits: &Limits) -> Option<Window> {
+/// Windows of one class that are to become one, of which `choose` chooses by their sizes, oldest first.
+pub(super) fn to_merge(
+    files: &FileSet,
+    floors: &Floors,
+    choose: impl Fn(&[u64]) -> Option<Range<usize>>,
+) -> Option<Window> {
     let run = |groups: Vec<Window>| {
         let size = |group: &Window| group.files.iter().map(|file| file.meta().bytes).sum();
         let bytes: Vec<u64> = groups.iter().map(size).collect();
-        let run = windows_to_merge(&bytes, limits)?;
+        let run = choose(&bytes)?;
         let run = groups.get(run).unwrap_or_default();
         // Of overlapping windows any may begin first.
         let after = run.iter().map(|group| group.after).min()?;

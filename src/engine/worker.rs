@@ -8,7 +8,7 @@ use annals_format::name::LOCK;
 
 use crate::clock::Stopwatch;
 use crate::error::{Error, Result};
-use crate::reclaim::plan::TRIM_EAGER;
+use crate::reclaim::plan::{MERGE_EAGER, TRIM_EAGER};
 use crate::sync::plain::lock;
 use crate::sync::{Arc, AtomicBool, Ordering, fence};
 
@@ -277,9 +277,14 @@ impl Core {
         // Several windows may overlap where the watermark is. None is trimmed for it twice.
         let keep = self.keep_floors();
         loop {
-            let trimmed = self.trim_window(&self.shared.tables().files, &keep, TRIM_EAGER);
-            self.note_failure(&trimmed);
-            if !trimmed? {
+            let files = self.shared.tables().files;
+            let written = self.trim_window(&files, &keep, TRIM_EAGER);
+            let written = match written {
+                Ok(false) => self.merge_few_windows(&files, &keep, MERGE_EAGER),
+                done => done,
+            };
+            self.note_failure(&written);
+            if !written? {
                 break;
             }
         }

@@ -12,6 +12,7 @@
 //! the list. Merging the likes among neighbours handles both: first the few small ones between two
 //! large ones become one, then the large ones with the little between them. How often a version is
 //! written again grows with the logarithm of the number of windows there ever were, in either case.
+//! Where the writing disturbs nobody, few windows are merged, too ([`windows_worth_merging`]).
 
 use std::ops::Range;
 
@@ -90,6 +91,27 @@ pub(crate) fn windows_to_merge(bytes: &[u64], limits: &Limits) -> Option<Range<u
     cheapest_run(bytes)
 }
 
+/// Few windows are merged in a store that nobody writes to, if those beside the largest have at least one in
+/// so many of its bytes: then a version is written again so once each time what is merged has doubled.
+pub(crate) const MERGE_QUIET: u64 = 1;
+
+/// The same, when reads and room are to be as good as they can be and the writing is not minded.
+pub(crate) const MERGE_EAGER: u64 = 16;
+
+/// The windows to merge although there are few, as a range of neighbours: of the runs in which all but the
+/// largest have at least one in `share` of its bytes the one that has most bytes.
+///
+/// Versions take less room the more of their key stand together, which the first flushes have not yet brought
+/// about, and a read of the past looks at one window in place of two where these overlap: of 100 versions
+/// of each Pod as they were flushed and folded 41 bytes a version in three windows, 32 in one.
+pub(crate) fn windows_worth_merging(bytes: &[u64], share: u64) -> Option<Range<usize>> {
+    let is_worth = |run: &Measured| {
+        let others = run.sum - run.largest;
+        others.saturating_mul(share.into()) >= run.largest
+    };
+    runs(bytes).filter(is_worth).max_by_key(|run| run.sum).map(|run| run.range)
+}
+
 /// A window is written again without its dead versions when half of its revisions are dead. Where
 /// revisions are about equally large, what compaction leaves behind is then at most as much as what
 /// is still needed, and every version is written again at most once on average.
@@ -151,21 +173,32 @@ pub(crate) fn events_to_join(bytes: &[u64], limits: &Limits) -> Option<Range<usi
 /// times with runs of up to 8; taking the run with the fewest bytes for each one that goes away made it
 /// 16 times.
 fn cheapest_run(bytes: &[u64]) -> Option<Range<usize>> {
-    let runs = (0..bytes.len()).flat_map(|start| {
+    let best = runs(bytes).min_by(|a, b| {
+        let shares = a.largest.saturating_mul(b.sum).cmp(&b.largest.saturating_mul(a.sum));
+        shares.then(a.sum.cmp(&b.sum)).then(b.range.start.cmp(&a.range.start))
+    });
+    best.map(|run| run.range)
+}
+
+/// A run of neighbours.
+struct Measured {
+    range: Range<usize>,
+    /// Bytes of the largest, and of all together, one more for each: neither is 0.
+    largest: u128,
+    sum: u128,
+}
+
+/// All runs of two to [`RUN_MAX`] neighbours.
+fn runs(bytes: &[u64]) -> impl Iterator<Item = Measured> {
+    let ranges = (0..bytes.len()).flat_map(|start| {
         (start + 2..=bytes.len().min(start + RUN_MAX)).map(move |end| start..end)
     });
-    // Of each run the largest and the sum, none of them 0.
-    let measured = runs.map(|run| {
+    ranges.map(|range| {
         let members =
-            || bytes.get(run.clone()).unwrap_or_default().iter().map(|b| u128::from(*b) + 1);
+            || bytes.get(range.clone()).unwrap_or_default().iter().map(|b| u128::from(*b) + 1);
         let (largest, sum) = (members().max().unwrap_or(1), members().sum::<u128>().max(1));
-        (run, largest, sum)
-    });
-    let best = measured.min_by(|(a, a_largest, a_sum), (b, b_largest, b_sum)| {
-        let shares = a_largest.saturating_mul(*b_sum).cmp(&b_largest.saturating_mul(*a_sum));
-        shares.then(a_sum.cmp(b_sum)).then(b.start.cmp(&a.start))
-    });
-    best.map(|(run, _, _)| run)
+        Measured { range, largest, sum }
+    })
 }
 
 /// Which HEAD files a fold rewrites.
@@ -245,6 +278,41 @@ mod tests {
     fn few_windows_are_left_alone() {
         assert_eq!(windows_to_merge(&[9, 9, 9, 9], &LIMITS), None);
         assert_eq!(windows_to_merge(&[], &LIMITS), None);
+    }
+
+    #[test]
+    fn few_windows_are_merged_where_it_pays() {
+        let quiet = |bytes: &[u64]| windows_worth_merging(bytes, MERGE_QUIET);
+        let eager = |bytes: &[u64]| windows_worth_merging(bytes, MERGE_EAGER);
+        assert_eq!((quiet(&[]), quiet(&[7])), (None, None));
+        assert_eq!(quiet(&[9, 9]), Some(0..2));
+        assert_eq!(quiet(&[100, 50, 40]), None, "much would be written for little");
+        assert_eq!(quiet(&[100, 40, 40]), Some(1..3));
+        assert_eq!(quiet(&[100, 50, 50]), Some(0..3));
+        assert_eq!(quiet(&[1000, 10, 1]), None);
+        assert_eq!(eager(&[1000, 10, 1]), Some(1..3));
+        assert_eq!(eager(&[1000, 60, 10]), Some(0..3));
+        assert_eq!(quiet(&[u64::MAX; 3]), Some(0..3));
+        assert_eq!(eager(&[1; 40]).map(|run| run.len()), Some(RUN_MAX));
+    }
+
+    /// One window after the other comes, and after each the store is quiet.
+    #[test]
+    fn in_a_quiet_store_windows_are_rewritten_a_logarithmic_number_of_times() {
+        for share in [MERGE_QUIET, MERGE_EAGER] {
+            let (mut windows, mut written): (Vec<u64>, u64) = (Vec::new(), 0);
+            for round in 0..1_000 {
+                windows.push(999 + round % 3);
+                while let Some(run) = windows_worth_merging(&windows, share) {
+                    let total: u64 = windows[run.clone()].iter().sum();
+                    written += total;
+                    windows.splice(run, [total]);
+                }
+            }
+            let times = written / 1_000_000;
+            let most = if share == MERGE_QUIET { 10 } else { 60 };
+            assert!(times <= most && windows.len() <= 10, "{times} times, {} left", windows.len());
+        }
     }
 
     #[test]

@@ -78,7 +78,7 @@ fn damage_to_a_stream_of_all_kinds_of_files_is_found_where_it_is() {
     store.put("/in/memory", "x").unwrap();
     let stream = backup(&store);
     let found = inspect_backup(&stream[..]).unwrap().remove(0);
-    assert!(found.files > 5 && found.transactions > 0, "{found:?}");
+    assert!(found.files > 3 && found.transactions > 0, "{found:?}");
     let mut random = Random::new(1);
     for n in 0..300 {
         let at = usize::try_from(random.below(stream.len() as u64)).unwrap();

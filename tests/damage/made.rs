@@ -156,14 +156,9 @@ fn make(seed: u64, close: bool, small_last: bool) -> Made {
         maker.put("/big", format!("{n:03}{big}"), if n == 3 { LEASE } else { 0 });
     }
     maker.flush();
-    // Too few for a dictionary; those that cannot be compressed as they are.
-    for n in 0..4_u64 {
-        maker.put("/plain", "what repeats itself, ".repeat(20 + usize::try_from(n).unwrap()), 0);
-        let mut random = Random::new(n);
-        let bytes: Vec<u8> = (0..470).map(|_| u8::try_from(random.below(256)).unwrap()).collect();
-        maker.put("/noise", bytes, 0);
-    }
     maker.store().set_retention(RULED, Some(Retention::forever())).unwrap();
+    maker.reopen(seed, HistoryCodec::Raw, 128 << 10);
+    maker.likes("/group/", 6, 3, 60, 10);
     maker.flush();
     // Groups, some of them over a dictionary.
     maker.reopen(seed, HistoryCodec::Small, 128 << 10);
@@ -174,11 +169,17 @@ fn make(seed: u64, close: bool, small_last: bool) -> Made {
     let delete = DeleteRangeRequest::new("/small/02").range_end("/small/05");
     maker.request(&Request::DeleteRange(delete));
     maker.flush();
-    maker.reopen(seed, HistoryCodec::Raw, 128 << 10);
-    maker.likes("/group/", 6, 3, 60, 10);
-    maker.flush();
     let older = maker.disk.crash(0, CrashMode::KeepAll);
-    // As soon as a memtable is full it becomes a file that is not folded yet.
+    // As soon as a memtable is full it becomes files that are not folded or merged yet. Too few versions for a
+    // dictionary; those that cannot be compressed as they are.
+    maker.reopen(seed, HistoryCodec::ZstdBlocks, 16 << 10);
+    for n in 0..5_u64 {
+        maker.put("/plain", "what repeats itself, ".repeat(20 + usize::try_from(n).unwrap()), 0);
+        let mut random = Random::new(n);
+        let bytes: Vec<u8> = (0..3000).map(|_| u8::try_from(random.below(256)).unwrap()).collect();
+        maker.put("/noise", bytes, 0);
+    }
+    while maker.store().run_background().unwrap() {}
     maker.reopen(seed, HistoryCodec::Fast, 16 << 10);
     maker.likes("/late/", 4, 7, 600, 60);
     while maker.store().run_background().unwrap() {}

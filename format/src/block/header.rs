@@ -25,11 +25,12 @@ pub enum Encoding {
     Zstd = 1,
     /// One zstd frame over the file's dictionary.
     ZstdDictionary = 2,
-    /// Groups of versions that are read without decoding a whole block. See [`crate::group`].
-    Groups = 3,
     /// One zstd frame over the body of an earlier block, as its prefix. See
     /// [`BlockHeader::base_distance`].
     ZstdBase = 4,
+    /// Groups of versions that are read without decoding a whole block. See [`crate::group`]. Their
+    /// number was 3 in a draft whose blocks this one would misread.
+    Groups = 5,
 }
 
 /// What stands before a block's stored bytes.
@@ -57,8 +58,8 @@ impl Encoding {
             0 => Some(Self::Raw),
             1 => Some(Self::Zstd),
             2 => Some(Self::ZstdDictionary),
-            3 => Some(Self::Groups),
             4 => Some(Self::ZstdBase),
+            5 => Some(Self::Groups),
             _ => None,
         }
     }

@@ -3,9 +3,9 @@
 use std::cmp::Ordering;
 
 use super::apply::Ops;
-use super::directory::Groups;
+use super::directory::{Groups, key_hash};
 use super::head::{Fields, Group, death, error, life};
-use super::shape::{Piece, Shape, Shapes};
+use super::shape::{Piece, Shape, Shapes, Widths};
 use super::value::Scratch;
 use super::{
     Codec, FLAG_DEATHS, FLAG_LEASE, FLAG_LEASES, FLAG_LIFETIMES, FLAG_SUBS, FLAGS_WIDTH,
@@ -48,14 +48,25 @@ impl Groups<'_> {
                 let (max, found) = (INTERNAL_KEY_BYTES_MAX, key.len() as u64);
                 return Err(error("key_suffix", at, Problem::TooLong { max, found }));
             }
+            let (expected, (found, hash_at)) = (key_hash(suffix), self.hash(index));
+            if found != Some(expected) {
+                let (expected, found) = (expected.into(), found.unwrap_or_default().into());
+                let problem = Problem::Mismatch { expected, found };
+                let offset = hash_at as u64;
+                return Err(DecodeError {
+                    structure: "groups",
+                    field: "key_hash",
+                    offset,
+                    problem,
+                });
+            }
             group.check_revisions(at)?;
             group.check_columns(at)?;
-            let shapes = scratch.shapes();
-            shapes.read(&group)?;
+            let shapes = Shapes::of(&group)?;
             shapes.check(&group)?;
             for version in 0..group.len() {
                 let fields = group.fields(version)?;
-                let shape = *scratch.shapes().shape(&group, version)?;
+                let shape = shapes.shape(&group, version)?;
                 if fields.tombstone != (shape.kind == KIND_TOMBSTONE) {
                     let problem = Problem::Invalid { found: shape.kind.into() };
                     return Err(error("kind", group.shapes_at, problem));
@@ -64,8 +75,6 @@ impl Groups<'_> {
                 each(&fields.entry(&key, value.as_ref()), &key);
                 entries += 1;
                 bytes = bytes.saturating_add(u64::from(shape.value_bytes));
-                // A value over a neighbour reads the neighbour's shapes in place of these.
-                scratch.shapes().read(&group)?;
             }
             before = Some((suffix, group.revision(group.len() - 1)?));
         }
@@ -169,10 +178,10 @@ impl Group<'_> {
     }
 }
 
-impl Shapes {
-    /// Every shape is in use, in the order of first use; every op belongs to a shape; the payloads
-    /// end where the group does.
-    fn check(&self, group: &Group<'_>) -> Result<()> {
+impl<'a> Shapes<'a> {
+    /// Every shape is in use, in the order of first use; columns are as narrow as they can be; every op
+    /// belongs to a shape; the payloads end where the group does.
+    fn check(&self, group: &Group<'a>) -> Result<()> {
         let mut used = 0;
         let mut payloads = 0_u64;
         for (version, number) in group.shape_of.iter().enumerate() {
@@ -190,15 +199,22 @@ impl Shapes {
             let problem = Problem::Mismatch { expected: used as u64, found: self.count() as u64 };
             return Err(error("shape_count", group.shapes_at, problem));
         }
+        let shapes = (0..self.count()).map_while(|number| self.nth(number));
+        let shapes = shapes.collect::<Result<Vec<_>>>()?;
+        let (widths, widths_at) = self.widths();
+        if widths != Widths::of(&shapes) {
+            let found = widths.byte().into();
+            return Err(error("widths", widths_at, Problem::Invalid { found }));
+        }
         let (start, end) = self.ops;
         let mut ends = start;
-        for (index, shape) in self.list().iter().enumerate().filter(|(_, shape)| shape.is_delta()) {
+        for (index, shape) in shapes.iter().enumerate().filter(|(_, shape)| shape.is_delta()) {
             if shape.alphabet != 0 && shape.payload_bytes == 0 {
                 let found = u64::from(shape.alphabet);
                 return Err(error("kind", group.shapes_at, Problem::Invalid { found }));
             }
             let (at, reaches) = self.check_ops(group, shape)?;
-            let earlier = self.list().get(..index).unwrap_or_default();
+            let earlier = shapes.get(..index).unwrap_or_default();
             if at == ends {
                 ends = reaches;
             } else if !earlier.iter().any(|other| {
@@ -221,7 +237,7 @@ impl Shapes {
     }
 
     /// Walks the ops of a shape; answers where they begin and end in the block.
-    fn check_ops(&self, group: &Group<'_>, shape: &Shape) -> Result<(usize, usize)> {
+    fn check_ops(&self, group: &Group<'a>, shape: &Shape) -> Result<(usize, usize)> {
         let (ops, ops_at) = self.ops_of(group, shape)?;
         let piece = Piece { shape: *shape, ops, ops_at, ..Piece::default() };
         let mut ops = Ops::new(&piece);

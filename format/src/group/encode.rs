@@ -11,6 +11,7 @@
 use std::collections::VecDeque;
 
 use super::choose::{Chooser, Favour, Pack};
+use super::directory::key_hash;
 use super::draft::{Draft, Finished};
 use super::table::Stored;
 use super::{GROUP_VALUE_BYTES_MAX, GROUPS_MAX, KIND_TOMBSTONE};
@@ -166,7 +167,7 @@ impl GroupsBuilder {
         if self.groups.is_empty() && self.draft.is_empty() {
             return 0;
         }
-        let draft = if self.draft.is_empty() { 0 } else { 4 + self.draft.stored_bytes() };
+        let draft = if self.draft.is_empty() { 0 } else { 5 + self.draft.stored_bytes() };
         let last = self.groups.last().map(|group| &*group.key);
         let last = if self.draft.is_empty() { last } else { Some(&*self.draft.key) };
         let first = self.groups.first().map(|group| &*group.key);
@@ -183,7 +184,7 @@ impl GroupsBuilder {
         };
         self.draft.begin(&[]);
         self.chooser.end(self.groups.len(), stands_alone);
-        self.groups_bytes += 4 + 3 + group.key.len() + group.rest.len();
+        self.groups_bytes += 5 + 3 + group.key.len() + group.rest.len();
         self.groups_raw_bytes += group.raw_bytes;
         self.groups.push(group);
         if self.groups.len() == GROUPS_MAX || self.block_bytes_now() >= self.block_bytes {
@@ -201,6 +202,9 @@ impl GroupsBuilder {
         stored.put_prefixed(first.key.get(..prefix).unwrap_or_default());
         let ends_at = stored.len();
         stored.put_zeros(4 * (self.groups.len() - 1));
+        for group in &self.groups {
+            stored.put_u8(key_hash(group.key.get(prefix..).unwrap_or_default()));
+        }
         let mut ends = Vec::with_capacity(4 * self.groups.len());
         for group in &self.groups {
             stored.put_bytes(&group.start);

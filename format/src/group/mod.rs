@@ -1,23 +1,24 @@
 //! Groups: the versions of a key, newest first, most of them as what differs from another one.
 //!
-//! A block of encoding 3 holds groups. One version is found and read without decoding any other but
+//! A block of encoding 5 holds groups. One version is found and read without decoding any other but
 //! those its value is made from: at most [`STEPS_MAX`] within the group and one in a neighbour.
 //!
 //! ```text
-//! groups  := group_count:u16 prefix:prefixed group_end:u32{group_count - 1} group{group_count}
+//! groups  := group_count:u16 prefix:prefixed group_end:u32{group_count - 1} key_hash:u8{group_count} group{group_count}
 //! group   := flags:u8 versions:u8 key_suffix:prefixed
 //!            revision:varint lived:varint sub:varint life [lease:varint]     those of version 0
 //!            revision_offset:uint(width){versions - 1}
 //!            [columns_bytes:varint columns]                                  with any column flag
-//!            shape_of:u8{versions} shape_count:u8 ops_bytes:varint shape{shape_count} ops
-//!            payload{versions}
+//!            shape_of:u8{versions} shapes ops payload{versions}
 //! life    := version:varint [create:varint]      version 0: a tombstone, which has no `create`
 //! columns := [deaths] [lifetimes] [subs] [leases]                            as the flags say
 //! deaths  := bitmap lived:varint{bits set}
 //! lifetimes := bitmap life{bits set}
 //! subs    := sub:varint{versions - 1}
 //! leases  := lease:varint{versions}
-//! shape   := kind:u8 base:u8 value_bytes:varint payload_bytes:varint [ops_at:varint]   kinds 4 to 6
+//! shapes  := shape_count:u8 ops_bytes:varint widths:u8 kind:u8{shape_count} base:u8{shape_count}
+//!            value_bytes:uint(width){shape_count} payload_bytes:uint(width){shape_count}
+//!            ops_at:uint(width){shape_count}
 //! ops     := (insert:varint copy:varint skip:varint(zigzag)){..}
 //! ```
 //!

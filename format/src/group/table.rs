@@ -4,10 +4,9 @@
 //! those. Shapes are numbered in the order of their first use.
 
 use super::apply::Op;
-use super::shape::Shape;
+use super::shape::{self, Shape, Widths};
 use super::{ALPHABETS, KIND_NEIGHBOUR, KIND_RAW};
 use crate::cursor::Writer;
-use crate::varint;
 
 /// How one version is stored. The buffers are used again for the next one.
 #[derive(Clone, Debug, Default)]
@@ -60,10 +59,9 @@ impl Stored {
         self.payload.len() + ops + self.shape_bytes()
     }
 
+    /// Bytes of its shape, but for what other shapes of the group need.
     fn shape_bytes(&self) -> usize {
-        let Shape { value_bytes, payload_bytes, .. } = self.shape();
-        let ops_at = if self.shape.is_delta() { 2 } else { 0 };
-        2 + varint::len(value_bytes.into()) + varint::len(payload_bytes.into()) + ops_at
+        Widths::of(&[self.shape()]).shape_bytes() + if self.shape.is_delta() { 2 } else { 0 }
     }
 
     /// Its shape, with its ops before all others.
@@ -187,11 +185,9 @@ impl Table {
         }
     }
 
-    /// Appends `shape_count`, `ops_bytes`, the shapes and the ops.
+    /// Appends the shapes and the ops.
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
-        out.put_u8(u8::try_from(self.shapes.len()).unwrap_or(u8::MAX));
-        out.put_varint(self.ops.len() as u64);
-        self.shapes.iter().for_each(|shape| shape.encode(out));
+        shape::encode(&self.shapes, self.ops.len(), out);
         out.put_bytes(&self.ops);
     }
 }

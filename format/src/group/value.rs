@@ -34,7 +34,6 @@ impl<F: AsRef<[u8]>> AsRef<[u8]> for Value<'_, F> {
 /// Memory that reading values uses again and again; its contents mean nothing.
 #[derive(Debug, Default)]
 pub struct Scratch {
-    shapes: Shapes,
     /// The block that the values asked for are of, if that is known.
     block: Option<u64>,
     made: Vec<u8>,
@@ -55,10 +54,6 @@ impl Scratch {
         if self.block != Some(block) {
             (self.block, self.made_is) = (Some(block), None);
         }
-    }
-
-    pub(super) const fn shapes(&mut self) -> &mut Shapes {
-        &mut self.shapes
     }
 
     fn trim(&mut self) {
@@ -125,14 +120,14 @@ impl<'a> Groups<'a> {
         mut group: Group<'a>,
         mut version: usize,
         above: &mut [Option<Piece<'a>>; PIECES_MAX],
-        scratch: &mut Scratch,
+        scratch: &Scratch,
     ) -> Result<(Root<'a>, usize)> {
-        let Scratch { shapes, made_is, .. } = scratch;
-        shapes.read(&group)?;
+        let made_is = scratch.made_is;
+        let mut shapes = Shapes::of(&group)?;
         let (mut steps, mut crossed) = (0, false);
         loop {
             let of = (group.number(), version);
-            if steps > 0 && *made_is == Some(of) {
+            if steps > 0 && made_is == Some(of) {
                 return Ok((Root::Made(of), steps));
             }
             let piece = shapes.piece(&group, version)?;
@@ -171,7 +166,7 @@ impl<'a> Groups<'a> {
                 }));
             };
             group = self.group(before)?;
-            shapes.read(&group)?;
+            shapes = Shapes::of(&group)?;
             (version, crossed) = (0, true);
         }
     }

@@ -11,6 +11,7 @@ use annals_format::group::{
     KIND_TOMBSTONE, KIND_ZSTD, KIND_ZSTD_DICTIONARY, Scratch, Shape,
 };
 use annals_format::{DecodeError, FileKind};
+use xxhash_rust::xxh3::xxh3_64;
 
 /// A group as it stands in a block: nothing is derived from anything else.
 #[derive(Clone, Debug, Default)]
@@ -27,6 +28,8 @@ pub(crate) struct Made {
     pub(crate) columns: Vec<u8>,
     pub(crate) shape_of: Vec<u8>,
     pub(crate) shapes: Vec<Shape>,
+    /// Bits of `widths` that are not as they should be.
+    pub(crate) widths_flipped: u8,
     pub(crate) ops: Vec<u8>,
     pub(crate) payloads: Vec<Vec<u8>>,
 }
@@ -56,19 +59,37 @@ impl Made {
         out.put_bytes(&self.shape_of);
         out.put_u8(u8::try_from(self.shapes.len()).unwrap());
         out.put_varint(self.ops.len() as u64);
+        let widths = self.widths();
+        let [value, payload, ops_at] = widths;
+        let byte = (value - 1) | (payload - 1) << 2 | ops_at << 4;
+        out.put_u8(u8::try_from(byte).unwrap() ^ self.widths_flipped);
         for shape in &self.shapes {
             out.put_u8(shape.kind | shape.alphabet << ALPHABET_SHIFT);
+        }
+        for shape in &self.shapes {
             out.put_u8(shape.base);
-            out.put_varint(shape.value_bytes.into());
-            out.put_varint(shape.payload_bytes.into());
-            if shape.is_delta() {
-                out.put_varint(shape.ops_at.into());
+        }
+        let columns: [fn(&Shape) -> u32; 3] =
+            [|shape| shape.value_bytes, |shape| shape.payload_bytes, |shape| shape.ops_at];
+        for (number, width) in columns.iter().zip(widths) {
+            for shape in &self.shapes {
+                out.put_bytes(&number(shape).to_le_bytes()[..width]);
             }
         }
         out.put_bytes(&self.ops);
         for payload in &self.payloads {
             out.put_bytes(payload);
         }
+    }
+
+    /// Bytes of a `value_bytes`, a `payload_bytes` and an `ops_at`, as few as hold all of them.
+    pub(crate) fn widths(&self) -> [usize; 3] {
+        let widest = |number: fn(&Shape) -> u32| {
+            let most = self.shapes.iter().map(number).max().unwrap_or(0);
+            (0..4).find(|bytes| u64::from(most) < 1 << (8 * bytes)).unwrap_or(4)
+        };
+        let value = widest(|shape| shape.value_bytes).max(1);
+        [value, widest(|shape| shape.payload_bytes).max(1), widest(|shape| shape.ops_at)]
     }
 
     /// A group of one version, whose value is in it as it is.
@@ -109,7 +130,8 @@ pub(crate) fn block(prefix: &[u8], groups: &[Made]) -> Vec<u8> {
     let mut out = Vec::new();
     out.put_u16(u16::try_from(groups.len()).unwrap());
     out.put_prefixed(prefix);
-    let first = out.len() + 4 * (groups.len() - 1);
+    let hashes = groups.iter().map(|group| xxh3_64(group.key_suffix).to_le_bytes()[0]);
+    let first = out.len() + 5 * groups.len() - 4;
     let mut bodies = Vec::new();
     for (index, group) in groups.iter().enumerate() {
         group.encode(&mut bodies);
@@ -117,6 +139,7 @@ pub(crate) fn block(prefix: &[u8], groups: &[Made]) -> Vec<u8> {
             out.put_u32(u32::try_from(first + bodies.len()).unwrap());
         }
     }
+    out.put_bytes(&hashes.collect::<Vec<_>>());
     out.put_bytes(&bodies);
     out
 }

@@ -25,6 +25,11 @@ fn noise(seed: u64) -> Vec<u8> {
     (0..40).flat_map(|_| numbers.next().to_le_bytes()).collect()
 }
 
+/// How many windows there are, whatever files each has.
+fn windows(engine: &Engine) -> usize {
+    engine.0.door.0.shared.tables().files.windows.len()
+}
+
 fn history_bytes(engine: &Engine) -> u64 {
     engine.stats().history.bytes
 }
@@ -240,6 +245,37 @@ fn a_window_begins_where_the_watermark_was_and_is_not_written_twice() {
         commit(&engine, vec![put(user(format!("k{}", n % 10)), noise(n))]).unwrap();
     }
     engine.reorganise().unwrap();
-    assert_eq!(engine.stats().merges, merges, "nothing dead is in the new window");
+    let new = engine.stats().merges - merges;
+    assert_eq!(new, 1, "nothing dead is in the windows of flush and fold, which become one");
+    assert_eq!(windows(&engine), 1);
+    engine.reorganise().unwrap();
+    assert_eq!(engine.stats().merges, merges + 1, "and that is all");
     assert_eq!(engine.view(300).unwrap().get(&user("k7")).unwrap().unwrap().value, noise(297));
+}
+
+/// In a store that nobody writes to, windows as they were flushed become one: nobody has to ask for it.
+#[test]
+fn a_quiet_store_merges_its_windows() {
+    let (_, vfs) = memory();
+    let clock = Arc::new(ManualClock::new(1_000));
+    let options = tiny(&vfs).clock(clock.clone()).memtable_bytes(4 << 20).l0_files_max(64);
+    let engine = open(&options).unwrap();
+    for round in 0..3 {
+        for n in 0..200 {
+            commit(&engine, vec![put(user(format!("k{}", n % 10)), noise(round * 200 + n))])
+                .unwrap();
+        }
+        engine.0.door.0.chain.freeze();
+        work(&engine);
+    }
+    let merges = engine.stats().merges;
+    assert_eq!(windows(&engine), 3, "one for each flush");
+    clock.advance(5_000_000);
+    work(&engine);
+    assert_eq!((windows(&engine), engine.stats().merges), (1, merges + 1));
+    for revision in [50, 199, 201, 350, 599] {
+        let view = engine.view(revision + 1).unwrap();
+        let key = user(format!("k{}", (revision - 1) % 10));
+        assert_eq!(view.get(&key).unwrap().unwrap().value, noise(revision - 1));
+    }
 }
