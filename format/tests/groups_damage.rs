@@ -212,8 +212,12 @@ fn shapes_and_ops_that_lie_are_found() {
     assert_eq!(of(|g| g.shapes[0].alphabet = 3), "kind");
     assert_eq!(of(|g| g.shapes[4].alphabet = 1), "kind", "no literals to be packed");
     assert_eq!(of(|g| g.shapes[0].base = 1), "base");
-    assert_eq!(of(|g| g.shapes[2].kind = KIND_RAW), "kind", "an empty value for a tombstone");
-    assert_eq!(of(|g| g.shapes[4].kind = KIND_TOMBSTONE), "kind");
+    assert_eq!(of(|g| g.shapes[2].kind = KIND_ZSTD), "kind", "an empty value for a tombstone");
+    let no_value = |g: &mut [Made; 3]| {
+        g[2].shapes[0] = shape(KIND_TOMBSTONE, 0, 0, 0, 0);
+        g[2].payloads.clear();
+    };
+    assert_eq!(fault(no_value), "kind", "a tombstone with a lifetime");
     assert_eq!(of(|g| g.shapes[2].value_bytes = 1), "value_bytes");
     assert_eq!(of(|g| g.shapes[0].value_bytes = 0), "value_bytes");
     assert_eq!(of(|g| g.shapes[5].value_bytes = (512 << 20) + 1), "value_bytes");
@@ -238,6 +242,13 @@ fn shapes_and_ops_that_lie_are_found() {
     assert_eq!(of(|g| g.ops = ops(&[(0, 10, 0), (8, 14, 8)])), "insert");
     assert_eq!(of(|g| g.ops = ops(&[(0, 10, 0), (6, 16, 6)])), "payload", "a literal left");
     assert_eq!(of(|g| g.payloads[1][3] |= 0x10), "payload", "the odd tail of packed literals");
+    let twins = |g: &mut [Made; 3]| {
+        g[2] = Made { shape_of: vec![0, 1], offsets: vec![1], ..g[2].clone() };
+        g[2].life = (2, 0);
+        g[2].shapes.push(g[2].shapes[0]);
+        g[2].payloads.push(b"w".to_vec());
+    };
+    assert_eq!(fault(twins), "shape_count", "one shape would do");
     let none = |g: &mut [Made; 3]| g[1].shapes[0].alphabet = 1;
     assert_eq!(fault(none), "kind", "no literals to be packed");
 }

@@ -25,8 +25,8 @@ use crate::reclaim::flush::flush;
 use crate::reclaim::merge::{Replacement, Work, join_events, merge_windows, sweep_head};
 use crate::reclaim::output::Host;
 use crate::reclaim::plan::{
-    Limits, MERGE_QUIET, TRIM_QUIET, TRIM_USUAL, events_to_join, sweeps, windows_to_merge,
-    windows_worth_merging,
+    Limits, MERGE_EAGER, MERGE_QUIET, QUIET_SEGMENTS_MAX, TRIM_QUIET, TRIM_USUAL, events_to_join,
+    sweeps, windows_to_merge, windows_worth_merging,
 };
 use crate::segment::Segment;
 use crate::sync::plain::lock;
@@ -113,24 +113,55 @@ impl Core {
                 || self.shared.until_quiet(QUIET_MICROS) == 0
                     && (self.trim_window(files, keep, TRIM_QUIET)?
                         || self.sweep(files, keep)?
-                        || self.merge_few_windows(files, keep, MERGE_QUIET)?),
+                        || self.merge_when_quiet(files, keep)?),
         )
+    }
+
+    /// Merges few windows. What nobody needs is not worth filling the disk for, nor trying often.
+    fn merge_when_quiet(&self, files: &FileSet, keep: &Floors) -> Result<bool> {
+        if self.is_put_off(Kind::Quiet) {
+            return Ok(false);
+        }
+        self.merge_if_there_is_space(self.to_merge_when_quiet(files, keep), keep)
+    }
+
+    fn to_merge_when_quiet(&self, files: &FileSet, keep: &Floors) -> Option<Window> {
+        let most = self.options.segment_bytes.saturating_mul(QUIET_SEGMENTS_MAX);
+        let choose = |bytes: &[u64]| windows_worth_merging(bytes, MERGE_QUIET, most);
+        windows::to_merge(files, keep, u64::MAX, choose)
+    }
+
+    /// For who wants all of it as small and quick to read as it can be: merges few windows, of those that end
+    /// at or before `upto`.
+    pub(super) fn merge_eagerly(&self, files: &FileSet, keep: &Floors, upto: u64) -> Result<bool> {
+        let choose = |bytes: &[u64]| windows_worth_merging(bytes, MERGE_EAGER, u64::MAX);
+        self.merge_if_there_is_space(windows::to_merge(files, keep, upto, choose), keep)
+    }
+
+    fn merge_if_there_is_space(&self, group: Option<Window>, keep: &Floors) -> Result<bool> {
+        let merged = self.merge_windows_of(group, keep);
+        // It is no failure, unless putting it in force was where it was lacking.
+        if self.note_space(Kind::Quiet, &merged) && self.check_writable().is_ok() {
+            return Ok(false);
+        }
+        merged
     }
 
     /// How many microseconds are left until there will be work if nobody commits, where there is such
     /// work.
     pub(super) fn until_quiet_work(&self) -> Option<u64> {
         self.check_writable().ok()?;
+        if self.is_put_off(Kind::Other) {
+            return None;
+        }
         let (files, keep) = (self.shared.tables().files, self.keep_floors());
         let trims = windows::to_trim(&files, &keep, TRIM_QUIET).is_some();
         let is_old =
             |file: &Arc<SealedFile>| file.meta().max_revision < floor_of(file.meta(), &keep);
         let sweeps =
             self.swept.load(Ordering::Relaxed) < keep.sum() && files.head.iter().any(is_old);
-        let merges = || {
-            let choose = |bytes: &[u64]| windows_worth_merging(bytes, MERGE_QUIET);
-            windows::to_merge(&files, &keep, choose).is_some()
-        };
+        let merges =
+            || !self.is_put_off(Kind::Quiet) && self.to_merge_when_quiet(&files, &keep).is_some();
         if !trims && !sweeps && !merges() {
             return None;
         }
@@ -301,20 +332,11 @@ impl Core {
 
     fn merge_some_windows(&self, files: &FileSet, keep: &Floors) -> Result<bool> {
         let choose = |bytes: &[u64]| windows_to_merge(bytes, &self.limits());
-        let Some(group) = windows::to_merge(files, keep, choose) else { return Ok(false) };
-        self.write_windows(&group, keep)?;
-        Ok(true)
+        self.merge_windows_of(windows::to_merge(files, keep, u64::MAX, choose), keep)
     }
 
-    /// Merges windows although there are few, if those beside the largest have one in `share` of its bytes.
-    pub(super) fn merge_few_windows(
-        &self,
-        files: &FileSet,
-        keep: &Floors,
-        share: u64,
-    ) -> Result<bool> {
-        let choose = |bytes: &[u64]| windows_worth_merging(bytes, share);
-        let Some(group) = windows::to_merge(files, keep, choose) else { return Ok(false) };
+    fn merge_windows_of(&self, group: Option<Window>, keep: &Floors) -> Result<bool> {
+        let Some(group) = group else { return Ok(false) };
         self.write_windows(&group, keep)?;
         Ok(true)
     }

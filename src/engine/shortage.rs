@@ -32,6 +32,9 @@ const FIRST_MICROS: u64 = 1_000_000;
 /// The longest such time: a merge writes much before it finds that there is no space for the rest.
 const LONGEST_MICROS: u64 = 64_000_000;
 
+/// After what time work is tried again that nobody needs, and that might fill a disk which has room for all else.
+const QUIET_MICROS: u64 = 3_600_000_000;
+
 /// How often is looked at least, in microseconds.
 const SHORTEST_MICROS: u64 = 20_000;
 
@@ -44,13 +47,15 @@ pub(super) enum Kind {
     Spare,
     /// Folds, merges and all else.
     Other,
+    /// What is done because nothing else is to be done.
+    Quiet,
 }
 
 /// What has found no space, and has not been done since.
 #[derive(Debug)]
 pub(super) struct Shortage {
     age: Stopwatch,
-    state: Mutex<[Option<Lack>; 3]>,
+    state: Mutex<[Option<Lack>; 4]>,
 }
 
 #[derive(Clone, Debug)]
@@ -65,7 +70,7 @@ struct Lack {
 
 impl Shortage {
     pub(super) fn new() -> Self {
-        Self { age: Stopwatch::start(), state: Mutex::new([const { None }; 3]) }
+        Self { age: Stopwatch::start(), state: Mutex::new([const { None }; 4]) }
     }
 
     /// There was no space. Answers whether that is news.
@@ -75,6 +80,7 @@ impl Shortage {
         if let Some(lack) = state.get_mut(kind as usize) {
             let wait = match (kind, &lack) {
                 (Kind::Flush, _) => FLUSH_MICROS,
+                (Kind::Quiet, _) => QUIET_MICROS,
                 (_, None) => FIRST_MICROS,
                 (_, Some(before)) => before.wait.saturating_mul(2).min(LONGEST_MICROS),
             };
@@ -140,7 +146,7 @@ impl Core {
         self.shortage.lack(Kind::Other).filter(|_| is_held).map(|lack| lack.error)
     }
 
-    /// What keeps background work from being done for want of space, if something does.
+    /// What keeps background work that is needed from being done for want of space, if something does.
     pub(super) fn lacking(&self) -> Option<Error> {
         let kinds = [Kind::Flush, Kind::Spare, Kind::Other];
         kinds.into_iter().find_map(|kind| self.shortage.lack(kind)).map(|lack| lack.error)
@@ -182,6 +188,9 @@ mod tests {
         assert_eq!(shortage.until_again(1_000), Some(LONGEST_MICROS));
         shortage.clear(Kind::Other);
         assert_eq!(shortage.until_again(1_000), None);
+        shortage.note(Kind::Quiet, &full(), 1_000);
+        assert_eq!(shortage.until_again(1_000), Some(QUIET_MICROS));
+        shortage.clear(Kind::Quiet);
         assert!(shortage.note(Kind::Other, &full(), 0));
         assert_eq!(shortage.until_again(0), Some(FIRST_MICROS));
     }

@@ -3,7 +3,7 @@
 //! Files that were written since the rules of retention are as they are hold keys of one class, so what is
 //! done with them goes by one floor, and a file goes as a whole when its floor has passed its last death.
 //! Older ones may hold keys of several. They are a group of their own (`None`), and are written again,
-//! class by class, when a part of them is dead: once, as what comes of it is not mixed any more.
+//! class by class, when a part of them is dead or they are merged: once, as what comes of it is not mixed any more.
 //!
 //! The class of a file is told by its keys and the rules of now, never by what was true when it was written.
 
@@ -51,13 +51,16 @@ pub(super) fn to_trim(files: &FileSet, floors: &Floors, share: u64) -> Option<Wi
     groups.find(|(class, group)| is_due(*class, group)).map(|(_, group)| group)
 }
 
-/// Windows of one class that are to become one, of which `choose` chooses by their sizes, oldest first.
+/// Windows of one class that are to become one, of which `choose` chooses by their sizes, oldest first; those
+/// that end behind `upto` are left out.
 pub(super) fn to_merge(
     files: &FileSet,
     floors: &Floors,
+    upto: u64,
     choose: impl Fn(&[u64]) -> Option<Range<usize>>,
 ) -> Option<Window> {
-    let run = |groups: Vec<Window>| {
+    let run = |mut groups: Vec<Window>| {
+        groups.retain(|group| group.upto <= upto);
         let size = |group: &Window| group.files.iter().map(|file| file.meta().bytes).sum();
         let bytes: Vec<u64> = groups.iter().map(size).collect();
         let run = choose(&bytes)?;

@@ -8,7 +8,7 @@ use annals_format::name::LOCK;
 
 use crate::clock::Stopwatch;
 use crate::error::{Error, Result};
-use crate::reclaim::plan::{MERGE_EAGER, TRIM_EAGER};
+use crate::reclaim::plan::TRIM_EAGER;
 use crate::sync::plain::lock;
 use crate::sync::{Arc, AtomicBool, Ordering, fence};
 
@@ -274,13 +274,16 @@ impl Core {
             self.note_failure(&folded);
             folded?;
         }
-        // Several windows may overlap where the watermark is. None is trimmed for it twice.
+        // Several windows may overlap where the watermark is. None is trimmed for it twice. What comes meanwhile
+        // is not taken up, else a writer could keep this going for ever.
         let keep = self.keep_floors();
+        let ends = self.shared.tables().files.windows.iter().map(|window| window.upto).max();
+        let upto = ends.unwrap_or(0);
         loop {
             let files = self.shared.tables().files;
             let written = self.trim_window(&files, &keep, TRIM_EAGER);
             let written = match written {
-                Ok(false) => self.merge_few_windows(&files, &keep, MERGE_EAGER),
+                Ok(false) => self.merge_eagerly(&files, &keep, upto),
                 done => done,
             };
             self.note_failure(&written);

@@ -98,16 +98,22 @@ pub(crate) const MERGE_QUIET: u64 = 1;
 /// The same, when reads and room are to be as good as they can be and the writing is not minded.
 pub(crate) const MERGE_EAGER: u64 = 16;
 
+/// Most bytes of such a run, in a store that nobody writes to, in files of the size at which they are cut: it
+/// is one piece of work, and its window goes as a whole or is trimmed when the watermark has come so far.
+/// Larger windows gain little: a group is full with 64 versions.
+pub(crate) const QUIET_SEGMENTS_MAX: u64 = 4;
+
 /// The windows to merge although there are few, as a range of neighbours: of the runs in which all but the
-/// largest have at least one in `share` of its bytes the one that has most bytes.
+/// largest have at least one in `share` of its bytes, and all together no more than `most`, the one that has
+/// most bytes.
 ///
 /// Versions take less room the more of their key stand together, which the first flushes have not yet brought
-/// about, and a read of the past looks at one window in place of two where these overlap: of 100 versions
-/// of each Pod as they were flushed and folded 41 bytes a version in three windows, 32 in one.
-pub(crate) fn windows_worth_merging(bytes: &[u64], share: u64) -> Option<Range<usize>> {
+/// about, and a read of the past looks at one window in place of two where these overlap: 100 versions of
+/// each of 2,000 Pods take 71 bytes a version in twelve windows, 44 in one (`benches/RESULTS.md`).
+pub(crate) fn windows_worth_merging(bytes: &[u64], share: u64, most: u64) -> Option<Range<usize>> {
     let is_worth = |run: &Measured| {
         let others = run.sum - run.largest;
-        others.saturating_mul(share.into()) >= run.largest
+        others.saturating_mul(share.into()) >= run.largest && run.sum <= most.into()
     };
     runs(bytes).filter(is_worth).max_by_key(|run| run.sum).map(|run| run.range)
 }
@@ -282,8 +288,8 @@ mod tests {
 
     #[test]
     fn few_windows_are_merged_where_it_pays() {
-        let quiet = |bytes: &[u64]| windows_worth_merging(bytes, MERGE_QUIET);
-        let eager = |bytes: &[u64]| windows_worth_merging(bytes, MERGE_EAGER);
+        let quiet = |bytes: &[u64]| windows_worth_merging(bytes, MERGE_QUIET, 1_000_000);
+        let eager = |bytes: &[u64]| windows_worth_merging(bytes, MERGE_EAGER, u64::MAX);
         assert_eq!((quiet(&[]), quiet(&[7])), (None, None));
         assert_eq!(quiet(&[9, 9]), Some(0..2));
         assert_eq!(quiet(&[100, 50, 40]), None, "much would be written for little");
@@ -292,7 +298,9 @@ mod tests {
         assert_eq!(quiet(&[1000, 10, 1]), None);
         assert_eq!(eager(&[1000, 10, 1]), Some(1..3));
         assert_eq!(eager(&[1000, 60, 10]), Some(0..3));
-        assert_eq!(quiet(&[u64::MAX; 3]), Some(0..3));
+        assert_eq!(quiet(&[400_000; 4]), Some(2..4), "no more at once");
+        assert_eq!(quiet(&[600_000; 3]), None);
+        assert_eq!(eager(&[u64::MAX / 8; 3]), Some(0..3));
         assert_eq!(eager(&[1; 40]).map(|run| run.len()), Some(RUN_MAX));
     }
 
@@ -303,7 +311,7 @@ mod tests {
             let (mut windows, mut written): (Vec<u64>, u64) = (Vec::new(), 0);
             for round in 0..1_000 {
                 windows.push(999 + round % 3);
-                while let Some(run) = windows_worth_merging(&windows, share) {
+                while let Some(run) = windows_worth_merging(&windows, share, u64::MAX) {
                     let total: u64 = windows[run.clone()].iter().sum();
                     written += total;
                     windows.splice(run, [total]);

@@ -179,7 +179,7 @@ impl Group<'_> {
 }
 
 impl<'a> Shapes<'a> {
-    /// Every shape is in use, in the order of first use; columns are as narrow as they can be; every op
+    /// Every shape is in use, in the order of first use, and is another; columns are as narrow as they can be; every op
     /// belongs to a shape; the payloads end where the group does.
     fn check(&self, group: &Group<'a>) -> Result<()> {
         let mut used = 0;
@@ -201,6 +201,13 @@ impl<'a> Shapes<'a> {
         }
         let shapes = (0..self.count()).map_while(|number| self.nth(number));
         let shapes = shapes.collect::<Result<Vec<_>>>()?;
+        let is_twin = |(index, shape): (usize, &Shape)| {
+            shapes.get(..index).unwrap_or_default().contains(shape)
+        };
+        if shapes.iter().enumerate().any(is_twin) {
+            let found = shapes.len() as u64;
+            return Err(error("shape_count", group.shapes_at, Problem::Invalid { found }));
+        }
         let (widths, widths_at) = self.widths();
         if widths != Widths::of(&shapes) {
             let found = widths.byte().into();

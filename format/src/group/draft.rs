@@ -10,8 +10,8 @@ use crate::cursor::Writer;
 use crate::entry::EntryRef;
 
 /// A group ends when so many versions have been stored and none is made from another, unless they
-/// share shapes and are short: whoever looks for one version passes by all the shapes, and reads the
-/// block.
+/// share shapes and are short: nothing is gained by their standing together, and whoever looks for one
+/// reads the block.
 const WHOLE_VERSIONS_MAX: usize = 8;
 const WHOLE_PAYLOAD_BYTES_MAX: usize = 4 << 10;
 /// A group ends when the payloads after that of version 0 take so many bytes.

@@ -26,8 +26,8 @@
 //! revision touches the head and the offsets, finding its payload the shapes as well.
 //!
 //! Invariants, proved by `check` when a file is verified: groups ascend by key and descend by
-//! revision; every structure has one encoding (the longest prefix, the narrowest offsets, no flag, no
-//! shape and no op that is not needed); all that is left over is zero. Readers that skip the proof,
+//! revision; every structure has one encoding (the longest prefix, the narrowest offsets, no flag
+//! and no shape that is not needed); all that is left over is zero. Readers that skip the proof,
 //! because the checksum of the block was right, still never panic, and allocate nothing they have
 //! not bounded.
 //!
@@ -59,8 +59,6 @@ pub use value::{Scratch, Value};
 
 /// Most versions of a group.
 pub const VERSIONS_MAX: usize = 64;
-/// Most shapes of a group.
-pub const SHAPES_MAX: usize = 64;
 /// Most groups of a block.
 pub const GROUPS_MAX: usize = 4096;
 /// Most ops of a shape.

@@ -93,9 +93,9 @@ impl Table {
         self.lists.clear();
     }
 
-    /// Bytes that all of it takes, give or take one a shape.
+    /// Bytes that all of it takes, give or take two.
     pub(super) fn stored_bytes(&self) -> usize {
-        4 + self.ops.len() + 8 * self.shapes.len()
+        5 + self.ops.len() + Widths::of(&self.shapes).shape_bytes() * self.shapes.len()
     }
 
     /// How many shapes there are.

@@ -253,29 +253,71 @@ fn a_window_begins_where_the_watermark_was_and_is_not_written_twice() {
     assert_eq!(engine.view(300).unwrap().get(&user("k7")).unwrap().unwrap().value, noise(297));
 }
 
-/// In a store that nobody writes to, windows as they were flushed become one: nobody has to ask for it.
-#[test]
-fn a_quiet_store_merges_its_windows() {
-    let (_, vfs) = memory();
+/// A store with three windows, as they were flushed, and its clock; nothing is done by itself.
+fn of_three_windows(vfs: &Arc<dyn Vfs>) -> (Engine, Arc<ManualClock>) {
     let clock = Arc::new(ManualClock::new(1_000));
-    let options = tiny(&vfs).clock(clock.clone()).memtable_bytes(4 << 20).l0_files_max(64);
-    let engine = open(&options).unwrap();
+    let options = tiny(vfs).clock(clock.clone()).memtable_bytes(4 << 20).l0_files_max(64);
+    let engine = open(&options.segment_bytes(1 << 20)).unwrap();
     for round in 0..3 {
-        for n in 0..200 {
-            commit(&engine, vec![put(user(format!("k{}", n % 10)), noise(round * 200 + n))])
-                .unwrap();
+        for n in round * 200..(round + 1) * 200 {
+            commit(&engine, vec![put(user(format!("k{}", n % 10)), noise(n))]).unwrap();
         }
         engine.0.door.0.chain.freeze();
         work(&engine);
     }
-    let merges = engine.stats().merges;
     assert_eq!(windows(&engine), 3, "one for each flush");
+    (engine, clock)
+}
+
+/// Nobody has to ask for it.
+#[test]
+fn a_quiet_store_merges_its_windows() {
+    let (_, vfs) = memory();
+    let (engine, clock) = of_three_windows(&vfs);
+    let merges = engine.stats().merges;
+    assert_eq!(engine.0.door.0.until_quiet_work(), Some(5_000_000));
     clock.advance(5_000_000);
     work(&engine);
     assert_eq!((windows(&engine), engine.stats().merges), (1, merges + 1));
+    assert_eq!(engine.0.door.0.until_quiet_work(), None, "that is all");
     for revision in [50, 199, 201, 350, 599] {
         let view = engine.view(revision + 1).unwrap();
         let key = user(format!("k{}", (revision - 1) % 10));
         assert_eq!(view.get(&key).unwrap().unwrap().value, noise(revision - 1));
     }
+}
+
+#[test]
+fn windows_are_not_merged_for_nothing_on_a_full_disk() {
+    let (disk, vfs) = memory();
+    let (engine, clock) = of_three_windows(&vfs);
+    disk.set_capacity(Some(disk.used_bytes() + 1000));
+    clock.advance(5_000_000);
+    work(&engine);
+    assert_eq!((windows(&engine), engine.stats().no_space), (3, None), "nothing is lacking");
+    let used = disk.used_bytes();
+    engine.0.door.0.reorganise().unwrap_or_else(|error| {
+        assert!(matches!(error.kind(), ErrorKind::NoSpace { .. }), "a fold needs space: {error}");
+    });
+    assert!(disk.used_bytes() <= used, "what was begun is gone");
+    commit(&engine, vec![put(user("k0"), "goes on")]).unwrap();
+    disk.set_capacity(None);
+    engine.reorganise().unwrap();
+    assert_eq!(windows(&engine), 1);
+}
+
+/// Else whoever writes meanwhile could keep it going without end.
+#[test]
+fn windows_that_come_later_are_not_taken_up() {
+    let (_, vfs) = memory();
+    let (engine, _) = of_three_windows(&vfs);
+    let core = &engine.0.door.0;
+    let files = core.shared.tables().files;
+    let upto = files.windows[1].upto;
+    assert!(core.merge_eagerly(&files, &core.keep_floors(), upto).unwrap());
+    assert_eq!(windows(&engine), 2);
+    let files = core.shared.tables().files;
+    assert!(!core.merge_eagerly(&files, &core.keep_floors(), upto).unwrap());
+    assert!(core.merge_eagerly(&files, &core.keep_floors(), u64::MAX).unwrap());
+    assert_eq!(windows(&engine), 1);
 }

@@ -273,7 +273,7 @@ impl Store {
     /// Moves everything in memory to files, folds and merges these, and does all other background
     /// work there is. A store does this by itself as it grows, and when nobody writes to it; asking for
     /// it makes the files of a small store look like those of a large one, and reads of the past the
-    /// quickest they can be. It returns when all of it is done, and writes
+    /// quickest they can be: each call may write most of HISTORY again. It returns when all of it is done, and writes
     /// without regard for commits, which are slower meanwhile.
     ///
     /// # Errors
