@@ -80,6 +80,10 @@ impl ErrorKind {
             Self::InvalidOption { name, value, expected } => {
                 write!(f, "option {name}={value} is not valid: expected {expected}")
             }
+            // Asked for by a compaction alone: it can be read.
+            Self::Compacted { requested, compacted, prefix: None } if requested == compacted => {
+                write!(f, "the store is compacted to revision {compacted} already")
+            }
             Self::Compacted { requested, compacted, prefix: None } => write!(
                 f,
                 "revision {requested} has been compacted: the oldest readable one is {compacted}"
@@ -200,6 +204,14 @@ impl fmt::Display for Printable<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_compaction_that_was_done_is_not_told_as_a_revision_that_is_gone() {
+        let told =
+            |requested| ErrorKind::Compacted { requested, compacted: 5, prefix: None }.to_string();
+        assert_eq!(told(4), "revision 4 has been compacted: the oldest readable one is 5");
+        assert_eq!(told(5), "the store is compacted to revision 5 already");
+    }
 
     #[test]
     fn times_are_spelled_as_calendars_do() {

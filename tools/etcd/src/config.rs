@@ -48,8 +48,8 @@ pub struct Config {
     /// URLs to listen on for client traffic that is not gRPC; the others then take gRPC alone
     #[arg(long, default_value = "", hide_default_value = true)]
     pub listen_client_http_urls: String,
-    /// This member's client URLs, told to clients that ask for them
-    #[arg(long, default_value = "http://localhost:2379")]
+    /// This member's client URLs, told to clients that ask for them [default: those it listens on]
+    #[arg(long, default_value = "", hide_default_value = true)]
     pub advertise_client_urls: String,
     /// URLs to listen on for /metrics and /health alone
     #[arg(long, default_value = "", hide_default_value = true)]
@@ -373,12 +373,11 @@ impl Config {
 
     /// The URLs told to clients that ask where the members are.
     pub fn advertised(&self) -> Vec<String> {
-        self.advertise_client_urls
-            .split(',')
-            .map(str::trim)
-            .filter(|url| !url.is_empty())
-            .map(Into::into)
-            .collect()
+        let told = match self.advertise_client_urls.trim() {
+            "" => &self.listen_client_urls,
+            given => given,
+        };
+        told.split(',').map(str::trim).filter(|url| !url.is_empty()).map(Into::into).collect()
     }
 
     /// How the past is given up by itself.

@@ -30,6 +30,17 @@ fn defaults_are_those_of_etcd() {
 }
 
 #[test]
+fn clients_are_told_where_it_listens_unless_something_else_is_said() {
+    let told = |line: &str| read(line).unwrap().advertised();
+    assert_eq!(
+        told("--listen-client-urls http://127.0.0.1:1,http://localhost:3"),
+        ["http://127.0.0.1:1", "http://localhost:3",]
+    );
+    let both = "--listen-client-urls http://127.0.0.1:1 --advertise-client-urls http://there:2";
+    assert_eq!(told(both), ["http://there:2"]);
+}
+
+#[test]
 fn the_line_of_a_cluster_of_one_is_taken_as_it_is() {
     let config = read(
         "-name m1 --data-dir /tmp/x --listen-client-urls http://127.0.0.1:1,unix://s --advertise-client-urls \
