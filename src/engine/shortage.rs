@@ -12,6 +12,8 @@
 //! 2. A flush does not wait for what other work lacks: it takes less, and gives memory back.
 //! 3. A commit that finds no room in memory is refused, not held, while there is none because of this: `NoSpace`, which
 //!    says that nothing was changed.
+//! 4. What is only done because nothing else is to be done is no lack where it finds no space: nobody is told, and it
+//!    is tried again an hour later.
 
 use std::time::Duration;
 
@@ -76,7 +78,9 @@ impl Shortage {
     /// There was no space. Answers whether that is news.
     fn note(&self, kind: Kind, error: &Error, now: u64) -> bool {
         let mut state = lock(&self.state);
-        let is_news = state.iter().all(Option::is_none);
+        let quiet = Kind::Quiet as usize;
+        let is_needed = |(at, lack): (usize, &Option<Lack>)| at != quiet && lack.is_some();
+        let is_news = kind != Kind::Quiet && !state.iter().enumerate().any(is_needed);
         if let Some(lack) = state.get_mut(kind as usize) {
             let wait = match (kind, &lack) {
                 (Kind::Flush, _) => FLUSH_MICROS,
@@ -188,8 +192,10 @@ mod tests {
         assert_eq!(shortage.until_again(1_000), Some(LONGEST_MICROS));
         shortage.clear(Kind::Other);
         assert_eq!(shortage.until_again(1_000), None);
-        shortage.note(Kind::Quiet, &full(), 1_000);
+        assert!(!shortage.note(Kind::Quiet, &full(), 1_000), "nothing is lacking");
         assert_eq!(shortage.until_again(1_000), Some(QUIET_MICROS));
+        assert!(shortage.note(Kind::Spare, &full(), 1_000), "that is news all the same");
+        shortage.clear(Kind::Spare);
         shortage.clear(Kind::Quiet);
         assert!(shortage.note(Kind::Other, &full(), 0));
         assert_eq!(shortage.until_again(0), Some(FIRST_MICROS));

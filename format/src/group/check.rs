@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use super::apply::Ops;
-use super::directory::{Groups, key_hash};
+use super::directory::Groups;
 use super::head::{Fields, Group, death, error, life};
 use super::shape::{Piece, Shape, Shapes, Widths};
 use super::value::Scratch;
@@ -48,18 +48,7 @@ impl Groups<'_> {
                 let (max, found) = (INTERNAL_KEY_BYTES_MAX, key.len() as u64);
                 return Err(error("key_suffix", at, Problem::TooLong { max, found }));
             }
-            let (expected, (found, hash_at)) = (key_hash(suffix), self.hash(index));
-            if found != Some(expected) {
-                let (expected, found) = (expected.into(), found.unwrap_or_default().into());
-                let problem = Problem::Mismatch { expected, found };
-                let offset = hash_at as u64;
-                return Err(DecodeError {
-                    structure: "groups",
-                    field: "key_hash",
-                    offset,
-                    problem,
-                });
-            }
+            self.check_hash(index, suffix)?;
             group.check_revisions(at)?;
             group.check_columns(at)?;
             let shapes = Shapes::of(&group)?;
@@ -179,8 +168,8 @@ impl Group<'_> {
 }
 
 impl<'a> Shapes<'a> {
-    /// Every shape is in use, in the order of first use, and is another; columns are as narrow as they can be; every op
-    /// belongs to a shape; the payloads end where the group does.
+    /// Every shape is in use, in the order of first use, and is another than those before; columns are
+    /// as narrow as they can be; every op belongs to a shape; the payloads end where the group does.
     fn check(&self, group: &Group<'a>) -> Result<()> {
         let mut used = 0;
         let mut payloads = 0_u64;

@@ -115,9 +115,16 @@ impl<'a> Groups<'a> {
         Ok(None)
     }
 
-    /// What the directory says of the key of a group, and where it says so.
-    pub(super) fn hash(&self, index: usize) -> (Option<u8>, usize) {
-        (self.hashes.get(index).copied(), self.begin - self.hashes.len() + index)
+    /// Whether the directory says of a group what its key is.
+    pub(super) fn check_hash(&self, index: usize, suffix: &[u8]) -> Result<()> {
+        let found = self.hashes.get(index).copied().unwrap_or_default();
+        let expected = key_hash(suffix);
+        if found == expected {
+            return Ok(());
+        }
+        let offset = (self.begin - self.hashes.len() + index) as u64;
+        let problem = Problem::Mismatch { expected: expected.into(), found: found.into() };
+        Err(DecodeError { structure: GROUPS, field: "key_hash", offset, problem })
     }
 
     /// Key suffix and newest revision of a group.
