@@ -216,7 +216,9 @@ pub enum ErrorKind {
         /// Newest format version this build reads.
         supported: u32,
     },
-    /// The file system or the quota is full.
+    /// The file system or the quota is full. Commits are refused so, before they have any effect, when the log
+    /// could not be gone on with in its next file, or when memory is full and cannot be flushed; reads go on, and
+    /// commits do as soon as there is space again.
     NoSpace {
         /// What was being done.
         operation: &'static str,

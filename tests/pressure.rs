@@ -45,6 +45,8 @@ fn setup(case: &str, change: impl FnOnce(Options) -> Options) -> Setup {
     let gate = GateVfs::new(Arc::new(faulty.clone()), gate::segments);
     let options = tiny(Arc::new(gate.clone()), Arc::new(ManualClock::new(support::START_TIME)))
         .memtable_bytes(MEMTABLE_BYTES)
+        // The log has room for all that is in memory.
+        .wal_bytes(4 << 20)
         .durability(Durability::Buffered)
         .background(true);
     let store = change(options).open(Path::new(DIRECTORY)).unwrap();

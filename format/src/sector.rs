@@ -78,6 +78,12 @@ pub const fn stored_bytes(logical: u64) -> u64 {
     (sectors * SECTOR_BYTES as u64).next_multiple_of(PAGE_BYTES as u64)
 }
 
+/// How many logical bytes fit into so many of a file: the other way round.
+pub const fn logical_bytes_in(stored: u64) -> u64 {
+    let pages = stored / PAGE_BYTES as u64;
+    pages * (PAGE_BYTES / SECTOR_BYTES * DATA_BYTES) as u64
+}
+
 /// Collects logical bytes and lays them out as sectors.
 ///
 /// Filling and sealing are two steps, because a batch learns its place in the file only when its

@@ -85,7 +85,7 @@ impl Chain {
     ) -> Self {
         let root = generation.root();
         // SAFETY: nobody else has seen the root of a generation that no chain uses yet.
-        unsafe { root.bind(Place { order: 0, position: start, compacted }) };
+        unsafe { root.bind(Place { order: 0, position: start, compacted, logged_bytes: 0 }) };
         let root = ptr::from_ref(root).cast_mut();
         // The chain owns one count of each generation it still needs; `Group` gives it back.
         let _owned_by_the_chain = Arc::into_raw(generation);

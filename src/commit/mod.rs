@@ -50,7 +50,8 @@
 //! 4. *Validate* as of `last` and *bind*. Points are compared with the heads. Ranges are compared
 //!    with the keys of the nodes linked since the snapshot, each node once: that walk does not jump.
 //!    What was read of the past is compared with the watermark of `last`.
-//! 5. *Link.* Lost: back to 3. Won: apply, move `applied` forward to the node (a loop: when the
+//! 5. *Link*, if the log has room for what is ordered up to here ([`World::log_takes`]): what is linked can be taken
+//!    back no more. Lost: back to 3. Won: apply, move `applied` forward to the node (a loop: when the
 //!    commit returns, it is visible to its own thread), and done, as far as `Buffered` goes. A large
 //!    transaction that keeps losing asks the others to give way (`courtesy`), within bounds.
 //! 6. *Wait* (`lead`, described in `group`): somebody writes everything up to `applied` as one batch.

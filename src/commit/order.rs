@@ -63,7 +63,8 @@ impl Chain {
     /// # Errors
     /// [`OrderError::Conflict`] when something the plan depends on has changed; then the caller
     /// takes a new snapshot and evaluates again. [`OrderError::NoRoom`] when it takes a generation
-    /// that the world has no room for. Nothing was changed whenever there is an error.
+    /// that the world has no room for, [`OrderError::LogFull`] when the log has none for its frame. Nothing was
+    /// changed whenever there is an error.
     pub(crate) fn order(
         &self,
         snapshot: &Snapshot<'_>,
@@ -150,6 +151,10 @@ impl Chain {
                     continue;
                 }
                 Err(Invalid::Conflict) => return discard(OrderError::Conflict.into()),
+            }
+            // What is linked has to be written, so there must be room for it in the log by now.
+            if !self.world.log_takes(node.place().logged_bytes, plan.compact.is_some()) {
+                return discard(OrderError::LogFull { frame_bytes: node.frame_bytes() }.into());
             }
             // SAFETY: as above, and everything is bound.
             unsafe { node.patch_frame(&self.binding) };
@@ -293,7 +298,7 @@ impl<'a, 'r, 'g> Attempt<'a, 'r, 'g> {
         checked: &mut &'g Node,
     ) -> Result<(), Invalid> {
         self.check(last, checked)?;
-        let Place { order, position: before, compacted } = last.place();
+        let Place { order, position: before, compacted, logged_bytes } = last.place();
         let position = Position {
             seq: before.seq + 1,
             revision: before.revision + u64::from(node.takes_revision()),
@@ -326,9 +331,10 @@ impl<'a, 'r, 'g> Attempt<'a, 'r, 'g> {
             // SAFETY: the contract.
             unsafe { version.bind(bound) };
         }
-        let compacted = compacted.max(node.compact());
+        let (order, compacted) = (order + 1, compacted.max(node.compact()));
+        let logged_bytes = logged_bytes + node.frame_bytes();
         // SAFETY: the contract.
-        unsafe { node.bind(Place { order: order + 1, position, compacted }) };
+        unsafe { node.bind(Place { order, position, compacted, logged_bytes }) };
         Ok(())
     }
 }

@@ -134,6 +134,12 @@ pub(crate) enum OrderError {
         /// How often others took the room that was made for it.
         doubled: u32,
     },
+    /// The files of the log have no room for it behind what is ordered: make some, with no guard held, and evaluate
+    /// again.
+    LogFull {
+        /// The length of its frame.
+        frame_bytes: u64,
+    },
     /// It cannot succeed: the store is poisoned, the plan is too large, or reading failed.
     Failed(Error),
 }

@@ -63,9 +63,11 @@ impl Chain {
             self.switch(last, least, &guard);
             last = self.catch_up(last, &guard);
         };
-        let compacted = last.place().compacted.max(node.compact());
+        let Place { order, compacted, logged_bytes, .. } = last.place();
+        let (order, compacted) = (order + 1, compacted.max(node.compact()));
+        // Not for the log to write: it comes from there.
         // SAFETY: prepared above, and not linked.
-        unsafe { node.bind(Place { order: last.order() + 1, position, compacted }) };
+        unsafe { node.bind(Place { order, position, compacted, logged_bytes }) };
         // SAFETY: as above; everything is bound.
         unsafe { node.patch_frame(&self.binding) };
         // SAFETY: as above.

@@ -40,6 +40,12 @@ pub(crate) trait World: Send + Sync + Debug {
     /// [`switched`](Self::switched) has returned for the generation that is full.
     fn has_room(&self) -> bool;
 
+    /// Whether the log has room made for all frames up to this many bytes since the store was opened, of which the
+    /// last is that of a commit that asks directly before its link; `compacts` says that this sets a watermark.
+    fn log_takes(&self, _logged_bytes: u64, _compacts: bool) -> bool {
+        true
+    }
+
     /// The chain goes on in `current`. Called before anything in it becomes visible, and maybe
     /// several times, also late, by several threads: everyone who applies the switch calls it.
     /// The generation before `current` is frozen.

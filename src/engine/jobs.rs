@@ -203,7 +203,7 @@ impl Core {
         if self.is_put_off(Kind::Spare) {
             return false;
         }
-        // If it cannot be made now, the log makes it when it needs it, and that is what counts.
+        // If it cannot be made now, who commits makes it when it is needed, and that is what counts.
         let made = wal.prepare_spare();
         self.note_space(Kind::Spare, &made);
         made.unwrap_or(false)

@@ -122,8 +122,8 @@ impl NewLog {
             incarnation: manifest.incarnation,
             wal_bytes: options.wal_bytes,
         };
-        let files = WalFiles::new(context, Vec::new());
-        let writer = WalWriter::create(Arc::clone(&files), number, seq, revision)?;
+        let files = WalFiles::new(context, Vec::new(), number);
+        let writer = WalWriter::create(Arc::clone(&files), seq, revision)?;
         Ok(Self { files, writer, bytes: Vec::new(), ends: Vec::new(), next: seq + 1, revision })
     }
 

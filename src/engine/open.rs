@@ -328,10 +328,9 @@ impl Core {
     fn go_on(&self, wal: &WalContext, recovered: &Recovered) -> Result<()> {
         let mut state = lock(&self.state);
         let context = WalContext { incarnation: state.manifest.incarnation, ..wal.clone() };
-        let files = WalFiles::new(context, recovered.files.clone());
+        let files = WalFiles::new(context, recovered.files.clone(), recovered.next_number);
         let (last_seq, last_revision) = (recovered.last_seq, recovered.last_revision);
-        let writer =
-            WalWriter::create(Arc::clone(&files), recovered.next_number, last_seq, last_revision)?;
+        let writer = WalWriter::create(Arc::clone(&files), last_seq, last_revision)?;
         state.wal = Some(Arc::clone(&files));
         let forgotten = files.dispensable(state.manifest.flushed_seq);
         files.forget(&forgotten);
@@ -347,6 +346,8 @@ impl Core {
         *lock(&state.log) = Some(writer);
         let log = Arc::clone(&state.log);
         drop(state);
+        // Set once: a store is opened once.
+        let _ = self.shared.log_files.set(files);
         let counters = Arc::clone(&self.counters);
         let shared = Arc::clone(&self.shared);
         let Some(held) = lock(&self.lock).as_ref().map(Held::new) else {

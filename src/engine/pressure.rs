@@ -18,6 +18,9 @@
 //!    room for one more generation, and each may need one for itself. So the chain asks again where
 //!    it would begin one ([`has_room`]), and sends back the commit that came too late.
 //!
+//! What a writer may also have to wait for is room in the log ([`Core::wait_for_log`]): what is ordered has to be written,
+//! so `wal/ahead.rs` is asked before. Usually a file is ready long before it is needed.
+//!
 //! The pauses of all writers form one queue in time: `paid_until` is the time up to which what has
 //! been written is paid for. Each commit moves it on by the price of what has been written since it
 //! was last moved, with one CAS, and sleeps until then. So 64 writers together are held to the rate
@@ -32,8 +35,8 @@
 //!    with it meanwhile, and reclamation goes on. What only reads does not pause.
 //! 3. Without pressure a commit loads one word, twice, relaxed, and does nothing else here.
 //! 4. Nobody pauses or waits for a flush that will not come: not in a store that is closed or takes
-//!    no more writes, nor for one for which the disk has no space, of which a commit that needs it is told. Without a background thread nobody pauses either, and a commit that finds no
-//!    room does the background work itself.
+//!    no more writes, nor for one for which the disk has no space, of which a commit that needs it is told. Without a
+//!    background thread nobody pauses either, and a commit that finds no room does the background work itself.
 
 use std::time::Duration;
 
@@ -246,6 +249,24 @@ impl Core {
                 drop(self.flushed.wait_timeout(waiting, PATIENCE));
             }
         }
+        self.counters.wait_micros.fetch_add(waited.micros(), Ordering::Relaxed);
+        outcome
+    }
+
+    /// For a commit for whose frame the log has no room behind what is ordered, and which holds and pins nothing:
+    /// waits until all that is written, or makes room.
+    #[cold]
+    pub(super) fn wait_for_log(&self, frame_bytes: u64, compacts: bool) -> Result<()> {
+        let Some(files) = self.shared.log_files.get() else { return Ok(()) };
+        self.counters.waits.fetch_add(1, Ordering::Relaxed);
+        let waited = Stopwatch::start();
+        let outcome = if files.has_room_for(frame_bytes, compacts) {
+            // Whatever comes of that, this commit is not part of it: it asks again.
+            let _ = self.chain.wait_durable(self.chain.applied());
+            Ok(())
+        } else {
+            self.make_log(files, frame_bytes, compacts)
+        };
         self.counters.wait_micros.fetch_add(waited.micros(), Ordering::Relaxed);
         outcome
     }

@@ -10,8 +10,9 @@ use crate::clock::Clock;
 use crate::commit::World;
 use crate::index::{Generation, GenerationSize, Spare};
 use crate::options::Options;
-use crate::sync::plain::{AtomicI64, Mutex, Ordering, lock};
+use crate::sync::plain::{AtomicI64, Mutex, OnceLock, Ordering, lock};
 use crate::sync::{Arc, CachePadded, epoch};
+use crate::wal::WalFiles;
 
 use super::attend::Attendant;
 use super::bell::Bell;
@@ -40,6 +41,8 @@ pub(super) struct Shared {
     spare: Arc<Spare>,
     /// The generation after the current one, if it was made ahead. Commits only try the lock.
     next: Mutex<Option<Arc<Generation>>>,
+    /// The log's files, once they are open for writing.
+    pub(super) log_files: OnceLock<Arc<WalFiles>>,
     /// How far flush is behind.
     pub(super) pressure: Pressure,
     /// What background work may write beside the log.
@@ -63,6 +66,7 @@ impl Shared {
             generation_size: generation_size(memtable_bytes),
             spare,
             next: Mutex::new(None),
+            log_files: OnceLock::new(),
             pressure: Pressure::new(),
             credit: CachePadded::new(Credit::new(options.background_bytes_per_sync)),
             logger: CachePadded::default(),
@@ -160,6 +164,11 @@ impl World for Shared {
 
     fn has_room(&self) -> bool {
         has_room(self.tables.load(&epoch::pin()))
+    }
+
+    #[inline]
+    fn log_takes(&self, logged_bytes: u64, compacts: bool) -> bool {
+        self.log_files.get().is_none_or(|files| files.takes(logged_bytes, compacts))
     }
 
     fn switched(&self, current: &Arc<Generation>) {

@@ -1,5 +1,9 @@
 //! Background work on a full disk: it waits for space, and writing goes on as long as memory and the log have room.
 //!
+//! The log itself takes in nothing that it has not made room for (`wal/ahead.rs`). Its next file is made by the
+//! background thread when it is time to, or by the commit that would go beyond what there is; if there is no space for
+//! it, that commit is refused, and so is every other that does not fit any more.
+//!
 //! What background work writes are new files that nothing names until a manifest does. If there is no space for them,
 //! they are removed, everything is as it was, and the same is tried again later. That is so up to the point at which
 //! the manifest is put in force ([`Core::put_in_force`](super::core::Core::put_in_force)); whatever fails from there on ends
@@ -10,8 +14,8 @@
 //! 1. Only the background thread waits before it tries again; who does background work in a thread of their own tries at
 //!    once, and is told.
 //! 2. A flush does not wait for what other work lacks: it takes less, and gives memory back.
-//! 3. A commit that finds no room in memory is refused, not held, while there is none because of this: `NoSpace`, which
-//!    says that nothing was changed.
+//! 3. A commit that finds no room in memory or in the log is refused, not held, while there is none because of this:
+//!    `NoSpace`, which says that nothing was changed. Compactions are taken in a little longer than others.
 //! 4. What is only done because nothing else is to be done is no lack where it finds no space: nobody is told, and it
 //!    is tried again an hour later.
 
@@ -21,6 +25,7 @@ use crate::clock::Stopwatch;
 use crate::error::{Error, ErrorKind, Result};
 use crate::observe;
 use crate::sync::plain::{Mutex, lock};
+use crate::wal::WalFiles;
 
 use super::core::Core;
 use super::jobs::UNFOLDED_TIMES;
@@ -30,6 +35,9 @@ const FLUSH_MICROS: u64 = 250_000;
 
 /// After what time other work is tried again for the first time; each further time takes twice as long.
 const FIRST_MICROS: u64 = 1_000_000;
+
+/// After what time the making of the next file of the log is tried once more: commits may be refused meanwhile.
+const SPARE_MICROS: u64 = 2_000_000;
 
 /// The longest such time: a merge writes much before it finds that there is no space for the rest.
 const LONGEST_MICROS: u64 = 64_000_000;
@@ -86,6 +94,7 @@ impl Shortage {
                 (Kind::Flush, _) => FLUSH_MICROS,
                 (Kind::Quiet, _) => QUIET_MICROS,
                 (_, None) => FIRST_MICROS,
+                (Kind::Spare, Some(_)) => SPARE_MICROS,
                 (_, Some(before)) => before.wait.saturating_mul(2).min(LONGEST_MICROS),
             };
             *lack = Some(Lack { error: error.clone(), again_at: now.saturating_add(wait), wait });
@@ -137,6 +146,27 @@ impl Core {
             }
             Err(_) => false,
         }
+    }
+
+    /// Makes room in the log for a frame of so many bytes, for the commit that has to have it.
+    ///
+    /// # Errors
+    /// Why there is none. A commit that is refused so has changed nothing.
+    pub(super) fn make_log(
+        &self,
+        files: &WalFiles,
+        frame_bytes: u64,
+        compacts: bool,
+    ) -> Result<()> {
+        if let Some(lack) = self.shortage.lack(Kind::Spare)
+            && lack.again_at > self.shortage.age.micros()
+        {
+            return Err(lack.error);
+        }
+        let made = files.make_room_for(frame_bytes, compacts);
+        // What it is about, if not about space, is the next file: nothing that is written depends on it.
+        self.note_space(Kind::Spare, &made);
+        made
     }
 
     /// Why there will be no room in memory before there is some on the disk, if so.

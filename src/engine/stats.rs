@@ -115,7 +115,8 @@ pub struct Stats {
     /// For how long in all, in microseconds. One such pause is 50 ms at most, and normally far
     /// shorter.
     pub delay_micros: u64,
-    /// Commits that found no room at all, and waited until a generation had been flushed.
+    /// Commits that found no room at all, in memory or in the log, and waited until a generation had been flushed, the
+    /// log had been written, or its next file made.
     pub waits: u64,
     /// For how long in all, in microseconds.
     pub wait_micros: u64,
@@ -161,7 +162,8 @@ pub struct Stats {
     pub lease_next_micros: Option<u64>,
     /// Why the store accepts no more writes, if that is so: background work or the log has failed.
     pub failure: Option<String>,
-    /// Why flushes, folds or merges wait, if that is so: there is no space on the disk. They are tried again by themselves.
+    /// Why flushes, folds, merges or the next file of the log wait, if that is so: there is no space on the disk. They are
+    /// tried again by themselves.
     pub no_space: Option<String>,
 }
 

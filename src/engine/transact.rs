@@ -175,6 +175,11 @@ impl Core {
                     self.wait_for_flush()?;
                     quiet = self.chain.quiet();
                 }
+                Err(OrderError::LogFull { frame_bytes }) => {
+                    drop((guard, quiet));
+                    self.wait_for_log(frame_bytes, plan.compact.is_some())?;
+                    quiet = self.chain.quiet();
+                }
                 Err(OrderError::Failed(error)) => return Err(error),
             }
         }

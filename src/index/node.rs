@@ -44,6 +44,9 @@ pub(crate) struct Place {
     /// The watermark after this node: nothing below is answered any more; 0 = never compacted. It is
     /// part of the place so that whoever takes a state has its watermark, and no other.
     pub(crate) compacted: u64,
+    /// Bytes of the frames that have been ordered since the store was opened, up to this node: what the log
+    /// has written and what it has still to write are points on this scale.
+    pub(crate) logged_bytes: u64,
 }
 
 /// A node of the chain.
@@ -116,7 +119,12 @@ impl Node {
         let NodeParts { generation, keys, versions, changes, .. } = *parts;
         Self {
             next: AtomicPtr::new(ptr::null_mut()),
-            place: UnsafeCell::new(Place { order: 0, position: Position::default(), compacted: 0 }),
+            place: UnsafeCell::new(Place {
+                order: 0,
+                position: Position::default(),
+                compacted: 0,
+                logged_bytes: 0,
+            }),
             generation,
             keys,
             versions,
@@ -267,6 +275,12 @@ impl Node {
     pub(crate) fn changes(&self) -> impl ExactSizeIterator<Item = Change<'_>> {
         let pairs = self.keys().iter().zip(self.versions());
         pairs.map(|(key, version)| Change { key, version })
+    }
+
+    /// The length of the frame, in bytes; 0 for a root.
+    #[inline]
+    pub(crate) fn frame_bytes(&self) -> u64 {
+        self.frame_bytes as u64
     }
 
     /// The frame as it goes to the log; empty for a root.

@@ -1,4 +1,4 @@
-//! The files of the log: making them ahead of need, listing them, forgetting them.
+//! The files of the log: making, listing, forgetting them.
 
 use std::io;
 use std::path::Path;
@@ -10,8 +10,9 @@ use annals_format::sector::PAGE_BYTES;
 use annals_format::{FileKind, WalFile};
 
 use super::WalContext;
+use super::ahead::Ahead;
 use crate::error::{Error, Result};
-use crate::sync::plain::{Condvar, Mutex, MutexGuard, PoisonError, lock};
+use crate::sync::plain::{Mutex, lock};
 use crate::vfs::{DirEntry, File};
 
 /// How much is copied or compared at once.
@@ -28,38 +29,20 @@ pub(crate) struct LogFile {
 }
 
 /// The files the log consists of, and the spare one: shared by the writer, the background worker
-/// that makes the spare, and whoever writes manifests.
+/// that makes the spare, commits, which see that there is room for them, and whoever writes manifests.
 #[derive(Debug)]
 pub(crate) struct WalFiles {
     context: WalContext,
     listed: Mutex<Vec<LogFile>>,
-    spare: Mutex<Spare>,
-    /// Signalled when a spare that was being made is made, or was not.
-    made: Condvar,
-}
-
-#[derive(Debug)]
-enum Spare {
-    /// Not needed yet.
-    Idle,
-    /// The file in use is half full: time to make the next one.
-    Wanted { number: u64, bytes: u64 },
-    /// The background worker is at it. A writer that needs the file then waits, which is what it would
-    /// have to do anyway, instead of making a second one.
-    Making,
-    /// Made, zero-filled, durable under its name.
-    Ready { number: u64, bytes: u64, file: Arc<dyn File> },
+    /// The next file, and how far the log can go.
+    pub(super) ahead: Ahead,
 }
 
 impl WalFiles {
-    /// The files that recovery found, oldest first; none for a new store.
-    pub(crate) fn new(context: WalContext, recovered: Vec<LogFile>) -> Arc<Self> {
-        Arc::new(Self {
-            context,
-            listed: Mutex::new(recovered),
-            spare: Mutex::new(Spare::Idle),
-            made: Condvar::new(),
-        })
+    /// The files that recovery found, oldest first, none for a new store; the log goes on in file `next`.
+    pub(crate) fn new(context: WalContext, recovered: Vec<LogFile>, next: u64) -> Arc<Self> {
+        let ahead = Ahead::new((next, first_file_bytes(&context)));
+        Arc::new(Self { context, listed: Mutex::new(recovered), ahead })
     }
 
     /// The log these files belong to.
@@ -97,72 +80,6 @@ impl WalFiles {
         outcome
     }
 
-    /// Whether [`prepare_spare`](Self::prepare_spare) has something to do.
-    pub(crate) fn spare_is_wanted(&self) -> bool {
-        matches!(*lock(&self.spare), Spare::Wanted { .. })
-    }
-
-    /// Makes the next file if it is time to: for the background worker. Answers whether it did.
-    ///
-    /// # Errors
-    /// The file could not be made. Nothing is lost: it will be tried again when it is needed.
-    pub(crate) fn prepare_spare(&self) -> Result<bool> {
-        let (number, bytes) = {
-            let mut spare = lock(&self.spare);
-            let Spare::Wanted { number, bytes } = *spare else { return Ok(false) };
-            *spare = Spare::Making;
-            (number, bytes)
-        };
-        // The lock is free meanwhile: the log goes on in the file it has.
-        let mut making = Making { files: self, next: Spare::Idle };
-        let file = make_zeroed(&self.context, number, bytes)?;
-        making.next = Spare::Ready { number, bytes, file };
-        Ok(true)
-    }
-
-    /// Asks for a spare.
-    pub(super) fn want_spare(&self, number: u64, bytes: u64) {
-        let mut spare = lock(&self.spare);
-        if matches!(*spare, Spare::Idle) {
-            *spare = Spare::Wanted { number, bytes };
-        }
-    }
-
-    /// The next file, of at least `needed` bytes: the spare, stretched if it is too short, or one
-    /// made now, of `usual` bytes if that is enough.
-    pub(super) fn take(
-        &self,
-        number: u64,
-        usual: u64,
-        needed: u64,
-    ) -> Result<(Arc<dyn File>, u64)> {
-        let needed = needed.next_multiple_of(PAGE_BYTES as u64);
-        let mut spare = self.settled_spare();
-        match std::mem::replace(&mut *spare, Spare::Idle) {
-            Spare::Ready { number: ready, bytes, file } if ready == number => {
-                if bytes < needed {
-                    // A crash in between leaves an unlisted file of zeros, whatever its length.
-                    let path = self.context.path(number);
-                    write_zeros(&path, &*file, bytes, needed)?;
-                }
-                Ok((file, bytes.max(needed)))
-            }
-            _ => {
-                let bytes = usual.max(needed);
-                Ok((make_zeroed(&self.context, number, bytes)?, bytes))
-            }
-        }
-    }
-
-    /// The spare, once nobody is making it.
-    fn settled_spare(&self) -> MutexGuard<'_, Spare> {
-        let mut spare = lock(&self.spare);
-        while matches!(*spare, Spare::Making) {
-            spare = self.made.wait(spare).unwrap_or_else(PoisonError::into_inner);
-        }
-        spare
-    }
-
     /// Adds the file that is written from now on.
     pub(super) fn push(&self, file: WalFile) {
         lock(&self.listed).push(LogFile { file, last_seq: u64::MAX });
@@ -174,30 +91,6 @@ impl WalFiles {
             last.file.end = Some(end);
             last.last_seq = last_seq;
         }
-    }
-
-    /// Removes the spare, if there is one.
-    pub(super) fn remove_spare(&self) -> Result<()> {
-        let mut spare = self.settled_spare();
-        if let Spare::Ready { number, .. } = std::mem::replace(&mut *spare, Spare::Idle) {
-            remove_if_there(&self.context, &self.context.path(number))?;
-            sync_dir(&self.context)?;
-        }
-        Ok(())
-    }
-}
-
-/// The making of a spare, which ends by success, by an error, or by a panic of the file system: whoever
-/// waits for it goes on in any case.
-struct Making<'a> {
-    files: &'a WalFiles,
-    next: Spare,
-}
-
-impl Drop for Making<'_> {
-    fn drop(&mut self) {
-        *lock(&self.files.spare) = std::mem::replace(&mut self.next, Spare::Idle);
-        self.files.made.notify_all();
     }
 }
 
@@ -219,12 +112,23 @@ fn usual_file_bytes(context: &WalContext) -> u64 {
 /// Makes file `number`: zero-filled under another name, synced, renamed, the name synced. So a
 /// file with the right name is complete.
 pub(super) fn make_zeroed(context: &WalContext, number: u64, bytes: u64) -> Result<Arc<dyn File>> {
+    let file = make_unfinished(context, number, bytes)?;
+    finish(context, number)?;
+    Ok(file)
+}
+
+/// The first half of it, which touches nothing that has the right name.
+pub(super) fn make_unfinished(
+    context: &WalContext,
+    number: u64,
+    bytes: u64,
+) -> Result<Arc<dyn File>> {
     if bytes > WAL_BYTES_MAX {
         let what =
             format!("a batch needs a WAL file of {bytes} bytes; {WAL_BYTES_MAX} is the most");
         return Err(Error::invalid(what));
     }
-    let (unfinished, path) = (context.unfinished_path(number), context.path(number));
+    let unfinished = context.unfinished_path(number);
     remove_if_there(context, &unfinished)?;
     let file =
         context.vfs.create(&unfinished).map_err(|error| Error::io("create", &unfinished, error))?;
@@ -232,15 +136,20 @@ pub(super) fn make_zeroed(context: &WalContext, number: u64, bytes: u64) -> Resu
         // On a full disk others need what it takes.
         let _ = context.vfs.remove_if_there(&unfinished);
     })?;
-    let renamed = context.vfs.rename(&unfinished, &path);
-    renamed.map_err(|error| Error::io("rename", &unfinished, error))?;
-    sync_dir(context)?;
     Ok(file)
+}
+
+/// The second half: gives the file its name, durably. Another file of this name is gone then.
+pub(super) fn finish(context: &WalContext, number: u64) -> Result<()> {
+    let unfinished = context.unfinished_path(number);
+    let renamed = context.vfs.rename(&unfinished, &context.path(number));
+    renamed.map_err(|error| Error::io("rename", &unfinished, error))?;
+    sync_dir(context)
 }
 
 /// Writes zeros from `start` to `end` and syncs: real blocks, so that appending later allocates
 /// nothing.
-fn write_zeros(path: &Path, file: &dyn File, start: u64, end: u64) -> Result<()> {
+pub(super) fn write_zeros(path: &Path, file: &dyn File, start: u64, end: u64) -> Result<()> {
     const CHUNK: usize = 256 << 10;
     static ZEROS: [u8; CHUNK] = [0; CHUNK];
     let mut offset = start;

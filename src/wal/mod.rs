@@ -34,6 +34,7 @@
 //! as a whole later, from one never written. That drop is reported by open, never silent. Only where
 //! every sector of the last batches was zeroed nothing is left to report.
 
+mod ahead;
 mod files;
 mod found;
 pub(crate) mod inspect;

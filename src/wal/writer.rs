@@ -10,14 +10,12 @@ use annals_format::sector::{PAGE_BYTES, SectorBuffer, stored_bytes};
 use annals_format::wal_file::WalFileHeader;
 use annals_format::{FileKind, ManifestStamp, Place, WalFile};
 
-use super::files::{WalFiles, first_file_bytes, next_file_bytes};
+use super::files::WalFiles;
 use crate::error::{Error, ErrorKind, Result};
 use crate::vfs::File;
 
 /// Memory the append buffer keeps between batches; a larger one is given back.
 const BUFFER_BYTES_KEPT: usize = 4 << 20;
-/// Bytes of a file that no batch of frames may use: the header page before, the seal behind.
-const FILE_OVERHEAD_BYTES: u64 = 2 * PAGE_BYTES as u64;
 
 /// What a batch holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,23 +59,18 @@ struct Active {
 }
 
 impl WalWriter {
-    /// Goes on with the log in a new file `number`; `last_seq` and `last_revision` are those of
+    /// Goes on with the log in a new file; `last_seq` and `last_revision` are those of
     /// the log so far. The file is durable under its name on return, and stays all zero until the
     /// first batch; list it in a manifest before appending.
     ///
     /// # Errors
     /// The file could not be made.
-    pub(crate) fn create(
-        files: Arc<WalFiles>,
-        number: u64,
-        last_seq: u64,
-        last_revision: u64,
-    ) -> Result<Self> {
-        let usual = first_file_bytes(files.context());
-        let (file, file_bytes) = files.take(number, usual, FILE_OVERHEAD_BYTES)?;
+    pub(crate) fn create(files: Arc<WalFiles>, last_seq: u64, last_revision: u64) -> Result<Self> {
+        let (number, file_bytes, file) = files.take(0)?;
         let previous = files.listed().last().map_or(0, |last| last.number);
         let active = Active::new(&files, file, number, file_bytes, previous, last_seq + 1);
         files.push(active.listed());
+        files.began(active.room());
         let buffer = SectorBuffer::default();
         Ok(Self { files, active, buffer, last_seq, last_revision, broken: None })
     }
@@ -143,12 +136,13 @@ impl WalWriter {
         if self.active.room() < needed {
             self.roll(needed)?;
         }
+        let frames_bytes = self.buffer.logical_bytes() - BATCH_HEADER_BYTES as u64;
         let header = BatchHeader {
             kind: BatchKind::Frames,
             batch_seq: self.active.batch_seq + 1,
             previous_crc: self.active.previous_crc,
             frame_count: u32::try_from(frame_count).unwrap_or(u32::MAX),
-            body_bytes: self.buffer.logical_bytes() - BATCH_HEADER_BYTES as u64,
+            body_bytes: frames_bytes,
             first_seq: info.first_seq,
             durable_upto: info.durable_upto,
             frames_crc: frames_crc.finish(),
@@ -161,26 +155,21 @@ impl WalWriter {
             self.buffer = SectorBuffer::default();
         }
         let Active { header, tail, .. } = &self.active;
-        if *tail > header.file_bytes / 2 {
-            let bytes = next_file_bytes(self.files.context(), header.file_bytes);
-            self.files.want_spare(header.number + 1, bytes);
-        }
+        self.files.wrote(frames_bytes, self.active.room(), *tail > header.file_bytes / 2);
         Ok(())
     }
 
     /// Seals the file and goes on in the next, which has room for `needed` bytes of frames.
     fn roll(&mut self, needed: u64) -> Result<()> {
-        let WalFileHeader { number, file_bytes, .. } = self.active.header;
-        let usual = next_file_bytes(self.files.context(), file_bytes);
-        let next_file = number + 1;
-        let (file, next_file_bytes) =
-            self.files.take(next_file, usual, needed + FILE_OVERHEAD_BYTES)?;
+        let WalFileHeader { number, .. } = self.active.header;
+        let (next_file, next_file_bytes, file) = self.files.take(needed)?;
         self.write_seal(SealKind::Rolled { next_file, next_file_bytes })?;
         self.files.end_last(self.active.tail, self.last_seq);
         let first_seq = self.last_seq + 1;
         let files = &self.files;
         self.active = Active::new(files, file, next_file, next_file_bytes, number, first_seq);
         self.files.push(self.active.listed());
+        self.files.began(self.active.room());
         Ok(())
     }
 
@@ -255,7 +244,7 @@ impl Active {
         WalFile { number, incarnation, file_bytes, end: None }
     }
 
-    /// Bytes left for frames.
+    /// Bytes left for batches.
     const fn room(&self) -> u64 {
         self.header.file_bytes - self.tail - PAGE_BYTES as u64
     }

@@ -183,8 +183,8 @@ fn make(seed: u64, close: bool, small_last: bool) -> Made {
     maker.reopen(seed, HistoryCodec::Fast, 16 << 10);
     maker.likes("/late/", 4, 7, 600, 60);
     while maker.store().run_background().unwrap() {}
-    // A log of one file that is sealed and one that is not.
-    for n in 0..14_u64 {
+    // A log of one file that is sealed and one that is not; few enough that there is no spare.
+    for n in 0..8_u64 {
         let value = noise(n, usize::try_from(20 + 40 * n).unwrap());
         maker.put(&format!("/last/{}", n % 7), value, if n == 3 { LEASE } else { 0 });
     }

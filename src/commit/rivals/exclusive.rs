@@ -99,7 +99,7 @@ impl Memtable {
         let generation = recent.tables().current;
         let root = generation.root();
         // SAFETY: nobody else has seen the root.
-        unsafe { root.bind(Place { order: 0, position: START, compacted: 0 }) };
+        unsafe { root.bind(Place { order: 0, position: START, compacted: 0, logged_bytes: 0 }) };
         let unmet = Mutex::new(vec![generation.frames()]);
         let token = Token { recent: recent.clone(), last: root, generation };
         let (visible, written) = (AtomicU64::new(START.revision), Mutex::default());
@@ -176,7 +176,8 @@ impl Memtable {
         let node = draft.node;
         // SAFETY: the token keeps the generation of its last node alive.
         let last = unsafe { &*token.last };
-        let Place { order, position: Position { seq, revision, time }, compacted } = last.place();
+        let Place { order, position, compacted, logged_bytes } = last.place();
+        let Position { seq, revision, time } = position;
         let position = Position { seq: seq + 1, revision: revision + 1, time };
         let at = position.revision;
         for (key, version) in draft.keys.iter().zip(node.versions()) {
@@ -191,7 +192,7 @@ impl Memtable {
             unsafe { version.bind(bound) };
         }
         // SAFETY: as above.
-        unsafe { node.bind(Place { order: order + 1, position, compacted }) };
+        unsafe { node.bind(Place { order: order + 1, position, compacted, logged_bytes }) };
         // SAFETY: as above, and everything is bound.
         unsafe { node.patch_frame(&self.binding) };
         draft.is_ordered = true;

@@ -347,8 +347,8 @@ impl Core {
     }
 
     /// Orders what `decide` makes of the newest state, makes it durable, and puts it in force; for who
-    /// holds `writer`. Answers whether there was anything to change; `None` if memory is full, and
-    /// this is not to wait.
+    /// holds `writer`. Answers whether there was anything to change; `None` if memory is full, or the
+    /// disk where the log needs it, and this is not to wait.
     fn change(
         &self,
         patient: bool,
@@ -385,6 +385,18 @@ impl Core {
                     }
                     drop(guard);
                     self.wait_for_flush()?;
+                }
+                Err(OrderError::LogFull { frame_bytes }) => {
+                    drop(guard);
+                    // Nothing that the background thread would have to do itself.
+                    match self.wait_for_log(frame_bytes, compact.is_some()) {
+                        Err(error)
+                            if !patient && matches!(error.kind(), ErrorKind::NoSpace { .. }) =>
+                        {
+                            return Ok(None);
+                        }
+                        made => made?,
+                    }
                 }
                 Err(OrderError::Failed(error)) => return Err(error),
             }

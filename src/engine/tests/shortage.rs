@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use super::model::Model;
 use super::random::{random_changes, writes};
-use super::{Numbers, commit, compact, memory, open, put, tiny, user};
+use super::{Numbers, Plan, commit, compact, memory, open, put, tiny, user};
 use crate::engine::Engine;
 use crate::error::Result;
-use crate::options::Options;
+use crate::options::{Durability, Options};
 use crate::vfs::{CrashMode, Fault, FaultVfs, MemoryVfs, Operation, Vfs};
 use crate::{Effect, ErrorKind};
 
@@ -181,4 +181,82 @@ fn commits_are_refused_while_there_is_no_space_and_taken_when_there_is() {
     drop(view);
     engine.close().unwrap();
     assert_eq!(open(&options).unwrap().revision(), 2 + taken.len() as u64);
+}
+
+/// Threads commit short and long values to a disk that fills up: each commit is taken and durable, or refused and without
+/// effect, and the log never finds itself without room for what was taken.
+#[test]
+fn the_log_takes_no_more_than_it_has_room_for() {
+    for seed in 0..12 {
+        let (disk, vfs) = memory();
+        let durability = if seed % 3 == 0 { Durability::Buffered } else { Durability::Sync };
+        let options = tiny(&vfs)
+            .background(seed % 2 == 0)
+            .durability(durability)
+            .memtable_bytes(8 << 20)
+            .wal_bytes([64 << 10, 256 << 10, 1 << 20][usize::try_from(seed % 3).unwrap()]);
+        let engine = open(&options).unwrap();
+        commit(&engine, vec![put(user("first"), "1")]).unwrap();
+        let taken = Mutex::new(Vec::new());
+        let threads = 4;
+        std::thread::scope(|scope| {
+            for thread in 0..threads {
+                let (engine, taken, disk) = (&engine, &taken, &disk);
+                scope.spawn(move || {
+                    let mut numbers = Numbers::new(seed * 100 + thread);
+                    for number in 0..300 {
+                        if thread == 0 && number % 60 == 10 {
+                            disk.set_capacity(Some(disk.used_bytes() + numbers.below(200 << 10)));
+                        }
+                        let longest = if numbers.below(20) == 0 { 400_000 } else { 3_000 };
+                        let value = vec![7; usize::try_from(numbers.below(longest)).unwrap()];
+                        let key = user(format!("{thread}-{number:05}"));
+                        match commit(engine, vec![put(key.clone(), &value)]) {
+                            Ok(_) => taken.lock().unwrap().push((key, value.len())),
+                            Err(error) => {
+                                let is_space = matches!(error.kind(), ErrorKind::NoSpace { .. });
+                                assert!(is_space, "seed {seed}: {error}");
+                                assert_eq!(error.effect(), Effect::None);
+                                let newest = engine.latest().unwrap().get(&key).unwrap();
+                                assert!(newest.is_none(), "seed {seed}: it is there");
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        let taken = taken.into_inner().unwrap();
+        assert!(taken.len() < 1_200, "seed {seed}: none was refused");
+        assert_eq!(engine.stats().failure, None, "seed {seed}");
+        assert!(engine.stats().no_space.is_some(), "seed {seed}");
+        // There is room for this still.
+        compact(&engine, 2).unwrap();
+        disk.set_capacity(None);
+        let last = Plan { writes: vec![put(user("last"), [1; 100_000])].into(), ..Plan::default() };
+        let write_last = || {
+            let outcome = engine.transact(Some(Durability::Sync), &mut |_, plan| {
+                plan.clone_from(&last);
+                Ok(true)
+            })?;
+            engine.wait(&outcome)
+        };
+        let begun = Instant::now();
+        while let Err(error) = write_last() {
+            assert!(matches!(error.kind(), ErrorKind::NoSpace { .. }), "seed {seed}: {error}");
+            assert!(
+                begun.elapsed() < Duration::from_secs(120),
+                "seed {seed}: it is not tried again"
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let image: Arc<dyn Vfs> = Arc::new(disk.crash(seed, CrashMode::KeepAll));
+        for engine in [engine, open(&tiny(&image)).unwrap()] {
+            let view = engine.latest().unwrap();
+            for (key, bytes) in &taken {
+                let found = view.get(key).unwrap().map(|record| record.value.len());
+                assert_eq!(found, Some(*bytes), "seed {seed}: {key:?}");
+            }
+            assert_eq!(engine.revision(), 3 + taken.len() as u64, "seed {seed}");
+        }
+    }
 }

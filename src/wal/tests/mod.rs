@@ -1,6 +1,7 @@
 //! The log as a whole, on a simulated disk: what was acknowledged is found again, what was torn is
 //! dropped and said so, and what has rotted is refused.
 
+mod ahead;
 mod append;
 mod crash;
 mod damage;
@@ -71,7 +72,11 @@ impl Log {
     }
 
     fn open_in(vfs: Arc<dyn Vfs>, dir: &Path) -> Result<Self> {
-        let context = context_in(&vfs, dir);
+        Self::open_with(vfs, dir, 128 << 10)
+    }
+
+    fn open_with(vfs: Arc<dyn Vfs>, dir: &Path, wal_bytes: u64) -> Result<Self> {
+        let context = WalContext { wal_bytes, ..context_in(&vfs, dir) };
         let dir_error = |error| Error::io("create directory", dir, error);
         vfs.create_dir_all(dir).map_err(dir_error)?;
         vfs.create_dir_all(&context.wal_dir()).map_err(dir_error)?;
@@ -84,10 +89,9 @@ impl Log {
             seen.push(frame.seq);
             Ok(())
         })?;
-        let files = WalFiles::new(context.clone(), recovered.files.clone());
+        let files = WalFiles::new(context.clone(), recovered.files.clone(), recovered.next_number);
         let (last_seq, last_revision) = (recovered.last_seq, recovered.last_revision);
-        let writer =
-            WalWriter::create(Arc::clone(&files), recovered.next_number, last_seq, last_revision)?;
+        let writer = WalWriter::create(Arc::clone(&files), last_seq, last_revision)?;
         manifest.wal = files.listed();
         manifest.closed = false;
         manifest.revision_floor = manifest.revision_floor.max(last_revision);

@@ -137,7 +137,7 @@ impl Global {
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Span {
     /// Begin with the first revision that is not before this point in history.
-    #[arg(long, value_name = "AT", allow_hyphen_values = true)]
+    #[arg(long, alias = "from", value_name = "AT", allow_hyphen_values = true)]
     pub(crate) since: Option<At>,
     /// End with the last revision that is not after this one.
     #[arg(long, value_name = "AT", allow_hyphen_values = true)]

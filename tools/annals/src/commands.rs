@@ -54,6 +54,8 @@ pub(crate) enum Command {
     Retention(retention::RetentionCommand),
     /// Forget what only reads below a revision can see, and give its space back.
     Compact(compact::CompactArgs),
+    /// Move what is in the log to files, and make all files as small and as quick to read as they can be.
+    Reorganise(compact::ReorganiseArgs),
     /// Make a copy of the store that shares its files, also while a program writes.
     Checkpoint(checkpoint::CheckpointArgs),
     /// Write the store to a file or stream, compressed and with checksums, also while a program writes.
@@ -126,6 +128,7 @@ pub(crate) fn dispatch(cli: &Cli, out: &mut Output) -> Outcome {
         Command::Retention(command) => retention::retention(global, command, out),
         Command::Checkpoint(args) => checkpoint::checkpoint(global, args, out),
         Command::Compact(args) => compact::compact(global, args, out),
+        Command::Reorganise(_) => compact::reorganise(global, out),
         Command::Backup(args) => backup::backup(global, args, out),
         Command::Restore(args) => backup::restore(global, args, out),
         Command::Stats(args) => stats::stats(global, args, out),

@@ -1,4 +1,4 @@
-//! `compact`: first the plan, then, with `--confirm`, the deed.
+//! `compact`: first the plan, then, with `--confirm`, the deed. `reorganise`: the files anew, with all they hold.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::output::Output;
     after_help = "Without --confirm the plan is printed and the command exits 7, with --dry-run 0: the revisions
 that can no longer be read, the files that go at once, and those of which a part may go. What is
 still in the log alone (after flushed_revision) is in neither list. Reads at AT itself stay
-possible. Keys that have a rule of their own (`annals retention`) are left to that. Where nothing
+possible, and so do events from AT on with what each key was before. Keys that have a rule of their own (`annals retention`) are left to that. Where nothing
 that old is kept, nothing is done.
 
 Examples:
@@ -50,6 +50,18 @@ pub(crate) struct CompactArgs {
     confirm: bool,
 }
 
+/// Arguments of `reorganise`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A store does this by itself as it grows, and when nobody writes to it for some seconds; this does
+all of it now. Nothing is forgotten. It may write as much as the store has, and needs that much room
+meanwhile.
+
+Examples:
+  $ annals -C store reorganise"
+)]
+pub(crate) struct ReorganiseArgs {}
+
 impl CompactArgs {
     /// The oldest revision that shall stay readable; `None` where nothing is as old as was said.
     fn revision(&self, store: &Store) -> Outcome<Option<u64>> {
@@ -76,7 +88,7 @@ pub(crate) fn compact(global: &Global, args: &CompactArgs, out: &mut Output) -> 
     let nothing = |out: &mut Output| {
         let bytes = disk_bytes(&crate::files::open(global)?);
         out.note(format_args!("already compacted to {compacted}; nothing to do"))?;
-        out.object(&done(compacted, revision, bytes, bytes))
+        out.object(&told(compacted, revision, bytes, bytes))
     };
     let rev = match args.revision(&store)? {
         // What was said in other words than a revision may have been done already.
@@ -105,23 +117,39 @@ pub(crate) fn compact(global: &Global, args: &CompactArgs, out: &mut Output) -> 
     }
     drop(view);
     drop(store);
+    let (_, told) = write_anew(global, |store| store.compact(rev))?;
+    out.object(&told)
+}
+
+/// `reorganise`: the files anew, with all they hold.
+pub(crate) fn reorganise(global: &Global, out: &mut Output) -> Outcome {
+    let ((), told) = write_anew(global, |_| Ok(()))?;
+    out.object(&told)
+}
+
+/// Does something to the store, and then all background work that is left. Answers what came of it, and what is told
+/// of the store after it.
+pub(crate) fn write_anew<T>(
+    global: &Global,
+    first: impl FnOnce(&Store) -> annals::Result<T>,
+) -> Outcome<(T, Value)> {
     let before = disk_bytes(&crate::files::open(global)?);
     // No worker: the space is given back by this thread, so that it is known when it is done.
     let options = global.engine_options()?.create(false).background(false);
     let store = options.open(global.data()?)?;
-    let compacted = store.compact(rev).and_then(|commit| {
+    let done = first(&store).and_then(|done| {
         store.reorganise()?;
-        Ok(commit)
+        Ok(done)
     });
-    let revision = store.revision();
+    let (compacted, revision) = (store.compacted_revision(), store.revision());
     let closed = store.close();
-    compacted?;
+    let done = done?;
     closed?;
     let after = disk_bytes(&crate::files::open(global)?);
-    out.object(&done(rev, revision, before, after))
+    Ok((done, told(compacted, revision, before, after)))
 }
 
-fn done(compacted: u64, revision: u64, before: u64, after: u64) -> Value {
+fn told(compacted: u64, revision: u64, before: u64, after: u64) -> Value {
     json!({
         "compacted": compacted,
         "revision": revision,

@@ -1,9 +1,22 @@
 //! What to do about an error, in one sentence for each kind.
 
+use std::borrow::Cow;
+
 use annals::ErrorKind;
+use annals_format::name::CURRENT;
 
 /// What to do next.
-pub(crate) fn hint(kind: &ErrorKind) -> &'static str {
+pub(crate) fn hint(kind: &ErrorKind) -> Cow<'static, str> {
+    match kind {
+        // As `annals-etcd` has it.
+        ErrorKind::NotAStore { path, .. } if path.join("store").join(CURRENT).exists() => {
+            format!("there is a store in it: -C {}", path.join("store").display()).into()
+        }
+        _ => usual(kind).into(),
+    }
+}
+
+fn usual(kind: &ErrorKind) -> &'static str {
     match kind {
         ErrorKind::EmptyKey => "give a key of at least one byte",
         ErrorKind::KeyTooLong { .. } => {

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::time::Duration;
 
-use annals::{Retention, RetentionRule};
+use annals::{Retention, RetentionRule, Store};
 use clap::{ArgGroup, Args, Subcommand};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use crate::args::Global;
 use crate::at::length;
 use crate::bytes::{self, json as spell, show};
+use crate::compact::write_anew;
 use crate::exit::Outcome;
-use crate::files::disk_bytes;
 use crate::output::{Output, Row};
 
 /// What to do with rules of retention.
@@ -168,23 +168,7 @@ fn set(
 }
 
 fn apply(global: &Global, out: &mut Output) -> Outcome {
-    let before = disk_bytes(&crate::files::open(global)?);
-    let options = global.engine_options()?.create(false).background(false);
-    let store = options.open(global.data()?)?;
-    let applied = store.apply_retention().and_then(|applied| {
-        store.reorganise()?;
-        Ok(applied)
-    });
-    let (revision, compacted) = (store.revision(), store.compacted_revision());
-    let closed = store.close();
-    let applied = applied?;
-    closed?;
-    let after = disk_bytes(&crate::files::open(global)?);
-    out.object(&json!({
-        "applied": applied,
-        "revision": revision,
-        "compacted": compacted,
-        "disk_bytes_before": before,
-        "disk_bytes_after": after,
-    }))
+    let (applied, mut told) = write_anew(global, Store::apply_retention)?;
+    told["applied"] = applied.into();
+    out.object(&told)
 }

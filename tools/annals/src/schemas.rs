@@ -31,6 +31,7 @@ pub(crate) const SCHEMAS: &[(&str, &str)] = &[
     ("put", include_str!("../schemas/put.json")),
     ("range", include_str!("../schemas/range.json")),
     ("readers", include_str!("../schemas/readers.json")),
+    ("reorganise", include_str!("../schemas/reorganise.json")),
     ("repair", include_str!("../schemas/repair.json")),
     ("report", include_str!("../schemas/report.json")),
     ("restore", include_str!("../schemas/restore.json")),

@@ -178,6 +178,12 @@ pub(crate) fn by_prefix(
         ("given_up", json!(given_up)),
     ];
     rows.finish(&tail)?;
+    if rest_of.is_all_in_log {
+        out.note(
+            "everything is still in the log, whose keys and past are not told apart; `annals reorganise` moves it to \
+             files",
+        )?;
+    }
     if given_up > 0 {
         out.note(
             "there are too many prefixes to count each in the log: what is told of one there may be too little, \
@@ -203,18 +209,21 @@ struct Rest {
     unused: u64,
     other: u64,
     disk: u64,
+    /// No file has keys in their order.
+    is_all_in_log: bool,
 }
 
 impl Rest {
     fn of(files: &StoreFiles, used: u64) -> Self {
-        let mut rest = Self { events: 0, log: 0, unused: 0, other: 0, disk: 0 };
+        let mut rest =
+            Self { events: 0, log: 0, unused: 0, other: 0, disk: 0, is_all_in_log: used > 0 };
         for name in files.names() {
             let bytes = files.file_bytes(name).unwrap_or(0);
             rest.disk += bytes;
             match name.kind {
                 FileKind::Events => rest.events += bytes,
                 FileKind::Wal => rest.log += bytes,
-                FileKind::L0 | FileKind::Head | FileKind::History => {}
+                FileKind::L0 | FileKind::Head | FileKind::History => rest.is_all_in_log = false,
                 _ => rest.other += bytes,
             }
         }

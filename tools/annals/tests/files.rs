@@ -215,6 +215,34 @@ fn compaction_is_planned_then_done() {
 }
 
 #[test]
+fn what_is_in_the_log_alone_is_moved_to_files_when_that_is_asked_for() {
+    let tool = Tool::new();
+    let file = tool.file("h.jsonl", history(200, 20, 70));
+    tool.ok(&["import", "history", &file]);
+    let state = tool.ok(&["export"]);
+    let by_prefix = || tool.run(&["stats", "--by", "prefix"]).code(0);
+    by_prefix().says("everything is still in the log");
+    let told = tool.json(&["reorganise"]);
+    assert_eq!((&told["revision"], &told["compacted"]), (&json!(201), &json!(0)));
+    assert!(!by_prefix().stderr().contains("in the log"));
+    assert!(names(&tool).iter().any(|name| name.contains(".hist")));
+    assert_eq!(tool.ok(&["export"]), state, "nothing is forgotten");
+    tool.run(&["verify"]).code(0);
+}
+
+/// As `annals-etcd` has it in its data directory.
+#[test]
+fn who_names_the_directory_around_the_store_is_told_of_it() {
+    let tool = Tool::new();
+    tool.ok(&["put", "k", "v"]);
+    let around = tool.store().with_file_name("around");
+    std::fs::create_dir(&around).unwrap();
+    std::fs::rename(tool.store(), around.join("store")).unwrap();
+    std::fs::rename(&around, tool.store()).unwrap();
+    tool.run(&["get", "k"]).code(1).says(&format!("-C {}/store", tool.store().display()));
+}
+
+#[test]
 fn stats_know_the_store() {
     let tool = with_every_kind();
     let stats = tool.json(&["stats"]);

@@ -17,7 +17,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use annals::Store;
+use annals::{ErrorKind, Store};
 
 use crate::alarm::Raised;
 use crate::auth::{Auth, AuthOptions, AuthSnapshot};
@@ -51,8 +51,13 @@ pub fn open(config: &Config) -> Result<Arc<Server>, String> {
     if is_new {
         Auth::begin(directory).map_err(|error| of_users(&error))?;
     }
-    let store = Store::open(directory.join("store"))
-        .map_err(|error| told("cannot open the store in", &error))?;
+    let store = Store::open(directory.join("store")).map_err(|error| match error.kind() {
+        ErrorKind::Locked { path } => {
+            let who = format!("{error}; `annals -C {} readers` names the program", path.display());
+            told("cannot open the store in", &who)
+        }
+        _ => told("cannot open the store in", &error),
+    })?;
     // Now, with the store's lock: until then another server may change them.
     let auth = AuthOptions {
         bcrypt_cost: config.bcrypt_cost,
