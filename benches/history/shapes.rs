@@ -96,9 +96,9 @@ pub(crate) fn changed(options: &Options) -> Vec<Row> {
 pub(crate) fn written(options: &Options) -> Vec<Row> {
     let keys = 100_000 * options.scale;
     let updates = 10 * keys;
-    let load = |name: &str, hot: bool, target: &str| {
+    let load = |name: &str, durability: Durability, hot: bool, target: &str| {
         let dir = Dir::new(&options.dir, &format!("written-{hot}"));
-        let store = load::open(dir.path(), Durability::Sync);
+        let store = load::open(dir.path(), durability);
         load::write(&store, 0..keys, 0);
         load::settle(&store);
         let (before, mut rng) = (written_bytes(dir.path()), Rng(7));
@@ -119,7 +119,13 @@ pub(crate) fn written(options: &Options) -> Vec<Row> {
             target.to_owned(),
         )
     };
-    vec![load("80 % to 1 % of them", true, "<= 3.5"), load("uniform", false, "<= 12")]
+    vec![
+        load("80 % to 1 % of them", Durability::Sync, true, "<= 3.5"),
+        load("uniform", Durability::Sync, false, "<= 12"),
+        // Its log is not written with zeros first.
+        load("80 % to 1 % of them, buffered", Durability::Buffered, true, "<= 3.5"),
+        load("uniform, buffered", Durability::Buffered, false, "<= 12"),
+    ]
 }
 
 /// What the device of this directory has been given to write, by whomever: so nothing else should write

@@ -168,6 +168,7 @@ impl<'a> Check<'a> {
             store: self.manifest.store,
             incarnation: self.manifest.incarnation,
             wal_bytes: self.options.wal_bytes,
+            quick_syncs: false,
         };
         let damage = &mut self.report.damage;
         let (mut highest, mut file) = (0, 0);

@@ -63,6 +63,7 @@ impl StoreFiles {
             store: manifest.store,
             incarnation: manifest.incarnation,
             wal_bytes: options.wal_bytes,
+            quick_syncs: false,
         };
         let context = SegmentContext::new(directory, manifest.store, manifest.incarnation, options);
         let open = |meta| {

@@ -121,6 +121,8 @@ impl NewLog {
             store: manifest.store,
             incarnation: manifest.incarnation,
             wal_bytes: options.wal_bytes,
+            // Its syncs are few.
+            quick_syncs: false,
         };
         let files = WalFiles::new(context, Vec::new(), number);
         let writer = WalWriter::create(Arc::clone(&files), seq, revision)?;

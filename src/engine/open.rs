@@ -26,7 +26,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::index::{Generation, Position, Spare};
 use crate::manifest::ManifestStore;
 use crate::observe::{self, Span, Task};
-use crate::options::Options;
+use crate::options::{Durability, Options};
 use crate::reclaim::floors::Floors;
 use crate::reclaim::flush::flush;
 use crate::segment::SegmentContext;
@@ -288,6 +288,7 @@ fn build(
         store: manifest.store,
         incarnation: manifest.incarnation,
         wal_bytes: options.wal_bytes,
+        quick_syncs: options.durability == Durability::Sync,
     };
     let pins = Arc::new(Pins::new(Some(Arc::clone(&shared))));
     let core = Core {

@@ -19,6 +19,7 @@
 
 #![expect(clippy::missing_errors_doc, reason = "the errors are the system's, whatever they are")]
 
+mod allocate;
 mod fault;
 mod held;
 mod memory;
@@ -167,6 +168,14 @@ pub trait File: Send + Sync + Debug {
     /// It is a hint: nothing is durable by it, and a failure is told by that sync.
     fn write_back(&self, range: Range<u64>) {
         let _ = range;
+    }
+
+    /// Gives an empty file a length, and space on the device for all of it, without writing it: it reads as zeros. A
+    /// later sync of what is written to it takes longer than where zeros were written, for the system has to note
+    /// which of it has been. False where the system has no such thing, or the file was not touched for another reason.
+    fn allocate(&self, bytes: u64) -> io::Result<bool> {
+        let _ = bytes;
+        Ok(false)
     }
 
     /// Cuts the file, or extends it with zeros.

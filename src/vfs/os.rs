@@ -1,6 +1,6 @@
 //! The operating system's files.
 //!
-//! Only this file, `mmap.rs` and `write_back.rs` name `std::fs`. What is beyond plain forwarding:
+//! Only this file, `mmap.rs`, `allocate.rs` and `write_back.rs` name `std::fs`. What is beyond plain forwarding:
 //!
 //! - files are made for the owner only (0600), directories likewise (0700);
 //! - symbolic links, pipes and devices are refused: a store directory that somebody else can write
@@ -16,6 +16,7 @@ use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _, Open
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::allocate::allocate;
 use super::write_back::write_back;
 use super::{Access, DirEntry, File, LockGuard, LockHeld, Map, Vfs};
 use crate::sync::plain::{Mutex, lock};
@@ -241,6 +242,10 @@ impl File for OsFile {
         write_back(&self.file, range);
     }
 
+    fn allocate(&self, bytes: u64) -> io::Result<bool> {
+        allocate(&self.file, bytes)
+    }
+
     fn set_len(&self, bytes: u64) -> io::Result<()> {
         self.file.set_len(bytes)
     }
@@ -317,6 +322,25 @@ mod tests {
         }
         drop(held);
         vfs.lock(&other).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_is_allocated_reads_as_zeros_and_has_its_space() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        let file = OsVfs::new().create(&path).unwrap();
+        // Where the file system of the test can do it.
+        if file.allocate(1 << 20).unwrap() {
+            assert_eq!(file.read_vec_at(1 << 20, 0).unwrap(), vec![0; 1 << 20]);
+            assert_eq!(file.len().unwrap(), 1 << 20);
+            assert!(fs::metadata(&path).unwrap().blocks() * 512 >= 1 << 20);
+            file.write_all_at(b"x", 5000).unwrap();
+            file.sync_data().unwrap();
+            assert_eq!(file.len().unwrap(), 1 << 20);
+        }
+        let reader = OsVfs::new().open(&path, Access::Read).unwrap();
+        assert!(reader.allocate(1 << 20).is_err());
+        assert!(file.allocate(u64::MAX).is_err());
     }
 
     #[test]

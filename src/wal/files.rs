@@ -109,7 +109,7 @@ fn usual_file_bytes(context: &WalContext) -> u64 {
     bytes.next_multiple_of(PAGE_BYTES as u64)
 }
 
-/// Makes file `number`: zero-filled under another name, synced, renamed, the name synced. So a
+/// Makes file `number`: full of zeros under another name, synced, renamed, the name synced. So a
 /// file with the right name is complete.
 pub(super) fn make_zeroed(context: &WalContext, number: u64, bytes: u64) -> Result<Arc<dyn File>> {
     let file = make_unfinished(context, number, bytes)?;
@@ -132,7 +132,7 @@ pub(super) fn make_unfinished(
     remove_if_there(context, &unfinished)?;
     let file =
         context.vfs.create(&unfinished).map_err(|error| Error::io("create", &unfinished, error))?;
-    write_zeros(&unfinished, &*file, 0, bytes).inspect_err(|_| {
+    fill(context, &unfinished, &*file, bytes).inspect_err(|_| {
         // On a full disk others need what it takes.
         let _ = context.vfs.remove_if_there(&unfinished);
     })?;
@@ -145,6 +145,17 @@ pub(super) fn finish(context: &WalContext, number: u64) -> Result<()> {
     let renamed = context.vfs.rename(&unfinished, &context.path(number));
     renamed.map_err(|error| Error::io("rename", &unfinished, error))?;
     sync_dir(context)
+}
+
+/// Gives a new file its length, and space for all of it; it reads as zeros.
+fn fill(context: &WalContext, path: &Path, file: &dyn File, bytes: u64) -> Result<()> {
+    if !context.quick_syncs {
+        let allocated = file.allocate(bytes);
+        if allocated.map_err(|error| Error::io("allocate", path, error))? {
+            return file.sync_all().map_err(|error| Error::io("sync", path, error));
+        }
+    }
+    write_zeros(path, file, 0, bytes)
 }
 
 /// Writes zeros from `start` to `end` and syncs: real blocks, so that appending later allocates

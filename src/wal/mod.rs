@@ -1,7 +1,8 @@
 //! The write-ahead log: what a commit is durable in until its memtable has been flushed.
 //!
-//! The log is a row of numbered files. Each is made full size and zero-filled before it is used,
-//! so that appending changes no metadata and a missing piece shows as a missing piece. What one
+//! The log is a row of numbered files. Each is made full size and reads as zeros before it is used,
+//! so that a missing piece shows as a missing piece. Where commits wait for syncs these zeros are written, and
+//! appending changes no metadata; else the space is only allocated. What one
 //! sync makes durable is one **batch**: one aligned write of whole pages, one `fdatasync`.
 //!
 //! Invariants:
@@ -73,6 +74,9 @@ pub(crate) struct WalContext {
     pub(crate) incarnation: u64,
     /// How long a WAL file gets, unless a batch needs a longer one.
     pub(crate) wal_bytes: u64,
+    /// Whether a sync is waited for by most commits: then files are written with zeros when they are made, which makes
+    /// each sync quicker and lets every byte of the log be written twice.
+    pub(crate) quick_syncs: bool,
 }
 
 impl WalContext {

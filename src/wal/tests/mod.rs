@@ -63,6 +63,7 @@ fn context_in(vfs: &Arc<dyn Vfs>, dir: &Path) -> WalContext {
         store: STORE,
         incarnation: 1,
         wal_bytes: 128 << 10,
+        quick_syncs: true,
     }
 }
 
