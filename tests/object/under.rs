@@ -87,7 +87,7 @@ pub enum Store {
 }
 
 pub enum Scan {
-    Embedded(RangeIter),
+    Embedded(Box<RangeIter>),
     #[cfg(feature = "etcd")]
     Etcd(annals::object::EtcdScan),
 }
@@ -248,7 +248,7 @@ impl Kv for Store {
         Ok(match self {
             Self::Embedded(store) => {
                 let (scan, revision) = Kv::scan(store, request)?;
-                (Scan::Embedded(scan), revision)
+                (Scan::Embedded(Box::new(scan)), revision)
             }
             #[cfg(feature = "etcd")]
             Self::Etcd(remote) => {
