@@ -18,10 +18,10 @@ use annals_format::batch::BYTES as BATCH_HEADER_BYTES;
 use annals_format::sector::{PAGE_BYTES, logical_bytes_in, stored_bytes};
 
 use super::files::{
-    WalFiles, finish, make_unfinished, make_zeroed, next_file_bytes, remove_if_there, sync_dir,
-    write_zeros,
+    WalFiles, make_unfinished, make_zeroed, next_file_bytes, remove_if_there, rename_finished,
+    sync_dir, write_zeros,
 };
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::sync::plain::{AtomicU64, Condvar, Mutex, MutexGuard, PoisonError, lock};
 use crate::sync::{Arc, Ordering};
 use crate::vfs::File;
@@ -67,6 +67,9 @@ enum Spare {
     Making,
     /// Made, zero-filled, durable under its name.
     Ready { bytes: u64, file: Arc<dyn File> },
+    /// Made, but its name could not be made durable. A further attempt may say that it is and be wrong, so the log
+    /// ends when it comes to it.
+    Lost(Error),
 }
 
 impl Ahead {
@@ -131,12 +134,16 @@ impl WalFiles {
     /// Makes room for a frame of so many bytes: the spare, or a longer one.
     ///
     /// # Errors
-    /// The file could not be made. There is as much room as before, unless it was its name that made trouble.
+    /// The file could not be made. There is as much room as before, unless its name could not be made durable: then
+    /// there is none but in the file in use.
     pub(crate) fn make_room_for(&self, frame_bytes: u64, compacts: bool) -> Result<()> {
         let state = self.ahead.settled();
         let kept = kept_pages(compacts);
         if state.room(kept) >= frame_bytes {
             return Ok(());
+        }
+        if let Spare::Lost(error) = &state.spare {
+            return Err(error.clone());
         }
         let (_, usual) = state.next;
         let batch = stored_bytes((BATCH_HEADER_BYTES as u64).saturating_add(frame_bytes));
@@ -176,11 +183,14 @@ impl WalFiles {
         drop(state);
         let mut making = Making { files: self, next: shorter };
         let file = make_unfinished(self.context(), number, bytes)?;
-        // A shorter one may have lost its name after an error.
-        making.next = Spare::Wanted;
-        finish(self.context(), number)?;
-        making.next = Spare::Ready { bytes, file };
-        Ok(())
+        // Until then a shorter one has its name.
+        rename_finished(self.context(), number)?;
+        let synced = sync_dir(self.context());
+        making.next = match &synced {
+            Ok(()) => Spare::Ready { bytes, file },
+            Err(error) => Spare::Lost(error.clone()),
+        };
+        synced
     }
 
     /// The log has begun the file that it has taken, which has so many bytes left for batches.
@@ -216,6 +226,7 @@ impl WalFiles {
                 }
                 (file, bytes.max(needed))
             }
+            Spare::Lost(error) => return Err(error),
             _ => {
                 let bytes = usual.max(needed);
                 (make_zeroed(self.context(), number, bytes)?, bytes)
@@ -230,7 +241,9 @@ impl WalFiles {
     pub(super) fn remove_spare(&self) -> Result<()> {
         let mut state = self.ahead.settled();
         let (number, _) = state.next;
-        if let Spare::Ready { .. } = std::mem::replace(&mut state.spare, Spare::Idle) {
+        if let Spare::Ready { .. } | Spare::Lost(_) =
+            std::mem::replace(&mut state.spare, Spare::Idle)
+        {
             remove_if_there(self.context(), &self.context().path(number))?;
             sync_dir(self.context())?;
         }

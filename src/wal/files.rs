@@ -113,7 +113,8 @@ fn usual_file_bytes(context: &WalContext) -> u64 {
 /// file with the right name is complete.
 pub(super) fn make_zeroed(context: &WalContext, number: u64, bytes: u64) -> Result<Arc<dyn File>> {
     let file = make_unfinished(context, number, bytes)?;
-    finish(context, number)?;
+    rename_finished(context, number)?;
+    sync_dir(context)?;
     Ok(file)
 }
 
@@ -139,12 +140,11 @@ pub(super) fn make_unfinished(
     Ok(file)
 }
 
-/// The second half: gives the file its name, durably. Another file of this name is gone then.
-pub(super) fn finish(context: &WalContext, number: u64) -> Result<()> {
+/// Gives the file its name, which is durable with the next [`sync_dir`]. Another file of this name is gone then.
+pub(super) fn rename_finished(context: &WalContext, number: u64) -> Result<()> {
     let unfinished = context.unfinished_path(number);
     let renamed = context.vfs.rename(&unfinished, &context.path(number));
-    renamed.map_err(|error| Error::io("rename", &unfinished, error))?;
-    sync_dir(context)
+    renamed.map_err(|error| Error::io("rename", &unfinished, error))
 }
 
 /// Gives a new file its length, and space for all of it; it reads as zeros.

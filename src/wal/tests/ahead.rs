@@ -150,6 +150,36 @@ fn a_spare_that_is_too_short_gives_way_to_a_longer_one() {
     assert_eq!(read(&image(&store.disk)).unwrap().0, [1]);
 }
 
+/// A sync that has failed is not asked again whether it has succeeded: the name of the file may never get to the disk.
+#[test]
+fn a_spare_whose_name_is_not_durable_is_never_used() {
+    for ahead in [true, false] {
+        let (disk, vfs) = disk();
+        let faults = FaultVfs::new(vfs);
+        let mut log = Log::open(Arc::new(faults.clone())).unwrap();
+        let next = faults.op_count_of(Operation::SyncDir);
+        faults.fail(Some(Operation::SyncDir), next, Fault::Io, false);
+        let files = Arc::clone(&log.files);
+        if ahead {
+            while !files.spare_is_wanted() {
+                log.append(1, 5000).unwrap();
+            }
+            files.prepare_spare().unwrap_err();
+            assert!(!files.prepare_spare().unwrap(), "it is not made again");
+        } else {
+            files.make_room_for(200 << 10, false).unwrap_err();
+        }
+        let told = files.make_room_for(200 << 10, false).unwrap_err();
+        assert!(matches!(told.kind(), ErrorKind::Io { .. }), "{told}");
+        // What has room in the file in use is written, and then the log ends.
+        let failed = (0..40).find_map(|_| log.append(1, 5000).err()).expect("it has to go on");
+        assert!(matches!(failed.kind(), ErrorKind::Io { .. }), "{failed}");
+        let acked = log.last_seq();
+        assert!(acked >= 10, "{acked}");
+        assert_eq!(read(&disk.crash(1, CrashMode::LoseAll)).unwrap().0, all(acked));
+    }
+}
+
 /// Commits that let space be given back are taken in a little longer.
 #[test]
 fn a_little_is_kept_for_compactions() {
