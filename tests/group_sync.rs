@@ -19,6 +19,9 @@ use support::tasks::block_on;
 use support::watchdog::Watchdog;
 use support::{DIRECTORY, START_TIME, open_tiny, tiny};
 
+/// Commits of each client: all together have room in the first file of the log, as what is ordered must have.
+const COMMITS: u64 = 150;
+
 struct Setup {
     disk: MemoryVfs,
     faulty: FaultVfs,
@@ -37,6 +40,7 @@ fn setup(case: &str) -> Setup {
     let gate = GateVfs::new(Arc::new(faulty.clone()), log_syncs);
     let options = tiny(Arc::new(gate.clone()), Arc::new(ManualClock::new(START_TIME)))
         .memtable_bytes(8 << 20)
+        .wal_bytes(1 << 20)
         .background(true);
     Setup { disk, faulty, gate, options, watchdog }
 }
@@ -130,7 +134,6 @@ fn one_failed_sync_tells_everyone() {
 /// Writers for which it is enough to be ordered, beside one whose sync stands still. Returns how
 /// many they were told of.
 fn write_beside(store: &Store, gate: &GateVfs, durability: Option<Durability>) -> u64 {
-    const COMMITS: u64 = 300;
     thread::scope(|scope| {
         for writer in 1..CLIENTS {
             scope.spawn(move || {
@@ -176,7 +179,7 @@ fn stuck(level: Durability, fails: bool) {
         let told = [ticket.wait(), victim.join().unwrap()];
         told.map(|told| clients::ended(told.map(|answer| answer.revision)))
     });
-    let all = 1 + 2 + (CLIENTS - 1) * 300;
+    let all = 1 + 2 + (CLIENTS - 1) * COMMITS;
     let is_expected = |ended: &Ended| match ended {
         Ended::Unknown { .. } => fails,
         Ended::Acknowledged { .. } => !fails,

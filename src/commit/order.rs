@@ -120,6 +120,13 @@ impl Chain {
     ) -> Result<Ordered, Stop> {
         let guard = snapshot.guard;
         let generation = last.generation();
+        // Before any memory is taken: what is refused may come again and again. Asked once more at the link.
+        let frame_bytes = size.bytes() as u64;
+        let compacts = plan.compact.is_some();
+        let logged_bytes = last.place().logged_bytes + frame_bytes;
+        if !self.world.log_takes(logged_bytes, compacts) {
+            return Err(OrderError::LogFull { logged_bytes, frame_bytes }.into());
+        }
         let attempt = Attempt::resolve(generation, plan, snapshot, below)?;
         // Before any memory is taken: most conflicts show here.
         attempt.check(last, checked)?;
@@ -153,8 +160,9 @@ impl Chain {
                 Err(Invalid::Conflict) => return discard(OrderError::Conflict.into()),
             }
             // What is linked has to be written, so there must be room for it in the log by now.
-            if !self.world.log_takes(node.place().logged_bytes, plan.compact.is_some()) {
-                return discard(OrderError::LogFull { frame_bytes: node.frame_bytes() }.into());
+            let logged_bytes = node.place().logged_bytes;
+            if !self.world.log_takes(logged_bytes, compacts) {
+                return discard(OrderError::LogFull { logged_bytes, frame_bytes }.into());
             }
             // SAFETY: as above, and everything is bound.
             unsafe { node.patch_frame(&self.binding) };

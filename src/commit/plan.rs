@@ -137,7 +137,9 @@ pub(crate) enum OrderError {
     /// The files of the log have no room for it behind what is ordered: make some, with no guard held, and evaluate
     /// again.
     LogFull {
-        /// The length of its frame.
+        /// How many bytes of frames there would be with it.
+        logged_bytes: u64,
+        /// The length of its own frame.
         frame_bytes: u64,
     },
     /// It cannot succeed: the store is poisoned, the plan is too large, or reading failed.

@@ -66,6 +66,8 @@ pub(super) enum Kind {
 pub(super) struct Shortage {
     age: Stopwatch,
     state: Mutex<[Option<Lack>; 4]>,
+    /// Held while a commit makes room in the log.
+    making_log: Mutex<()>,
 }
 
 #[derive(Clone, Debug)]
@@ -80,7 +82,11 @@ struct Lack {
 
 impl Shortage {
     pub(super) fn new() -> Self {
-        Self { age: Stopwatch::start(), state: Mutex::new([const { None }; 4]) }
+        Self {
+            age: Stopwatch::start(),
+            state: Mutex::new([const { None }; 4]),
+            making_log: Mutex::new(()),
+        }
     }
 
     /// There was no space. Answers whether that is news.
@@ -148,24 +154,26 @@ impl Core {
         }
     }
 
-    /// Makes room in the log for a frame of so many bytes, for the commit that has to have it.
+    /// Makes room in the log for frames up to so many bytes since the store was opened, for the commit that has to have it.
     ///
     /// # Errors
     /// Why there is none. A commit that is refused so has changed nothing.
-    pub(super) fn make_log(
-        &self,
-        files: &WalFiles,
-        frame_bytes: u64,
-        compacts: bool,
-    ) -> Result<()> {
+    pub(super) fn make_log(&self, files: &WalFiles, logged: u64, compacts: bool) -> Result<()> {
+        // One at a time: who comes meanwhile is told what came of it.
+        let _making = lock(&self.shortage.making_log);
+        let is_attended = self.shared.worker.is_attended();
         if let Some(lack) = self.shortage.lack(Kind::Spare)
+            && is_attended
             && lack.again_at > self.shortage.age.micros()
         {
             return Err(lack.error);
         }
-        let made = files.make_room_for(frame_bytes, compacts);
+        let made = files.make_room_upto(logged, compacts);
         // What it is about, if not about space, is the next file: nothing that is written depends on it.
-        self.note_space(Kind::Spare, &made);
+        if self.note_space(Kind::Spare, &made) {
+            // Which tries again from now on.
+            self.shared.worker.ring();
+        }
         made
     }
 

@@ -175,9 +175,9 @@ impl Core {
                     self.wait_for_flush()?;
                     quiet = self.chain.quiet();
                 }
-                Err(OrderError::LogFull { frame_bytes }) => {
+                Err(OrderError::LogFull { logged_bytes, frame_bytes }) => {
                     drop((guard, quiet));
-                    self.wait_for_log(frame_bytes, plan.compact.is_some())?;
+                    self.wait_for_log((logged_bytes, frame_bytes), plan.compact.is_some())?;
                     quiet = self.chain.quiet();
                 }
                 Err(OrderError::Failed(error)) => return Err(error),

@@ -21,7 +21,7 @@ use super::files::{
     WalFiles, make_unfinished, make_zeroed, next_file_bytes, remove_if_there, rename_finished,
     sync_dir, write_zeros,
 };
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::sync::plain::{AtomicU64, Condvar, Mutex, MutexGuard, PoisonError, lock};
 use crate::sync::{Arc, Ordering};
 use crate::vfs::File;
@@ -108,6 +108,10 @@ impl State {
     }
 }
 
+fn is_no_space(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::NoSpace { .. })
+}
+
 /// Pages that a commit must leave free.
 const fn kept_pages(compacts: bool) -> u64 {
     if compacts { KEPT_PAGES } else { KEPT_PAGES + KEPT_PAGES_FOR_COMPACTIONS }
@@ -131,26 +135,36 @@ impl WalFiles {
         lock(&self.ahead.state).room(kept_pages(compacts)) >= frame_bytes
     }
 
-    /// Makes room for a frame of so many bytes: the spare, or a longer one.
+    /// Makes room for frames up to so many bytes since the log was opened: the spare, or a longer one, which has
+    /// room for as much again.
     ///
     /// # Errors
     /// The file could not be made. There is as much room as before, unless its name could not be made durable: then
     /// there is none but in the file in use.
-    pub(crate) fn make_room_for(&self, frame_bytes: u64, compacts: bool) -> Result<()> {
-        let state = self.ahead.settled();
+    pub(crate) fn make_room_upto(&self, logged: u64, compacts: bool) -> Result<()> {
         let kept = kept_pages(compacts);
-        if state.room(kept) >= frame_bytes {
+        let made = self.make_room_once(logged, kept, 2);
+        if made.as_ref().is_err_and(is_no_space) {
+            // What is left of the disk may do for this alone.
+            return self.make_room_once(logged, kept, 1);
+        }
+        made
+    }
+
+    /// `times` as much as is needed, and at least as long as the next file usually is, if it is to be more than that.
+    fn make_room_once(&self, logged: u64, kept: u64, times: u64) -> Result<()> {
+        let state = self.ahead.settled();
+        let frames = logged.saturating_sub(state.logged);
+        if state.room(kept) >= frames {
             return Ok(());
         }
         if let Spare::Lost(error) = &state.spare {
             return Err(error.clone());
         }
-        let (_, usual) = state.next;
-        let batch = stored_bytes((BATCH_HEADER_BYTES as u64).saturating_add(frame_bytes));
+        let batch = stored_bytes((BATCH_HEADER_BYTES as u64).saturating_add(frames));
         let least = batch.saturating_add(FILE_OVERHEAD_BYTES + kept * PAGE_BYTES as u64);
-        // Others commit as well: they must not take the room of a long frame again and again.
-        let bytes = if least <= usual { usual } else { least.saturating_add(usual) };
-        self.make_spare(state, bytes)
+        let usual = if times > 1 { state.next.1 } else { 0 };
+        self.make_spare(state, least.saturating_mul(times).max(usual))
     }
 
     /// Whether [`prepare_spare`](Self::prepare_spare) has something to do.
@@ -176,6 +190,7 @@ impl WalFiles {
     /// log goes on in the file it has.
     fn make_spare(&self, mut state: MutexGuard<'_, State>, bytes: u64) -> Result<()> {
         let (number, _) = state.next;
+        let bytes = bytes.next_multiple_of(PAGE_BYTES as u64);
         let shorter = match std::mem::replace(&mut state.spare, Spare::Making) {
             ready @ Spare::Ready { .. } => ready,
             _ => Spare::Wanted,
@@ -188,6 +203,7 @@ impl WalFiles {
         let synced = sync_dir(self.context());
         making.next = match &synced {
             Ok(()) => Spare::Ready { bytes, file },
+            Err(error) if is_no_space(error) => Spare::Wanted,
             Err(error) => Spare::Lost(error.clone()),
         };
         synced

@@ -386,15 +386,11 @@ impl Core {
                     drop(guard);
                     self.wait_for_flush()?;
                 }
-                Err(OrderError::LogFull { frame_bytes }) => {
+                Err(OrderError::LogFull { logged_bytes, frame_bytes }) => {
                     drop(guard);
                     // Nothing that the background thread would have to do itself.
-                    match self.wait_for_log(frame_bytes, compact.is_some()) {
-                        Err(error)
-                            if !patient && matches!(error.kind(), ErrorKind::NoSpace { .. }) =>
-                        {
-                            return Ok(None);
-                        }
+                    match self.wait_for_log((logged_bytes, frame_bytes), compact.is_some()) {
+                        Err(_) if !patient => return Ok(None),
                         made => made?,
                     }
                 }

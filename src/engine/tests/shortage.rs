@@ -229,6 +229,16 @@ fn the_log_takes_no_more_than_it_has_room_for() {
         assert!(taken.len() < 1_200, "seed {seed}: none was refused");
         assert_eq!(engine.stats().failure, None, "seed {seed}");
         assert!(engine.stats().no_space.is_some(), "seed {seed}");
+        // What is refused takes no memory, however often it comes.
+        let refuse = |number: u32| {
+            let put = put(user(format!("refused-{number}")), vec![7; 2 << 20]);
+            commit(&engine, vec![put]).unwrap_err()
+        };
+        let error = refuse(0);
+        assert!(matches!(error.kind(), ErrorKind::NoSpace { .. }), "seed {seed}: {error}");
+        let before = engine.stats().memtable_bytes;
+        (1..100).for_each(|number| drop(refuse(number)));
+        assert_eq!(engine.stats().memtable_bytes, before, "seed {seed}");
         // There is room for this still.
         compact(&engine, 2).unwrap();
         disk.set_capacity(None);
