@@ -161,6 +161,7 @@ impl Core {
     pub(super) fn make_log(&self, files: &WalFiles, logged: u64, compacts: bool) -> Result<()> {
         // One at a time: who comes meanwhile is told what came of it.
         let _making = lock(&self.shortage.making_log);
+        self.check_open()?;
         let is_attended = self.shared.worker.is_attended();
         if let Some(lack) = self.shortage.lack(Kind::Spare)
             && is_attended
@@ -173,6 +174,10 @@ impl Core {
         if self.note_space(Kind::Spare, &made) {
             // Which tries again from now on.
             self.shared.worker.ring();
+        }
+        if made.is_err() {
+            // Nobody makes files for a store that has been closed meanwhile.
+            self.check_open()?;
         }
         made
     }

@@ -70,6 +70,8 @@ enum Spare {
     /// Made, but its name could not be made durable. A further attempt may say that it is and be wrong, so the log
     /// ends when it comes to it.
     Lost(Error),
+    /// None is made any more.
+    Closed,
 }
 
 impl Ahead {
@@ -158,8 +160,10 @@ impl WalFiles {
         if state.room(kept) >= frames {
             return Ok(());
         }
-        if let Spare::Lost(error) = &state.spare {
-            return Err(error.clone());
+        match &state.spare {
+            Spare::Lost(error) => return Err(error.clone()),
+            Spare::Closed => return Err(ErrorKind::Closed.into()),
+            _ => {}
         }
         let batch = stored_bytes((BATCH_HEADER_BYTES as u64).saturating_add(frames));
         let least = batch.saturating_add(FILE_OVERHEAD_BYTES + kept * PAGE_BYTES as u64);
@@ -253,12 +257,12 @@ impl WalFiles {
         Ok((number, bytes, file))
     }
 
-    /// Removes the spare, if there is one.
+    /// Removes the spare, if there is one; no further one is made.
     pub(super) fn remove_spare(&self) -> Result<()> {
         let mut state = self.ahead.settled();
         let (number, _) = state.next;
         if let Spare::Ready { .. } | Spare::Lost(_) =
-            std::mem::replace(&mut state.spare, Spare::Idle)
+            std::mem::replace(&mut state.spare, Spare::Closed)
         {
             remove_if_there(self.context(), &self.context().path(number))?;
             sync_dir(self.context())?;

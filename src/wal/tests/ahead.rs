@@ -183,6 +183,21 @@ fn a_spare_whose_name_is_not_durable_is_never_used() {
     }
 }
 
+/// The next session has files of these numbers.
+#[test]
+fn a_log_that_has_ended_makes_no_further_file() {
+    let (disk, vfs) = disk();
+    let mut log = Log::open(vfs).unwrap();
+    log.append(1, 10).unwrap();
+    let files = Arc::clone(&log.files);
+    log.close().unwrap();
+    let paths = disk.paths();
+    let refused = files.make_room_upto(1 << 20, false).unwrap_err();
+    assert!(matches!(refused.kind(), ErrorKind::Closed), "{refused}");
+    assert!(!files.prepare_spare().unwrap());
+    assert_eq!(disk.paths(), paths);
+}
+
 /// Commits that let space be given back are taken in a little longer.
 #[test]
 fn a_little_is_kept_for_compactions() {
