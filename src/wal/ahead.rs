@@ -65,7 +65,7 @@ enum Spare {
     /// Somebody is at it. A writer that needs the file then waits, which is what it would
     /// have to do anyway, instead of making a second one.
     Making,
-    /// Made, zero-filled, durable under its name.
+    /// Made, all zeros, durable under its name.
     Ready { bytes: u64, file: Arc<dyn File> },
     /// Made, but its name could not be made durable. A further attempt may say that it is and be wrong, so the log
     /// ends when it comes to it.
@@ -232,8 +232,8 @@ impl WalFiles {
         self.ahead.publish(&state);
     }
 
-    /// The number, the length and the next file itself, with room for a batch of `needed` bytes as they are stored: the spare, or, which is
-    /// not to be expected, one that is made or stretched now. The log goes on in it.
+    /// The number, the length and the next file itself, with room for a batch of `needed` bytes as they are stored: the
+    /// spare, or, which is not to be expected, one that is made or stretched now. The log goes on in it.
     pub(super) fn take(&self, needed: u64) -> Result<(u64, u64, Arc<dyn File>)> {
         let needed = (needed + FILE_OVERHEAD_BYTES).next_multiple_of(PAGE_BYTES as u64);
         let mut state = self.ahead.settled();
