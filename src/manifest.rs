@@ -144,12 +144,20 @@ impl ManifestStore {
         if let Err(error) = Manifest::decode(&bytes) {
             return Err(Error::invalid(format!("the manifest cannot be written: {error}")));
         }
-        let name = FileName::new(FileKind::Manifest, manifest.number);
-        let name = name.to_string();
-        self.write(&name, &bytes)?;
-        self.rename(&name)?;
+        let name = FileName::new(FileKind::Manifest, manifest.number).to_string();
         let current = Current { store: manifest.store, manifest: stamp };
-        self.write(CURRENT, &current.encode())?;
+        let written = self
+            .write(&name, &bytes)
+            .and_then(|()| self.rename(&name))
+            .and_then(|()| self.write(CURRENT, &current.encode()));
+        if let Err(error) = written {
+            // On a full disk this is tried again and again. What cannot be removed is when one has come in force.
+            let unfinished = [&*name, CURRENT].map(|name| format!("{name}{UNFINISHED}"));
+            for name in unfinished.iter().chain([&name]) {
+                let _ = self.vfs.remove_if_there(&self.dir.join(name));
+            }
+            return Err(error);
+        }
         Ok(Prepared { number: manifest.number })
     }
 

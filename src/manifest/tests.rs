@@ -67,6 +67,27 @@ fn a_crash_at_every_operation_leaves_the_old_or_the_new_one() {
     }
 }
 
+/// Else a disk that stays full gets one more file with each attempt.
+#[test]
+fn what_cannot_be_written_leaves_nothing() {
+    let (base, manifest) = stored(2);
+    let before = base.paths();
+    let prepare = |disk: &MemoryVfs| {
+        let mut next = Manifest { compacted: 9, ..manifest.clone() };
+        store(Arc::new(disk.clone())).prepare(&mut next).map(drop)
+    };
+    let mut failed = 0;
+    for free in (0..).step_by(16) {
+        let disk = base.crash(0, CrashMode::KeepAll);
+        disk.set_capacity(Some(disk.used_bytes() + free));
+        let Err(error) = prepare(&disk) else { break };
+        assert!(matches!(error.kind(), ErrorKind::NoSpace { .. }), "{free}: {error}");
+        assert_eq!(disk.paths(), before, "with {free} bytes");
+        failed += 1;
+    }
+    assert!(failed > 2, "{failed}");
+}
+
 #[test]
 fn an_unfinished_start_is_no_store() {
     let base = MemoryVfs::new();
