@@ -26,6 +26,15 @@ const OVERHEAD: usize = 128;
 /// each of its revisions.
 const ERRORS: u64 = 256;
 
+/// What is known of a key in a gap.
+#[derive(Clone, Copy)]
+struct Living {
+    /// When it came to live, and how often it was written since.
+    numbers: (u64, u64),
+    /// No other version can be lost that came later.
+    is_sure: bool,
+}
+
 /// The past of a damaged store.
 pub(super) struct Past {
     pub(super) store: Store,
@@ -92,18 +101,23 @@ impl Past {
 
     /// Whether every transaction behind `from` follows from what was read up to there. If not, `from` is raised.
     pub(super) fn follows(&mut self, salvage: &mut Salvage) -> Outcome<bool> {
-        let Salvage { keys, gaps, .. } = salvage;
+        let Salvage { keys, gaps, newest_gaps, .. } = salvage;
         if gaps.is_empty() {
             return Ok(true);
         }
-        // Of each key in a gap, when it came to live and how often it was written since.
-        let mut alive: BTreeMap<Bytes, (u64, u64)> = BTreeMap::new();
+        let mut alive: BTreeMap<Bytes, Living> = BTreeMap::new();
         let mut bytes = 0;
         keys.each(&mut |key, found| {
-            let newest = found.newest.as_ref().and_then(|newest| newest.alive.as_ref());
-            if let Some(kv) = newest.filter(|_| bytes <= BYTES && is_within(gaps, key)) {
+            let Some(newest) = &found.newest else { return Ok(()) };
+            if let Some(kv) = newest.alive.as_ref()
+                && bytes <= BYTES
+                && is_within(gaps, key)
+            {
                 bytes += key.len() + OVERHEAD;
-                alive.insert(key.clone(), (kv.create_revision, kv.version));
+                // One version of a key was the newest at `from`. If that is in a file that can be read, it was found there.
+                let is_sure = !newest.by_event && !is_within(newest_gaps, key);
+                let numbers = (kv.create_revision, kv.version);
+                alive.insert(key.clone(), Living { numbers, is_sure });
             }
             Ok(())
         })?;
@@ -119,10 +133,11 @@ impl Past {
                 }
                 let before = alive.remove(&change.key);
                 let follows = match (change.kind, before) {
-                    (ChangeKind::Delete, before) => before.is_some(),
+                    // It does not tell which version it ended.
+                    (ChangeKind::Delete, before) => before.is_some_and(|before| before.is_sure),
                     (ChangeKind::Put, None) => change.version == 1,
-                    (ChangeKind::Put, Some((create_revision, version))) => {
-                        (change.create_revision, change.version) == (create_revision, version + 1)
+                    (ChangeKind::Put, Some(Living { numbers: (created, version), .. })) => {
+                        (change.create_revision, change.version) == (created, version + 1)
                     }
                 };
                 if !follows {
@@ -134,7 +149,7 @@ impl Past {
                 if change.kind == ChangeKind::Put {
                     bytes += change.key.len() + OVERHEAD;
                     let numbers = (change.create_revision, change.version);
-                    alive.insert(change.key.clone(), numbers);
+                    alive.insert(change.key.clone(), Living { numbers, is_sure: true });
                 }
             }
         }

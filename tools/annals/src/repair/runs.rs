@@ -38,6 +38,8 @@ const READ_BYTES: usize = 64 << 10;
 pub(super) struct Newest {
     pub(super) revision: u64,
     pub(super) sub: u32,
+    /// Only EVENTS say so: there may be a later version, which is lost.
+    pub(super) by_event: bool,
     pub(super) alive: Option<KeyValue>,
 }
 
@@ -60,11 +62,11 @@ impl Found {
         Some((self.written, kept.map(|kept| kept.revision)))
     }
 
-    /// Takes in what was found later.
+    /// Takes in what was found later. Of findings of one revision the first counts: EVENTS are read last.
     fn add(&mut self, later: Self) {
         self.written = self.written.max(later.written);
         let revision = |found: &Option<Newest>| found.as_ref().map_or(0, |newest| newest.revision);
-        if later.newest.is_some() && revision(&later.newest) >= revision(&self.newest) {
+        if later.newest.is_some() && revision(&later.newest) > revision(&self.newest) {
             self.newest = later.newest;
         }
     }
@@ -150,7 +152,7 @@ impl Runs {
         let most = (2 * BYTES).checked_div(self.longest).unwrap_or(self.merged);
         let most = most.clamp(2, self.merged.max(2));
         while self.written.len() > most {
-            // In their order: of findings of one revision the later one counts.
+            // In their order: of findings of one revision the first one counts.
             let mut runs = Vec::new();
             for group in self.written.chunks(most) {
                 let mut run = RunWriter::begin(&self.file, self.end);
@@ -206,6 +208,7 @@ fn encode(key: &[u8], found: &Found, record: &mut Vec<u8>) -> io::Result<()> {
     if let Some(newest) = &found.newest {
         record.put_u64(newest.revision);
         record.put_u32(newest.sub);
+        record.put_u8(u8::from(newest.by_event));
         if let Some(alive) = &newest.alive {
             record.put_u64(alive.create_revision);
             record.put_u64(alive.version);
@@ -234,7 +237,8 @@ fn decode(mut body: Bytes) -> Option<(Bytes, Found)> {
         return Some((key, Found { newest: None, written }));
     }
     let (revision, sub) = (body.try_get_u64().ok()?, body.try_get_u32().ok()?);
-    let mut newest = Newest { revision, sub, alive: None };
+    let by_event = body.try_get_u8().ok()? != 0;
+    let mut newest = Newest { revision, sub, by_event, alive: None };
     if !body.is_empty() {
         newest.alive = Some(KeyValue {
             key: key.clone(),
@@ -348,7 +352,7 @@ mod tests {
             version: 1 + revision % 3,
             lease: -7,
         });
-        Newest { revision, sub: 3, alive }
+        Newest { revision, sub: 3, by_event: revision.is_multiple_of(2), alive }
     }
 
     /// The same findings in memory, in runs, and in runs that are merged more than once.

@@ -29,8 +29,9 @@ pub(super) struct Salvage {
     pub(super) keys: Runs,
     /// What was written at later revisions is passed over.
     limit: u64,
-    /// Where files that have keys could not be read.
+    /// Where files that have keys could not be read, and which of these were of newest versions.
     pub(super) gaps: Vec<KeyGap>,
+    pub(super) newest_gaps: Vec<KeyGap>,
     /// Why findings could not be kept.
     failure: Option<Failure>,
     pub(super) leases: Leases,
@@ -52,6 +53,7 @@ impl Salvage {
             keys: Runs::new(directory)?,
             limit,
             gaps: Vec::new(),
+            newest_gaps: Vec::new(),
             failure: None,
             leases: BTreeMap::new(),
             rules: BTreeMap::new(),
@@ -102,7 +104,8 @@ impl Salvage {
                     version: entry.version,
                     lease: entry.lease,
                 });
-                let newest = Newest { revision: entry.revision, sub: entry.sub, alive };
+                let (revision, sub) = (entry.revision, entry.sub);
+                let newest = Newest { revision, sub, by_event: false, alive };
                 self.found(key, Found { newest: Some(newest), written: 0 });
             }
             Ok(other) => {
@@ -137,6 +140,7 @@ impl Salvage {
                 self.entry(entry);
             }
         });
+        self.newest_gaps.extend(gaps.iter().cloned());
         self.gaps.extend(gaps);
         lost
     }
@@ -186,7 +190,7 @@ impl Salvage {
             version: event.version,
             lease: event.lease,
         });
-        let newest = Newest { revision, sub, alive };
+        let newest = Newest { revision, sub, by_event: true, alive };
         self.found(key, Found { newest: Some(newest), written: 0 });
     }
 }
