@@ -66,8 +66,9 @@ pub(super) enum Kind {
 pub(super) struct Shortage {
     age: Stopwatch,
     state: Mutex<[Option<Lack>; 4]>,
-    /// Held while a commit makes room in the log.
-    making_log: Mutex<()>,
+    /// Held while a commit makes room in the log: how many bytes of frames were the fewest for which there was none, as
+    /// long as that is lacking.
+    making_log: Mutex<u64>,
 }
 
 #[derive(Clone, Debug)]
@@ -85,7 +86,7 @@ impl Shortage {
         Self {
             age: Stopwatch::start(),
             state: Mutex::new([const { None }; 4]),
-            making_log: Mutex::new(()),
+            making_log: Mutex::new(u64::MAX),
         }
     }
 
@@ -126,6 +127,10 @@ impl Shortage {
     }
 }
 
+fn is_no_space(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::NoSpace { .. })
+}
+
 impl Core {
     /// For a piece of background work that is due: whether the caller, who is the background thread, has found no space
     /// for its kind lately, and is to leave it.
@@ -135,14 +140,15 @@ impl Core {
             && shortage.lack(kind).is_some_and(|lack| lack.again_at > shortage.age.micros())
     }
 
-    /// Notes how a piece of background work went. Whether an error was about space alone, so that it is tried again.
+    /// Notes how a piece of background work went. Whether an error was about space alone, so that it is tried again; so is
+    /// the next file of the log, whatever the error: nothing that is written depends on it.
     pub(super) fn note_space<T>(&self, kind: Kind, outcome: &Result<T>) -> bool {
         match outcome {
             Ok(_) => {
                 self.shortage.clear(kind);
                 false
             }
-            Err(error) if matches!(error.kind(), ErrorKind::NoSpace { .. }) => {
+            Err(error) if is_no_space(error) => {
                 if self.shortage.note(kind, error, self.shortage.age.micros()) {
                     observe::no_space(&self.path, error);
                 }
@@ -150,27 +156,38 @@ impl Core {
                 self.wake_flushed();
                 true
             }
+            Err(error) if kind == Kind::Spare => {
+                self.shortage.note(kind, error, self.shortage.age.micros());
+                true
+            }
             Err(_) => false,
         }
     }
 
-    /// Makes room in the log for frames up to so many bytes since the store was opened, for the commit that has to have it.
+    /// Makes room in the log for the commit that has to have it; the numbers are those of
+    /// [`wait_for_log`](Self::wait_for_log).
     ///
     /// # Errors
     /// Why there is none. A commit that is refused so has changed nothing.
-    pub(super) fn make_log(&self, files: &WalFiles, logged: u64, compacts: bool) -> Result<()> {
-        // One at a time: who comes meanwhile is told what came of it.
-        let _making = lock(&self.shortage.making_log);
+    pub(super) fn make_log(
+        &self,
+        files: &WalFiles,
+        (logged, own): (u64, u64),
+        compacts: bool,
+    ) -> Result<()> {
+        // One at a time: who comes meanwhile is told what came of it, but where it needs much less.
+        let mut lacked = lock(&self.shortage.making_log);
         self.check_open()?;
         let is_attended = self.shared.worker.is_attended();
         if let Some(lack) = self.shortage.lack(Kind::Spare)
             && is_attended
+            && own >= *lacked / 2
             && lack.again_at > self.shortage.age.micros()
         {
             return Err(lack.error);
         }
         let made = files.make_room_upto(logged, compacts);
-        // What it is about, if not about space, is the next file: nothing that is written depends on it.
+        *lacked = if made.is_err() { own } else { u64::MAX };
         if self.note_space(Kind::Spare, &made) {
             // Which tries again from now on.
             self.shared.worker.ring();
@@ -196,7 +213,8 @@ impl Core {
     /// What keeps background work that is needed from being done for want of space, if something does.
     pub(super) fn lacking(&self) -> Option<Error> {
         let kinds = [Kind::Flush, Kind::Spare, Kind::Other];
-        kinds.into_iter().find_map(|kind| self.shortage.lack(kind)).map(|lack| lack.error)
+        let lacks = kinds.into_iter().filter_map(|kind| self.shortage.lack(kind));
+        lacks.map(|lack| lack.error).find(is_no_space)
     }
 
     /// After what time background work that found no space is to be tried again, if there is some.

@@ -183,6 +183,47 @@ fn commits_are_refused_while_there_is_no_space_and_taken_when_there_is() {
     assert_eq!(open(&options).unwrap().revision(), 2 + taken.len() as u64);
 }
 
+/// With threads: what a long transaction lacks says nothing of short ones.
+#[test]
+fn short_commits_are_taken_while_there_is_no_space_for_a_long_one() {
+    let (disk, vfs) = memory();
+    let options = tiny(&vfs).background(true).memtable_bytes(64 << 20).wal_bytes(64 << 10);
+    let engine = open(&options).unwrap();
+    commit(&engine, vec![put(user("first"), "1")]).unwrap();
+    disk.set_capacity(Some(disk.used_bytes() + (500 << 10)));
+    let error = commit(&engine, vec![put(user("long"), vec![7; 4 << 20])]).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::NoSpace { .. }), "{error}");
+    for number in 0..40 {
+        commit(&engine, vec![put(user(format!("{number:05}")), [7; 1000])]).unwrap();
+    }
+}
+
+/// With threads: a file of the log that cannot be made is not tried again with each commit.
+#[test]
+fn an_error_of_the_next_file_of_the_log_is_given_time() {
+    let (_, vfs) = memory();
+    let faulty = FaultVfs::new(vfs);
+    let vfs: Arc<dyn Vfs> = Arc::new(faulty.clone());
+    let options = tiny(&vfs).background(true).memtable_bytes(64 << 20).wal_bytes(256 << 10);
+    let engine = open(&options).unwrap();
+    let created = faulty.op_count_of(Operation::Create);
+    faulty.fail(Some(Operation::Create), created, Fault::Io, true);
+    let begun = Instant::now();
+    let write = |number: u32| {
+        // The background thread has time to try.
+        std::thread::sleep(Duration::from_millis(2));
+        let key = user(format!("{number:05}"));
+        commit(&engine, vec![put(key, [7; 1000])])
+    };
+    let refused = (0..1_000).find_map(|number| write(number).err()).expect("the file has an end");
+    assert!(matches!(refused.kind(), ErrorKind::Io { .. }), "{refused}");
+    assert_eq!(refused.effect(), Effect::None);
+    let stats = engine.stats();
+    assert_eq!((stats.failure, stats.no_space), (None, None));
+    let tried = faulty.op_count_of(Operation::Create) - created;
+    assert!(tried <= 3 + begun.elapsed().as_secs(), "{tried} times");
+}
+
 /// Threads commit short and long values to a disk that fills up: each commit is taken and durable, or refused and without
 /// effect, and the log never finds itself without room for what was taken.
 #[test]
