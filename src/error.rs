@@ -283,6 +283,11 @@ impl Error {
         &self.0
     }
 
+    /// Whether all that is lacking is space.
+    pub(crate) fn is_no_space(&self) -> bool {
+        matches!(self.kind(), ErrorKind::NoSpace { .. })
+    }
+
     /// Takes the kind out of the error.
     pub fn into_kind(self) -> ErrorKind {
         *self.0

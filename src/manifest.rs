@@ -146,18 +146,12 @@ impl ManifestStore {
         }
         let name = FileName::new(FileKind::Manifest, manifest.number).to_string();
         let current = Current { store: manifest.store, manifest: stamp };
-        let written = self
-            .write(&name, &bytes)
-            .and_then(|()| self.rename(&name))
-            .and_then(|()| self.write(CURRENT, &current.encode()));
-        if let Err(error) = written {
-            // On a full disk this is tried again and again. What cannot be removed is when one has come in force.
-            let unfinished = [&*name, CURRENT].map(|name| format!("{name}{UNFINISHED}"));
-            for name in unfinished.iter().chain([&name]) {
-                let _ = self.vfs.remove_if_there(&self.dir.join(name));
-            }
-            return Err(error);
-        }
+        self.write(&name, &bytes)?;
+        self.rename(&name)?;
+        self.write(CURRENT, &current.encode()).inspect_err(|error| {
+            // The next attempt makes another.
+            self.remove_for_space(&name, error);
+        })?;
         Ok(Prepared { number: manifest.number })
     }
 
@@ -193,8 +187,18 @@ impl ManifestStore {
         removed.map_err(|error| Error::io("remove", &unfinished, error))?;
         let created = self.vfs.create(&unfinished);
         let file = created.map_err(|error| Error::io("create", &unfinished, error))?;
-        file.write_all_at(bytes, 0).map_err(|error| Error::io("write", &unfinished, error))?;
-        file.sync_all().map_err(|error| Error::io("sync", &unfinished, error))
+        let written = file.write_all_at(bytes, 0).map_err(|e| Error::io("write", &unfinished, e));
+        written
+            .and_then(|()| file.sync_all().map_err(|e| Error::io("sync", &unfinished, e)))
+            .inspect_err(|error| self.remove_for_space(&format!("{name}{UNFINISHED}"), error))
+    }
+
+    /// Removes what was just made, where there is no space for what belongs to it: it is tried again, and others need
+    /// the space. If that fails, it is removed once a manifest has come in force.
+    fn remove_for_space(&self, name: &str, error: &Error) {
+        if error.is_no_space() {
+            let _ = self.vfs.remove_if_there(&self.dir.join(name));
+        }
     }
 
     /// Gives a file that was written so its name, and syncs that.

@@ -257,12 +257,12 @@ impl Core {
     /// makes room, without waiting for a sync, or where there is no space for that waits until what is ordered is
     /// written. Of the two numbers one is how many bytes of frames there would be with it, the other its own.
     #[cold]
-    pub(super) fn wait_for_log(&self, bytes: (u64, u64), compacts: bool) -> Result<()> {
+    pub(super) fn wait_for_log(&self, (logged, own): (u64, u64), compacts: bool) -> Result<()> {
         let Some(files) = self.shared.log_files.get() else { return Ok(()) };
         self.counters.waits.fetch_add(1, Ordering::Relaxed);
         let waited = Stopwatch::start();
-        let mut outcome = self.make_log(files, bytes, compacts);
-        if outcome.is_err() && files.has_room_for(bytes.1, compacts) {
+        let mut outcome = self.make_log(files, (logged, own), compacts);
+        if outcome.is_err() && files.has_room_for(own, compacts) {
             // Whatever comes of that, this commit is not part of it: it asks again.
             let _ = self.chain.wait_durable(self.chain.applied());
             outcome = Ok(());

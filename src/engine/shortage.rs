@@ -22,7 +22,7 @@
 use std::time::Duration;
 
 use crate::clock::Stopwatch;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::observe;
 use crate::sync::plain::{Mutex, lock};
 use crate::wal::WalFiles;
@@ -127,10 +127,6 @@ impl Shortage {
     }
 }
 
-fn is_no_space(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::NoSpace { .. })
-}
-
 impl Core {
     /// For a piece of background work that is due: whether the caller, who is the background thread, has found no space
     /// for its kind lately, and is to leave it.
@@ -148,7 +144,7 @@ impl Core {
                 self.shortage.clear(kind);
                 false
             }
-            Err(error) if is_no_space(error) => {
+            Err(error) if error.is_no_space() => {
                 if self.shortage.note(kind, error, self.shortage.age.micros()) {
                     observe::no_space(&self.path, error);
                 }
@@ -214,7 +210,7 @@ impl Core {
     pub(super) fn lacking(&self) -> Option<Error> {
         let kinds = [Kind::Flush, Kind::Spare, Kind::Other];
         let lacks = kinds.into_iter().filter_map(|kind| self.shortage.lack(kind));
-        lacks.map(|lack| lack.error).find(is_no_space)
+        lacks.map(|lack| lack.error).find(Error::is_no_space)
     }
 
     /// After what time background work that found no space is to be tried again, if there is some.
@@ -229,6 +225,7 @@ impl Core {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ErrorKind;
 
     fn full() -> Error {
         ErrorKind::NoSpace { operation: "write", path: "/store".into() }.into()

@@ -110,10 +110,6 @@ impl State {
     }
 }
 
-fn is_no_space(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::NoSpace { .. })
-}
-
 /// Pages that a commit must leave free.
 const fn kept_pages(compacts: bool) -> u64 {
     if compacts { KEPT_PAGES } else { KEPT_PAGES + KEPT_PAGES_FOR_COMPACTIONS }
@@ -146,7 +142,7 @@ impl WalFiles {
     pub(crate) fn make_room_upto(&self, logged: u64, compacts: bool) -> Result<()> {
         let kept = kept_pages(compacts);
         let made = self.make_room_once(logged, kept, 2);
-        if made.as_ref().is_err_and(is_no_space) {
+        if made.as_ref().is_err_and(Error::is_no_space) {
             // What is left of the disk may do for this alone.
             return self.make_room_once(logged, kept, 1);
         }
@@ -207,7 +203,7 @@ impl WalFiles {
         let synced = sync_dir(self.context());
         making.next = match &synced {
             Ok(()) => Spare::Ready { bytes, file },
-            Err(error) if is_no_space(error) => Spare::Wanted,
+            Err(error) if error.is_no_space() => Spare::Wanted,
             Err(error) => Spare::Lost(error.clone()),
         };
         synced
