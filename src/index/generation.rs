@@ -32,7 +32,7 @@ const DOUBLED_MAX: u32 = 6;
 pub(crate) struct GenerationSize {
     /// Memory for keys, versions and frames, in bytes.
     pub(crate) arena_bytes: usize,
-    /// Distinct keys; the hash table takes 16 to 32 bytes for each.
+    /// Distinct keys; the hash table takes 17 to 34 bytes for each.
     pub(crate) keys: usize,
 }
 

@@ -7,19 +7,16 @@
 //!
 //! A slot is a pointer with six bits of the key's hash in its low bits (the arena aligns key nodes to
 //! 64 bytes), so that a probe touches another key's memory in one of 64 collisions only.
+//!
+//! Most probes of a reader are for keys that are not here but in files. So that these touch no slot, of
+//! which a busy writer's table has more than a core's caches hold, a small filter stands before the slots:
+//! each key has two bits in one word, a word for 16 slots.
 
-use std::ops::Deref;
 use std::ptr;
 
 use super::key::KeyNode;
-use crate::sync::{AtomicPtr, Ordering};
-
-#[cfg(not(any(feature = "loom", feature = "shuttle")))]
-use super::arena::{populate, zeroed};
-#[cfg(not(any(feature = "loom", feature = "shuttle")))]
-use memmap2::MmapMut;
-#[cfg(not(any(feature = "loom", feature = "shuttle")))]
-use std::{ptr::NonNull, slice};
+use super::zeroed::Zeroed;
+use crate::sync::{AtomicPtr, AtomicU64, Ordering};
 
 const TAG_MASK: usize = 63;
 const _: () = assert!(super::arena::ALIGN > TAG_MASK);
@@ -27,9 +24,16 @@ const _: () = assert!(super::arena::ALIGN > TAG_MASK);
 /// The table. It borrows nothing: whoever owns it keeps the key nodes alive.
 #[derive(Debug)]
 pub(super) struct Table {
-    slots: Slots,
+    slots: Zeroed<AtomicPtr<KeyNode>>,
     mask: usize,
+    /// The bits of the keys inserted, which are set and never cleared. Every `insert` of a key sets them before it
+    /// returns, so by the coherence of each word alone who comes after one of these sees them: Relaxed is enough.
+    filter: Zeroed<AtomicU64>,
 }
+
+/// Slots that share a word of the filter: with the table at most half full, eight keys or fewer, so a key that is
+/// not there is taken for one that may be in a few of a hundred probes.
+const SLOTS_PER_WORD: usize = 16;
 
 /// The hash of an internal key; its parts serve the table and the ordered index.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +50,11 @@ impl KeyHash {
         #[expect(clippy::cast_possible_truncation, reason = "any bits of a hash will do")]
         let low = self.0 as usize;
         low & mask
+    }
+
+    /// The key's bits in its word of the filter.
+    fn filter_bits(self) -> u64 {
+        1 << ((self.0 >> 44) & 63) | 1 << ((self.0 >> 50) & 63)
     }
 
     fn tag(self) -> usize {
@@ -65,13 +74,21 @@ impl Table {
     /// a slot was looked at before it was written.
     pub(super) fn new(keys: usize, present: bool) -> Self {
         let slots = keys.max(2).saturating_mul(2).next_power_of_two();
-        Self { slots: Slots::empty(slots, present), mask: slots - 1 }
+        Self {
+            slots: Zeroed::new(slots, present),
+            mask: slots - 1,
+            filter: Zeroed::new(slots.div_ceil(SLOTS_PER_WORD), present),
+        }
     }
 
     /// The node of `key`.
     #[inline]
     pub(super) fn find(&self, hash: KeyHash, key: &[u8]) -> Option<&KeyNode> {
         let mut slot = hash.slot(self.mask);
+        let bits = hash.filter_bits();
+        if self.filter[slot / SLOTS_PER_WORD].load(Ordering::Relaxed) & bits != bits {
+            return None;
+        }
         loop {
             let entry = self.slots[slot].load(Ordering::Acquire);
             if entry.is_null() {
@@ -98,6 +115,7 @@ impl Table {
     pub(super) fn insert(&self, hash: KeyHash, node: &KeyNode) {
         let entry = ptr::from_ref(node).cast_mut().map_addr(|addr| addr | hash.tag());
         let mut slot = hash.slot(self.mask);
+        self.filter[slot / SLOTS_PER_WORD].fetch_or(hash.filter_bits(), Ordering::Relaxed);
         loop {
             let null = ptr::null_mut();
             let cell = &self.slots[slot];
@@ -107,61 +125,5 @@ impl Table {
                 Err(_) => slot = (slot + 1) & self.mask,
             }
         }
-    }
-}
-
-/// Slots, all null when they are made.
-#[cfg(not(any(feature = "loom", feature = "shuttle")))]
-#[derive(Debug)]
-struct Slots {
-    start: NonNull<AtomicPtr<KeyNode>>,
-    count: usize,
-    /// What they lie in. Memory of the system's, which comes zeroed.
-    _memory: MmapMut,
-}
-
-#[cfg(not(any(feature = "loom", feature = "shuttle")))]
-impl Slots {
-    fn empty(count: usize, present: bool) -> Self {
-        let mut memory = zeroed(count.saturating_mul(size_of::<AtomicPtr<KeyNode>>()));
-        if present {
-            populate(&memory);
-        }
-        let start = memory.as_mut_ptr().cast();
-        // SAFETY: a map is never at null.
-        let start = unsafe { NonNull::new_unchecked(start) };
-        Self { start, count, _memory: memory }
-    }
-}
-
-#[cfg(not(any(feature = "loom", feature = "shuttle")))]
-impl Deref for Slots {
-    type Target = [AtomicPtr<KeyNode>];
-
-    #[inline]
-    fn deref(&self) -> &[AtomicPtr<KeyNode>] {
-        // SAFETY: `count` pointers lie there, aligned to a page, as long as the map, and are used as
-        // atomics only. `AtomicPtr` has the representation of a pointer, and all zeros is null.
-        unsafe { slice::from_raw_parts(self.start.as_ptr(), self.count) }
-    }
-}
-
-#[cfg(any(feature = "loom", feature = "shuttle"))]
-#[derive(Debug)]
-struct Slots(Box<[AtomicPtr<KeyNode>]>);
-
-#[cfg(any(feature = "loom", feature = "shuttle"))]
-impl Slots {
-    fn empty(count: usize, _present: bool) -> Self {
-        Self((0..count).map(|_| AtomicPtr::new(ptr::null_mut())).collect())
-    }
-}
-
-#[cfg(any(feature = "loom", feature = "shuttle"))]
-impl Deref for Slots {
-    type Target = [AtomicPtr<KeyNode>];
-
-    fn deref(&self) -> &[AtomicPtr<KeyNode>] {
-        &self.0
     }
 }

@@ -39,6 +39,7 @@ mod node;
 mod ordered;
 mod spare;
 mod version;
+mod zeroed;
 
 pub(crate) use generation::{Full, Generation, GenerationSize, Transaction};
 pub(crate) use key::{KeyNode, Lookup, Newest};
