@@ -22,17 +22,18 @@ use crate::index::{Generation, Position};
 use crate::observe::{self, Span, Task};
 use crate::reclaim::floors::Floors;
 use crate::reclaim::flush::flush;
-use crate::reclaim::merge::{Replacement, Work, join_events, merge_windows, sweep_head};
+use crate::reclaim::merge::{Replacement, Work, merge_windows, sweep_head};
 use crate::reclaim::output::Host;
 use crate::reclaim::plan::{
-    Limits, MERGE_EAGER, MERGE_QUIET, QUIET_SEGMENTS_MAX, TRIM_QUIET, TRIM_USUAL, events_to_join,
-    sweeps, windows_to_merge, windows_worth_merging,
+    Limits, MERGE_EAGER, MERGE_QUIET, QUIET_SEGMENTS_MAX, TRIM_QUIET, TRIM_USUAL, sweeps,
+    windows_to_merge, windows_worth_merging,
 };
 use crate::segment::Segment;
 use crate::sync::plain::lock;
 use crate::sync::{Arc, Ordering, epoch};
 
 use super::core::Core;
+use super::event_files::events_to_trim;
 use super::in_force::flushed;
 use super::published::Published;
 use super::shortage::Kind;
@@ -112,6 +113,7 @@ impl Core {
                 || self.write_log()?
                 || self.shared.until_quiet(QUIET_MICROS) == 0
                     && (self.trim_window(files, keep, TRIM_QUIET)?
+                        || self.trim_events(files, keep, TRIM_QUIET)?
                         || self.sweep(files, keep)?
                         || self.merge_when_quiet(files, keep)?),
         )
@@ -155,7 +157,8 @@ impl Core {
             return None;
         }
         let (files, keep) = (self.shared.tables().files, self.keep_floors());
-        let trims = windows::to_trim(&files, &keep, TRIM_QUIET).is_some();
+        let trims = windows::to_trim(&files, &keep, TRIM_QUIET).is_some()
+            || events_to_trim(&files, &keep, TRIM_QUIET).is_some();
         let is_old =
             |file: &Arc<SealedFile>| file.meta().max_revision < floor_of(file.meta(), &keep);
         let sweeps =
@@ -338,22 +341,6 @@ impl Core {
     fn merge_windows_of(&self, group: Option<Window>, keep: &Floors) -> Result<bool> {
         let Some(group) = group else { return Ok(false) };
         self.write_windows(&group, keep)?;
-        Ok(true)
-    }
-
-    fn join_some_events(&self, files: &FileSet, keep: &Floors) -> Result<bool> {
-        // Before compression, as the size at which files are cut counts what is still to be
-        // compressed: files that were cut because they were full must not look small, or joining
-        // them would give as many again, for ever.
-        let raw = |meta: &FileMeta| meta.bytes.max(meta.value_bytes + meta.entries * 32);
-        let bytes: Vec<u64> = files.events.iter().map(|file| raw(file.meta())).collect();
-        let Some(run) = events_to_join(&bytes, &self.limits()) else { return Ok(false) };
-        let span = Span::of(Task::Merge);
-        let _within = span.enter();
-        let segments = open_all(files.events.get(run).unwrap_or_default())?;
-        let host = Busy { core: self, depth: Depth::Merging };
-        let replacement = join_events(&self.work(&host, keep), &segments)?;
-        self.merged(&span, replacement)?;
         Ok(true)
     }
 

@@ -30,6 +30,7 @@ mod count;
 mod credit;
 mod diff;
 mod door;
+mod event_files;
 mod folds;
 mod follow;
 mod history;

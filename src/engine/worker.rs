@@ -283,6 +283,10 @@ impl Core {
             let files = self.shared.tables().files;
             let written = self.trim_window(&files, &keep, TRIM_EAGER);
             let written = match written {
+                Ok(false) => self.trim_events(&files, &keep, TRIM_EAGER),
+                done => done,
+            };
+            let written = match written {
                 Ok(false) => self.merge_eagerly(&files, &keep, upto),
                 done => done,
             };

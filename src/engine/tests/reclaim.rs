@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::{DIR, Engine, commit, compact, delete, memory, open, put, tiny, user};
 use crate::clock::ManualClock;
+use crate::engine::Scope;
 use crate::error::ErrorKind;
 use crate::vfs::{FaultVfs, Operation, Vfs};
 
@@ -104,11 +105,10 @@ fn a_quarter_is_given_back_when_nobody_has_committed_for_a_while() {
     work(&engine);
     let rest = history_bytes(&engine);
     assert!(rest < before * 3 / 4 && rest > before * 6 / 10, "{rest} of {before}");
-    let merges = engine.stats().merges;
     compact(&engine, 900).unwrap();
     clock.advance(5_000_000);
     work(&engine);
-    assert_eq!(engine.stats().merges, merges, "less than a quarter waits");
+    assert_eq!(history_bytes(&engine), rest, "less than a quarter waits");
     let found = engine.view(900).unwrap().get(&user("k8")).unwrap();
     assert_eq!(found.unwrap().value, noise(898));
 }
@@ -246,10 +246,13 @@ fn a_window_begins_where_the_watermark_was_and_is_not_written_twice() {
     }
     engine.reorganise().unwrap();
     let new = engine.stats().merges - merges;
-    assert_eq!(new, 1, "nothing dead is in the windows of flush and fold, which become one");
+    assert_eq!(
+        new, 2,
+        "nothing dead is in the windows of flush and fold, which become one; and EVENTS"
+    );
     assert_eq!(windows(&engine), 1);
     engine.reorganise().unwrap();
-    assert_eq!(engine.stats().merges, merges + 1, "and that is all");
+    assert_eq!(engine.stats().merges, merges + 2, "and that is all");
     assert_eq!(engine.view(300).unwrap().get(&user("k7")).unwrap().unwrap().value, noise(297));
 }
 
@@ -320,4 +323,64 @@ fn windows_that_come_later_are_not_taken_up() {
     assert!(!core.merge_eagerly(&files, &core.keep_floors(), upto).unwrap());
     assert!(core.merge_eagerly(&files, &core.keep_floors(), u64::MAX).unwrap());
     assert_eq!(windows(&engine), 1);
+}
+
+fn event_bytes(engine: &Engine) -> u64 {
+    engine.stats().events.bytes
+}
+
+/// The revisions of the changes that are kept.
+fn kept_changes(engine: &Engine) -> Vec<u64> {
+    let log = engine.log(engine.stats().compacted_revision, engine.revision(), Scope::All).unwrap();
+    log.map(|transaction| transaction.unwrap().revision).collect()
+}
+
+/// A store of one EVENTS file, small enough that its successors never make compaction drop it whole.
+fn of_one_events_file(vfs: &Arc<dyn Vfs>) -> (Engine, Arc<ManualClock>) {
+    let clock = Arc::new(ManualClock::new(1_000));
+    let options = tiny(vfs).memtable_bytes(4 << 20).l0_files_max(64).clock(clock.clone());
+    let engine = filled(&options.segment_bytes(16 << 20), 2_000);
+    assert_eq!(engine.stats().events.files, 1);
+    (engine, clock)
+}
+
+#[test]
+fn changes_that_are_forgotten_are_given_back_when_space_is_asked_for() {
+    let (_, vfs) = memory();
+    let (engine, _) = of_one_events_file(&vfs);
+    let before = event_bytes(&engine);
+    compact(&engine, 1_000).unwrap();
+    work(&engine);
+    assert_eq!(event_bytes(&engine), before, "not while somebody commits");
+    engine.reorganise().unwrap();
+    let rest = event_bytes(&engine);
+    assert!(rest > before * 4 / 10 && rest < before * 6 / 10, "{rest} of {before}");
+    assert_eq!(kept_changes(&engine), (1_000..=2_001).collect::<Vec<u64>>());
+    let merges = engine.stats().merges;
+    engine.reorganise().unwrap();
+    assert_eq!(engine.stats().merges, merges, "and not written twice for it");
+    compact(&engine, 2_001).unwrap();
+    engine.reorganise().unwrap();
+    assert_eq!(kept_changes(&engine), [2_001]);
+    assert!(event_bytes(&engine) < before / 50, "{} of {before}", event_bytes(&engine));
+}
+
+#[test]
+fn changes_that_are_forgotten_are_given_back_when_the_store_is_quiet() {
+    let (_, vfs) = memory();
+    let (engine, clock) = of_one_events_file(&vfs);
+    let core = &engine.0.door.0;
+    let before = event_bytes(&engine);
+    compact(&engine, 400).unwrap();
+    clock.advance(5_000_000);
+    work(&engine);
+    assert_eq!(event_bytes(&engine), before, "a fifth is not worth the writing");
+    assert_eq!(core.until_quiet_work(), None);
+    compact(&engine, 600).unwrap();
+    assert_eq!(core.until_quiet_work(), Some(5_000_000));
+    clock.advance(5_000_000);
+    work(&engine);
+    assert!(event_bytes(&engine) < before * 3 / 4, "{} of {before}", event_bytes(&engine));
+    assert_eq!(kept_changes(&engine), (600..=2_001).collect::<Vec<u64>>());
+    assert_eq!(core.until_quiet_work(), None);
 }

@@ -198,9 +198,11 @@ impl Store {
     /// their own are left to that.
     ///
     /// Space is given back in the background, once no view needs it: files of which all is
-    /// forgotten are removed, and one that has forgotten half of its revisions is written
-    /// again without them.
-    /// [`Store::reorganise`] does not wait for the half.
+    /// forgotten are removed, and a file of old versions that has forgotten half of its revisions is written
+    /// again without them. When nobody has committed for five seconds a quarter is enough, and the file of
+    /// changes ([`Store::log`], watches) that the revision lies in is written again, too; until then that one
+    /// keeps at most [`Options::segment_bytes`](crate::Options::segment_bytes) of what is forgotten.
+    /// [`Store::reorganise`] waits for none of this.
     ///
     /// `compact(0)` forgets nothing; as in etcd it succeeds once on a store never compacted.
     ///
