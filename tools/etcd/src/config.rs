@@ -239,6 +239,14 @@ impl Config {
     }
 
     fn of(flags: Flags) -> Result<Self, Refusal> {
+        for note in &flags.notes {
+            if let Note::Unknown(name) | Note::UnknownVariable(name) = note
+                && let Some(known) = flags::meant(name)
+            {
+                let text = format!("'{name}' is not a known setting: did you mean --{known}?");
+                return Err(Refusal::Wrong(text));
+            }
+        }
         // The last of several values counts, as with etcd.
         let mut last: Vec<String> = Vec::new();
         for flag in flags.given {

@@ -2,7 +2,8 @@
 //! spellings of Go: one dash or two, `-flag=value`, `-flag value`, switches without a value.
 //!
 //! All of it is turned into `--flag=value` for the parser of `config.rs`. Flags that mean nothing here, because
-//! there are no peers and no raft, are dropped with a warning, and so are flags nobody knows.
+//! there are no peers and no raft, are dropped with a warning, and so are flags nobody knows, unless they look like
+//! a flag with a meaning that was misspelt: a server without `--client-cert-auth` is open.
 
 use std::time::Duration;
 
@@ -221,6 +222,18 @@ fn kind(name: &str) -> Kind {
     } else {
         Kind::Unknown
     }
+}
+
+/// The flag with a meaning that an unknown flag or variable was most likely meant to be.
+pub(super) fn meant(unknown: &str) -> Option<&'static str> {
+    let name = unknown.strip_prefix("ETCD_").unwrap_or(unknown);
+    let name = name.to_ascii_lowercase().replace('_', "-");
+    let known = VALUES.iter().chain(SWITCHES).copied();
+    let near = known.map(|known| (strsim::damerau_levenshtein(&name, known), known));
+    // Two slips, or one in a short name.
+    near.filter(|(slips, known)| *slips <= 1 + known.len() / 8 && *slips <= 2)
+        .min()
+        .map(|(_, known)| known)
 }
 
 /// Flags in one spelling, and what there is to tell.

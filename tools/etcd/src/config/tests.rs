@@ -30,6 +30,28 @@ fn defaults_are_those_of_etcd() {
 }
 
 #[test]
+fn a_misspelt_flag_does_not_start_a_server_without_what_it_was_to_do() {
+    for (line, known) in [
+        ("--data-dri x", "--data-dir"),
+        ("--auto-tsl", "--auto-tls"),
+        ("--client-cert-aut=true", "--client-cert-auth"),
+        ("-nam x", "--name"),
+    ] {
+        let refused = read(line).unwrap_err();
+        assert!(refused.contains(known), "{line}: {refused}");
+    }
+    let variable = ("ETCD_CLIENT_CERTAUTH".to_owned(), "true".to_owned());
+    let refused = Config::read(&[], &[variable]).unwrap_err().to_string();
+    assert!(refused.contains("did you mean --client-cert-auth?"), "{refused}");
+    // Of other flags, which newer etcds may have, it warns.
+    for line in ["--corruption-alarm 5", "--raft-pipeline", "--max-learner 3"] {
+        assert_eq!(read(line).unwrap().warnings().len(), 1, "{line}");
+    }
+    let variable = ("ETCD_PORT".to_owned(), "tcp://10.0.0.1:2379".to_owned());
+    assert_eq!(Config::read(&[], &[variable]).unwrap().warnings().len(), 1);
+}
+
+#[test]
 fn clients_are_told_where_it_listens_unless_something_else_is_said() {
     let told = |line: &str| read(line).unwrap().advertised();
     assert_eq!(
