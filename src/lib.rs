@@ -249,6 +249,7 @@ pub use crate::engine::{
 };
 pub use crate::error::{Corruption, Effect, Error, ErrorKind, Result};
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
+#[doc(inline)]
 pub use crate::kv::{
     AsKeyRange, At, COMMIT_TIME_MAX, COMMIT_TIME_MIN, Change, ChangeKind, Commit, CommitOptions,
     Compare, CompareResult, CompareTarget, Comparing, ComparingValue, DeleteRangeRequest,
@@ -261,6 +262,7 @@ pub use crate::kv::{
     txn, value, version,
 };
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
+#[doc(inline)]
 pub use crate::kv::{
     BackupInfo, BackupReport, RestoreOptions, RestoreReport, inspect_backup, restore,
 };

@@ -6,6 +6,7 @@ use std::io::{self, BufReader, BufWriter, IsTerminal as _, Read, Write};
 use std::path::{Path, PathBuf};
 
 use annals::{BackupReport, Error, ErrorKind, RestoreOptions, Store};
+use annals_format::name::LOADING;
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -155,7 +156,15 @@ pub(crate) fn restore(global: &Global, args: &RestoreArgs, out: &mut Output) -> 
     let (directory, options) = (global.data()?, global.engine_options()?);
     let options = RestoreOptions::new().options(options);
     let options = options.bump_revision(args.bump_revision.unwrap_or(0));
-    let made = read(&args.files, &mut |from| annals::restore(from, directory, &options))?;
+    let was_there = directory.join(LOADING).exists();
+    let made = read(&args.files, &mut |from| annals::restore(from, directory, &options));
+    if made.is_err() && !was_there && directory.join(LOADING).exists() {
+        let directory = directory.display();
+        say(format_args!(
+            "{directory}: it holds what was restored until then, which is no store: remove it"
+        ));
+    }
+    let made = made?;
     out.object(&json!({
         "revision": made.revision,
         "files": made.files,

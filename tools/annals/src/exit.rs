@@ -22,7 +22,8 @@ Exit codes:
   5  not found: a key, a lease, a file; or a condition (--if, --fail-on-else) did not hold
   6  the revision has been compacted, or does not exist yet
   7  refused without --confirm
-  8  no space left";
+  8  no space left
+  9  repair: the new store is sound, but something that was committed is not in it";
 
 /// Why a command did not end well.
 #[derive(Debug)]
@@ -35,6 +36,8 @@ pub(crate) enum Failure {
     NotFound(String),
     /// Damage was found, and has been reported already.
     Damaged,
+    /// A store was repaired, but not all that was committed is in it, which has been reported already.
+    Losses,
     /// Needs `--confirm`, and the plan has been printed already.
     Unconfirmed,
     /// Reading or writing something that is not the store.
@@ -75,6 +78,7 @@ impl Failure {
             Self::Damaged => 3,
             Self::NotFound(_) => 5,
             Self::Unconfirmed => 7,
+            Self::Losses => 9,
             Self::Io { error, .. } if is_full(error) => 8,
             Self::Io { .. } | Self::Other(_) => 1,
             // A record of a file that is refused is not a wrong command line.
@@ -175,7 +179,7 @@ impl fmt::Display for Failure {
             }
             Self::Io { about, error } => write!(f, "{about}: {error}"),
             Self::Usage(text) | Self::NotFound(text) | Self::Other(text) => f.write_str(text),
-            Self::Damaged | Self::Unconfirmed | Self::Pipe => Ok(()),
+            Self::Damaged | Self::Losses | Self::Unconfirmed | Self::Pipe => Ok(()),
         }
     }
 }

@@ -1,9 +1,10 @@
 //! What to do about an error, in one sentence for each kind.
 
 use std::borrow::Cow;
+use std::path::Path;
 
 use annals::ErrorKind;
-use annals_format::name::CURRENT;
+use annals_format::name::{CURRENT, FileName};
 
 /// What to do next.
 pub(crate) fn hint(kind: &ErrorKind) -> Cow<'static, str> {
@@ -12,8 +13,29 @@ pub(crate) fn hint(kind: &ErrorKind) -> Cow<'static, str> {
         ErrorKind::NotAStore { path, .. } if path.join("store").join(CURRENT).exists() => {
             format!("there is a store in it: -C {}", path.join("store").display()).into()
         }
+        ErrorKind::Corrupt(damage) if !is_of_a_store(&damage.file) => {
+            "verify and repair are for stores: take another backup, or another copy of this one"
+                .into()
+        }
+        ErrorKind::Compacted { prefix: Some(prefix), .. } => {
+            let prefix = crate::bytes::show(prefix, 60);
+            format!(
+                "read there or later, or ask for keys that are kept longer than {prefix}: by a key, or --prefix; `annals \
+                 retention list` lists the rules"
+            )
+            .into()
+        }
         _ => usual(kind).into(),
     }
+}
+
+/// Whether a file has a name that the files of a store have.
+fn is_of_a_store(file: &Path) -> bool {
+    let mut parents = file.ancestors();
+    let (whole, directory) = (parents.next(), parents.nth(1));
+    let inside = whole.zip(directory).and_then(|(file, base)| file.strip_prefix(base).ok());
+    let names = [inside.and_then(Path::to_str), file.file_name().and_then(|name| name.to_str())];
+    names.into_iter().flatten().any(|name| FileName::parse(name).is_some())
 }
 
 fn usual(kind: &ErrorKind) -> &'static str {
@@ -58,7 +80,7 @@ fn usual(kind: &ErrorKind) -> &'static str {
         }
         ErrorKind::FutureRevision { .. } => "`annals at latest` says which revision is the newest",
         ErrorKind::NoRevisionAtTime { .. } => {
-            "`annals log --limit 1` shows the oldest revision that is kept"
+            "`annals log --limit 1` shows the oldest revision that is kept of all keys"
         }
         ErrorKind::Lagged { .. } => "watch again, with --since and the revision named",
         ErrorKind::ReadOnly => "open the store for writing",
@@ -66,7 +88,9 @@ fn usual(kind: &ErrorKind) -> &'static str {
         ErrorKind::NoStore { .. } => {
             "is -C right? `annals put`, `annals import` and `annals restore` make a store where there is none"
         }
-        ErrorKind::NotAStore { .. } => "give the directory of a store, or one that is empty",
+        ErrorKind::NotAStore { .. } => {
+            "give the directory of a store; `annals put`, `import` and `restore` make one where nothing is"
+        }
         ErrorKind::Locked { .. } => {
             "`annals readers` names the program that has it open: let it close the store, or do there what is to be \
              done; commands that only read work meanwhile"

@@ -17,7 +17,7 @@ pub(crate) const HINT: &str =
 /// A file that is longer is none of ours.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// Seconds beyond the interval after which a program counts as gone.
+/// Seconds beyond two intervals after which a program counts as gone, though there is a process of its number.
 const PATIENCE: u64 = 5;
 
 /// What the file says.
@@ -37,7 +37,8 @@ impl Live {
         let live =
             Self::of(&text).ok_or_else(|| format!("{} is not understood", path.display()))?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
-        if live.written_seconds() + 2 * live.number("interval_seconds") + PATIENCE < now {
+        let patience = if live.process_is_gone() { 0 } else { PATIENCE };
+        if live.written_seconds() + 2 * live.number("interval_seconds") + patience < now {
             let written = rfc3339(live.0["written"].as_i64().unwrap_or(0));
             return Err(format!(
                 "the program that wrote {LIVE} is gone: it did so last at {written}"
@@ -50,6 +51,12 @@ impl Live {
     pub(crate) fn of(text: &str) -> Option<Self> {
         let live = Self(serde_json::from_str(text).ok()?);
         (live.0["schema"] == "annals.live/1" && live.0["stats"].is_object()).then_some(live)
+    }
+
+    /// Whether no process has its number (Linux). It may have another number here, where it runs in a container.
+    fn process_is_gone(&self) -> bool {
+        let processes = Path::new("/proc");
+        processes.join("self").exists() && !processes.join(self.number("pid").to_string()).exists()
     }
 
     fn written_seconds(&self) -> u64 {

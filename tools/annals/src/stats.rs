@@ -90,11 +90,14 @@ pub(crate) fn stats(global: &Global, args: &StatsArgs, out: &mut Output) -> Outc
     }
     let mut object = Map::new();
     object.insert("store".into(), json!(manifest.store.to_string()));
+    let stats = store.stats();
+    object.insert("revision".into(), json!(stats.revision));
+    object.insert("compacted_revision".into(), json!(stats.compacted_revision));
     object.insert("keys".into(), json!(view.count(..)?));
     object.insert("time".into(), time);
     object.insert("flushed_revision".into(), json!(manifest.flushed_revision));
     object.insert("closed".into(), json!(manifest.closed));
-    object.extend(figures(&store.stats()));
+    object.extend(figures(&stats));
     // What a writer has made since its last manifest is known by the directory alone.
     let logs = crate::files::in_force(&files).filter(|(name, _)| name.kind == FileKind::Wal);
     let (count, bytes) = logs.fold((0_u64, 0), |(count, all), (_, bytes)| (count + 1, all + bytes));

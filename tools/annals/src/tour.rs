@@ -249,7 +249,8 @@ impl Guide<'_> {
     }
 
     fn follow(&mut self, chosen: &Chosen) -> Outcome {
-        let since = chosen.newest.to_string();
+        // Behind the import, whose last revision may hold the whole tree of files (a shallow clone).
+        let since = (chosen.newest + 1).to_string();
         self.say("A key with a lease is deleted when nobody renews it.")?;
         self.run(&["lease", "grant", "60", "--id", "7"], 0)?;
         self.run(&["put", "/tour/worker", "at work", "--lease", "7"], 0)?;

@@ -48,7 +48,7 @@ pub(crate) struct PutArgs {
     /// The key.
     key: OsString,
     /// The value: itself, @FILE for a file's content (@@... for a value that begins with @), or -
-    /// for standard input, which is also the default.
+    /// for standard input, which is also the default (then it must not be empty).
     #[arg(allow_negative_numbers = true)]
     value: Option<OsString>,
     /// Attach the key to a lease (`lease grant` makes one): decimal, or hexadecimal with 0x.
@@ -200,6 +200,10 @@ fn read_value(argument: Option<&OsStr>) -> Outcome<Bytes> {
             let mut value = Vec::new();
             let read = std::io::stdin().lock().read_to_end(&mut value);
             read.map_err(|e| Failure::io("standard input", e))?;
+            if value.is_empty() && argument.is_none() {
+                let text = "no value is given, and standard input is empty: give '' or - for an empty value";
+                return Err(Failure::Usage(text.into()));
+            }
             Ok(value.into())
         }
         Some([b'@', b'@', rest @ ..]) => {

@@ -68,10 +68,14 @@ fn what_cannot_be_is_refused() {
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     let damaged = tool.file("damaged.backup", bytes);
+    let mut told = 0;
     for done in [tool.run(&["inspect", &damaged]), copy.run(&["restore", &damaged])] {
         let said = done.code(3).stderr();
         assert!(said.contains("damaged.backup") && said.contains("offset"), "{said}");
+        assert!(said.contains("take another backup") && !said.contains("repair --to"), "{said}");
+        told += usize::from(said.contains("what was restored until then"));
     }
+    assert_eq!(told, 1, "of the directory that the restore has left");
     let refused = copy.run(&["get", "k"]).code(1);
     assert!(refused.stderr().contains("not finished"), "{}", refused.stderr());
     let text = tool.file("text", "no backup");

@@ -108,6 +108,11 @@ fn values_of_every_kind() {
     tool.ok(&["put", "f", &format!("@{file}")]);
     assert_eq!(tool.run(&["get", "f", "-o", "raw"]).code(0).0.stdout, [0, 0xff, b'\n']);
     assert_eq!(tool.json(&["get", "f"])["value"], json!({ "b64": "AP8K" }));
+    tool.run_with(&["put", "i"], b"").code(2).says("no value is given");
+    tool.run(&["get", "i"]).code(5);
+    tool.run_with(&["put", "i", "-"], b"").code(0);
+    assert_eq!(tool.ok(&["get", "i", "-o", "raw"]), "");
+    tool.run_with(&["put", "i"], b"as the default").code(0);
     tool.run_with(&["put", "i", "-"], b"from stdin\n").code(0);
     assert_eq!(tool.ok(&["get", "i", "-o", "raw"]), "from stdin\n");
     tool.ok(&["put", "a", "@@x"]);
@@ -115,7 +120,7 @@ fn values_of_every_kind() {
     tool.ok(&["put", "e", ""]);
     assert_eq!(tool.run(&["get", "e", "-o", "raw"]).code(0).0.stdout, b"");
     tool.run(&["put", "k", "@/no/such/file"]).code(1);
-    assert_eq!(tool.json(&["put", "k", "v", "--metadata", "why"])["revision"], 6);
+    assert_eq!(tool.json(&["put", "k", "v", "--metadata", "why"])["revision"], 8);
     assert_eq!(tool.lines(&["history", "k"])[0]["metadata"], "why");
 }
 

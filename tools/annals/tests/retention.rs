@@ -49,7 +49,7 @@ fn each_prefix_is_kept_as_its_rule_says() {
     assert_eq!(tool.ok(&["get", "k", "--at", "9", "-o", "raw"]), "1");
     assert_eq!(tool.lines(&["history", "/audit/a"]).len(), 4);
     assert_eq!(tool.lines(&["history", "/events/a"]).len(), 2);
-    tool.run(&["range", "--at", "9"]).code(6).says("/events/");
+    tool.run(&["range", "--at", "9"]).code(6).says("/events/").says("or --prefix");
     // The whole log from where all of it is kept; that of a prefix from further back.
     assert_eq!(tool.column("revision", &["log"]), ["11", "12", "13"]);
     assert_eq!(tool.column("revision", &["log", "--prefix", "/audit/"]), ["2", "5", "8", "11"]);

@@ -21,6 +21,11 @@ pub(super) struct Lost {
 }
 
 impl Lost {
+    /// Whether nothing is known to be lost.
+    pub(super) fn is_empty(&self) -> bool {
+        self.keys.is_empty() && self.revisions.is_empty()
+    }
+
     /// The newest version of a key.
     pub(super) fn key(&mut self, key: &Bytes, revision: u64, kept: Option<u64>) {
         if self.told.len() < KEYS_TOLD {

@@ -27,6 +27,7 @@ mod target;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fs::{File, TryLockError};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use annals::inspect::{PutTogether, StoreFiles};
@@ -34,11 +35,12 @@ use annals::{CheckReport, ErrorKind};
 use annals_format::FileKind;
 use annals_format::name::{FileName, LOCK};
 use clap::Args;
-use serde_json::json;
+use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::args::Global;
 use crate::exit::{Failure, Outcome};
-use crate::output::{Output, listed};
+use crate::output::{Output, Row, cell};
 use crate::progress::Progress;
 
 use lost::Lost;
@@ -47,8 +49,8 @@ use lost::Lost;
 #[derive(Debug, Args)]
 #[command(
     after_help = "The original is only read. The report has a line for each file: what became of it, and what of it is
-lost. way: copy, where only the log or the past was damaged, or rebuild, where newest versions were.
-A damaged log ends where something of it is in no file any more; what is damaged of the past is left
+lost. way: copy, where only the log or the past was damaged and a revision behind the damage is left
+to begin at, else rebuild. A damaged log ends where something of it is in no file any more; what is damaged of the past is left
 out, and the copy compacted to behind it. A rebuilt store has the newest versions that can be read,
 at their revisions, and their past from where it is whole: behind the last value that is lost, where
 the damaged store can still be opened for reading. lost_keys names the keys of which something newer was written than
@@ -59,8 +61,9 @@ as the ones before them are missing; with --newest a store is rebuilt that has w
 Where no manifest is whole, the files in the directory are taken for the store. Rules of retention
 are to be set again then. A lease that is lost but for its keys has the longest time to live in the
 new store, which is verified before the command ends. A store that a program has open for writing is
-not repaired. The exit code is 0 also where something was lost: files_with_losses, lost_keys and
-lost_revisions say what. A backup is better: `annals help backup`.
+not repaired. The exit code is 9 where lost_keys or lost_revisions name something, 0 where all that
+was committed is there, though the past may begin later: keep the damaged store until what you need
+of it is elsewhere. A backup is better: `annals help backup`.
 
 Examples:
   $ annals -C store repair --to saved
@@ -75,9 +78,23 @@ pub(crate) struct RepairArgs {
     newest: bool,
 }
 
-listed! {
-    /// What became of a file.
-    FileRow: "file", "bytes", "what", "lost"
+/// What became of a file.
+#[derive(Debug, Serialize)]
+#[serde(transparent)]
+struct FileRow(Value);
+
+impl Row for FileRow {
+    const COLUMNS: &'static [&'static str] = &["file", "bytes", "what", "lost"];
+
+    /// Nothing is cut: what was lost is what a repair is read for.
+    fn cells(&self) -> Vec<String> {
+        let whole = |value: &Value| value.as_str().map_or_else(|| cell(value), ToOwned::to_owned);
+        Self::COLUMNS.iter().map(|name| self.0.get(name).map(whole).unwrap_or_default()).collect()
+    }
+
+    fn raw(&self, out: &mut dyn Write) -> io::Result<()> {
+        writeln!(out, "{}", self.cells().join("\t"))
+    }
 }
 
 /// What was done.
@@ -168,7 +185,9 @@ pub(crate) fn repair(global: &Global, args: &RepairArgs, out: &mut Output) -> Ou
             (repaired, check(to, global, "verified")?)
         }
     };
-    tell(to, &repaired, &report, out)
+    // Names do not tell from where on there was a past, and without a manifest nobody can ask for it.
+    let compacted = if from_names { u64::MAX } else { files.manifest().compacted };
+    tell(to, &repaired, &report, compacted, out)
 }
 
 /// Makes a copy, and verifies it; `None`, and nothing is left of it, where it would not be sound.
@@ -244,7 +263,14 @@ fn can_copy(global: &Global, damaged: &Damaged) -> bool {
     global.read().is_ok_and(|store| store.retention().iter().all(|rule| rule.prefix.is_empty()))
 }
 
-fn tell(to: &Path, repaired: &Repaired, report: &CheckReport, out: &mut Output) -> Outcome {
+/// Says what was done; `compacted`: from where on the damaged store had a past.
+fn tell(
+    to: &Path,
+    repaired: &Repaired,
+    report: &CheckReport,
+    compacted: u64,
+    out: &mut Output,
+) -> Outcome {
     let mut rows = out.rows("files");
     let mut lost = 0_u64;
     for row in &repaired.files {
@@ -268,7 +294,17 @@ fn tell(to: &Path, repaired: &Repaired, report: &CheckReport, out: &mut Output) 
         0 => format!("every revision up to {revision} is readable"),
         compacted => format!("revisions {compacted} to {revision} are readable"),
     };
-    out.note(format_args!("{way}: {} is a sound store; {readable}", to.display()))
+    let is_all = repaired.lost.is_empty();
+    let all = if is_all { "" } else { ", but not all that was committed is in it" };
+    out.note(format_args!("{way}: {} is a sound store{all}; {readable}", to.display()))?;
+    if report.compacted > compacted.max(1) {
+        let from = report.compacted;
+        out.note(format_args!(
+            "what was before revision {from} is not in it; the damaged store may still answer that: keep it as \
+             long as you need it"
+        ))?;
+    }
+    if is_all { Ok(()) } else { Err(Failure::Losses) }
 }
 
 /// Checks a store, and shows how far that is.
@@ -291,7 +327,6 @@ fn shown(
 
 /// Writes a file that is not there, down to the device.
 fn write_new(path: &Path, content: &[u8]) -> Outcome {
-    use std::io::Write as _;
     let failed = |error| Failure::io(path.display().to_string(), error);
     let mut file = File::create_new(path).map_err(failed)?;
     file.write_all(content).and_then(|()| file.sync_all()).map_err(failed)

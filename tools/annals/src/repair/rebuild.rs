@@ -177,7 +177,10 @@ fn segment(
             ("read", both(before("who changed what, and when", past), lost))
         }
         (_, Some(past)) => {
-            let lost = salvage.history(files, meta);
+            let mut lost = salvage.history(files, meta);
+            if !lost.is_empty() {
+                lost += "; in the new store as far as EVENTS repeat them";
+            }
             ("read", both(before("superseded versions", past), lost))
         }
         _ if damaged.0.contains(&FileName::new(meta.kind, meta.number)) => (

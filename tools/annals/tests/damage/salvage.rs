@@ -15,6 +15,9 @@ use crate::support::model::Model;
 use crate::support::random::Random;
 use crate::support::{number_from_env, parallel};
 
+/// The exit code of a repair that could not save everything.
+const LOSSES: i32 = 9;
+
 /// What came of a repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Saved {
@@ -62,14 +65,19 @@ pub fn check(disk: &MemoryVfs, made: &Made, more: &[&str]) -> Result<Saved, Stri
     if laid.snapshot() != before {
         return Err("the original is not what it was".into());
     }
-    match output.status.code() {
-        Some(0) => {}
+    let code = output.status.code();
+    match code {
+        Some(0 | LOSSES) => {}
         // Nothing that says which store it was, or no such directory any more.
         Some(1 | 3) if !laid.repaired().exists() => return Ok(Saved::Nothing),
         code => return Err(format!("repair ends with {code:?}: {said}")),
     }
     let report: Value =
         serde_json::from_slice(&output.stdout).map_err(|error| error.to_string())?;
+    let named = ["lost_keys", "lost_revisions"].map(|of| report[of].as_array().map_or(0, Vec::len));
+    if (code == Some(LOSSES)) != (named != [0, 0]) {
+        return Err(format!("repair ends with {code:?} and names {named:?}: {said}"));
+    }
     let on_disk = annals::Options::new();
     let checked = annals::check(laid.repaired(), &on_disk, &mut |_, _| {});
     let checked = checked.map_err(|error| error.to_string())?;
