@@ -1,7 +1,7 @@
 //! The code of README's first page, as a program that runs: `cargo run --example quick_start`.
 //! `tests/readme.rs` compares the two.
 
-#![allow(clippy::print_stdout, reason = "an example prints what it shows")]
+#![allow(clippy::print_stdout, clippy::expect_used, reason = "an example prints what it shows")]
 
 use std::fs::File;
 use std::time::Duration;
