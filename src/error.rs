@@ -54,7 +54,7 @@ pub enum Effect {
 /// | about the request, `EmptyKey` to `Lagged` | nothing | ask for something else |
 /// | [`ReadOnly`](Self::ReadOnly), [`Closed`](Self::Closed) | nothing | use another handle |
 /// | about the place, `NoStore` to `NoSpace` | nothing | another directory, another build, more space |
-/// | [`Corrupt`](Self::Corrupt) | nothing | `annals verify`, `annals repair`; what is not damaged is still answered |
+/// | [`Corrupt`](Self::Corrupt) | nothing | `annals verify`, `annals repair`; what is not damaged is still answered, unless the log or `CURRENT` is: then the store does not open |
 /// | [`Io`](Self::Io) | nothing: of a read this call, of background work the store refuses writes from then on | reopen once the cause is gone |
 /// | [`Poisoned`](Self::Poisoned) | nothing | close and reopen; reads of what was durable go on |
 /// | [`OutcomeUnknown`](Self::OutcomeUnknown) | unknown: the commit is there, whole, or not | reopen, and look at the revision it names |
