@@ -88,7 +88,7 @@ pub(crate) enum Command {
     Verify(verify::VerifyArgs),
     /// Make another store of what can be read of a damaged one. Never writes to the original.
     Repair(repair::RepairArgs),
-    /// Write the whole history as lines of JSON that `import history` reads.
+    /// Write the history as lines of JSON that `import history` reads; with --base for an equal store, else for its changes.
     Export(export::ExportArgs),
     /// Read a history into the store.
     #[command(

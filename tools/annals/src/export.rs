@@ -34,8 +34,8 @@ const STATE_KEYS_MAX: usize = 100_000;
 its state at the oldest revision at which every key can be read: what is gone stays gone, and an
 import of it counts revisions and versions anew, from 2 and from 1. Leases are left out.
 
-With --base the lines say all of it, and an import makes a new store with the same revisions, versions, leases and
-hash. Rules of retention are not in either.
+With --base the lines say all of it, and an import makes a new store with the same revisions,
+versions, leases and hash. Rules of retention are not in either: `annals backup` has them, too.
 
 Examples:
   $ annals -C store export | annals -C other import history -
