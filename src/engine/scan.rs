@@ -12,8 +12,9 @@
 //! Both ends may be taken from in turn: each end has sources of its own, opened when it is first
 //! used, and the range shrinks with every key given out. Memory is bounded whatever the range.
 
+use std::mem;
+
 use annals_format::space::{self, is_system};
-use bytes::Bytes;
 
 use crate::error::{Error, Result};
 use crate::index::Position;
@@ -38,6 +39,8 @@ pub(crate) struct Scan {
     start: Vec<u8>,
     /// ... to before here.
     end: Vec<u8>,
+    /// The key stood on: memory that is used again for each.
+    key: Vec<u8>,
     forward: Option<Merge>,
     backward: Option<Merge>,
     done: bool,
@@ -72,6 +75,7 @@ impl Scan {
             keys_only,
             start,
             end,
+            key: Vec::new(),
             forward: None,
             backward: None,
             done,
@@ -93,12 +97,13 @@ impl Scan {
             if merge.key(least).is_none_or(|key| key >= self.end.as_slice()) {
                 break;
             }
-            let key = merge.key(least).unwrap_or_default().to_vec();
-            let found = merge.answer(&self.tables, &key, self.at, self.keys_only)?;
-            merge.next(&key)?;
+            self.key.clear();
+            self.key.extend_from_slice(merge.key(least).unwrap_or_default());
+            let found = merge.answer(&self.tables, &self.key, self.at, self.keys_only)?;
+            merge.next(&self.key)?;
             if let Some(record) = found {
-                self.start = key;
-                self.start.push(0);
+                self.key.push(0);
+                mem::swap(&mut self.start, &mut self.key);
                 self.forward = Some(merge);
                 return Ok(Some(record));
             }
@@ -120,11 +125,12 @@ impl Scan {
             if merge.key(greatest).is_none_or(|key| key < self.start.as_slice()) {
                 break;
             }
-            let key = merge.key(greatest).unwrap_or_default().to_vec();
-            let found = merge.answer(&self.tables, &key, self.at, self.keys_only)?;
-            merge.prev(&key)?;
+            self.key.clear();
+            self.key.extend_from_slice(merge.key(greatest).unwrap_or_default());
+            let found = merge.answer(&self.tables, &self.key, self.at, self.keys_only)?;
+            merge.prev(&self.key)?;
             if let Some(record) = found {
-                self.end = key;
+                mem::swap(&mut self.end, &mut self.key);
                 self.backward = Some(merge);
                 return Ok(Some(record));
             }
@@ -220,8 +226,7 @@ impl Merge {
                 Answer::Below => {}
                 Answer::Absent => return Ok(None),
                 Answer::Superseded => {
-                    let key = Bytes::copy_from_slice(key);
-                    let found = read::in_history(&tables.files, &key, at, Want::unless(keys_only))?;
+                    let found = read::in_history(&tables.files, key, at, Want::unless(keys_only))?;
                     return Ok(found.filter(|found| !found.tombstone).map(|found| found.record));
                 }
             }
