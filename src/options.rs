@@ -75,15 +75,15 @@ pub enum ReadMode {
 pub enum HistoryCodec {
     /// In blocks that are compressed as a whole: a read decompresses one.
     ZstdBlocks,
-    /// Most as what differs from another version of the key, the others as they are: nothing is ever
-    /// decompressed, and `history_level` has no effect.
+    /// Most versions as a delta against another version of the key, the others (full versions) as they are:
+    /// nothing is ever decompressed, and `history_level` has no effect.
     Raw,
-    /// As `Raw`, but of the others those up to 4 KiB are stored as what differs from a dictionary of the
-    /// file (where it has none, from 512 B on as a zstd frame), longer ones as a zstd frame.
+    /// Deltas as with `Raw`. Full versions of up to 4 KiB are a delta against a dictionary of the file (where
+    /// it has none, a zstd frame from 512 B on), longer ones a zstd frame.
     #[default]
     Fast,
-    /// As `Fast`, but the others are zstd frames from 256 B on, and up to 8 versions are made to read one,
-    /// not 3.
+    /// As `Fast`, but full versions are zstd frames from 256 B on, and a read makes up to 8 versions, not 3, to
+    /// have one.
     Small,
 }
 

@@ -114,16 +114,6 @@ pub struct Item<'a> {
     pub fields: EntryRef<'a>,
 }
 
-impl<'a> Item<'a> {
-    /// The entry with its whole key, which the caller has put together.
-    pub fn with_key<'b>(&self, key: &'b [u8]) -> EntryRef<'b>
-    where
-        'a: 'b,
-    {
-        EntryRef { key, ..self.fields }
-    }
-}
-
 /// Appends `entry` to `out`. `previous` is the entry before it, `None` at a restart point.
 ///
 /// The caller keeps the order (key ascending, revision descending); it is asserted in debug builds.

@@ -1,5 +1,5 @@
-//! The byte map of a fixed structure, as data: `SPEC.md` is checked against it and the dump tool
-//! prints by it, so that text, code and tool cannot drift apart.
+//! The byte map of a fixed structure, as data: `SPEC.md` and the golden files are checked against it, so that text
+//! and code cannot drift apart.
 
 use std::fmt::Write as _;
 

@@ -5,8 +5,7 @@
 //! allocate from a length they have not bounded.
 //!
 //! Reading order: [`place`] says where bytes live, [`checksum`] mixes that place into every CRC,
-//! [`cursor`] and [`varint`] are the only code that indexes bytes, [`error`] is what a decoder
-//! answers; then the files themselves, structure by structure.
+//! [`cursor`] and [`varint`] read fields, [`error`] is what a decoder answers; then the files themselves, structure by structure.
 #![forbid(unsafe_code)]
 #![expect(
     clippy::missing_errors_doc,

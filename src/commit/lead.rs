@@ -241,7 +241,7 @@ fn guarded(wake: impl FnOnce()) {
 }
 
 /// A write of the log that panics, in a file system that is foreign code, has failed: its outcome is
-/// unknown. Who leads must not end by it, since all who wait wait for him.
+/// unknown. Who leads must not end by it, since all who wait wait for the leader.
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
 fn caught(write: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(write)).unwrap_or_else(|_panic| {

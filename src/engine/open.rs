@@ -11,7 +11,7 @@
 //! 1. Until the whole log has been validated nothing is written but new files that no manifest
 //!    names, and the lock.
 //! 2. A crash at any point of an open leaves a store that the next open finds in the same state.
-//! 3. The time it takes depends on the manifest and the log, not on the data.
+//! 3. The time it takes depends on the manifest (a record for each file) and the log, not on the data.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, Hasher, RandomState};

@@ -157,8 +157,8 @@ pub struct Stats {
     /// How long the lease whose time has been over for longest has been waiting for its end, in
     /// microseconds; 0 if there is none.
     pub lease_overdue_micros: u64,
-    /// In how many microseconds a lease is looked at next, if there are any: none ends earlier. It may be one that
-    /// a guard renews then, or that has been renewed since.
+    /// Time until the next lease is looked at, in microseconds, if there are leases: none ends earlier. It may be
+    /// one that is renewed then, or has been renewed since.
     pub lease_next_micros: Option<u64>,
     /// Why the store accepts no more writes, if that is so: background work or the log has failed.
     pub failure: Option<String>,

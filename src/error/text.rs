@@ -4,23 +4,6 @@ use std::fmt;
 
 use super::{Corruption, ErrorKind};
 
-impl fmt::Display for ErrorKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoStore { .. }
-            | Self::NotAStore { .. }
-            | Self::Locked { .. }
-            | Self::UnsupportedVersion { .. }
-            | Self::NoSpace { .. }
-            | Self::Corrupt(_)
-            | Self::Io { .. }
-            | Self::Poisoned { .. }
-            | Self::OutcomeUnknown { .. } => self.describe_place(f),
-            _ => self.describe_request(f),
-        }
-    }
-}
-
 /// A time in microseconds since the Unix epoch, as RFC 3339 spells it in UTC; the number itself outside of
 /// the years 1 to 9999.
 struct Utc(i64);
@@ -51,9 +34,12 @@ impl fmt::Display for Utc {
     }
 }
 
-impl ErrorKind {
-    /// The text of the errors that are in the request.
-    fn describe_request(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl fmt::Display for ErrorKind {
+    #[expect(
+        clippy::too_many_lines,
+        reason = "a line or two for each kind, and none may be left out"
+    )]
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::EmptyKey => f.write_str("the key is empty"),
             Self::KeyTooLong { bytes, max } => too_long(f, "key", *bytes, *max, "bytes"),
@@ -114,13 +100,7 @@ impl ErrorKind {
                 "the watch fell behind: revision {resume} is due, and the store was at {current}"
             ),
             Self::ReadOnly => f.write_str("the store was opened for reading only"),
-            _ => f.write_str("the store has been closed"),
-        }
-    }
-
-    /// The text of the errors that are in the place, in a file or in the machine.
-    fn describe_place(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
+            Self::Closed => f.write_str("the store has been closed"),
             Self::NoStore { path } => write!(f, "{}: no store here", path.display()),
             Self::NotAStore { path, detail } => {
                 write!(f, "{}: not a store: {detail}", path.display())
@@ -152,7 +132,6 @@ impl ErrorKind {
                 f,
                 "revision {revision} may or may not have been kept: its write failed: {cause}"
             ),
-            _ => Ok(()),
         }
     }
 }

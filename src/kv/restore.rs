@@ -101,7 +101,7 @@ impl RestoreOptions {
 /// every file compared with its checksum, and at last the [hash](crate::Store::hash_at) of the store with
 /// that which the store had when the backup was made. Memory holds what the [options](RestoreOptions::options)
 /// let a store take, and a piece of the stream: a block, the list of the files, or one transaction. All this
-/// finds what accidents do to a backup; who makes one can put into it what he likes, and as much.
+/// finds what accidents do to a backup; who makes one can put into it anything, and any amount.
 ///
 /// Increments can follow a full backup in the stream, in their order, each of which continues the one before: the
 /// state that it continues is compared by its hash before it is applied. Several files are one stream by

@@ -10,7 +10,7 @@
 //!
 //! An object is a [`serde_json::Value`], or a type of yours by [`Objects::typed`]. Its **resource version** is the revision
 //! of its last change: opaque to clients, attached when it is read, never stored. Whoever writes says which version
-//! he has read, and gets 409 if another came in between:
+//! they have read, and gets 409 if another came in between:
 //!
 //! ```
 //! use std::sync::Arc;
@@ -53,7 +53,7 @@
 //!   [`LabelSelector`] and a [`FieldSelector`]. A long list comes in [`pages`](Objects::pages).
 //! * [`Objects::get_at`] is an object as it was at a version, [`Objects::history`] all that has become of it, deletions
 //!   included; and a [`list`](Objects::list) can be of an older version.
-//! * [`Objects::patch`] takes what is to be different, in four ways: [`PatchType`]. With [`PatchType::Apply`] each says what he
+//! * [`Objects::patch`] takes what is to be different, in four ways: [`PatchType`]. With [`PatchType::Apply`] each says what they
 //!   wants, and what several want differently is told.
 //! * [`KindStrategy`] has the usual rules of a kind (status, generations, names, time to live, graceful deletion), [`Strategy`]
 //!   all that there can be. A [`Schema`] says how patches and applies merge lists.

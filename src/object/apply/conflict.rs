@@ -26,7 +26,7 @@ pub(super) fn find<'m>(
     let conflicts = others.map(|(other, entry)| {
         let mut conflict = entry.set.intersection(changed);
         let mut replaced = entry.set.intersection(replaced);
-        // It is enough to name the map where he owns that, too.
+        // It is enough to name the map where that is owned, too.
         replaced.subtract_whole(&conflict);
         conflict.unite(replaced);
         (other, conflict)

@@ -3,7 +3,7 @@
 //! An applier says what it wants of an object, and only that. What it says is merged into the object; the
 //! fields are its own from then on, and others who want them otherwise meet a conflict, unless they force it.
 //! What it no longer says goes away, unless somebody else owns it, too. Whoever writes in another way owns
-//! what his write has changed. All of this is in `metadata.managedFields`.
+//! what the write has changed. All of this is in `metadata.managedFields`.
 //!
 //! The rules are those of `sigs.k8s.io/structured-merge-diff` and
 //! `k8s.io/apimachinery/pkg/util/managedfields`. What is different here:
@@ -316,7 +316,7 @@ pub fn track(
     Ok(new)
 }
 
-/// Changes that somebody has made, put to the account of an update of his.
+/// Changes that somebody has made, put to the account of an update of theirs.
 fn own_changes(managers: &mut Managers, mut changes: compare::Changes, manager: &FieldManager<'_>) {
     changes.ignore(&manager.reset());
     let mut changed = changes.modified;

@@ -9,7 +9,7 @@
 //!   failure     what a failure was     convert, wire    the protocol
 //! ```
 //!
-//! Nothing here runs in a runtime of the caller's: he waits at a channel, and so may be anywhere.
+//! Nothing here runs in a runtime of the caller's, who waits at a channel and so may be anywhere.
 
 mod client;
 mod convert;

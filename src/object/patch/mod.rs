@@ -53,10 +53,10 @@ pub enum PatchType {
     StrategicMerge,
     /// Server-side apply: an object with no more than what the applier wants.
     ///
-    /// What he says is merged into the object, which is made where there is none. The fields are his own from then on, and
-    /// others who want them otherwise meet a conflict (409), unless they [force](super::PatchOptions::force) it. What he
-    /// no longer says with his next apply goes away, unless somebody else owns it, too. Whoever writes in another way
-    /// owns what his write has changed. All of this is in `metadata.managedFields`. It is JSON, also by its content type.
+    /// What is sent is merged into the object, which is made where there is none. The fields belong to the sender from then on, and
+    /// others who want them otherwise meet a conflict (409), unless they [force](super::PatchOptions::force) it. What
+    /// is no longer in the sender's next apply goes away, unless somebody else owns it, too. Whoever writes in another way
+    /// owns what the write has changed. All of this is in `metadata.managedFields`. It is JSON, also by its content type.
     ///
     /// What is not as in Kubernetes: see [`apply`](super::apply).
     Apply,

@@ -55,7 +55,7 @@ pub use typed::{Typed, TypedEvent, TypedWatch};
 /// The objects of one kind in a store. A clone is another handle on the same.
 ///
 /// Every object has a resource version, which changes with each write; a write says which one it has read, and fails with
-/// 409 if another came in between. So nobody overwrites what he has not seen.
+/// 409 if another came in between. So nobody overwrites what they have not seen.
 ///
 /// ```
 /// use std::sync::Arc;

@@ -159,7 +159,7 @@ impl<K: Kv> Objects<K> {
     }
 
     /// Brings managed fields up to date after a write that is no apply. Nobody keeps count of an object as long as no writer
-    /// gives his name.
+    /// gives a name.
     pub(super) fn track(
         &self,
         part: Part,

@@ -358,7 +358,7 @@ impl KindStrategy {
         self
     }
 
-    /// With objects that stay when somebody deletes them, marked with the time in so many seconds unless he asks for another,
+    /// With objects that stay when somebody deletes them, marked with the time in so many seconds unless another is asked for,
     /// until somebody deletes them with a grace of 0: a controller of yours, see [`DeleteOptions`](super::DeleteOptions).
     #[must_use]
     pub fn grace_seconds(mut self, seconds: i64) -> Self {

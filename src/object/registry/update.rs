@@ -33,7 +33,7 @@ pub(super) struct Write<'a> {
     /// Whether to create what is not there, whatever the kind does.
     pub(super) force_allow_create: bool,
     pub(super) ttl: Option<u64>,
-    /// Whose write it is, as managed fields name him.
+    /// Whose write it is, as managed fields name it.
     pub(super) manager: &'a str,
     pub(super) managers: Managers,
 }

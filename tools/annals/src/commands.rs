@@ -60,7 +60,7 @@ pub(crate) enum Command {
     Checkpoint(checkpoint::CheckpointArgs),
     /// Write the store to a file or stream, compressed and with checksums, also while a program writes.
     Backup(backup::BackupArgs),
-    /// Make a store of a backup.
+    /// Restore a backup into a new store.
     Restore(backup::RestoreArgs),
     /// Show revisions, keys, files and bytes.
     Stats(stats::StatsArgs),
@@ -78,17 +78,17 @@ pub(crate) enum Command {
     Wal(files::WalArgs),
     /// Show the manifest: which files make up the store.
     Manifest(files::ManifestArgs),
-    /// Show which files have a key, and why a look-up opens or leaves each.
+    /// Show which files contain a key, and why a look-up opens or skips each.
     Find(files::FindArgs),
     /// Show which revision a point in history is, and when it was committed.
     At(points::AtArgs),
-    /// Show which processes have the store open, and what they keep on disk.
+    /// List the processes that have the store open, and the removed files they keep on disk.
     Readers(readers::ReadersArgs),
     /// Check every byte of every file. Writes nothing. Exits 3 when something is damaged.
     Verify(verify::VerifyArgs),
-    /// Make another store of what can be read of a damaged one. Never writes to the original.
+    /// Recover what can be read of a damaged store into a new one. Never writes to the original.
     Repair(repair::RepairArgs),
-    /// Write the history as lines of JSON that `import history` reads; with --base for an equal store, else for its changes.
+    /// Export the history as JSON lines for `import history`; --base preserves revisions, versions and leases.
     Export(export::ExportArgs),
     /// Read a history into the store.
     #[command(
@@ -98,15 +98,15 @@ pub(crate) enum Command {
   $ annals -C another import git repo"
     )]
     Import(import::ImportCommand),
-    /// Show what a store can do, on the git history of a repository.
+    /// Show what a store can do, with the git history of a repository.
     Tour(tour::TourArgs),
     /// Measure for a few seconds what a store does here, on this disk.
     Bench(bench::BenchArgs),
     /// Write a script that completes commands and options in a shell.
     Completions(generate::CompletionsArgs),
-    /// Show what the JSON of a command is made of.
+    /// Print the JSON schema of a command's output.
     Schema(schema::SchemaArgs),
-    /// Write the pages of the manual.
+    /// Write the manual pages.
     Man(generate::ManArgs),
 }
 

@@ -17,7 +17,7 @@ Exit codes:
   0  done
   1  any other error; verify: something could not be checked
   2  the command line is wrong
-  3  a file of the store is damaged, or a backup
+  3  a file of the store or of a backup is damaged
   4  the store is open for writing elsewhere
   5  not found: a key, a lease, a file; or a condition (--if, --fail-on-else) did not hold
   6  the revision has been compacted, or does not exist yet

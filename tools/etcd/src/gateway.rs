@@ -135,7 +135,7 @@ impl Gateway {
     }
 }
 
-/// Reads what is not wanted, up to some length: who is refused while he still sends may see the connection break and not
+/// Reads what is not wanted, up to some length: who is refused while still sending may see the connection break and not
 /// the answer.
 async fn read_off(mut body: Body, max: usize) {
     let mut left = max.saturating_mul(READ_OFF);

@@ -297,7 +297,7 @@ impl Text {
         );
         self.counter(
             "etcd_disk_wal_write_bytes_total",
-            "Total number of bytes written in WAL.",
+            "Total number of bytes written in WAL, without headers and padding.",
             stats.batch_bytes,
         );
         let help = "The latency distributions of fsync called by WAL.";
@@ -316,8 +316,8 @@ impl Text {
             ("memtable_bytes", "Their memory.", stats.memtable_bytes),
             ("flush_backlog_bytes", "What of it waits to be flushed.", stats.flush_backlog_bytes),
             ("live_bytes", "Bytes of the newest versions of keys.", stats.live_bytes),
-            ("history_bytes", "Bytes of superseded versions.", stats.history_bytes),
-            ("event_bytes", "Bytes of what changed by revision.", stats.event_bytes),
+            ("superseded_bytes", "Bytes of superseded versions.", stats.history_bytes),
+            ("change_log_bytes", "Bytes of the changes by revision.", stats.event_bytes),
             ("dead_bytes", "Bytes that nobody can ask for.", stats.dead_bytes),
             ("wal_files", "Files of the log.", stats.wal_files),
             ("wal_bytes", "Bytes of the log.", stats.wal_bytes),
