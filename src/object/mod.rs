@@ -53,8 +53,8 @@
 //!   [`LabelSelector`] and a [`FieldSelector`]. A long list comes in [`pages`](Objects::pages).
 //! * [`Objects::get_at`] is an object as it was at a version, [`Objects::history`] all that has become of it, deletions
 //!   included; and a [`list`](Objects::list) can be of an older version.
-//! * [`Objects::patch`] takes what is to be different, in four ways: [`PatchType`]. With [`PatchType::Apply`] each says what they
-//!   wants, and what several want differently is told.
+//! * [`Objects::patch`] takes what is to be different, in four ways: [`PatchType`]. With [`PatchType::Apply`] each applier says what
+//!   it wants, and what several want differently is told.
 //! * [`KindStrategy`] has the usual rules of a kind (status, generations, names, time to live, graceful deletion), [`Strategy`]
 //!   all that there can be. A [`Schema`] says how patches and applies merge lists.
 //! * [`AesGcm`] encrypts objects at rest (feature `encryption`), and says what that is good for; keys change by
