@@ -83,8 +83,12 @@ impl Core {
     }
 
     fn unit(&self) -> Result<bool> {
-        if self.unit_of(Depth::Folding)? {
-            return Ok(true);
+        let urgent = self.unit_of(Depth::Folding);
+        match &urgent {
+            Ok(true) => return urgent,
+            // What the disk has no space for may have it once dead files are gone.
+            Err(error) if !error.is_no_space() => return urgent,
+            _ => {}
         }
         let files = self.shared.tables().files;
         let keep = &self.keep_floors();
@@ -92,6 +96,7 @@ impl Core {
         if self.drop_dead(&files, keep)? {
             return Ok(true);
         }
+        urgent?;
         if self.is_put_off(Kind::Other) {
             return self.write_log();
         }

@@ -14,7 +14,8 @@
 //!    raises the price while it runs: what has run for a time is taken to need that time again, so
 //!    that it may take nine times as long as the last ones before there is no room left.
 //! 2. **Wait.** With more frozen generations than that nothing can be taken in: commits wait until
-//!    one is flushed ([`Core::wait_for_room`]). Any number of them may come past that while there is
+//!    one is flushed ([`Core::wait_for_flush`]), but for compactions and rules of retention, which may be
+//!    what gives the disk the space for a flush. Any number of them may come past that while there is
 //!    room for one more generation, and each may need one for itself. So the chain asks again where
 //!    it would begin one ([`has_room`]), and sends back the commit that came too late.
 //!
@@ -210,18 +211,14 @@ pub(super) fn has_room(tables: &Tables) -> bool {
 }
 
 impl Core {
-    /// For a commit before it is evaluated: waits while there are more frozen generations than
-    /// allowed, so that memory stays bounded.
+    /// Whether there are more frozen generations than allowed, so that a commit with something to write has to
+    /// [wait](Self::wait_for_flush) before it is ordered, and memory stays bounded.
     #[inline]
-    pub(super) fn wait_for_room(&self) -> Result<()> {
-        if self.shared.pressure.is_at_least(FROZEN_MAX + 1) {
-            self.wait_for_flush()
-        } else {
-            Ok(())
-        }
+    pub(super) fn must_wait_for_flush(&self) -> bool {
+        self.shared.pressure.is_at_least(FROZEN_MAX + 1)
     }
 
-    /// For a commit that found no room, and holds and pins nothing: waits until there is some.
+    /// For a commit that finds no room, and holds and pins nothing: waits until there is some.
     #[cold]
     pub(super) fn wait_for_flush(&self) -> Result<()> {
         let has_room = || has_room(self.shared.tables.load(&epoch::pin()));

@@ -125,8 +125,8 @@ impl Core {
         let begun = measure(durability);
         let mut quiet = self.chain.quiet();
         let (mut doubled, mut conflicts) = (0, 0);
+        let mut has_waited = false;
         loop {
-            self.wait_for_room()?;
             let guard = epoch::pin();
             self.check_open()?;
             let tables = self.shared.tables.load(&guard);
@@ -146,6 +146,15 @@ impl Core {
                 return Ok(outcome);
             }
             self.check_writable()?;
+            // What only forgets is taken all the same: it may be what gives space back, and there is room for it
+            // in the generation of now as long as others wait here.
+            if !has_waited && !plan.writes.is_empty() && self.must_wait_for_flush() {
+                drop((guard, quiet));
+                self.wait_for_flush()?;
+                quiet = self.chain.quiet();
+                has_waited = true;
+                continue;
+            }
             plan.buffered = durability == Durability::Buffered;
             match self.chain.order(&snapshot, &plan, &Older { core: self }) {
                 Ok(Ordered { position, changed }) => {
@@ -165,6 +174,7 @@ impl Core {
                 Err(OrderError::Conflict) => {
                     self.counters.conflicts.fetch_add(1, Ordering::Relaxed);
                     conflicts += 1;
+                    has_waited = false;
                     quiet.conflict();
                 }
                 Err(OrderError::NoRoom { doubled: asked }) => {

@@ -5,13 +5,18 @@
 use std::fs;
 use std::io;
 
+/// How often a call that a signal ended is made again. Some file systems undo what they have done then, and would
+/// never come to an end beside a timer; the file is written with zeros instead.
+#[cfg(target_os = "linux")]
+const INTERRUPTED_MAX: usize = 16;
+
 /// See [`super::File::allocate`].
 #[cfg(target_os = "linux")]
 pub(super) fn allocate(file: &fs::File, bytes: u64) -> io::Result<bool> {
     use std::os::fd::AsRawFd as _;
 
     let Ok(bytes) = i64::try_from(bytes) else { return Err(io::ErrorKind::FileTooLarge.into()) };
-    loop {
+    for _ in 0..INTERRUPTED_MAX {
         // SAFETY: the call takes numbers and no pointer, and the descriptor is open as long as `file`
         // is borrowed.
         if unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, bytes) } == 0 {
@@ -24,6 +29,7 @@ pub(super) fn allocate(file: &fs::File, bytes: u64) -> io::Result<bool> {
             _ => return Err(error),
         }
     }
+    Ok(false)
 }
 
 /// See [`super::File::allocate`].

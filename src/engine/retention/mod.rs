@@ -50,7 +50,6 @@ use crate::sync::plain::{AtomicI64, AtomicU64, Mutex, lock, try_lock};
 use crate::sync::{Arc, AtomicBool, Ordering, fence};
 
 use super::core::Core;
-use super::pressure::has_room;
 use super::published::Published;
 use super::scan::end_of_space;
 use super::times::revision_at_time;
@@ -358,12 +357,8 @@ impl Core {
         let changing = Changing::begin(self);
         let mut doubled = 0;
         let (rules, position) = loop {
-            if !has_room(self.shared.tables.load(&epoch::pin())) {
-                if !patient {
-                    return Ok(None);
-                }
-                self.wait_for_flush()?;
-            }
+            // However many generations wait for their flush: there is room for this in the one of now, and it may
+            // be what gives the space back that a flush needs.
             let guard = epoch::pin();
             self.check_writable()?;
             let snapshot = self.chain.begin(&guard);
