@@ -14,7 +14,7 @@ use annals::{ErrorKind, Retention, Store, get, txn};
 use support::{DIRECTORY, START_TIME, tiny};
 
 fn noise(n: u32) -> Vec<u8> {
-    (0..300_u32).map(|i| ((n.wrapping_mul(7919) + i * i * 31) >> 3) as u8).collect()
+    (0..300_u32).map(|i| ((n.wrapping_mul(7919) + i * i * 31) >> 3).to_le_bytes()[0]).collect()
 }
 
 /// A store with much that a compaction to its newest revision lets go as whole files, on a disk that has room for
