@@ -86,8 +86,8 @@ impl Core {
         let urgent = self.unit_of(Depth::Folding);
         match &urgent {
             Ok(true) => return urgent,
-            // What the disk has no space for may have it once dead files are gone.
-            Err(error) if !error.is_no_space() => return urgent,
+            // What the disk has no space for may have it once dead files are gone, unless that has ended writing.
+            Err(error) if !error.is_no_space() || self.check_writable().is_err() => return urgent,
             _ => {}
         }
         let files = self.shared.tables().files;

@@ -62,7 +62,7 @@ pub enum Operation {
     Write,
     /// Syncing a file.
     Sync,
-    /// Setting the length of a file.
+    /// Setting the length of a file, or allocating it.
     SetLen,
     /// Asking for the length of a file.
     Len,
@@ -347,6 +347,11 @@ impl File for FaultFile {
     /// No operation: as a hint it can do nothing and fail at nothing.
     fn write_back(&self, range: Range<u64>) {
         self.inner.write_back(range);
+    }
+
+    fn allocate(&self, bytes: u64) -> io::Result<bool> {
+        self.vfs.check(Operation::SetLen)?;
+        self.inner.allocate(bytes)
     }
 
     fn set_len(&self, bytes: u64) -> io::Result<()> {

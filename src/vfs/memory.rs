@@ -383,6 +383,12 @@ impl File for MemoryFile {
         self.sync("sync_all")
     }
 
+    /// As the length of a file: what was allocated and not synced a crash may take back.
+    fn allocate(&self, bytes: u64) -> io::Result<bool> {
+        self.change("allocate", |len| len.max(bytes), Change::Length(bytes))?;
+        Ok(true)
+    }
+
     fn set_len(&self, bytes: u64) -> io::Result<()> {
         self.change("set_len", |_| bytes, Change::Length(bytes))
     }

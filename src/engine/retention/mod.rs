@@ -357,8 +357,11 @@ impl Core {
         let changing = Changing::begin(self);
         let mut doubled = 0;
         let (rules, position) = loop {
-            // However many generations wait for their flush: there is room for this in the one of now, and it may
-            // be what gives the space back that a flush needs.
+            // However many generations wait for their flush, there is room for this in the one of now, and where the
+            // disk is full it may be what gives the space back that a flush needs. Else it is not urgent.
+            if !patient && self.must_wait_for_flush() && self.no_room().is_none() {
+                return Ok(None);
+            }
             let guard = epoch::pin();
             self.check_writable()?;
             let snapshot = self.chain.begin(&guard);

@@ -336,6 +336,8 @@ impl Store {
     /// and views answer [`Closed`](crate::ErrorKind::Closed) from then on; iterators of which an item
     /// was taken go on. A commit that is on its way answers `Closed` too, or is durable.
     ///
+    /// Not to be called by a waker: that may run in a thread which has to end its work first. (It may drop handles.)
+    ///
     /// # Errors
     ///
     /// As [`Store::flush`].
