@@ -31,8 +31,8 @@ pub(super) struct Table {
     filter: Zeroed<AtomicU64>,
 }
 
-/// Slots that share a word of the filter: with the table at most half full, eight keys or fewer, so a key that is
-/// not there is taken for one that may be in a few of a hundred probes.
+/// Slots that share a word of the filter. With the table at most half full these are eight keys at most on average, so
+/// a key that is not there is taken for one that may be in a few of a hundred probes.
 const SLOTS_PER_WORD: usize = 16;
 
 /// The hash of an internal key; its parts serve the table and the ordered index.

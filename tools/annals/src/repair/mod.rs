@@ -39,6 +39,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::args::Global;
+use crate::bytes::show;
 use crate::exit::{Failure, Outcome};
 use crate::output::{Output, Row, cell};
 use crate::progress::Progress;
@@ -50,20 +51,23 @@ use lost::Lost;
 #[command(
     after_help = "The original is only read. The report has a line for each file: what became of it, and what of it is
 lost. way: copy, where only the log or the past was damaged and a revision behind the damage is left
-to begin at, else rebuild. A damaged log ends where something of it is in no file any more; what is damaged of the past is left
-out, and the copy compacted to behind it. A rebuilt store has the newest versions that can be read,
-at their revisions, and their past from where it is whole: behind the last value that is lost, where
-the damaged store can still be opened for reading. lost_keys names the keys of which something newer was written than
-could be read, and what is there instead (kept: a revision, or nothing); where a line of the report
-says that keys or revisions may be lost beside these, it says which. lost_revisions names the
-transactions of the log that cannot be read. Those behind damage in the log are left out of a copy,
-as the ones before them are missing; with --newest a store is rebuilt that has what they wrote.
-Where no manifest is whole, the files in the directory are taken for the store. Rules of retention
-are to be set again then. A lease that is lost but for its keys has the longest time to live in the
-new store, which is verified before the command ends. A store that a program has open for writing is
-not repaired. The exit code is 9 where lost_keys or lost_revisions name something, 0 where all that
-was committed is there, though the past may begin later: keep the damaged store until what you need
-of it is elsewhere. A backup is better: `annals help backup`.
+to begin at, else rebuild. A damaged log ends where something of it is in no file any more; what is
+damaged of the past is left out, and the copy compacted to behind it. A rebuilt store has the newest
+versions that can be read, at their revisions, and their past from where it is whole: behind the
+last value that is lost, where the damaged store can still be opened for reading.
+
+lost_keys names the keys of which something newer was written than could be read, and what is there
+instead (kept: a revision, or nothing); where a line of the report says that keys or revisions may
+be lost beside these, it says which. lost_revisions names the transactions of the log that cannot be
+read. Those behind damage in the log are left out of a copy, as the ones before them are missing;
+with --newest a store is rebuilt that has what they wrote. Where no manifest is whole, the files in
+the directory are taken for the store. Rules of retention are to be set again then. A lease that is
+lost but for its keys has the longest time to live in the new store.
+
+The new store is verified before the command ends. A store that a program has open for writing is
+not repaired. The exit code is 9 where lost_keys or lost_revisions name something, else 0: also then
+the past may begin later, and the report may name what could be lost. Keep the damaged store until
+what you need of it is elsewhere. A backup is better: `annals help backup`.
 
 Examples:
   $ annals -C store repair --to saved
@@ -88,7 +92,10 @@ impl Row for FileRow {
 
     /// Nothing is cut: what was lost is what a repair is read for.
     fn cells(&self) -> Vec<String> {
-        let whole = |value: &Value| value.as_str().map_or_else(|| cell(value), ToOwned::to_owned);
+        let whole = |value: &Value| match value.as_str() {
+            Some(text) => show(text.as_bytes(), usize::MAX),
+            None => cell(value),
+        };
         Self::COLUMNS.iter().map(|name| self.0.get(name).map(whole).unwrap_or_default()).collect()
     }
 
