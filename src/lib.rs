@@ -185,6 +185,7 @@
 //! | `annals_head_bytes` | gauge | files of newest versions |
 //! | `annals_history_bytes` | gauge | files of superseded versions |
 //! | `annals_events_bytes` | gauge | files of what changed |
+//! | `annals_blobs_bytes` | gauge | files of large values |
 //! | `annals_wal_bytes` | gauge | files of the log |
 //! | `annals_watches` | gauge | watches that have not ended |
 //! | `annals_watch_lag_revisions` | gauge | revisions the watch that is furthest behind has yet to look at |

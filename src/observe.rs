@@ -35,6 +35,7 @@ pub(crate) const L0_BYTES: &str = "annals_l0_bytes";
 pub(crate) const HEAD_BYTES: &str = "annals_head_bytes";
 pub(crate) const HISTORY_BYTES: &str = "annals_history_bytes";
 pub(crate) const EVENTS_BYTES: &str = "annals_events_bytes";
+pub(crate) const BLOBS_BYTES: &str = "annals_blobs_bytes";
 pub(crate) const WAL_BYTES: &str = "annals_wal_bytes";
 pub(crate) const WATCHES: &str = "annals_watches";
 pub(crate) const WATCH_LAG: &str = "annals_watch_lag_revisions";
@@ -367,6 +368,7 @@ const METRICS: &[(&str, &str, &str)] = &[
     (HEAD_BYTES, "gauge", "files of newest versions"),
     (HISTORY_BYTES, "gauge", "files of superseded versions"),
     (EVENTS_BYTES, "gauge", "files of what changed"),
+    (BLOBS_BYTES, "gauge", "files of large values"),
     (WAL_BYTES, "gauge", "files of the log"),
     (WATCHES, "gauge", "watches that have not ended"),
     (WATCH_LAG, "gauge", "revisions the watch that is furthest behind has yet to look at"),

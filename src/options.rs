@@ -120,6 +120,7 @@ pub struct Options {
     /// Compression level of HISTORY and EVENTS (zstd). 1 to 19; default 1.
     pub(crate) history_level: u64,
     pub(crate) event_value_bytes: u64,
+    pub(crate) blob_value_bytes: u64,
     /// L0 files from which on they are folded into HEAD and HISTORY, or merged with each other while HEAD is
     /// far larger. 1 to 64; default 4.
     pub(crate) l0_files_max: u64,
@@ -201,6 +202,7 @@ impl Options {
             history_codec: HistoryCodec::Fast,
             history_level: 1,
             event_value_bytes: KIB,
+            blob_value_bytes: 64 * KIB,
             l0_files_max: 4,
             history_windows_max: 12,
             background_bytes_per_sync: 256 * KIB,
@@ -259,6 +261,12 @@ impl Options {
         /// takes some ten times as long. What is repeated takes its room, compressed, a second time
         /// until its revision is compacted.
         event_value_bytes: u64,
+        /// Sets from which length on newest values are put in blob files. 64 B to 4 GiB (none is so long);
+        /// default 64 KiB.
+        ///
+        /// Such a value is written there when it leaves memory, and not again when HEAD is written again because of
+        /// other keys: once half of a blob file is superseded, what is left of it goes to another one.
+        blob_value_bytes: u64,
         /// Sets from how many L0 files on they are folded into HEAD, or merged with each other as long as
         /// they are less than a quarter of HEAD. 1 to 64; default 4.
         l0_files_max: u64,
@@ -431,7 +439,7 @@ impl Options {
     }
 
     /// Every knob that is a number.
-    fn numbers_mut(&mut self) -> [(&'static str, &mut u64); 19] {
+    fn numbers_mut(&mut self) -> [(&'static str, &mut u64); 20] {
         [
             ("memtable_bytes", &mut self.memtable_bytes),
             ("wal_bytes", &mut self.wal_bytes),
@@ -440,6 +448,7 @@ impl Options {
             ("history_block_bytes", &mut self.history_block_bytes),
             ("history_level", &mut self.history_level),
             ("event_value_bytes", &mut self.event_value_bytes),
+            ("blob_value_bytes", &mut self.blob_value_bytes),
             ("l0_files_max", &mut self.l0_files_max),
             ("history_windows_max", &mut self.history_windows_max),
             ("background_bytes_per_sync", &mut self.background_bytes_per_sync),

@@ -232,7 +232,8 @@ fn the_store_and_its_copy_go_their_own_ways_and_share_their_files() {
     let made = store.checkpoint(COPY).unwrap();
     assert_eq!((made.copied_files, made.log_bytes), (0, 0));
     let files = store.stats();
-    let files = [files.l0, files.head, files.history, files.events].map(|kind| kind.bytes);
+    let files =
+        [files.l0, files.head, files.history, files.events, files.blobs].map(|kind| kind.bytes);
     assert_eq!(made.linked_bytes, files.iter().sum::<u64>());
     assert!(disk.used_bytes() - used < 64 << 10, "{} of {used}", disk.used_bytes() - used);
     let copy = options.open(COPY).unwrap();

@@ -368,6 +368,7 @@ fn segment() -> FileMeta {
         death_upto: 0,
         last_seq: 0,
         folded_to: Vec::new(),
+        blobs: Vec::new(),
     }
 }
 

@@ -8,7 +8,8 @@
 //!          [lease:varint]                            only with LEASE
 //!          [death:varint]                            HISTORY only, unless FOLLOWS: death - revision
 //!          [first_lived:varint]                      L0 only: (revision - first) * 2 + lived
-//!          value_bytes:varint value:bytes(value_bytes)
+//!          value_bytes:varint value:bytes(value_bytes)   or with BLOB
+//!          blob_file:varint value_bytes:varint           the value lies there
 //! ```
 //!
 //! A key is stored as the number of bytes it shares with the key before it and the bytes that
@@ -23,8 +24,11 @@
 //! says two more things of the key in them: the revision of its oldest version there, which is what
 //! superseded whatever older files have of the key, and whether the key lived before that.
 //!
-//! Invariants, checked by `Run::next`: both flags stand only in HISTORY blocks and only after a
-//! neighbour of the same key; no unknown flag is set; a tombstone has no value; revisions of one
+//! A large value need not lie in the entry: with `BLOB` it is that of the entry with the same key and revision in
+//! a blob file, which is not written again when the entry is.
+//!
+//! Invariants, checked by `Run::next`: `FOLLOWS` and `SAME_LIFETIME` stand only in HISTORY blocks and only after a
+//! neighbour of the same key, `BLOB` only in L0 and HEAD; no unknown flag is set; a tombstone has no value; revisions of one
 //! key strictly descend; `death` is above `revision`, `first` is not.
 
 use crate::cursor::{Reader, Writer};
@@ -56,8 +60,19 @@ pub struct EntryRef<'a> {
     pub first: u64,
     /// L0 only: the key was alive before `first`; else false.
     pub lived: bool,
-    /// The value; empty in a tombstone.
+    /// The value; empty in a tombstone, and where it lies in a blob file.
     pub value: &'a [u8],
+    /// L0 and HEAD only: where the value lies, if not here.
+    pub blob: Option<BlobRef>,
+}
+
+/// Values in a blob file: one, in an entry, or all that a file refers to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlobRef {
+    /// The number of the blob file.
+    pub file: u64,
+    /// How many bytes the values have together; never 0.
+    pub bytes: u64,
 }
 
 /// The version says that the key was deleted.
@@ -68,7 +83,27 @@ pub const FLAG_LEASE: u8 = 1 << 1;
 pub const FLAG_FOLLOWS: u8 = 1 << 2;
 /// The neighbour before belongs to the same lifetime and is one version further.
 pub const FLAG_SAME_LIFETIME: u8 = 1 << 3;
-const FLAGS_KNOWN: u8 = FLAG_TOMBSTONE | FLAG_LEASE | FLAG_FOLLOWS | FLAG_SAME_LIFETIME;
+/// The value lies in a blob file.
+pub const FLAG_BLOB: u8 = 1 << 4;
+const FLAGS_KNOWN: u8 = FLAG_TOMBSTONE | FLAG_LEASE | FLAG_FOLLOWS | FLAG_SAME_LIFETIME | FLAG_BLOB;
+
+impl BlobRef {
+    /// Appends both numbers.
+    pub(crate) fn encode(self, out: &mut Vec<u8>) {
+        out.put_varint(self.file);
+        out.put_varint(self.bytes);
+    }
+
+    /// Reads what [`encode`](Self::encode) wrote.
+    pub(crate) fn decode(reader: &mut Reader<'_>) -> Result<Self> {
+        let file = reader.varint_number("blob_file", 1)?;
+        let at = reader.position();
+        match reader.varint("value_bytes")? {
+            0 => Err(reader.error_at("value_bytes", at, Problem::Invalid { found: 0 })),
+            bytes => Ok(Self { file, bytes }),
+        }
+    }
+}
 
 /// What an entry needs to know of the entry before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -136,6 +171,9 @@ pub fn encode(
     if entry.lease != 0 {
         flags |= FLAG_LEASE;
     }
+    if entry.blob.is_some() {
+        flags |= FLAG_BLOB;
+    }
     if kind == FileKind::History
         && let Some(n) = neighbour
     {
@@ -170,7 +208,10 @@ pub fn encode(
         let distance = entry.revision.saturating_sub(entry.first);
         out.put_varint(distance.wrapping_mul(2) | u64::from(entry.lived));
     }
-    out.put_prefixed(entry.value);
+    match entry.blob {
+        Some(blob) => blob.encode(out),
+        None => out.put_prefixed(entry.value),
+    }
 }
 
 /// Decodes the entry at the reader.
@@ -228,7 +269,11 @@ pub(crate) fn decode<'a>(
         };
         (fields.first, fields.lived) = (first, found % 2 == 1);
     }
-    fields.value = reader.prefixed("value", BLOCK_RAW_BYTES_MAX)?;
+    if flags & FLAG_BLOB != 0 {
+        fields.blob = Some(BlobRef::decode(reader)?);
+    } else {
+        fields.value = reader.prefixed("value", BLOCK_RAW_BYTES_MAX)?;
+    }
     if fields.tombstone && !fields.value.is_empty() {
         return Err(reader.error("value", Problem::NotZero));
     }
@@ -249,10 +294,12 @@ pub(crate) fn whole_key(bytes: &[u8]) -> Option<&[u8]> {
 
 fn check_flags(reader: &Reader<'_>, kind: FileKind, flags: u8, same_key: bool) -> Result<()> {
     let neighbourly = flags & (FLAG_FOLLOWS | FLAG_SAME_LIFETIME) != 0;
-    let both = FLAG_TOMBSTONE | FLAG_SAME_LIFETIME;
+    let refers = flags & FLAG_BLOB != 0;
+    let described = flags & (FLAG_SAME_LIFETIME | FLAG_BLOB) != 0;
     if flags & !FLAGS_KNOWN != 0
         || (neighbourly && !(same_key && kind == FileKind::History))
-        || flags & both == both
+        || (refers && !kind.may_refer())
+        || (described && flags & FLAG_TOMBSTONE != 0)
     {
         return Err(reader.error("flags", Problem::Invalid { found: u64::from(flags) }));
     }

@@ -2,6 +2,7 @@
 
 use crate::checksum::ContentHash;
 use crate::cursor::{Reader, Writer};
+use crate::entry::BlobRef;
 use crate::error::{Problem, Result};
 use crate::limits::INTERNAL_KEY_BYTES_MAX;
 use crate::place::FileKind;
@@ -12,7 +13,7 @@ use crate::place::FileKind;
 pub struct FileMeta {
     /// The file's number, unique among all files of the store.
     pub number: u64,
-    /// What the file is: one of the four segment kinds.
+    /// What the file is: one of the five segment kinds.
     pub kind: FileKind,
     /// Retention class; 0 is the default class.
     pub class: u32,
@@ -45,6 +46,9 @@ pub struct FileMeta {
     /// L0: entries of keys before this one have been folded into HEAD and do not count any more;
     /// otherwise empty.
     pub folded_to: Vec<u8>,
+    /// L0, HEAD: the blob files in which values of its entries lie, by number, and how many bytes of each these are;
+    /// otherwise none.
+    pub blobs: Vec<BlobRef>,
 }
 
 impl FileMeta {
@@ -67,6 +71,10 @@ impl FileMeta {
         if self.kind == FileKind::L0 {
             out.put_varint(self.last_seq);
             out.put_prefixed(&self.folded_to);
+        }
+        if self.kind.may_refer() && !self.blobs.is_empty() {
+            out.put_varint(self.blobs.len() as u64);
+            self.blobs.iter().for_each(|blob| blob.encode(out));
         }
     }
 
@@ -98,10 +106,14 @@ impl FileMeta {
             death_upto: reader.varint_number("death_upto", 0)?,
             last_seq: 0,
             folded_to: Vec::new(),
+            blobs: Vec::new(),
         };
         if kind == FileKind::L0 {
             meta.last_seq = reader.varint("last_seq")?;
             meta.folded_to = reader.prefixed("folded_to", INTERNAL_KEY_BYTES_MAX)?.to_vec();
+        }
+        if kind.may_refer() && !reader.is_empty() {
+            meta.blobs = decode_blobs(reader)?;
         }
         for (field, low, high) in [
             ("max_revision", meta.min_revision, meta.max_revision),
@@ -120,6 +132,27 @@ impl FileMeta {
         }
         Ok(meta)
     }
+}
+
+/// At least one blob file, in the order of the numbers.
+fn decode_blobs(reader: &mut Reader<'_>) -> Result<Vec<BlobRef>> {
+    let at = reader.position();
+    let found = reader.varint("blob_count")?;
+    // Each takes two bytes at least.
+    let max = reader.remaining() as u64 / 2;
+    if found == 0 || found > max {
+        return Err(reader.error_at("blob_count", at, Problem::TooLong { max, found }));
+    }
+    let mut blobs: Vec<BlobRef> = Vec::new();
+    for _ in 0..found {
+        let at = reader.position();
+        let blob = BlobRef::decode(reader)?;
+        if blobs.last().is_some_and(|last| last.file >= blob.file) {
+            return Err(reader.error_at("blob_file", at, Problem::Order));
+        }
+        blobs.push(blob);
+    }
+    Ok(blobs)
 }
 
 #[cfg(test)]
@@ -145,6 +178,7 @@ mod tests {
             death_upto: 600,
             last_seq: 0,
             folded_to: Vec::new(),
+            blobs: Vec::new(),
         };
         let l0 = FileMeta {
             kind: FileKind::L0,
@@ -152,8 +186,28 @@ mod tests {
             folded_to: b"\x01b".to_vec(),
             ..meta.clone()
         };
-        for meta in [meta, l0] {
+        for meta in [meta, l0.clone()] {
             round_trips(&meta);
+        }
+        let blobs = vec![BlobRef { file: 3, bytes: 70_000 }, BlobRef { file: 9, bytes: 1 << 50 }];
+        let mut bytes = Vec::new();
+        let refers = FileMeta { blobs, ..l0.clone() };
+        refers.encode(&mut bytes);
+        let mut reader = Reader::new("file record", &bytes);
+        assert_eq!(FileMeta::decode(&mut reader).as_ref(), Ok(&refers));
+        assert_eq!(reader.finish(), Ok(()));
+        // One that refers to nothing ends where a list would begin.
+        let mut without = Vec::new();
+        l0.encode(&mut without);
+        for cut in (0..bytes.len()).filter(|cut| *cut != without.len()) {
+            FileMeta::decode(&mut Reader::new("file record", &bytes[..cut])).unwrap_err();
+        }
+        for (file, wanted) in [(3, "blob_file"), (0, "blob_file")] {
+            let blobs = vec![BlobRef { file: 3, bytes: 1 }, BlobRef { file, bytes: 1 }];
+            let mut bytes = Vec::new();
+            FileMeta { blobs, ..l0.clone() }.encode(&mut bytes);
+            let error = FileMeta::decode(&mut Reader::new("file record", &bytes)).unwrap_err();
+            assert_eq!(error.field, wanted);
         }
     }
 
@@ -187,6 +241,7 @@ mod tests {
             death_upto: 0,
             last_seq: 3,
             folded_to: b"\x01d".to_vec(),
+            blobs: Vec::new(),
         };
         let mut bytes = Vec::new();
         meta.encode(&mut bytes);

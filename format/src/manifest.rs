@@ -9,6 +9,8 @@
 //! told from one that was never written. `CURRENT` holds the exact length and checksum of the
 //! manifest in force. The encoding is canonical: equal manifests have equal bytes.
 
+use std::collections::BTreeSet;
+
 use crate::checksum::crc;
 use crate::cursor::{Reader, Writer};
 use crate::error::{DecodeError, Problem, Result};
@@ -218,6 +220,13 @@ impl Manifest {
         let made = self.files.iter().map(|file| file.incarnation).max();
         if let Some(found) = made.filter(|made| *made > self.incarnation) {
             return Err(records.error("incarnation", Problem::Invalid { found }));
+        }
+        // A value that a file refers to lies in a file that is there.
+        let blobs = self.files.iter().filter(|file| file.kind == FileKind::Blob);
+        let blobs: BTreeSet<u64> = blobs.map(|file| file.number).collect();
+        let mut refers = self.files.iter().flat_map(|file| &file.blobs);
+        if let Some(missing) = refers.find(|blob| !blobs.contains(&blob.file)) {
+            return Err(records.error("blob_file", Problem::Invalid { found: missing.file }));
         }
         // As much as anybody reckons for a file.
         let weights = self.files.iter().map(|file| {

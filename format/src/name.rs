@@ -1,7 +1,7 @@
 //! The names of a store's files; printing and parsing are exact inverses.
 //!
 //! ```text
-//! DIR/LOCK  CURRENT  MANIFEST-NNNNNNNN  wal/NNNNNNNN.wal  seg/NNNNNNNN.{l0,head,hist,events}
+//! DIR/LOCK  CURRENT  MANIFEST-NNNNNNNN  wal/NNNNNNNN.wal  seg/NNNNNNNN.{l0,head,hist,events,blob}
 //! ```
 //!
 //! Numbers are decimal, padded to eight digits, and simply grow longer above that, up to
@@ -59,7 +59,11 @@ impl FileName {
         match self.kind {
             FileKind::Current | FileKind::Manifest => "",
             FileKind::Wal => WAL_DIR,
-            FileKind::L0 | FileKind::Head | FileKind::History | FileKind::Events => SEGMENT_DIR,
+            FileKind::L0
+            | FileKind::Head
+            | FileKind::History
+            | FileKind::Events
+            | FileKind::Blob => SEGMENT_DIR,
         }
     }
 
@@ -116,6 +120,7 @@ const fn extension(kind: FileKind) -> Option<&'static str> {
         FileKind::Head => Some("head"),
         FileKind::History => Some("hist"),
         FileKind::Events => Some("events"),
+        FileKind::Blob => Some("blob"),
     }
 }
 

@@ -52,11 +52,13 @@ pub enum FileKind {
     History = 6,
     /// `seg/n.events`: what changed, in revision order.
     Events = 7,
+    /// `seg/n.blob`: large values of newest versions.
+    Blob = 8,
 }
 
 impl FileKind {
     /// Every kind, in the order of their numbers.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Current,
         Self::Manifest,
         Self::Wal,
@@ -64,6 +66,7 @@ impl FileKind {
         Self::Head,
         Self::History,
         Self::Events,
+        Self::Blob,
     ];
 
     /// The number that stands on disk.
@@ -76,9 +79,19 @@ impl FileKind {
         Self::ALL.into_iter().find(|kind| kind.number() == number)
     }
 
-    /// Whether this is one of the four kinds of segment.
+    /// Whether this is one of the five kinds of segment.
     pub const fn is_segment(self) -> bool {
-        matches!(self, Self::L0 | Self::Head | Self::History | Self::Events)
+        matches!(self, Self::L0 | Self::Head | Self::History | Self::Events | Self::Blob)
+    }
+
+    /// Whether a file of this kind has one version of a key.
+    pub const fn has_one_version(self) -> bool {
+        matches!(self, Self::L0 | Self::Head | Self::Blob)
+    }
+
+    /// Whether entries of this kind may have their value in a blob file.
+    pub const fn may_refer(self) -> bool {
+        matches!(self, Self::L0 | Self::Head)
     }
 
     /// The kind's name as it is printed by tools.
@@ -91,6 +104,7 @@ impl FileKind {
             Self::Head => "head",
             Self::History => "history",
             Self::Events => "events",
+            Self::Blob => "blob",
         }
     }
 }
@@ -131,6 +145,6 @@ mod tests {
             assert_eq!(FileKind::from_number(kind.number()), Some(kind));
         }
         assert_eq!(FileKind::from_number(0), None);
-        assert_eq!(FileKind::from_number(8), None);
+        assert_eq!(FileKind::from_number(9), None);
     }
 }

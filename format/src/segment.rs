@@ -1,4 +1,4 @@
-//! The container of the four kinds of segment: what stands at its two ends.
+//! The container of the five kinds of segment: what stands at its two ends.
 //!
 //! ```text
 //! segment := header(64) block* page* [filter] [dictionary] footer(192)

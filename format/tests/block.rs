@@ -9,7 +9,7 @@ use annals_format::block::{
 };
 use annals_format::checksum::FileSeed;
 use annals_format::entry::{
-    EntryRef, FLAG_FOLLOWS, FLAG_LEASE, FLAG_SAME_LIFETIME, FLAG_TOMBSTONE,
+    BlobRef, EntryRef, FLAG_FOLLOWS, FLAG_LEASE, FLAG_SAME_LIFETIME, FLAG_TOMBSTONE,
 };
 use annals_format::{DecodeError, FileKind, Place, Problem, StoreId};
 use harness::{Dump, damage_everywhere, golden};
@@ -170,6 +170,66 @@ fn l0_block_is_golden() {
     })
     .unwrap();
     assert_eq!(expected.next(), None);
+}
+
+#[test]
+fn a_block_that_refers_to_a_value_is_golden() {
+    let of = |key, revision| EntryRef {
+        key,
+        revision,
+        create_revision: revision,
+        version: 1,
+        ..EntryRef::default()
+    };
+    let blob = Some(BlobRef { file: 300, bytes: 70_000 });
+    let sample =
+        [EntryRef { blob, ..of(b"\x01/a", 90) }, EntryRef { value: b"v", ..of(b"\x01/b", 91) }];
+    let mut builder = BodyBuilder::new(FileKind::Head);
+    sample.iter().for_each(|entry| builder.push(entry));
+    let encoded = block_of(FileKind::Head, builder.finish());
+    let mut dump = Dump::new("a block of HEAD file 12", &encoded);
+    dump.layout(&BlockHeader::LAYOUT);
+    for (index, entry) in sample.iter().enumerate() {
+        dump.comment(&format!("entry {index}"));
+        dump.varint("shared");
+        dump.prefixed("suffix");
+        dump.bytes(1, "flags");
+        for name in ["revision", "sub", "create_revision", "version"] {
+            dump.varint(name);
+        }
+        if entry.blob.is_some() {
+            dump.varint("blob_file");
+            dump.varint("value_bytes");
+        } else {
+            dump.prefixed("value");
+        }
+    }
+    dump.comment("restart points");
+    dump.bytes(4, "restart_offset");
+    dump.bytes(4, "restart_count");
+    let bytes = golden("segment-block-blob-v1.hex", &dump.finish());
+
+    let body = &bytes[BLOCK_HEADER_BYTES..];
+    let mut expected = sample.into_iter();
+    let parsed = Body::parse(body, FileKind::Head).unwrap();
+    parsed
+        .check(2, |entry, key| assert_eq!(Some(EntryRef { key, ..*entry }), expected.next()))
+        .unwrap();
+    assert_eq!(expected.next(), None);
+    // No other kind of file refers to values, no tombstone has one, and none is empty or in file 0.
+    let refused = |kind, at: usize, byte| {
+        let mut body = body.to_vec();
+        body[at] = byte;
+        let body = Body::parse(&body, kind).unwrap();
+        body.check(2, |_, _| ()).unwrap_err().field
+    };
+    assert_eq!(refused(FileKind::Blob, 5, 16), "flags");
+    assert_eq!(refused(FileKind::History, 5, 16), "flags");
+    assert_eq!(refused(FileKind::Head, 5, 17), "flags");
+    let at = body.windows(2).position(|pair| pair == [0xac, 2]).unwrap();
+    assert_eq!(refused(FileKind::Head, at, 0), "blob_file");
+    let at = body.windows(3).position(|bytes| bytes == [0xf0, 0xa2, 4]).unwrap();
+    assert_eq!(refused(FileKind::Head, at, 0), "value_bytes");
 }
 
 #[test]

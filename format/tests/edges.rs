@@ -71,7 +71,7 @@ fn names_of_stores_files_and_hashes() {
     assert_eq!(STORE.to_string(), "abababab-abab-abab-abab-abababababab");
     assert_eq!(format!("{STORE:?}"), "StoreId(abababab-abab-abab-abab-abababababab)");
     let labels = FileKind::ALL.map(FileKind::label);
-    assert_eq!(labels.join(" "), "current manifest wal l0 head history events");
+    assert_eq!(labels.join(" "), "current manifest wal l0 head history events blob");
     let mut hasher = ContentHasher::default();
     assert_eq!(hasher.finish(), ContentHash::of(b""));
     hasher.update(b"an");

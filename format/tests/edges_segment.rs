@@ -288,7 +288,7 @@ fn flags_and_deaths_that_no_entry_has() {
         };
         assert_eq!(check(&|_| ()), Ok(()));
         // Nothing shared, two bytes of key; then flags, revision, sub, create_revision, version, and of HISTORY death.
-        for flags in [entry::FLAG_FOLLOWS, entry::FLAG_SAME_LIFETIME, 1 << 4] {
+        for flags in [entry::FLAG_FOLLOWS, entry::FLAG_SAME_LIFETIME, 1 << 5] {
             assert_eq!(check(&|bytes| bytes[4] = flags), Err("flags"), "{kind:?}: {flags}");
         }
         if history {

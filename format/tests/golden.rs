@@ -200,7 +200,7 @@ fn manifest_file() {
             }
             _ => {
                 dump.varint("number");
-                let l0 = dump.bytes(1, "kind")[0] == annals_format::FileKind::L0.number();
+                let kind = dump.bytes(1, "kind")[0];
                 dump.varint("class");
                 dump.varint("incarnation");
                 dump.varint("bytes");
@@ -212,9 +212,15 @@ fn manifest_file() {
                 for name in ["min_revision", "max_revision", "death_after", "death_upto"] {
                     dump.varint(name);
                 }
-                if l0 {
+                if kind == annals_format::FileKind::L0.number() {
                     dump.varint("last_seq");
                     dump.prefixed("folded_to");
+                }
+                // The one of the sample that refers to values elsewhere.
+                if kind == annals_format::FileKind::Head.number() {
+                    dump.varint("blob_count");
+                    dump.varint("blob_file");
+                    dump.varint("value_bytes");
                 }
             }
         }

@@ -97,6 +97,7 @@ pub(crate) fn options(disk: &MemoryVfs) -> Options {
         .cache_bytes(64 << 10)
         .l0_files_max(2)
         .history_windows_max(2)
+        .blob_value_bytes(64)
         .store_id_seed(7)
 }
 

@@ -362,6 +362,7 @@ fn manifest() -> Manifest {
             death_upto: if history { 70 } else { 0 },
             last_seq: if l0 { 70 } else { 0 },
             folded_to: if l0 { space::Key::User(b"b").encode() } else { Vec::new() },
+            blobs: Vec::new(),
         });
     }
     manifest

@@ -56,7 +56,7 @@ impl Content {
                 files.push(match shown.get(&meta.number).copied() {
                     Some(file) => Arc::clone(file),
                     None => {
-                        let file = SealedFile::new(&core.context, meta.clone());
+                        let file = SealedFile::alone(&core.context, meta.clone());
                         file.hold()?;
                         file
                     }

@@ -15,7 +15,7 @@ use annals_format::{FileKind, FileMeta, Frame, Manifest};
 use crate::error::{Corruption, Error, ErrorKind, Result};
 use crate::manifest::ManifestStore;
 use crate::options::Options;
-use crate::segment::{Segment, SegmentContext};
+use crate::segment::{SealedFile, SegmentContext};
 use crate::sync::Arc;
 use crate::wal::{self, Location, WalContext};
 
@@ -110,7 +110,8 @@ struct Check<'a> {
     directory: &'a Path,
     options: &'a Options,
     manifest: &'a Manifest,
-    segments: SegmentContext,
+    /// The segments, as the manifest lists them.
+    segments: Vec<Arc<SealedFile>>,
     rules: Records,
     report: &'a mut CheckReport,
     progress: &'a mut dyn FnMut(u64, u64),
@@ -125,8 +126,8 @@ impl<'a> Check<'a> {
         report: &'a mut CheckReport,
         progress: &'a mut dyn FnMut(u64, u64),
     ) -> Self {
-        let segments =
-            SegmentContext::new(directory, manifest.store, manifest.incarnation, options);
+        let context = SegmentContext::new(directory, manifest.store, manifest.incarnation, options);
+        let segments = SealedFile::all(&Arc::new(context), &manifest.files, []);
         let of_files = manifest.files.iter().map(|file| file.bytes);
         let of_wal = manifest.wal.iter().map(|file| file.end.unwrap_or(file.file_bytes));
         let total = of_files.chain(of_wal).sum();
@@ -137,9 +138,10 @@ impl<'a> Check<'a> {
 
     fn run(&mut self) {
         self.log();
-        for meta in &self.manifest.files {
+        for file in std::mem::take(&mut self.segments) {
+            let meta = file.meta();
             let before = self.report.damage.len();
-            if let Err(error) = self.segment(meta) {
+            if let Err(error) = self.segment(&file) {
                 self.report.note(error);
             }
             let (first, upto) = self.revisions(meta);
@@ -223,22 +225,22 @@ impl<'a> Check<'a> {
         (meta.min_revision.min(newest), meta.max_revision.min(newest))
     }
 
-    fn segment(&mut self, meta: &FileMeta) -> Result<()> {
-        let segment = Segment::open(&self.segments, meta)?;
+    fn segment(&mut self, file: &SealedFile) -> Result<()> {
+        let (meta, segment) = (file.meta(), file.open()?);
         let before = self.report.damage.len();
         segment.verify(&mut |damage| self.report.damage.push(damage))?;
         if self.report.damage.len() > before {
             return Ok(());
         }
-        // To the segment the values are bytes.
-        let segment = Arc::new(segment);
+        // What it refers to lies elsewhere, and what values say is nothing to it.
+        segment.verify_blobs()?;
         match meta.kind {
-            FileKind::Events => check_transactions(&segment)?,
+            FileKind::Events => check_transactions(segment)?,
             // Without a log it is not known which revisions there are.
             FileKind::L0 | FileKind::Head if self.report.revision > 0 => {
-                self.rules.check(&segment, self.report.revision)?;
+                self.rules.check(segment, self.report.revision)?;
             }
-            FileKind::L0 | FileKind::Head => self.rules.check(&segment, u64::MAX)?,
+            FileKind::L0 | FileKind::Head => self.rules.check(segment, u64::MAX)?,
             _ => {}
         }
         Ok(())

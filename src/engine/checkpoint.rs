@@ -183,7 +183,7 @@ impl Core {
     /// Copies a file, which may have lost its name since.
     fn copy(&self, files: &FileSet, meta: &FileMeta, vfs: &dyn Vfs, path: &Path) -> Result<()> {
         let here = files.all().find(|file| file.meta().number == meta.number).cloned();
-        let source = here.unwrap_or_else(|| SealedFile::new(&self.context, meta.clone()));
+        let source = here.unwrap_or_else(|| SealedFile::alone(&self.context, meta.clone()));
         let source = source.open()?;
         let created = vfs.create(path);
         let file = created.map_err(|error| Error::io("create", path, error))?;

@@ -122,7 +122,9 @@ fn worth(files: &FileSet) -> (u64, u64) {
     let average = bytes.checked_div(entries).unwrap_or(0);
     let stands_for = |l0: &Arc<SealedFile>| {
         let l0 = l0.meta();
-        l0.bytes.max(l0.entries.saturating_mul(average))
+        // With its values: the fold makes an end of those that they supersede.
+        let values = l0.blobs.iter().map(|blob| blob.bytes).fold(0, u64::saturating_add);
+        l0.bytes.max(l0.entries.saturating_mul(average)).saturating_add(values)
     };
     (files.l0.iter().map(stands_for).fold(0, u64::saturating_add), bytes)
 }

@@ -113,7 +113,7 @@ impl History {
                 return Ok(None);
             };
             let death = cursor.entry().map_or(0, |entry| entry.death);
-            let found = HistoryRecord::of_cursor(cursor, self.keys_only);
+            let found = HistoryRecord::of_cursor(cursor, self.keys_only)?;
             cursor.next()?;
             self.cursors.retain(|cursor| is_at(cursor, &self.key));
             return Ok(Some((found, death)));

@@ -15,7 +15,7 @@ use annals_format::{FileKind, FileMeta, Manifest};
 use crate::error::{Error, Result};
 use crate::manifest::ManifestStore;
 use crate::options::Options;
-use crate::segment::{Leaves, Segment, SegmentContext};
+use crate::segment::{Cursor, Leaves, SealedFile, Segment, SegmentContext};
 use crate::sync::Arc;
 use crate::vfs::{Access, File};
 use crate::wal::WalContext;
@@ -66,12 +66,12 @@ impl StoreFiles {
             quick_syncs: false,
         };
         let context = SegmentContext::new(directory, manifest.store, manifest.incarnation, options);
-        let open = |meta| {
-            let segment = Segment::open(&context, meta)?;
-            segment.hold()?;
-            Ok(Arc::new(segment))
+        let open = |file: &Arc<SealedFile>| {
+            file.hold()?;
+            file.open().cloned()
         };
-        let segments = manifest.files.iter().map(open).collect();
+        let segments = SealedFile::all(&Arc::new(context), &manifest.files, []);
+        let segments = segments.iter().map(open).collect();
         let names = names(&wal)?;
         let mut logs = BTreeMap::new();
         let named = names.keys().filter(|name| name.kind == FileKind::Wal);
@@ -149,6 +149,22 @@ impl StoreFiles {
     }
 }
 
+/// Hands out the entries from where a cursor is on.
+fn walk(mut cursor: Cursor, each: &mut dyn FnMut(&EntryRef<'_>) -> Result<bool>) -> Result<()> {
+    while let Some(entry) = cursor.entry() {
+        let more = if entry.blob.is_some() {
+            each(&EntryRef { value: &cursor.value()?, ..entry })?
+        } else {
+            each(&entry)?
+        };
+        if !more {
+            break;
+        }
+        cursor.next()?;
+    }
+    Ok(())
+}
+
 /// The names of a store's files, and their lengths.
 fn names(store: &WalContext) -> Result<BTreeMap<FileName, u64>> {
     let mut names = BTreeMap::new();
@@ -196,20 +212,14 @@ impl SegmentFile {
         self.0.pages(each)
     }
 
-    /// Its entries in order, until `each` answers false.
+    /// Its entries in order, with their values wherever these lie, until `each` answers false.
     ///
     /// # Errors
     /// As [`SegmentFile::footer`], and what `each` answers.
     pub fn entries(&self, each: &mut dyn FnMut(&EntryRef<'_>) -> Result<bool>) -> Result<()> {
         let mut cursor = self.0.cold_cursor();
         cursor.seek_first()?;
-        while let Some(entry) = cursor.entry() {
-            if !each(&entry)? {
-                break;
-            }
-            cursor.next()?;
-        }
-        Ok(())
+        walk(cursor, each)
     }
 
     /// Its entries from the first one of `key` on, until `each` answers false.
@@ -223,16 +233,11 @@ impl SegmentFile {
     ) -> Result<()> {
         let mut cursor = self.0.cold_cursor();
         cursor.seek(key, u64::MAX)?;
-        while let Some(entry) = cursor.entry() {
-            if !each(&entry)? {
-                break;
-            }
-            cursor.next()?;
-        }
-        Ok(())
+        walk(cursor, each)
     }
 
-    /// Its entries in order, but those of damaged blocks, of which `lost` is told.
+    /// Its entries in order, but those of damaged blocks, and those whose value cannot be read where it lies. `lost` is
+    /// told of both.
     ///
     /// # Errors
     /// The footer or the index cannot be read: what has not been handed out by then is lost, too.
@@ -243,7 +248,11 @@ impl SegmentFile {
     ) -> Result<()> {
         let mut blocks = Leaves::from(&self.0, &[])?;
         while blocks.span().is_some() {
-            if let Err(error) = blocks.read(&mut |entry, _| each(entry)) {
+            let read = blocks.read(&mut |entry, value, _| match value() {
+                Ok(value) => each(&EntryRef { value: &value, ..*entry }),
+                Err(error) => lost(&error),
+            });
+            if let Err(error) = read {
                 lost(&error);
             }
             blocks.next()?;

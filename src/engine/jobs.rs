@@ -32,6 +32,7 @@ use crate::segment::Segment;
 use crate::sync::plain::lock;
 use crate::sync::{Arc, Ordering, epoch};
 
+use super::blobs;
 use super::core::Core;
 use super::event_files::events_to_trim;
 use super::in_force::flushed;
@@ -113,12 +114,14 @@ impl Core {
                 && self.merge_some_windows(files, keep)?
                 || self.relieve_l0(files)?
                 || self.trim_window(files, keep, TRIM_USUAL)?
+                || self.move_some_blobs(files, keep, TRIM_USUAL, u64::MAX)?
                 || self.merge_some_windows(files, keep)?
                 || self.join_some_events(files, keep)?
                 || self.write_log()?
                 || self.shared.until_quiet(QUIET_MICROS) == 0
                     && (self.trim_window(files, keep, TRIM_QUIET)?
                         || self.trim_events(files, keep, TRIM_QUIET)?
+                        || self.move_some_blobs(files, keep, TRIM_QUIET, u64::MAX)?
                         || self.sweep(files, keep)?
                         || self.merge_when_quiet(files, keep)?),
         )
@@ -163,7 +166,8 @@ impl Core {
         }
         let (files, keep) = (self.shared.tables().files, self.keep_floors());
         let trims = windows::to_trim(&files, &keep, TRIM_QUIET).is_some()
-            || events_to_trim(&files, &keep, TRIM_QUIET).is_some();
+            || events_to_trim(&files, &keep, TRIM_QUIET).is_some()
+            || self.is_to_move_blobs(&files, TRIM_QUIET);
         let is_old =
             |file: &Arc<SealedFile>| file.meta().max_revision < floor_of(file.meta(), &keep);
         let sweeps =
@@ -359,8 +363,9 @@ impl Core {
 
     /// Puts new files in the place of old ones: steps 1 (its end) to 4 of the module.
     pub(super) fn replace(&self, replacement: Replacement) -> Result<()> {
-        let Replacement { removed, moved, folded_to, added } = replacement;
+        let Replacement { mut removed, moved, folded_to, added } = replacement;
         let tables = self.shared.tables();
+        removed.extend(blobs::unreferenced(&tables.files, &removed, &added));
         for file in tables.files.all().filter(|file| removed.contains(&file.meta().number)) {
             // So that who holds the old tables can still read it. If it cannot be opened now, that
             // is no reason to keep it.
@@ -404,9 +409,9 @@ impl Core {
         Ok(())
     }
 
-    /// The files as tables hold them.
+    /// The files as tables hold them. Those that they refer to are among them, or in tables already.
     pub(super) fn sealed(&self, files: &[FileMeta]) -> Vec<Arc<SealedFile>> {
-        files.iter().map(|meta| SealedFile::new(&self.context, meta.clone())).collect()
+        SealedFile::all(&self.context, files, &self.shared.tables().files.blobs)
     }
 }
 

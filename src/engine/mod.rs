@@ -20,6 +20,7 @@
 mod attend;
 mod backup;
 mod bell;
+mod blobs;
 mod bump;
 mod chain_log;
 mod check;

@@ -268,8 +268,7 @@ fn build(
 ) -> (Arc<Core>, WalContext) {
     let context =
         Arc::new(SegmentContext::new(path, manifest.store, manifest.incarnation, options));
-    let files = manifest.files.iter().map(|meta| SealedFile::new(&context, meta.clone()));
-    let files = Arc::new(FileSet::new(files));
+    let files = Arc::new(FileSet::new(SealedFile::all(&context, &manifest.files, [])));
     let size = generation_size(options.memtable_bytes);
     let spare = Spare::new(size.arena_bytes);
     let generation = Generation::opening(1, size, &spare);

@@ -220,7 +220,7 @@ impl Merge {
         keys_only: bool,
     ) -> Result<Option<Record>> {
         for source in self.sources.iter().filter(|source| source.key() == Some(key)) {
-            match source.answer(at, keys_only) {
+            match source.answer(at, keys_only)? {
                 Answer::Found(found) if found.tombstone => return Ok(None),
                 Answer::Found(found) => return Ok(Some(found.record)),
                 Answer::Below => {}

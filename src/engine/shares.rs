@@ -51,7 +51,9 @@ impl Divided {
     /// Of a file of newest versions the footer is read once, of an L0 file that is folded in part some
     /// pages of its index; where that fails, all of the file counts as alive, and whoever needs the file
     /// tells.
-    pub(super) fn of(file: &SealedFile, keep: u64) -> Self {
+    ///
+    /// Of a blob file what entries refer to is alive, `referenced` bytes of values, and the rest dead.
+    pub(super) fn of(file: &SealedFile, referenced: u64, keep: u64) -> Self {
         let meta = file.meta();
         let all = meta.bytes;
         let rest = match meta.kind {
@@ -60,6 +62,10 @@ impl Divided {
                     rest: Shares { live: all, ..Shares::default() },
                     ..Self::default()
                 });
+            }
+            FileKind::Blob => {
+                let live = share(all, referenced, meta.value_bytes);
+                Shares { live, dead: all - live, ..Shares::default() }
             }
             FileKind::History => {
                 let dead = below(keep, (meta.death_after, meta.death_upto), all);
@@ -90,8 +96,8 @@ impl Divided {
 
 impl Shares {
     /// Of one file, see [`Divided`].
-    pub(super) fn of(file: &SealedFile, keep: u64) -> Self {
-        let Divided { folded, rest, .. } = Divided::of(file, keep);
+    pub(super) fn of(file: &SealedFile, referenced: u64, keep: u64) -> Self {
+        let Divided { folded, rest, .. } = Divided::of(file, referenced, keep);
         Self { dead: folded, ..Self::default() } + rest
     }
 
@@ -176,6 +182,7 @@ mod tests {
             death_upto: 0,
             last_seq: 0,
             folded_to: Vec::new(),
+            blobs: Vec::new(),
         }
     }
 

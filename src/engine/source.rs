@@ -119,9 +119,9 @@ impl Source {
     }
 
     /// What is known of the key stood on as of `at`.
-    pub(super) fn answer(&self, at: u64, keys_only: bool) -> Answer {
+    pub(super) fn answer(&self, at: u64, keys_only: bool) -> Result<Answer> {
         match self {
-            Self::Memory(cursor) => memory_answer(cursor, at, keys_only),
+            Self::Memory(cursor) => Ok(memory_answer(cursor, at, keys_only)),
             Self::Files(files) => files.answer(at, keys_only),
         }
     }
@@ -181,17 +181,17 @@ impl FileSource {
         self.settle(false)
     }
 
-    fn answer(&self, at: u64, keys_only: bool) -> Answer {
-        let Some(cursor) = &self.cursor else { return Answer::Below };
-        let Some(entry) = cursor.entry() else { return Answer::Below };
+    fn answer(&self, at: u64, keys_only: bool) -> Result<Answer> {
+        let Some(cursor) = &self.cursor else { return Ok(Answer::Below) };
+        let Some(entry) = cursor.entry() else { return Ok(Answer::Below) };
         let begun = self.head || entry.first <= at;
         // Of a system key the versions in between are nowhere: it is read as of now.
         if entry.revision <= at || begun && is_system(entry.key) {
-            Answer::Found(HistoryRecord::of_cursor(cursor, keys_only))
+            Ok(Answer::Found(HistoryRecord::of_cursor(cursor, keys_only)?))
         } else if begun {
-            Answer::Superseded
+            Ok(Answer::Superseded)
         } else {
-            Answer::Below
+            Ok(Answer::Below)
         }
     }
 
@@ -266,12 +266,13 @@ impl HistoryRecord {
     }
 
     /// The version a cursor stands on.
-    pub(super) fn of_cursor(cursor: &Cursor, keys_only: bool) -> Self {
+    pub(super) fn of_cursor(cursor: &Cursor, keys_only: bool) -> Result<Self> {
         let entry = cursor.entry().unwrap_or_default();
-        Self {
+        let value = if keys_only { Bytes::new() } else { cursor.value()? };
+        Ok(Self {
             record: Record {
                 key: Bytes::copy_from_slice(entry.key),
-                value: if keys_only { Bytes::new() } else { cursor.value() },
+                value,
                 create_revision: entry.create_revision,
                 mod_revision: entry.revision,
                 sub: entry.sub,
@@ -279,6 +280,6 @@ impl HistoryRecord {
                 lease: entry.lease,
             },
             tombstone: entry.tombstone,
-        }
+        })
     }
 }

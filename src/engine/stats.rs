@@ -70,6 +70,8 @@ pub struct Stats {
     pub history_windows: u64,
     /// What changed, by revision.
     pub events: FileStats,
+    /// Large values of newest versions ([`blob_value_bytes`](crate::Options::blob_value_bytes)).
+    pub blobs: FileStats,
     /// Bytes of the files that hold the newest version of a key which is alive.
     ///
     /// These four add up to the length of all files but the log. How a file is divided is an estimate
@@ -187,7 +189,7 @@ impl Stats {
     /// `annals stats` calls `disk_bytes` is the length of what lies in the directory: the manifest
     /// is in it, the last file of the log as it was cut by a close, and what is still to be removed.
     pub fn listed_bytes(&self) -> u64 {
-        let segments = [self.l0, self.head, self.history, self.events];
+        let segments = [self.l0, self.head, self.history, self.events, self.blobs];
         self.wal_bytes + segments.iter().map(|kind| kind.bytes).sum::<u64>()
     }
 
@@ -225,6 +227,7 @@ impl Stats {
             (observe::HEAD_BYTES, self.head.bytes),
             (observe::HISTORY_BYTES, self.history.bytes),
             (observe::EVENTS_BYTES, self.events.bytes),
+            (observe::BLOBS_BYTES, self.blobs.bytes),
             (observe::WAL_BYTES, self.wal_bytes),
             (observe::WATCHES, self.watches),
             (observe::WATCH_LAG, lag),
@@ -259,7 +262,8 @@ impl Core {
         let (pinned, newest) = (self.pins.pinned(), self.visible().revision);
         let pinned: Vec<u64> = pinned.filter(|revision| *revision <= newest).collect();
         let keep = self.oldest_answered();
-        let shares = files.all().map(|file| Shares::of(file, keep)).sum::<Shares>();
+        let shares =
+            files.all().map(|file| Shares::of(file, files.referenced(file), keep)).sum::<Shares>();
         let (incarnation, wal) = {
             let state = lock(&self.state);
             let wal = state.wal.as_ref().map_or(state.manifest.wal.clone(), |wal| wal.listed());
@@ -283,6 +287,7 @@ impl Core {
             history: FileStats::of(files.windows.iter().flat_map(|window| &window.files)),
             history_windows: files.windows.len() as u64,
             events: FileStats::of(&files.events),
+            blobs: FileStats::of(&files.blobs),
             live_bytes: shares.live,
             history_bytes: shares.history,
             event_bytes: shares.events,

@@ -8,12 +8,13 @@
 //! 3. A reader learns its revision before it loads the tables, or while they are in force. What it must see was then already in
 //!    them: a generation is published before the first version in it becomes visible.
 
-use crate::error::Result;
+use std::collections::BTreeMap;
+
 use crate::index::Generation;
-use crate::segment::{Segment, SegmentContext};
 use crate::sync::Arc;
-use crate::sync::plain::OnceLock;
-use annals_format::{FileKind, FileMeta};
+use annals_format::FileKind;
+
+pub(super) use crate::segment::SealedFile;
 
 /// So many changes for each key, and most keys have changed: of those that are changed at random seven
 /// of eight.
@@ -42,6 +43,10 @@ pub(super) struct FileSet {
     pub(super) windows: Vec<Window>,
     /// What changed, by revision, oldest first.
     pub(super) events: Vec<Arc<SealedFile>>,
+    /// Large values of what L0 and HEAD have, by number.
+    pub(super) blobs: Vec<Arc<SealedFile>>,
+    /// How many bytes of each blob file entries refer to, by its number.
+    referenced: BTreeMap<u64, u64>,
     /// Reads as of earlier revisions most likely find their answer in HISTORY.
     pub(super) history_before: u64,
 }
@@ -56,14 +61,6 @@ pub(super) struct Window {
     /// By key: each begins where the one before ends, or later. A key's versions of this window can
     /// lie in several neighbours.
     pub(super) files: Vec<Arc<SealedFile>>,
-}
-
-/// A sealed file, opened on first use.
-#[derive(Debug)]
-pub(super) struct SealedFile {
-    meta: FileMeta,
-    context: Arc<SegmentContext>,
-    opened: OnceLock<Arc<Segment>>,
 }
 
 /// As [`Core`](super::core::Core).
@@ -98,17 +95,23 @@ impl FileSet {
         let mut set = Self::default();
         let mut history = Vec::new();
         for file in files {
-            match file.meta.kind {
+            match file.meta().kind {
                 FileKind::L0 => set.l0.push(file),
                 FileKind::Head => set.head.push(file),
                 FileKind::History => history.push(file),
                 FileKind::Events => set.events.push(file),
+                FileKind::Blob => set.blobs.push(file),
                 FileKind::Current | FileKind::Manifest | FileKind::Wal => {}
             }
         }
-        set.l0.sort_by_key(|file| std::cmp::Reverse(file.meta.last_seq));
-        set.head.sort_by(|a, b| a.meta.first_key.cmp(&b.meta.first_key));
-        set.events.sort_by_key(|file| (file.meta.min_revision, file.meta.number));
+        set.l0.sort_by_key(|file| std::cmp::Reverse(file.meta().last_seq));
+        set.head.sort_by(|a, b| a.meta().first_key.cmp(&b.meta().first_key));
+        set.events.sort_by_key(|file| (file.meta().min_revision, file.meta().number));
+        set.blobs.sort_by_key(|file| file.meta().number);
+        for blob in set.l0.iter().chain(&set.head).flat_map(|file| &file.meta().blobs) {
+            let all = set.referenced.entry(blob.file).or_default();
+            *all = all.saturating_add(blob.bytes);
+        }
         set.windows = windows_of(history);
         set.history_before = set.changed_since();
         set
@@ -118,11 +121,11 @@ impl FileSet {
     /// deaths are spread evenly over the revisions of a window.
     fn changed_since(&self) -> u64 {
         let newest = self.l0.iter().chain(&self.head);
-        let keys: u64 = newest.map(|file| file.meta.entries).sum();
+        let keys: u64 = newest.map(|file| file.meta().entries).sum();
         let wanted = u128::from(keys.saturating_mul(DEATHS_A_KEY));
         let deaths_since = |revision: u64| -> u128 {
             let of_window = |window: &Window| {
-                let entries: u64 = window.files.iter().map(|file| file.meta.entries).sum();
+                let entries: u64 = window.files.iter().map(|file| file.meta().entries).sum();
                 let span = window.upto.saturating_sub(window.after).max(1);
                 let since = window.upto.saturating_sub(revision).min(span);
                 u128::from(entries) * u128::from(since) / u128::from(span)
@@ -139,23 +142,28 @@ impl FileSet {
         enough
     }
 
+    /// How many bytes of values entries refer to in a file, if it is a blob file.
+    pub(super) fn referenced(&self, file: &SealedFile) -> u64 {
+        self.referenced.get(&file.meta().number).copied().unwrap_or(0)
+    }
+
     /// Every file.
     pub(super) fn all(&self) -> impl Iterator<Item = &Arc<SealedFile>> {
         let windows = self.windows.iter().flat_map(|window| &window.files);
-        self.l0.iter().chain(&self.head).chain(windows).chain(&self.events)
+        self.l0.iter().chain(&self.head).chain(windows).chain(&self.events).chain(&self.blobs)
     }
 
     /// The set without the files `removed` names and with those of `added`.
     pub(super) fn edited(&self, removed: &[u64], added: &[Arc<SealedFile>]) -> Self {
-        let kept = self.all().filter(|file| !removed.contains(&file.meta.number));
+        let kept = self.all().filter(|file| !removed.contains(&file.meta().number));
         Self::new(kept.chain(added).cloned())
     }
 
     /// The HEAD file that has the key if any has.
     pub(super) fn head_of(&self, key: &[u8]) -> Option<&Arc<SealedFile>> {
-        let after = self.head.partition_point(|file| file.meta.first_key.as_slice() <= key);
+        let after = self.head.partition_point(|file| file.meta().first_key.as_slice() <= key);
         let file = self.head.get(after.checked_sub(1)?)?;
-        (key <= file.meta.last_key.as_slice()).then_some(file)
+        (key <= file.meta().last_key.as_slice()).then_some(file)
     }
 }
 
@@ -166,17 +174,17 @@ impl FileSet {
 /// different windows. Where they do not it makes no difference.
 pub(super) fn windows_of(mut files: Vec<Arc<SealedFile>>) -> Vec<Window> {
     files.sort_by(|a, b| {
-        let order = |f: &SealedFile| (f.meta.death_upto, f.meta.death_after);
+        let order = |f: &SealedFile| (f.meta().death_upto, f.meta().death_after);
         order(a).cmp(&order(b)).then_with(|| {
-            (&a.meta.first_key, a.meta.number).cmp(&(&b.meta.first_key, b.meta.number))
+            (&a.meta().first_key, a.meta().number).cmp(&(&b.meta().first_key, b.meta().number))
         })
     });
     let mut windows: Vec<Window> = Vec::new();
     for file in files {
-        let (after, upto) = (file.meta.death_after, file.meta.death_upto);
+        let (after, upto) = (file.meta().death_after, file.meta().death_upto);
         let fits = |window: &&mut Window| {
             window.files.last().is_none_or(|last| {
-                let (last, next) = (&last.meta, &file.meta);
+                let (last, next) = (last.meta(), file.meta());
                 // Work that cuts a file within a key goes on with the key in its next file.
                 let goes_on = last.last_key == next.first_key && last.number < next.number;
                 last.last_key < next.first_key || goes_on
@@ -194,73 +202,11 @@ pub(super) fn windows_of(mut files: Vec<Arc<SealedFile>>) -> Vec<Window> {
 impl Window {
     /// The files of the window that may have the key.
     pub(super) fn files_of(&self, key: &[u8]) -> impl DoubleEndedIterator<Item = &Arc<SealedFile>> {
-        let from = self.files.partition_point(|file| file.meta.last_key.as_slice() < key);
+        let from = self.files.partition_point(|file| file.meta().last_key.as_slice() < key);
         // One as a rule, so those that come next are looked at in turn.
         let files = self.files.get(from..).unwrap_or_default();
-        let has = |file: &&Arc<SealedFile>| file.meta.first_key.as_slice() <= key;
+        let has = |file: &&Arc<SealedFile>| file.meta().first_key.as_slice() <= key;
         let count = files.iter().take_while(has).count();
         files.get(..count).unwrap_or_default().iter()
-    }
-}
-
-impl SealedFile {
-    /// A file not yet opened.
-    pub(super) fn new(context: &Arc<SegmentContext>, meta: FileMeta) -> Arc<Self> {
-        Arc::new(Self { meta, context: Arc::clone(context), opened: OnceLock::new() })
-    }
-
-    /// What the manifest says of it.
-    pub(super) fn meta(&self) -> &FileMeta {
-        &self.meta
-    }
-
-    /// The opened file.
-    ///
-    /// Two threads may open it at once. Either result is as good, the later one is dropped, and neither
-    /// waits for the other longer than it takes to move a pointer.
-    pub(super) fn open(&self) -> Result<&Arc<Segment>> {
-        if let Some(segment) = self.opened.get() {
-            return Ok(segment);
-        }
-        match Segment::open(&self.context, &self.meta) {
-            Ok(segment) => {
-                let segment = Arc::new(segment);
-                Ok(self.opened.get_or_init(|| segment))
-            }
-            // Whoever removes a file holds it first: if it has gone since this thread looked, it is
-            // open by now.
-            Err(error) => self.opened.get().ok_or(error),
-        }
-    }
-
-    /// Whether the file has been opened.
-    #[cfg(test)]
-    pub(super) fn is_open(&self) -> bool {
-        self.opened.get().is_some()
-    }
-
-    /// Opens the file so that it stays readable when its name is removed.
-    pub(super) fn hold(&self) -> Result<()> {
-        self.open()?.hold()
-    }
-
-    /// Whether it is folded in part.
-    pub(super) fn is_begun(&self) -> bool {
-        !self.meta.folded_to.is_empty()
-    }
-
-    /// The same file with another mark up to which it is folded. It must be open, so that whoever holds
-    /// this one and whoever holds that one read through one door.
-    pub(super) fn folded_to(&self, key: &[u8]) -> Result<Arc<Self>> {
-        let opened = OnceLock::from(Arc::clone(self.open()?));
-        let meta = FileMeta { folded_to: key.to_vec(), ..self.meta.clone() };
-        Ok(Arc::new(Self { meta, context: Arc::clone(&self.context), opened }))
-    }
-
-    /// Whether the part of the file that counts has the key in its range.
-    pub(super) fn covers(&self, key: &[u8]) -> bool {
-        let meta = &self.meta;
-        let first = meta.first_key.as_slice().max(&meta.folded_to);
-        first <= key && key <= meta.last_key.as_slice()
     }
 }

@@ -50,7 +50,7 @@ impl Times {
                 let error = DecodeError { offset: 0, ..error };
                 Error::undecodable(cursor.segment().path(), 0, &error)
             };
-            let value = cursor.value();
+            let value = cursor.value()?;
             return Ok(Some(events::Transaction::decode(&value).map_err(damaged)?.time));
         }
         for generation in self.tables.generations.iter() {

@@ -279,11 +279,16 @@ impl Core {
         let keep = self.keep_floors();
         let ends = self.shared.tables().files.windows.iter().map(|window| window.upto).max();
         let upto = ends.unwrap_or(0);
+        let blobs = self.next_file.load(Ordering::Acquire);
         loop {
             let files = self.shared.tables().files;
             let written = self.trim_window(&files, &keep, TRIM_EAGER);
             let written = match written {
                 Ok(false) => self.trim_events(&files, &keep, TRIM_EAGER),
+                done => done,
+            };
+            let written = match written {
+                Ok(false) => self.move_some_blobs(&files, &keep, TRIM_EAGER, blobs),
                 done => done,
             };
             let written = match written {

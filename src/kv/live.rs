@@ -232,7 +232,7 @@ impl Figure for Vec<(u64, u64)> {
 fn json_of(stats: &Stats) -> String {
     object!(stats, revision, durable_revision, compacted_revision, incarnation, pinned, oldest_pinned,
         generations, memtable_bytes, flush_backlog_bytes, l0, head, history, history_windows, events,
-        live_bytes, history_bytes, event_bytes, dead_bytes, wal_files, wal_bytes, cache_bytes,
+        blobs, live_bytes, history_bytes, event_bytes, dead_bytes, wal_files, wal_bytes, cache_bytes,
         cache_bytes_max, batches, batch_transactions, batch_bytes, sync_latency, commit_latency,
         conflicts, delays, delay_micros, waits, wait_micros, flushes, folds, merges, dropped_files,
         manifests, background_bytes, background_pauses, background_pause_micros, watches,

@@ -54,6 +54,13 @@ pub const KNOBS: &[Knob] = &[
     ),
     number("history_level", "zstd level of history and events", 1, 19, 1),
     number("event_value_bytes", "longest value that events repeat", 0, MIB, KIB),
+    number(
+        "blob_value_bytes",
+        "length from which on newest values are put in blob files",
+        64,
+        4 * GIB,
+        64 * KIB,
+    ),
     number("l0_files_max", "L0 files from which on they are folded or merged", 1, 64, 4),
     number(
         "history_windows_max",

@@ -107,7 +107,7 @@ fn fold_into(
         let entry = EntryRef { death: 0, first: 0, lived: false, ..entry };
         match fate {
             Fate::Newest => heads.add(&entry)?,
-            Fate::History { death } => history.add(&EntryRef { death, ..entry })?,
+            Fate::History { death } => history.add_from(&merge, &EntryRef { death, ..entry })?,
             Fate::Drop => {}
             Fate::Contradicted => return Err(contradicted(l0, &entry)),
         }
@@ -144,7 +144,7 @@ pub(crate) fn merge_l0(
         let entry = EntryRef { first: 0, lived: false, ..entry };
         match fate {
             Fate::Newest | Fate::Drop => {}
-            Fate::History { death } => history.add(&EntryRef { death, ..entry })?,
+            Fate::History { death } => history.add_from(&merge, &EntryRef { death, ..entry })?,
             Fate::Contradicted => return Err(contradicted(l0, &entry)),
         }
         merge.next()?;
@@ -185,6 +185,7 @@ impl Held {
             create_revision: entry.create_revision,
             version: entry.version,
             lease: entry.lease,
+            blob: entry.blob,
             ..EntryRef::default()
         };
     }

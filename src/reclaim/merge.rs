@@ -4,6 +4,9 @@
 //! Every one of these reads sorted sources once, writes sorted files once, and holds a block of each
 //! in memory. Nothing is published here: the caller puts the new files in the place of the old ones.
 
+use std::collections::BTreeSet;
+
+use annals_format::entry::EntryRef;
 use annals_format::{FileKind, FileMeta};
 
 use crate::error::Result;
@@ -108,6 +111,36 @@ pub(crate) fn sweep_head(work: &Work<'_>, file: &Arc<Segment>) -> Result<Replace
     Ok(Replacement { removed, added: heads.finish()?, ..Replacement::default() })
 }
 
+/// Writes HEAD files (in the order of their keys) again, whose values in the blob files `moving` go to others.
+///
+/// # Errors
+/// As for [`merge_windows`].
+pub(crate) fn move_blobs(
+    work: &Work<'_>,
+    head: &[Arc<Segment>],
+    moving: &BTreeSet<u64>,
+) -> Result<Replacement> {
+    let Work { context, host, segment_bytes, .. } = *work;
+    let mut heads = Output::new(context, host, FileKind::Head, None, segment_bytes);
+    for file in head {
+        let mut cursor = file.cold_cursor();
+        cursor.seek_first()?;
+        while let Some(entry) = cursor.entry() {
+            if entry.blob.is_some_and(|blob| moving.contains(&blob.file)) {
+                let value = cursor.value()?;
+                heads.add(&EntryRef { value: &value, blob: None, ..entry })?;
+            } else {
+                heads.add(&entry)?;
+            }
+            cursor.next()?;
+        }
+        // There may be HEAD files between this one and the next that stay.
+        heads.cut()?;
+    }
+    let removed = head.iter().map(|segment| segment.meta().number).collect();
+    Ok(Replacement { removed, added: heads.finish()?, ..Replacement::default() })
+}
+
 /// Joins neighbouring EVENTS files (oldest first), without the transactions before the least floor.
 ///
 /// # Errors
@@ -129,8 +162,6 @@ pub(crate) fn join_events(work: &Work<'_>, files: &[Arc<Segment>]) -> Result<Rep
 
 #[cfg(test)]
 mod tests {
-    use annals_format::entry::EntryRef;
-
     use super::*;
     use crate::reclaim::tests::{Files, dead};
 

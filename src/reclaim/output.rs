@@ -1,10 +1,10 @@
 //! Writing the files that a piece of background work makes.
 
-use annals_format::entry::EntryRef;
+use annals_format::entry::{BlobRef, EntryRef};
 use annals_format::{FileKind, FileMeta};
 
 use crate::error::{Error, Result};
-use crate::segment::{NewSegment, SegmentContext, SegmentWriter, Training};
+use crate::segment::{EntryCursor, NewSegment, SegmentContext, SegmentWriter, Training};
 
 use super::floors::Floors;
 
@@ -35,7 +35,8 @@ pub(crate) fn cut_bytes(segment_bytes: u64, first_key: usize, last_key: usize) -
     segment_bytes.max(bounds.saturating_mul(BYTES_PER_BOUND))
 }
 
-/// Writes entries of one kind into files that are cut at a size.
+/// Writes entries of one kind into files that are cut at a size. Large values of newest versions go to blob files
+/// beside them; what lies in one already stays there.
 ///
 /// Dropped without [`Output::finish`], it removes what it wrote.
 pub(crate) struct Output<'a> {
@@ -52,6 +53,8 @@ pub(crate) struct Output<'a> {
     first_key: usize,
     last_key: Vec<u8>,
     finished: Vec<FileMeta>,
+    /// Where large values go, once there is one.
+    blobs: Option<Box<Self>>,
 }
 
 impl<'a> Output<'a> {
@@ -75,6 +78,7 @@ impl<'a> Output<'a> {
             first_key: 0,
             last_key: Vec::new(),
             finished: Vec::new(),
+            blobs: None,
         }
     }
 
@@ -85,6 +89,21 @@ impl<'a> Output<'a> {
     /// A version that did not die in the window of the file is refused: the window would be dropped
     /// while it can still be asked for. And what the file system answers.
     pub(crate) fn add(&mut self, entry: &EntryRef<'_>) -> Result<()> {
+        let bytes = entry.value.len() as u64;
+        if !self.kind.may_refer() || bytes < self.context.blob_value_bytes {
+            return self.write(entry);
+        }
+        let blobs = self.blobs.get_or_insert_with(|| {
+            let (context, host, segment_bytes) = (self.context, self.host, self.segment_bytes);
+            Box::new(Output::new(context, host, FileKind::Blob, None, segment_bytes))
+        });
+        // What an entry says of the generation it was flushed with it says itself.
+        blobs.write(&EntryRef { first: 0, lived: false, ..*entry })?;
+        let file = blobs.writer.as_ref().map_or(0, SegmentWriter::number);
+        self.write(&EntryRef { value: &[], blob: Some(BlobRef { file, bytes }), ..*entry })
+    }
+
+    fn write(&mut self, entry: &EntryRef<'_>) -> Result<()> {
         if let Some((after, upto)) = self.window
             && !(after < entry.death && entry.death <= upto)
         {
@@ -160,6 +179,9 @@ impl<'a> Output<'a> {
     /// Ends the last file and answers all of them; none if nothing was added. The caller syncs the
     /// directory.
     pub(crate) fn finish(mut self) -> Result<Vec<FileMeta>> {
+        if let Some(blobs) = self.blobs.take() {
+            self.finished.extend(blobs.finish()?);
+        }
         self.cut()?;
         Ok(std::mem::take(&mut self.finished))
     }
@@ -205,6 +227,19 @@ impl<'a> History<'a> {
             self.piece = Some(piece);
         }
         self.output.add(entry)
+    }
+
+    /// As [`add`](Self::add), of an entry whose value may lie in another file than the one that `cursor` has it from.
+    pub(crate) fn add_from(
+        &mut self,
+        cursor: &impl EntryCursor,
+        entry: &EntryRef<'_>,
+    ) -> Result<()> {
+        if entry.blob.is_none() {
+            return self.add(entry);
+        }
+        let value = cursor.value()?;
+        self.add(&EntryRef { value: &value, blob: None, ..*entry })
     }
 
     /// The files, to be finished.

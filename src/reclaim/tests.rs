@@ -63,7 +63,7 @@ impl Files {
     }
 
     pub(super) fn open(&self, meta: &FileMeta) -> Arc<Segment> {
-        Arc::new(Segment::open(&self.context, meta).unwrap())
+        Arc::new(Segment::open(&self.context, meta, &Arc::default()).unwrap())
     }
 
     /// Kind, key, revision, death and `first` of all entries of what a piece of work has made.

@@ -1,6 +1,6 @@
 //! Blocks of a segment: read, checked, decoded.
 //!
-//! Blocks of L0 and HEAD, and blocks of groups, are read in place from the map. What is read with
+//! Blocks of L0, HEAD and blob files, and blocks of groups, are read in place from the map. What is read with
 //! `pread` is kept in the cache: bodies decoded, groups as they are stored, behind their header. A
 //! body begins with a zero byte (its first key shares nothing) and a header does not, which tells
 //! the two apart.
@@ -51,7 +51,7 @@ impl Opened {
             return self.read_block(handle, caching, base);
         }
         let in_place = match self.kind {
-            FileKind::L0 | FileKind::Head => true,
+            FileKind::L0 | FileKind::Head | FileKind::Blob => true,
             FileKind::History => self.checked_blocks.get(handle.number),
             _ => false,
         };

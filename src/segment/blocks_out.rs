@@ -80,10 +80,10 @@ impl BodiesOut {
     pub(super) fn new(context: &SegmentContext, kind: FileKind) -> Self {
         let compressor = match kind {
             // HISTORY decides about its dictionary first.
-            FileKind::L0 | FileKind::Head | FileKind::History => None,
+            FileKind::L0 | FileKind::Head | FileKind::Blob | FileKind::History => None,
             _ => Some(Compressor::new(context.level, None)),
         };
-        let mapped = matches!(kind, FileKind::L0 | FileKind::Head);
+        let mapped = kind.has_one_version();
         Self {
             kind,
             level: context.level,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use annals_format::entry::EntryRef;
+use bytes::Bytes;
 
 use super::cursor::Cursor;
 use super::merge::EntryCursor;
@@ -50,6 +51,10 @@ impl ConcatCursor {
 impl EntryCursor for ConcatCursor {
     fn entry(&self) -> Option<EntryRef<'_>> {
         self.at.as_ref()?.1.entry()
+    }
+
+    fn value(&self) -> Result<Bytes> {
+        self.at.as_ref().map_or_else(|| Ok(Bytes::new()), |(_, cursor)| cursor.value())
     }
 
     fn next(&mut self) -> Result<()> {

@@ -39,6 +39,8 @@ pub(crate) struct SegmentContext {
     pub(super) favour: Option<Favour>,
     /// The zstd level of HISTORY and EVENTS.
     pub(super) level: i32,
+    /// Values at least so long go to a blob file.
+    pub(crate) blob_value_bytes: u64,
 }
 
 impl SegmentContext {
@@ -64,6 +66,7 @@ impl SegmentContext {
                 HistoryCodec::Small => Some(Favour::Small),
             },
             level: options.zstd_level(),
+            blob_value_bytes: options.blob_value_bytes,
         }
     }
 

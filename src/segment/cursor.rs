@@ -147,9 +147,15 @@ impl Cursor {
         in_block!(self.entry())
     }
 
-    /// The value of the entry it is at; not copied.
-    pub(crate) fn value(&self) -> Bytes {
-        in_block!(self.value())
+    /// The value of the entry it is at, wherever it lies; not copied.
+    pub(crate) fn value(&self) -> Result<Bytes> {
+        if !self.in_groups
+            && let Some(entry) = self.body.entry()
+            && let Some(blob) = entry.blob
+        {
+            return self.segment.opened()?.blob_value(entry.key, &entry, blob, self.caching);
+        }
+        Ok(in_block!(self.value()))
     }
 
     /// The entry it is at, owned: the key is copied, the value is not.
@@ -157,7 +163,7 @@ impl Cursor {
     pub(crate) fn to_entry(&self) -> Option<Entry> {
         let entry = self.entry()?;
         let key = Bytes::copy_from_slice(entry.key);
-        Some(Entry { key, version: Version::new(&entry, self.value()) })
+        Some(Entry { key, version: Version::new(&entry, self.value().unwrap()) })
     }
 
     const fn is_at_entry(&self) -> bool {
@@ -224,6 +230,10 @@ impl Cursor {
 impl EntryCursor for Cursor {
     fn entry(&self) -> Option<EntryRef<'_>> {
         self.entry()
+    }
+
+    fn value(&self) -> Result<Bytes> {
+        self.value()
     }
 
     fn next(&mut self) -> Result<()> {

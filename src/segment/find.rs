@@ -41,7 +41,11 @@ impl Block<'_> {
         }
         let value_bytes = item.fields.value.len();
         let value = match bytes {
-            _ if want == Want::Fields || value_bytes == 0 => Bytes::new(),
+            _ if want == Want::Fields => Bytes::new(),
+            _ if let Some(blob) = item.fields.blob => {
+                file.blob_value(key, &item.fields, blob, Caching::Keep)?
+            }
+            _ if value_bytes == 0 => Bytes::new(),
             Held::Owned(body) => body.slice(item.value_offset..item.value_offset + value_bytes),
             Held::Mapped(_) => {
                 let start = (BLOCK_HEADER_BYTES + item.value_offset) as u64;

@@ -18,10 +18,14 @@ use annals_format::entry::EntryRef;
 use annals_format::living;
 use annals_format::page::Handle;
 use annals_format::segment::HEADER_BYTES;
+use bytes::Bytes;
 
 use super::reader::Segment;
 use super::tree::Path;
 use crate::error::Result;
+
+/// Answers the value of an entry.
+pub(crate) type ValueOf<'a> = &'a dyn Fn() -> Result<Bytes>;
 
 /// A walk over the blocks, at one of them or at the end.
 #[derive(Debug)]
@@ -92,8 +96,9 @@ impl Leaves {
         count.map(u64::from).map_err(|error| file.damaged(block.offset, &error))
     }
 
-    /// Calls `each` for every entry of the block, with what it weighs. Reads the block.
-    pub(crate) fn read(&self, each: &mut dyn FnMut(&EntryRef<'_>, i64)) -> Result<()> {
+    /// Calls `each` for every entry of the block, with what answers its value, wherever that lies, and what it weighs.
+    /// Reads the block.
+    pub(crate) fn read(&self, each: &mut dyn FnMut(&EntryRef<'_>, ValueOf<'_>, i64)) -> Result<()> {
         let Some(block) = self.block else { return Ok(()) };
         let (key, revision) = self.segment.first_entry(block)?;
         let mut cursor = self.segment.cold_cursor();
@@ -101,7 +106,8 @@ impl Leaves {
         let count = self.entries()?;
         for n in 1..=count {
             let Some(entry) = cursor.entry() else { break };
-            each(&entry, living::weight(self.segment.meta().kind, entry.key, &entry));
+            let weight = living::weight(self.segment.meta().kind, entry.key, &entry);
+            each(&entry, &|| cursor.value(), weight);
             if n < count {
                 // After the last one it would read the next block, whose damage is not that of this one.
                 cursor.next()?;

@@ -2,6 +2,7 @@
 
 use annals_format::block::compare;
 use annals_format::entry::EntryRef;
+use bytes::Bytes;
 
 use crate::error::Result;
 
@@ -9,6 +10,9 @@ use crate::error::Result;
 pub(crate) trait EntryCursor {
     /// The entry it is at; `None` at the end.
     fn entry(&self) -> Option<EntryRef<'_>>;
+
+    /// The value of the entry it is at, also if it lies in another file.
+    fn value(&self) -> Result<Bytes>;
 
     /// Goes to the next entry.
     fn next(&mut self) -> Result<()>;
@@ -55,6 +59,10 @@ impl MergeCursor {
 impl EntryCursor for MergeCursor {
     fn entry(&self) -> Option<EntryRef<'_>> {
         self.source_at()?.entry()
+    }
+
+    fn value(&self) -> Result<Bytes> {
+        self.source_at().map_or_else(|| Ok(Bytes::new()), EntryCursor::value)
     }
 
     fn next(&mut self) -> Result<()> {

@@ -1,4 +1,4 @@
-//! Sealed segment files: L0, HEAD, HISTORY and EVENTS.
+//! Sealed segment files: L0, HEAD, HISTORY, EVENTS and blobs.
 //!
 //! A segment is written front to back by a [`SegmentWriter`] from sorted entries, synced, and never
 //! changed. A [`Segment`] answers point reads as of a revision through its B+tree index, and
@@ -18,6 +18,7 @@
 //!    file. To make the filter of L0 or HISTORY takes 20 bytes a key more, when all else is written.
 
 mod bits;
+mod blobs;
 mod blocks;
 mod blocks_out;
 mod body_cursor;
@@ -38,6 +39,7 @@ mod opened;
 mod rank;
 mod reader;
 mod replay;
+mod sealed;
 mod sink;
 mod source;
 mod train;
@@ -58,5 +60,6 @@ pub(crate) use merge::{EntryCursor, MergeCursor};
 pub(crate) use reader::Entry;
 pub(crate) use reader::{Segment, Version, Want};
 pub(crate) use replay::Replay;
+pub(crate) use sealed::SealedFile;
 pub(crate) use train::Training;
 pub(crate) use writer::{NewSegment, SegmentWriter};

@@ -14,6 +14,7 @@ use bytes::Bytes;
 use super::bits::Bits;
 use super::cache::BlockCache;
 use super::compress::Dictionary;
+use super::sealed::Blobs;
 use super::source::Source;
 use crate::error::{Error, Result};
 use crate::sync::plain::OnceLock;
@@ -27,6 +28,8 @@ pub(super) struct Opened {
     pub(super) kind: FileKind,
     pub(super) number: u64,
     pub(super) footer: Footer,
+    /// The files that its entries refer to.
+    pub(super) blobs: Blobs,
     /// Blocks and pages of the map whose checksum has been compared.
     pub(super) checked_blocks: Bits,
     pub(super) checked_pages: Bits,

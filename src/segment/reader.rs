@@ -15,6 +15,7 @@ use super::blocks::Caching;
 use super::cache::BlockCache;
 use super::context::SegmentContext;
 use super::opened::Opened;
+use super::sealed::Blobs;
 use super::source::Source;
 use crate::error::{Error, Result};
 use crate::sync::plain::OnceLock;
@@ -104,6 +105,7 @@ impl Entry {
             first: self.version.first,
             lived: self.version.lived,
             value: &self.version.value,
+            blob: None,
         }
     }
 }
@@ -116,20 +118,23 @@ impl Entry {
 pub(crate) struct Segment {
     meta: FileMeta,
     source: Arc<Source>,
+    blobs: Blobs,
     place: Place,
     cache: BlockCache,
     opened: OnceLock<Opened>,
 }
 
 impl Segment {
-    /// Opens the file that `meta` describes.
+    /// Opens the file that `meta` describes, whose entries may refer to values in `blobs`. Those files are opened when
+    /// such a value is asked for.
     ///
     /// # Errors
     /// Corruption if the file is missing or has another length than the manifest says.
-    pub(crate) fn open(context: &SegmentContext, meta: &FileMeta) -> Result<Self> {
+    pub(crate) fn open(context: &SegmentContext, meta: &FileMeta, blobs: &Blobs) -> Result<Self> {
         Ok(Self {
             meta: meta.clone(),
             source: Arc::new(Source::open(context, meta)?),
+            blobs: Arc::clone(blobs),
             place: context.place(meta.kind, meta.number),
             cache: context.cache.clone(),
             opened: OnceLock::new(),
@@ -183,6 +188,18 @@ impl Segment {
         }
         let Some(handle) = opened.locate(key, at)? else { return Ok(None) };
         opened.block(handle, Caching::Keep, &mut None)?.find_at(opened, key, at, want)
+    }
+
+    /// The newest version of `key`, for who knows that the file has one.
+    pub(super) fn find_newest(
+        &self,
+        key: &[u8],
+        want: Want,
+        caching: Caching,
+    ) -> Result<Option<Version>> {
+        let opened = self.opened()?;
+        let Some(handle) = opened.locate(key, u64::MAX)? else { return Ok(None) };
+        opened.block(handle, caching, &mut None)?.find_at(opened, key, u64::MAX, want)
     }
 
     /// As [`find_at`](Self::find_at), with the key.
@@ -248,6 +265,7 @@ impl Segment {
             filter: OnceLock::new(),
             dictionary: OnceLock::new(),
             footer,
+            blobs: Arc::clone(&self.blobs),
         })
     }
 

@@ -12,12 +12,12 @@
 //!
 //! Memory: one block, one page, 40 bytes a page and a block; not the file.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Display;
 
 use annals_format::block::{BlockHeader, Body, Encoding, compare};
 use annals_format::checksum::{ContentHasher, FileSeed};
-use annals_format::entry::EntryRef;
+use annals_format::entry::{BlobRef, EntryRef};
 use annals_format::filter::{Filter, hash_key};
 use annals_format::group::{Groups, Scratch};
 use annals_format::limits::PAGE_BYTES_MAX;
@@ -98,6 +98,8 @@ struct Sums {
     living: i64,
     revisions: Option<(u64, u64)>,
     deaths: Option<(u64, u64)>,
+    /// Bytes that entries refer to, by blob file.
+    blobs: BTreeMap<u64, u64>,
     first_key: Option<Vec<u8>>,
     last: Option<(Vec<u8>, u64)>,
     /// All blocks could be decoded, so the sums are comparable.
@@ -333,6 +335,10 @@ impl Check<'_> {
         self.equal(at, "footer: min_revision", min_revision, footer.min_revision);
         self.equal(at, "footer: max_revision", max_revision, footer.max_revision);
         self.equal(at, "manifest: value_bytes", sums.value_bytes, self.meta.value_bytes);
+        let blobs = sums.blobs.into_iter().map(|(file, bytes)| BlobRef { file, bytes });
+        if !blobs.eq(self.meta.blobs.iter().copied()) {
+            self.wrong(at, "manifest: blob files", &"those of the entries", &"others");
+        }
         if let Some((first, last)) = sums.deaths.filter(|_| self.meta.kind == FileKind::History)
             && (first <= footer.death_after || last > footer.death_upto)
         {
@@ -353,6 +359,10 @@ impl Sums {
         self.living += living::weight(kind, key, entry);
         self.tombstones += u64::from(entry.tombstone);
         self.value_bytes += entry.value.len() as u64;
+        if let Some(blob) = entry.blob {
+            let all = self.blobs.entry(blob.file).or_default();
+            *all = all.saturating_add(blob.bytes);
+        }
         let span = |span: Option<(u64, u64)>, value: u64| {
             Some(span.map_or((value, value), |(min, max)| (min.min(value), max.max(value))))
         };

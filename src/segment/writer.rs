@@ -1,7 +1,9 @@
 //! Writes one segment, front to back, from sorted entries.
 
+use std::collections::BTreeMap;
+
 use annals_format::block::compare;
-use annals_format::entry::EntryRef;
+use annals_format::entry::{BlobRef, EntryRef};
 use annals_format::filter::FilterKind;
 use annals_format::limits::{BLOCK_RAW_BYTES_MAX, INTERNAL_KEY_BYTES_MAX};
 use annals_format::segment::Footer;
@@ -20,7 +22,7 @@ use crate::error::{Error, Result};
 pub(crate) struct NewSegment {
     /// Its number, never used before in this store.
     pub(crate) number: u64,
-    /// One of the four kinds of segment.
+    /// One of the five kinds of segment.
     pub(crate) kind: FileKind,
     /// Retention class.
     pub(crate) class: u32,
@@ -82,6 +84,8 @@ struct Counts {
     first_key: Vec<u8>,
     last_key: Vec<u8>,
     last_revision: u64,
+    /// Of each blob file, how many bytes entries refer to.
+    blobs: BTreeMap<u64, u64>,
 }
 
 impl SegmentWriter {
@@ -218,6 +222,7 @@ impl SegmentWriter {
             // Of a flush the caller knows it.
             last_seq: 0,
             folded_to: Vec::new(),
+            blobs: counts.blobs.iter().map(|(&file, &bytes)| BlobRef { file, bytes }).collect(),
         })
     }
 
@@ -230,7 +235,7 @@ impl SegmentWriter {
         let counts = &self.counts;
         let in_order = counts.entries == 0
             || compare(&counts.last_key, counts.last_revision, entry.key, entry.revision).is_lt();
-        let one_version = matches!(self.new.kind, FileKind::L0 | FileKind::Head);
+        let one_version = self.new.kind.has_one_version();
         let what = if one_version && counts.entries > 0 && counts.last_key == entry.key {
             "a file of newest versions has one of a key"
         } else if !in_order {
@@ -245,8 +250,10 @@ impl SegmentWriter {
             "a superseded version must have died after it was written"
         } else if self.new.kind == FileKind::L0 && entry.first > entry.revision {
             "the oldest version of a key must not be after the newest"
-        } else if entry.tombstone && !entry.value.is_empty() {
+        } else if entry.tombstone && !(entry.value.is_empty() && entry.blob.is_none()) {
             "a tombstone cannot have a value"
+        } else if entry.blob.is_some() && !(self.new.kind.may_refer() && entry.value.is_empty()) {
+            "only a newest version can have its value elsewhere, and then has none here"
         } else if matches!(self.blocks, Blocks::Groups(_)) && !GroupsOut::holds(entry) {
             "a superseded version must have a number of 1 at least and be no older than its lifetime, and a tombstone neither"
         } else {
@@ -276,6 +283,10 @@ impl SegmentWriter {
         counts.tombstones += u64::from(entry.tombstone);
         counts.value_bytes += entry.value.len() as u64;
         counts.last_revision = entry.revision;
+        if let Some(BlobRef { file, bytes }) = entry.blob {
+            let all = counts.blobs.entry(file).or_default();
+            *all = all.saturating_add(bytes);
+        }
         counts.min_revision = counts.min_revision.min(oldest);
         counts.max_revision = counts.max_revision.max(entry.revision);
         counts.min_death = counts.min_death.min(entry.death);

@@ -203,7 +203,7 @@ fn child_at(page: &[u8]) -> usize {
 #[test]
 fn a_page_that_is_its_own_child() {
     let made = made(false);
-    for kind in [".head", ".l0", ".hist", ".events"] {
+    for kind in [".head", ".l0", ".hist", ".events", ".blob"] {
         let (path, part) = structures(&made, kind, What::Page).remove(0);
         let disk = edited(&made, &path, &part, |page| {
             let at = child_at(page);
@@ -229,7 +229,7 @@ fn a_page_that_is_its_own_child() {
 #[test]
 fn blocks_that_overlap() {
     let made = made(false);
-    for kind in [".head", ".hist", ".events"] {
+    for kind in [".head", ".hist", ".events", ".blob"] {
         for (path, part) in structures(&made, kind, What::Page) {
             let disk = edited(&made, &path, &part, |page| {
                 let at = child_at(page);

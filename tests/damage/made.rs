@@ -85,6 +85,7 @@ impl Maker {
             .segment_bytes(64 << 10)
             .l0_files_max(3)
             .history_windows_max(12)
+            .blob_value_bytes(1 << 10)
             .history_codec(codec)
             .background_bytes_per_sync(1 << 30)
             .lease_expiry(false);
@@ -266,7 +267,7 @@ impl Made {
 
 /// What kind of file it is, for tables.
 pub fn kind(path: &str) -> &'static str {
-    let kinds = ["CURRENT", "MANIFEST", ".wal", ".l0", ".head", ".hist", ".events"];
+    let kinds = ["CURRENT", "MANIFEST", ".wal", ".l0", ".head", ".hist", ".events", ".blob"];
     kinds.into_iter().find(|kind| path.contains(kind)).unwrap()
 }
 
@@ -315,7 +316,7 @@ fn it_has_every_kind_of_file_and_block() {
             assert!(kinds.contains_key(&key), "no {encoding:?} in {kinds:?}");
         }
         assert!(dictionaries.len() >= 2, "{dictionaries:?}");
-        for kind in ["CURRENT", "MANIFEST-", ".l0", ".head", ".hist", ".events"] {
+        for kind in ["CURRENT", "MANIFEST-", ".l0", ".head", ".hist", ".events", ".blob"] {
             assert!(
                 made.paths.iter().any(|path| path.contains(kind)),
                 "no {kind} in {:?}",

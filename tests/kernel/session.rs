@@ -47,6 +47,7 @@ pub fn options(read_mode: ReadMode) -> Options {
         .history_block_bytes(1 << 10)
         .l0_files_max(2)
         .history_windows_max(3)
+        .blob_value_bytes(128)
         .cache_bytes(64 << 10)
         .retention_interval_seconds(1)
         .read_mode(read_mode)

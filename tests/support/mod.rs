@@ -48,6 +48,7 @@ pub fn tiny(vfs: Arc<dyn Vfs>, clock: Arc<ManualClock>) -> Options {
         .history_block_bytes(512)
         .l0_files_max(2)
         .history_windows_max(3)
+        .blob_value_bytes(256)
         .cache_bytes(64 << 10)
         .background(false)
         .store_id_seed(1)

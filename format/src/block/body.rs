@@ -108,7 +108,7 @@ impl<'a> Body<'a> {
                 Ordering::Less => return Ok(true),
                 Ordering::Greater => return Ok(false),
                 // Where a key has one version, nothing of the key lies before this one.
-                Ordering::Equal if has_one_version(self.kind) => return Ok(true),
+                Ordering::Equal if self.kind.has_one_version() => return Ok(true),
                 Ordering::Equal => {}
             }
         }
@@ -189,7 +189,7 @@ impl<'a> Body<'a> {
                 (Some(_), Ordering::Greater)
                     if starts_run || entry::common_prefix(item.suffix, rest) == 0 => {}
                 (Some(revision), Ordering::Equal)
-                    if !has_one_version(self.kind)
+                    if !self.kind.has_one_version()
                         && item.fields.revision < revision
                         && (starts_run || item.suffix.is_empty()) => {}
                 _ => return Err(order("suffix")),
@@ -212,11 +212,6 @@ impl<'a> Body<'a> {
         }
         Ok(())
     }
-}
-
-/// Whether a key has one version in a file of this kind.
-const fn has_one_version(kind: FileKind) -> bool {
-    matches!(kind, FileKind::L0 | FileKind::Head)
 }
 
 /// The entries of a block from a restart point on.

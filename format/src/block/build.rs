@@ -100,5 +100,5 @@ impl BodyBuilder {
 }
 
 const fn is_uncompressed(kind: FileKind) -> bool {
-    matches!(kind, FileKind::L0 | FileKind::Head)
+    matches!(kind, FileKind::L0 | FileKind::Head | FileKind::Blob)
 }

@@ -63,6 +63,7 @@ impl Fields {
             first: 0,
             lived: false,
             value,
+            blob: None,
         }
     }
 

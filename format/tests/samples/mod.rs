@@ -4,6 +4,7 @@
 use annals_format::batch::{BatchHeader, BatchKind, FramesCrc};
 use annals_format::checksum::{ContentHash, FileSeed};
 use annals_format::current::Current;
+use annals_format::entry::BlobRef;
 use annals_format::frame::{Binding, FrameSize, Op, encode, patch_header};
 use annals_format::seal::{ManifestStamp, Seal, SealKind};
 use annals_format::sector::SectorBuffer;
@@ -100,7 +101,7 @@ pub(crate) fn manifest() -> Manifest {
     Manifest {
         number: 3,
         incarnation: 2,
-        next_file: 12,
+        next_file: 14,
         compacted: 300,
         revision_floor: 1001,
         flushed_seq: 40,
@@ -111,7 +112,7 @@ pub(crate) fn manifest() -> Manifest {
             WalFile { number: 6, incarnation: 1, file_bytes: 65536, end: Some(20480) },
             WalFile { number: 7, incarnation: 2, file_bytes: 65536, end: None },
         ],
-        files: vec![history_file(), l0_file()],
+        files: vec![history_file(), l0_file(), blob_file(), head_file()],
         ..Manifest::new(STORE)
     }
 }
@@ -124,6 +125,31 @@ fn l0_file() -> FileMeta {
         death_upto: 0,
         last_seq: 1010,
         folded_to: b"\x01/pods/k".to_vec(),
+        blobs: Vec::new(),
+        ..history_file()
+    }
+}
+
+fn blob_file() -> FileMeta {
+    FileMeta {
+        number: 12,
+        kind: FileKind::Blob,
+        value_bytes: 900_000,
+        death_after: 0,
+        death_upto: 0,
+        ..history_file()
+    }
+}
+
+/// Some of the values of the blob file are superseded.
+fn head_file() -> FileMeta {
+    let blobs = vec![BlobRef { file: 12, bytes: 700_000 }];
+    FileMeta {
+        number: 13,
+        kind: FileKind::Head,
+        death_after: 0,
+        death_upto: 0,
+        blobs,
         ..history_file()
     }
 }
@@ -146,6 +172,7 @@ fn history_file() -> FileMeta {
         death_upto: 1000,
         last_seq: 0,
         folded_to: Vec::new(),
+        blobs: Vec::new(),
     }
 }
 

@@ -81,7 +81,7 @@ impl Records {
         cursor.seek(&self.start, u64::MAX)?;
         while let Some(entry) = cursor.entry().filter(|entry| *entry.key < self.end[..]) {
             if !entry.tombstone {
-                let found = record(entry.key, &cursor.value(), newest);
+                let found = record(entry.key, &cursor.value()?, newest);
                 found.map_err(|wrong| wrong.of(segment.path(), newest))?;
             }
             cursor.next()?;

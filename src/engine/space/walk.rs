@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use annals_format::FileKind;
+
 use super::{Amount, PrefixSpace, SpaceQuery, add, is_past};
 use crate::engine::shares::{Divided, share};
 use crate::engine::tables::{FileSet, SealedFile};
@@ -12,7 +14,8 @@ use crate::sync::Arc;
 /// Files in key order.
 #[derive(Debug)]
 pub(super) struct Stream {
-    files: VecDeque<Arc<SealedFile>>,
+    /// Each with how many bytes of it others refer to.
+    files: VecDeque<(Arc<SealedFile>, u64)>,
     keep: u64,
     pub(super) at: Option<Walk>,
 }
@@ -26,20 +29,25 @@ pub(super) struct Walk {
     folded_blocks: u64,
     /// Of the blocks that a fold has taken over.
     folded: PrefixSpace,
+    /// Whether its entries are versions, and not what versions refer to.
+    has_versions: bool,
     /// Of the others.
     rest: PrefixSpace,
 }
 
 pub(super) fn streams(files: &FileSet, prefix: &[u8], keep: u64) -> Vec<Stream> {
-    let l0 = files.l0.iter().map(std::slice::from_ref);
+    // The keys of blob files overlap, as those of L0 do.
+    let alone = files.l0.iter().chain(&files.blobs).map(std::slice::from_ref);
     let windows = files.windows.iter().map(|window| &*window.files);
     let has_some = |file: &&Arc<SealedFile>| {
         file.meta().last_key.as_slice() >= prefix && !is_past(prefix, &file.meta().first_key)
     };
-    l0.chain([&*files.head])
+    let with_use = |file: &Arc<SealedFile>| (Arc::clone(file), files.referenced(file));
+    alone
+        .chain([&*files.head])
         .chain(windows)
         .map(|files| Stream {
-            files: files.iter().filter(has_some).cloned().collect(),
+            files: files.iter().filter(has_some).map(with_use).collect(),
             keep,
             at: None,
         })
@@ -54,7 +62,7 @@ impl Stream {
         }
         while self.at.as_ref().is_none_or(|walk| walk.leaves.span().is_none()) {
             self.at = match self.files.pop_front() {
-                Some(file) => Some(Walk::new(&file, from, self.keep)?),
+                Some((file, referenced)) => Some(Walk::new(&file, referenced, from, self.keep)?),
                 None => return Ok(None),
             };
         }
@@ -63,12 +71,13 @@ impl Stream {
 }
 
 impl Walk {
-    fn new(file: &SealedFile, from: &[u8], keep: u64) -> Result<Self> {
+    fn new(file: &SealedFile, referenced: u64, from: &[u8], keep: u64) -> Result<Self> {
         let segment = file.open()?;
         let block_bytes = segment.block_bytes()?;
-        let Divided { folded_blocks, folded, rest } = Divided::of(file, keep);
+        let Divided { folded_blocks, folded, rest } = Divided::of(file, referenced, keep);
         Ok(Self {
             leaves: Leaves::from(segment, from)?,
+            has_versions: file.meta().kind != FileKind::Blob,
             block_bytes,
             folded_blocks,
             folded: PrefixSpace { dead_bytes: folded, ..PrefixSpace::default() },
@@ -97,7 +106,7 @@ impl Walk {
         };
         let upto = |figure, offset: u64| share(figure, offset.saturating_sub(before), all);
         let mut of = total.map(|figure| upto(figure, span.end) - upto(figure, span.start));
-        of.versions = self.leaves.entries()?;
+        of.versions = if self.has_versions { self.leaves.entries()? } else { 0 };
         // The keys of what a fold has taken over are those of HEAD.
         let living = if is_folded { 0 } else { self.leaves.living() };
         Ok(Amount { of, living })
@@ -116,7 +125,7 @@ impl Walk {
         const ENTRY_BYTES: u64 = 12;
         let is_folded = self.is_folded();
         let mut parts: Vec<(Option<Vec<u8>>, u64, u64, i64)> = Vec::new();
-        self.leaves.read(&mut |entry, weight| {
+        self.leaves.read(&mut |entry, _, weight| {
             let label = query.label(entry.key);
             let bytes = (entry.key.len() + entry.value.len()) as u64 + ENTRY_BYTES;
             let weight = if is_folded { 0 } else { weight };
@@ -132,6 +141,7 @@ impl Walk {
         let mut upto = 0;
         for (label, versions, length, living) in parts {
             let part = |figure| share(figure, upto + length, all) - share(figure, upto, all);
+            let versions = if self.has_versions { versions } else { 0 };
             let of = PrefixSpace { versions, ..amount.of.map(part) };
             add(open, label.as_deref(), &Amount { of, living });
             upto += length;

@@ -8,7 +8,7 @@ use annals_format::{FileKind, FileMeta, StoreId, space};
 
 use super::super::count::count;
 use super::super::tables::{FileSet, SealedFile, Tables};
-use super::{DIR, commit, delete, memory, open, put, tiny, user};
+use super::{DIR, commit, delete, memory, open, put, tiny, user, without_blobs};
 use crate::index::{Generation, GenerationSize};
 use crate::segment::{NewSegment, SegmentContext, SegmentWriter};
 use crate::vfs::Vfs;
@@ -18,7 +18,7 @@ const ALL: (&[u8], &[u8]) = (&[space::USER], b"");
 #[test]
 fn a_count_of_all_keys_reads_no_entry_of_a_file() {
     let (disk, vfs) = memory();
-    let options = tiny(&vfs).l0_files_max(64);
+    let options = without_blobs(&vfs).l0_files_max(64);
     let engine = open(&options).unwrap();
     for n in 0..400 {
         commit(&engine, vec![put(user(format!("k{n:03}")), [7; 100])]).unwrap();
@@ -101,7 +101,7 @@ fn two_deleted(vfs: &Arc<dyn Vfs>, folded_to: &[u8]) -> Tables {
         writer.add(&entry).unwrap();
     }
     let meta = FileMeta { folded_to: folded_to.to_vec(), ..writer.finish().unwrap() };
-    let files = Arc::new(FileSet::new([SealedFile::new(&context, meta)]));
+    let files = Arc::new(FileSet::new([SealedFile::alone(&context, meta)]));
     let generation = Generation::new(1, GenerationSize { arena_bytes: 4096, keys: 16 });
     Tables { generations: [generation].into(), files }
 }

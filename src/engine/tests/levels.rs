@@ -15,7 +15,7 @@ use crate::vfs::{CrashMode, FaultVfs, MemoryVfs, Vfs};
 const KEYS: usize = 60;
 
 fn stepwise(vfs: &Arc<dyn Vfs>) -> Options {
-    patient(vfs).segment_bytes(4 << 10)
+    patient(vfs).segment_bytes(4 << 10).blob_value_bytes(1 << 30)
 }
 
 /// Puts to every `every`th key, deletes of every `every`th after the first, in one transaction.

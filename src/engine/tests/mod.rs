@@ -1,6 +1,7 @@
 //! Tests of the whole room, on a simulated disk, against a naive model.
 
 mod attend;
+mod blobs;
 mod closing;
 mod count;
 mod crash;
@@ -65,6 +66,12 @@ pub(super) fn tiny(vfs: &Arc<dyn Vfs>) -> Options {
         .history_block_bytes(1024)
         .l0_files_max(2)
         .history_windows_max(3)
+        .blob_value_bytes(64)
+}
+
+/// The same, with all values in the entries.
+pub(super) fn without_blobs(vfs: &Arc<dyn Vfs>) -> Options {
+    tiny(vfs).blob_value_bytes(1 << 30)
 }
 
 pub(super) fn memory() -> (MemoryVfs, Arc<dyn Vfs>) {

@@ -2,7 +2,7 @@
 
 use annals_format::FileMeta;
 
-use super::{commit, memory, open, put, tiny, user};
+use super::{commit, memory, open, put, user, without_blobs};
 use crate::engine::shares::Shares;
 use crate::engine::space::{PrefixSpace, SpaceQuery, Survey};
 use crate::engine::tables::{FileSet, SealedFile};
@@ -10,7 +10,7 @@ use crate::engine::tables::{FileSet, SealedFile};
 #[test]
 fn what_a_fold_has_taken_over_of_a_file_is_dead() {
     let (_, vfs) = memory();
-    let engine = open(&tiny(&vfs).l0_files_max(64)).unwrap();
+    let engine = open(&without_blobs(&vfs).l0_files_max(64)).unwrap();
     for number in 0..=255 {
         let letter = char::from(b'a' + number % 4);
         let key = user(format!("{letter}/{number:03}"));
@@ -22,12 +22,12 @@ fn what_a_fold_has_taken_over_of_a_file_is_dead() {
     let meta = files.l0[0].meta();
     let of = |folded_to: &[u8]| {
         let meta = FileMeta { folded_to: folded_to.to_vec(), ..meta.clone() };
-        SealedFile::new(&core.context, meta)
+        SealedFile::alone(&core.context, meta)
     };
-    let whole = Shares::of(&of(b""), 0);
+    let whole = Shares::of(&of(b""), 0, 0);
     assert_eq!((whole.live, whole.dead), (meta.bytes, 0));
     let half = of(b"\x01c/");
-    let shares = Shares::of(&half, 0);
+    let shares = Shares::of(&half, 0, 0);
     assert_eq!(shares.live + shares.dead, meta.bytes);
     assert!(shares.dead > meta.bytes * 2 / 5 && shares.live > meta.bytes * 2 / 5, "{shares:?}");
 

@@ -27,7 +27,7 @@ fn deep(context: &SegmentContext) -> (FileMeta, Vec<Entry>) {
 
 /// Reads everything; whatever is answered must be right.
 fn read_all(context: &SegmentContext, meta: &FileMeta, entries: &[Entry]) -> bool {
-    let Ok(segment) = Segment::open(context, meta) else { return false };
+    let Ok(segment) = Segment::open(context, meta, &Arc::default()) else { return false };
     let segment = Arc::new(segment);
     let mut good = true;
     for entry in entries {
@@ -81,7 +81,7 @@ fn flip(
         // What is cached was read before the damage, so every try has a cache of its own.
         let fresh = SegmentContext { cache: BlockCache::new(1 << 20), ..context.clone() };
         unseen += usize::from(read_all(&fresh, meta, entries));
-        let found = problems(&Segment::open(&fresh, meta).unwrap());
+        let found = problems(&Segment::open(&fresh, meta, &Arc::default()).unwrap());
         assert!(!found.is_empty(), "{:?}: bit {bit} of {}", meta.kind, bytes.len() * 8);
         bytes[bit / 8] ^= 1 << (bit % 8);
     }
@@ -173,7 +173,7 @@ fn every_cut_and_every_tail_is_found() {
         let cuts = (0..bytes.len()).map(|end| &bytes[..end]).chain([&longer[..]]);
         for cut in cuts {
             disk.overwrite(&path, cut);
-            let error = Segment::open(&context, &meta).unwrap_err();
+            let error = Segment::open(&context, &meta, &Arc::default()).unwrap_err();
             assert!(error.corruption().is_some(), "{error}");
             // Even if the manifest had the wrong length too.
             let lying = FileMeta { bytes: cut.len() as u64, ..meta.clone() };

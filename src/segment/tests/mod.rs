@@ -55,7 +55,7 @@ fn write(context: &SegmentContext, new: NewSegment, entries: &[Entry]) -> FileMe
 }
 
 fn open(context: &SegmentContext, meta: &FileMeta) -> Arc<Segment> {
-    Arc::new(Segment::open(context, meta).unwrap())
+    Arc::new(Segment::open(context, meta, &Arc::default()).unwrap())
 }
 
 fn problems(segment: &Segment) -> Vec<String> {

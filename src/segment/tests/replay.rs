@@ -92,7 +92,7 @@ fn no_flipped_bit_changes_what_is_told() {
 /// What a replay tells before it meets damage, if it does.
 fn until_damage(context: &SegmentContext, meta: &FileMeta) -> (Vec<(u64, Bytes)>, bool) {
     let mut told = Vec::new();
-    let segment = Segment::open(context, meta).map(Arc::new);
+    let segment = Segment::open(context, meta, &Arc::default()).map(Arc::new);
     let Ok(mut replay) = segment.and_then(|segment| segment.replay(0)) else { return (told, true) };
     loop {
         match replay.next() {

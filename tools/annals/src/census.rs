@@ -137,7 +137,9 @@ impl<'a> Census<'a> {
                         raw.note(label(event.key), event.key, value, false);
                     }
                 } else if let Ok(Key::User(key)) = Key::decode(entry.key) {
-                    raw.note(label(key), key, entry.value.len() as u64, true);
+                    // What an entry refers to takes its room in the blob file.
+                    let bytes = if entry.blob.is_some() { 0 } else { entry.value.len() as u64 };
+                    raw.note(label(key), key, bytes, meta.kind != FileKind::Blob);
                 }
                 step(Ok(()))
             })

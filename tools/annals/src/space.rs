@@ -223,7 +223,9 @@ impl Rest {
             match name.kind {
                 FileKind::Events => rest.events += bytes,
                 FileKind::Wal => rest.log += bytes,
-                FileKind::L0 | FileKind::Head | FileKind::History => rest.is_all_in_log = false,
+                FileKind::L0 | FileKind::Head | FileKind::History | FileKind::Blob => {
+                    rest.is_all_in_log = false;
+                }
                 _ => rest.other += bytes,
             }
         }

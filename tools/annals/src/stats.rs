@@ -20,7 +20,8 @@ use crate::space::{self, SpaceArgs};
 closed: whether the last writer has closed the store; false while one has it open, and after a kill.
 incarnation: tells histories apart: one more after each opening that followed no clean close; a copy
 begins far above.
-l0, head, history, events: files of flushed, newest and superseded versions, and of what changed;
+l0, head, history, events, blobs: files of flushed, newest and superseded versions, of what changed, and of large
+values;
 value_bytes before compression.
 live_bytes, history_bytes, event_bytes, dead_bytes: the same files, divided into what holds
 the newest versions of keys that are alive, what only reads of the past need, what changed
@@ -132,6 +133,7 @@ fn figures(stats: &Stats) -> Map<String, Value> {
         ("history", files(&stats.history)),
         ("history_windows", json!(stats.history_windows)),
         ("events", files(&stats.events)),
+        ("blobs", files(&stats.blobs)),
         ("live_bytes", json!(stats.live_bytes)),
         ("history_bytes", json!(stats.history_bytes)),
         ("event_bytes", json!(stats.event_bytes)),
@@ -201,7 +203,7 @@ mod tests {
         let shown = figures(&stats);
         assert!(shown.keys().eq(names.iter()), "{names:?}");
         assert_eq!(process, OF_THE_PROCESS);
-        for kind in ["l0", "head", "history", "events"] {
+        for kind in ["l0", "head", "history", "events", "blobs"] {
             let debug = format!("{:#?}", stats.l0);
             let members = shown[kind].as_object().unwrap();
             assert!(members.keys().all(|name| debug.contains(&format!("    {name}: "))));

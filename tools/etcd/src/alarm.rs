@@ -58,7 +58,7 @@ pub struct Alarms {
 #[must_use]
 pub fn store_bytes(store: &Store) -> u64 {
     let stats = store.stats();
-    [&stats.l0, &stats.head, &stats.history, &stats.events]
+    [&stats.l0, &stats.head, &stats.history, &stats.events, &stats.blobs]
         .iter()
         .map(|files| files.bytes)
         .sum::<u64>()

@@ -49,7 +49,8 @@ pub(crate) fn dump(global: &Global, args: &DumpArgs, out: &mut Output) -> Outcom
     }
     let Some(named) = &args.file else {
         let metas = files.manifest().files.iter();
-        let metas: Vec<_> = metas.filter(|meta| meta.kind != FileKind::Events).collect();
+        let metas: Vec<_> =
+            metas.filter(|meta| !matches!(meta.kind, FileKind::Events | FileKind::Blob)).collect();
         return entries::dump(&files, &metas, args.values, out);
     };
     let name = find(&files, global.data()?, named)?;

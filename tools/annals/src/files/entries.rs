@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use annals::inspect::{EntryRef, StoreFiles};
 use annals_format::events::{EventKind, Transaction};
+use annals_format::name::FileName;
 use annals_format::{FileKind, FileMeta};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -85,6 +86,9 @@ fn push(meta: &FileMeta, entry: &EntryRef<'_>, values: bool, rows: &mut Rows<'_>
             object["lived"] = json!(entry.lived);
         }
         object["value_bytes"] = json!(entry.value.len());
+        if let Some(blob) = entry.blob {
+            object["blob_file"] = json!(FileName::new(FileKind::Blob, blob.file).to_string());
+        }
         if values && !entry.tombstone {
             object["value"] = crate::bytes::json(entry.value);
         }

@@ -149,6 +149,9 @@ fn in_segment(files: &StoreFiles, meta: &FileMeta, key: &[u8]) -> Outcome<(Found
     if meta.kind == FileKind::Events {
         return leave(found, "by revision, not by key");
     }
+    if meta.kind == FileKind::Blob {
+        return leave(found, "values that head and l0 refer to");
+    }
     if key < meta.first_key.as_slice() {
         return leave(found, "begins after the key");
     }

@@ -40,6 +40,8 @@ enum Kind {
     History,
     /// What changed.
     Events,
+    /// Large values.
+    Blob,
 }
 
 impl Kind {
@@ -49,6 +51,7 @@ impl Kind {
             Self::Head => FileKind::Head,
             Self::History => FileKind::History,
             Self::Events => FileKind::Events,
+            Self::Blob => FileKind::Blob,
         };
         kind == kind_of
     }

@@ -1,6 +1,8 @@
 //! The manifest as an object: what `dump --manifest` and `inspect` show.
 
 use annals::inspect::StoreFiles;
+use annals_format::entry::BlobRef;
+use annals_format::name::FileName;
 use annals_format::{FileKind, FileMeta, Manifest};
 use serde_json::{Map, Value, json};
 
@@ -70,6 +72,13 @@ pub(super) fn segment(meta: &FileMeta) -> Value {
         if !meta.folded_to.is_empty() {
             object["folded_to"] = key_json(meta.kind, &meta.folded_to);
         }
+    }
+    if !meta.blobs.is_empty() {
+        let blob = |blob: &BlobRef| {
+            let file = FileName::new(FileKind::Blob, blob.file).to_string();
+            json!({ "file": file, "value_bytes": blob.bytes })
+        };
+        object["blobs"] = meta.blobs.iter().map(blob).collect();
     }
     object["first_key"] = key_json(meta.kind, &meta.first_key);
     object["last_key"] = key_json(meta.kind, &meta.last_key);

@@ -7,6 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use annals_format::checksum::ContentHash;
+use annals_format::entry::BlobRef;
 use annals_format::name::{FileName, SEGMENT_DIR, WAL_DIR};
 use annals_format::segment::{FOOTER_BYTES, Footer};
 use annals_format::wal_file::{self, WalFileHeader};
@@ -52,6 +53,14 @@ pub(super) fn manifest(data: &Path) -> Option<Manifest> {
                 manifest.files.push(meta);
             }
         }
+    }
+    // Which of them a file refers to it does not say by itself.
+    let blobs = manifest.files.iter().filter(|meta| meta.kind == FileKind::Blob);
+    let mut blobs: Vec<BlobRef> =
+        blobs.map(|meta| BlobRef { file: meta.number, bytes: meta.value_bytes.max(1) }).collect();
+    blobs.sort_unstable_by_key(|blob| blob.file);
+    for meta in manifest.files.iter_mut().filter(|meta| meta.kind.may_refer()) {
+        meta.blobs.clone_from(&blobs);
     }
     // What cannot be read back is of no use.
     Manifest::decode(&manifest.encode().0).is_ok().then_some(manifest)
@@ -111,5 +120,6 @@ fn segment(store: StoreId, name: FileName, content: &[u8]) -> FileMeta {
         death_upto: footer.as_ref().map_or(0, |footer| footer.death_upto),
         last_seq: if is_l0 { name.number } else { 0 },
         folded_to: Vec::new(),
+        blobs: Vec::new(),
     }
 }

@@ -260,7 +260,8 @@ fn check_outside(data: &Path, to: &Path) -> Outcome {
 
 /// Whether the newest versions are all there, and no other floors hold than that of the store.
 fn can_copy(global: &Global, damaged: &Damaged) -> bool {
-    if damaged.has(&[FileKind::L0, FileKind::Head, FileKind::Manifest, FileKind::Current]) {
+    let newest = [FileKind::L0, FileKind::Head, FileKind::Blob];
+    if damaged.has(&newest) || damaged.has(&[FileKind::Manifest, FileKind::Current]) {
         return false;
     }
     if !damaged.has(&[FileKind::History, FileKind::Events]) {

@@ -168,6 +168,8 @@ fn segment(
     };
     match (meta.kind, past) {
         (FileKind::L0 | FileKind::Head, _) => ("read", salvage.segment(files, meta)),
+        // Each with the entry that refers to it, where it is told if it is lost.
+        (FileKind::Blob, _) => ("read", String::new()),
         (FileKind::Events, None) => {
             let lost = salvage.events(files, meta);
             ("read for keys and values", both("who changed what, and when".to_owned(), lost))

@@ -154,6 +154,7 @@ pub(super) fn timeline(files: &[File], newest: u64, compacted: u64) -> String {
         (FileKind::History, "history"),
         (FileKind::Head, "head"),
         (FileKind::L0, "l0"),
+        (FileKind::Blob, "blob"),
     ];
     for (kind, name) in kinds {
         let mut of_kind: Vec<File> =

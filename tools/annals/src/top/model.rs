@@ -44,6 +44,7 @@ impl Files {
                 ("head", kind(&stats.head)),
                 ("history", kind(&stats.history)),
                 ("events", kind(&stats.events)),
+                ("blobs", kind(&stats.blobs)),
             ],
             shares: [stats.live_bytes, stats.history_bytes, stats.event_bytes, stats.dead_bytes],
             windows: stats.history_windows,
@@ -59,7 +60,10 @@ impl Files {
         Self {
             revisions: ["revision", "durable_revision", "compacted_revision"]
                 .map(|name| live.stat(name)),
-            kinds: vec![log, kind("l0"), kind("head"), kind("history"), kind("events")],
+            kinds: [log]
+                .into_iter()
+                .chain(["l0", "head", "history", "events", "blobs"].map(kind))
+                .collect(),
             shares: ["live_bytes", "history_bytes", "event_bytes", "dead_bytes"]
                 .map(|name| live.stat(name)),
             windows: live.stat("history_windows"),

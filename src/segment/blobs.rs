@@ -1,0 +1,69 @@
+//! Large values of newest versions, which lie in files of their own.
+//!
+//! An entry of L0 or HEAD may say that its value is that of the entry with the same key and revision in a blob
+//! file. When the entry is written to another file it goes on to refer to the same value, which is not written
+//! again.
+
+use std::sync::Arc;
+
+use annals_format::entry::{BlobRef, EntryRef};
+use bytes::Bytes;
+
+use super::blocks::Caching;
+use super::opened::Opened;
+use super::reader::{Segment, Version, Want};
+use crate::error::{Error, Result};
+
+impl Segment {
+    /// Checks that every value that an entry refers to is where it says. Reads them all.
+    ///
+    /// # Errors
+    /// Corruption, and what reading answers.
+    pub(crate) fn verify_blobs(self: &Arc<Self>) -> Result<()> {
+        if self.meta().blobs.is_empty() {
+            return Ok(());
+        }
+        let mut cursor = self.cold_cursor();
+        cursor.seek_first()?;
+        while let Some(entry) = cursor.entry() {
+            if entry.blob.is_some() {
+                cursor.value()?;
+            }
+            cursor.next()?;
+        }
+        Ok(())
+    }
+}
+
+impl Opened {
+    /// The value that an entry of this file refers to.
+    ///
+    /// # Errors
+    /// Corruption if it is not where the entry says; what reading the other file answers.
+    pub(super) fn blob_value(
+        &self,
+        key: &[u8],
+        fields: &EntryRef<'_>,
+        blob: BlobRef,
+        caching: Caching,
+    ) -> Result<Bytes> {
+        let file = self.blobs.iter().find(|file| file.meta().number == blob.file);
+        let Some(file) = file else {
+            return Err(self.unfounded(blob, "a file that the manifest does not name for it"));
+        };
+        let found = file.open()?.find_newest(key, Want::Value, caching)?;
+        let Some(Version { value, revision, create_revision, version, .. }) = found else {
+            return Err(self.unfounded(blob, "a file without the key"));
+        };
+        let is_it = revision == fields.revision
+            && (create_revision, version) == (fields.create_revision, fields.version)
+            && value.len() as u64 == blob.bytes;
+        if is_it { Ok(value) } else { Err(self.unfounded(blob, "another version")) }
+    }
+
+    #[cold]
+    fn unfounded(&self, blob: BlobRef, found: &str) -> Error {
+        let expected = format!("a value of {} bytes in blob file {}", blob.bytes, blob.file);
+        self.corrupt(0, "entry: blob_file", &expected, found)
+    }
+}
