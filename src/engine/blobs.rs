@@ -18,7 +18,7 @@ use crate::sync::Arc;
 
 use super::core::Core;
 use super::jobs::{Busy, Depth, open_all};
-use super::tables::{FileSet, SealedFile};
+use super::tables::{FileSet, Referenced, SealedFile};
 
 /// The blob files that nothing refers to once some files have been removed and others added.
 pub(super) fn unreferenced(files: &FileSet, removed: &[u64], added: &[FileMeta]) -> Vec<u64> {
@@ -33,17 +33,10 @@ impl Core {
     /// The blob files with a number below `before` whose values are to be moved, if at least one byte in `share` of them
     /// is superseded.
     fn blobs_to_move(&self, files: &FileSet, share: u64, before: u64) -> BTreeSet<u64> {
-        let bytes_of = |files: &[Arc<SealedFile>], number: u64| {
-            let refers = files.iter().flat_map(|file| &file.meta().blobs);
-            let bytes = refers.filter(|blob| blob.file == number).map(|blob| blob.bytes);
-            bytes.fold(0, u64::saturating_add)
-        };
-        let blobs = files.blobs.iter().map(|file| file.meta());
-        let used = blobs.filter(|meta| meta.number < before).map(|meta| BlobUse {
-            number: meta.number,
-            bytes: meta.value_bytes,
-            by_head: bytes_of(&files.head, meta.number),
-            by_l0: bytes_of(&files.l0, meta.number),
+        let blobs = files.blobs.iter().filter(|file| file.meta().number < before);
+        let used = blobs.map(|file| {
+            let (meta, Referenced { by_head, by_l0 }) = (file.meta(), files.referenced(file));
+            BlobUse { number: meta.number, bytes: meta.value_bytes, by_head, by_l0 }
         });
         blobs_to_move(&used.collect::<Vec<_>>(), share, &self.limits())
     }

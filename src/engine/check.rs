@@ -98,9 +98,20 @@ pub(super) fn check_of(
 }
 
 impl CheckReport {
+    /// Notes damage. That of a value is met again where an entry refers to it.
+    fn damaged(&mut self, damage: Corruption) {
+        let is_it = |known: &Corruption| {
+            (known.offset, &known.file, &known.structure, &known.expected, &known.found)
+                == (damage.offset, &damage.file, &damage.structure, &damage.expected, &damage.found)
+        };
+        if !self.damage.iter().any(is_it) {
+            self.damage.push(damage);
+        }
+    }
+
     fn note(&mut self, error: Error) {
         match error.into_kind() {
-            ErrorKind::Corrupt(damage) => self.damage.push(*damage),
+            ErrorKind::Corrupt(damage) => self.damaged(*damage),
             other => self.unchecked.push(other.into()),
         }
     }
@@ -228,12 +239,12 @@ impl<'a> Check<'a> {
     fn segment(&mut self, file: &SealedFile) -> Result<()> {
         let (meta, segment) = (file.meta(), file.open()?);
         let before = self.report.damage.len();
-        segment.verify(&mut |damage| self.report.damage.push(damage))?;
+        segment.verify(&mut |damage| self.report.damaged(damage))?;
         if self.report.damage.len() > before {
             return Ok(());
         }
         // What it refers to lies elsewhere, and what values say is nothing to it.
-        segment.verify_blobs()?;
+        segment.verify_blobs(&mut |damage| self.report.damaged(damage))?;
         match meta.kind {
             FileKind::Events => check_transactions(segment)?,
             // Without a log it is not known which revisions there are.

@@ -262,8 +262,10 @@ impl Core {
         let (pinned, newest) = (self.pins.pinned(), self.visible().revision);
         let pinned: Vec<u64> = pinned.filter(|revision| *revision <= newest).collect();
         let keep = self.oldest_answered();
-        let shares =
-            files.all().map(|file| Shares::of(file, files.referenced(file), keep)).sum::<Shares>();
+        let shares = files
+            .all()
+            .map(|file| Shares::of(file, files.referenced(file).all(), keep))
+            .sum::<Shares>();
         let (incarnation, wal) = {
             let state = lock(&self.state);
             let wal = state.wal.as_ref().map_or(state.manifest.wal.clone(), |wal| wal.listed());

@@ -45,10 +45,26 @@ pub(super) struct FileSet {
     pub(super) events: Vec<Arc<SealedFile>>,
     /// Large values of what L0 and HEAD have, by number.
     pub(super) blobs: Vec<Arc<SealedFile>>,
-    /// How many bytes of each blob file entries refer to, by its number.
-    referenced: BTreeMap<u64, u64>,
+    /// What entries refer to of each blob file, by its number.
+    referenced: BTreeMap<u64, Referenced>,
     /// Reads as of earlier revisions most likely find their answer in HISTORY.
     pub(super) history_before: u64,
+}
+
+/// How many bytes of the values in a blob file entries refer to. One may count twice while it is folded.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Referenced {
+    /// Entries of HEAD.
+    pub(super) by_head: u64,
+    /// Entries of L0.
+    pub(super) by_l0: u64,
+}
+
+impl Referenced {
+    /// Both.
+    pub(super) const fn all(self) -> u64 {
+        self.by_head.saturating_add(self.by_l0)
+    }
 }
 
 /// The versions that died in (`after`, `upto`].
@@ -108,9 +124,13 @@ impl FileSet {
         set.head.sort_by(|a, b| a.meta().first_key.cmp(&b.meta().first_key));
         set.events.sort_by_key(|file| (file.meta().min_revision, file.meta().number));
         set.blobs.sort_by_key(|file| file.meta().number);
-        for blob in set.l0.iter().chain(&set.head).flat_map(|file| &file.meta().blobs) {
-            let all = set.referenced.entry(blob.file).or_default();
-            *all = all.saturating_add(blob.bytes);
+        for file in set.l0.iter().chain(&set.head) {
+            for blob in &file.meta().blobs {
+                let of = set.referenced.entry(blob.file).or_default();
+                let by =
+                    if file.meta().kind == FileKind::L0 { &mut of.by_l0 } else { &mut of.by_head };
+                *by = by.saturating_add(blob.bytes);
+            }
         }
         set.windows = windows_of(history);
         set.history_before = set.changed_since();
@@ -142,9 +162,9 @@ impl FileSet {
         enough
     }
 
-    /// How many bytes of values entries refer to in a file, if it is a blob file.
-    pub(super) fn referenced(&self, file: &SealedFile) -> u64 {
-        self.referenced.get(&file.meta().number).copied().unwrap_or(0)
+    /// What entries refer to of a file, if it is a blob file.
+    pub(super) fn referenced(&self, file: &SealedFile) -> Referenced {
+        self.referenced.get(&file.meta().number).copied().unwrap_or_default()
     }
 
     /// Every file.

@@ -12,14 +12,15 @@ use bytes::Bytes;
 use super::blocks::Caching;
 use super::opened::Opened;
 use super::reader::{Segment, Version, Want};
-use crate::error::{Error, Result};
+use super::verify::reported;
+use crate::error::{Corruption, Error, Result};
 
 impl Segment {
-    /// Checks that every value that an entry refers to is where it says. Reads them all.
+    /// Checks that every value that an entry refers to is where it says, and hands out what is wrong. Reads them all.
     ///
     /// # Errors
-    /// Corruption, and what reading answers.
-    pub(crate) fn verify_blobs(self: &Arc<Self>) -> Result<()> {
+    /// Only if a file cannot be read.
+    pub(crate) fn verify_blobs(self: &Arc<Self>, report: &mut dyn FnMut(Corruption)) -> Result<()> {
         if self.meta().blobs.is_empty() {
             return Ok(());
         }
@@ -27,7 +28,7 @@ impl Segment {
         cursor.seek_first()?;
         while let Some(entry) = cursor.entry() {
             if entry.blob.is_some() {
-                cursor.value()?;
+                reported(cursor.value(), report)?;
             }
             cursor.next()?;
         }

@@ -77,7 +77,10 @@ impl Segment {
 }
 
 /// Hands damage out and everything else on.
-fn reported<T>(result: Result<T>, report: &mut dyn FnMut(Corruption)) -> Result<Option<T>> {
+pub(super) fn reported<T>(
+    result: Result<T>,
+    report: &mut dyn FnMut(Corruption),
+) -> Result<Option<T>> {
     match result.map_err(Error::into_kind) {
         Ok(value) => Ok(Some(value)),
         Err(ErrorKind::Corrupt(corruption)) => {

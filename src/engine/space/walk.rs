@@ -42,7 +42,7 @@ pub(super) fn streams(files: &FileSet, prefix: &[u8], keep: u64) -> Vec<Stream> 
     let has_some = |file: &&Arc<SealedFile>| {
         file.meta().last_key.as_slice() >= prefix && !is_past(prefix, &file.meta().first_key)
     };
-    let with_use = |file: &Arc<SealedFile>| (Arc::clone(file), files.referenced(file));
+    let with_use = |file: &Arc<SealedFile>| (Arc::clone(file), files.referenced(file).all());
     alone
         .chain([&*files.head])
         .chain(windows)

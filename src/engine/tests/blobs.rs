@@ -47,8 +47,9 @@ impl Both {
     /// The blob files, and how many bytes of each entries refer to.
     fn blobs(&self) -> BTreeMap<u64, u64> {
         let files = self.engine.0.door.0.shared.tables().files;
-        let of =
-            |file: &Arc<crate::segment::SealedFile>| (file.meta().number, files.referenced(file));
+        let of = |file: &Arc<crate::segment::SealedFile>| {
+            (file.meta().number, files.referenced(file).all())
+        };
         files.blobs.iter().map(of).collect()
     }
 

@@ -73,7 +73,23 @@ fn a_lost_head_is_filled_from_events() {
     assert!(matches!(saved, Saved::Newest | Saved::Others), "{saved:?}");
     let damaged = flipped(&made, first(&made, ".head"), 3000);
     let saved = check(&damaged, &made, &[]).unwrap();
-    assert!(matches!(saved, Saved::Newest | Saved::Others), "{saved:?}");
+    assert!(matches!(saved, Saved::Everything | Saved::Newest | Saved::Others), "{saved:?}");
+}
+
+/// Of a lost blob file nothing else is lost than the values in it that EVENTS do not repeat.
+#[test]
+fn a_lost_blob_file_costs_its_values() {
+    let made = made(true);
+    for path in made.paths.iter().filter(|path| path.contains(".blob")) {
+        let gone = made.copy();
+        gone.forget(Path::new(path));
+        let saved = check(&gone, &made, &[]).unwrap();
+        assert!(!matches!(saved, Saved::UpToDamage | Saved::Nothing), "{saved:?}");
+        for at in (0..made.content(path).len()).step_by(700) {
+            let saved = check(&flipped(&made, path, at), &made, &[]).unwrap();
+            assert!(!matches!(saved, Saved::UpToDamage | Saved::Nothing), "{at}: {saved:?}");
+        }
+    }
 }
 
 /// What is lost of a file of newest versions is elsewhere, but for long values: the past begins where that is so.

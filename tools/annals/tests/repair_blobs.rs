@@ -1,0 +1,115 @@
+//! `repair` where values lie in blob files: the keys whose value is damaged are named, all others are kept.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod common;
+
+use std::path::PathBuf;
+
+use common::{SMALL, Tool};
+use serde_json::Value;
+
+const KEYS: u64 = 60;
+
+/// A store whose newest versions have their values in blob files, in part in L0 and in part in HEAD, and a small one.
+fn filled() -> Tool {
+    let tool = Tool::new();
+    let apart = ["-O", "blob_value_bytes=64", "-O", "event_value_bytes=0"];
+    let history = tool.file("h.jsonl", common::history(1_500, KEYS, 300));
+    tool.ok(&[&SMALL, &apart[..], &["import", "history", &history]].concat());
+    tool.ok(&["put", "/small", "x"]);
+    tool.ok(&[&SMALL, &apart[..], &["reorganise"]].concat());
+    assert!(!blobs(&tool).is_empty());
+    tool
+}
+
+fn blobs(tool: &Tool) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(tool.store().join("seg")).unwrap();
+    let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+    files.retain(|path| path.to_str().unwrap().ends_with(".blob"));
+    files.sort();
+    files
+}
+
+fn state(tool: &Tool) -> Vec<Value> {
+    tool.lines(&["range", "--at", "latest"])
+}
+
+fn repaired(tool: &Tool, code: i32) -> (Value, Tool) {
+    let other = Tool::new();
+    let done = tool.run(&["repair", "-o", "json", "--to", other.store().to_str().unwrap()]);
+    let told: Value = serde_json::from_str(&done.stdout()).unwrap();
+    done.code(code);
+    other.ok(&["verify"]);
+    (told, other)
+}
+
+#[test]
+fn a_whole_store_is_copied_with_its_blob_files() {
+    let tool = filled();
+    let (told, other) = repaired(&tool, 0);
+    assert_eq!(told["way"], "copy");
+    assert_eq!(other.json(&["hash"]), tool.json(&["hash"]));
+    assert_eq!(blobs(&other).len(), blobs(&tool).len());
+}
+
+#[test]
+fn a_damaged_value_costs_its_key() {
+    let tool = filled();
+    let truth = state(&tool);
+    let path = &blobs(&tool)[0];
+    let mut content = std::fs::read(path).unwrap();
+    content[64 + 100] ^= 0x55;
+    std::fs::write(path, content).unwrap();
+    let verified = tool.run(&["verify"]).code(3).stdout();
+    // Told once, not also for the entry that refers to it.
+    assert_eq!(verified.matches("block header crc").count(), 1, "{verified}");
+    assert!(verified.contains(".blob"), "{verified}");
+    let (told, other) = repaired(&tool, 9);
+    assert_eq!(told["way"], "rebuild");
+    let rebuilt = state(&other);
+    assert!(rebuilt.iter().all(|kv| truth.contains(kv)));
+    let gone = truth.iter().filter(|kv| !rebuilt.contains(kv));
+    let gone: Vec<&str> = gone.map(|kv| kv["key"].as_str().unwrap()).collect();
+    // A block has some of them: here they are short.
+    assert!((1..truth.len() / 2).contains(&gone.len()), "{gone:?}");
+    let named = told["lost_keys"].as_array().unwrap().iter();
+    let mut named: Vec<&str> = named.map(|lost| lost["key"].as_str().unwrap()).collect();
+    named.sort_unstable();
+    assert_eq!(named, gone);
+}
+
+#[test]
+fn without_a_blob_file_the_other_keys_are_kept() {
+    let tool = filled();
+    let truth = state(&tool);
+    for path in blobs(&tool) {
+        std::fs::remove_file(path).unwrap();
+    }
+    assert!(tool.run(&["verify"]).code(3).stdout().contains(".blob"));
+    let (_, other) = repaired(&tool, 9);
+    let short = |kv: &&Value| kv["value"].as_str().unwrap().len() < 64;
+    let expected: Vec<&Value> = truth.iter().filter(short).collect();
+    assert!((1..10).contains(&expected.len()));
+    assert_eq!(state(&other).iter().collect::<Vec<_>>(), expected);
+    // They can be read, too, as long as nobody asks for the others.
+    assert_eq!(tool.json(&["get", "/small"])["value"], "x");
+}
+
+#[test]
+fn without_a_manifest_the_newest_values_are_found_by_name() {
+    let tool = filled();
+    // The log has something, too.
+    tool.ok(&["put", "/small", "y"]);
+    let truth = state(&tool);
+    for entry in std::fs::read_dir(tool.store()).unwrap() {
+        let path = entry.unwrap().path();
+        if path.to_str().unwrap().contains("MANIFEST-") {
+            let mut content = std::fs::read(&path).unwrap();
+            content[60] ^= 0x55;
+            std::fs::write(path, content).unwrap();
+        }
+    }
+    let (told, other) = repaired(&tool, 0);
+    assert_eq!(told["way"], "rebuild");
+    assert_eq!(state(&other), truth);
+}
