@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use annals_format::FileKind;
 use annals_format::block::{Body, BodyBuilder};
 use annals_format::checksum::FileSeed;
-use annals_format::entry::EntryRef;
+use annals_format::entry::{BlobRef, EntryRef};
 use annals_format::filter::{self, Filter, FilterKind};
 use annals_format::page::{Child, Handle, Page, PageBuilder, Separator};
 
-use crate::decoders::{FILE, KINDS, OFFSET};
+use crate::decoders::{FILE, OFFSET, kind_of};
 use crate::input::Input;
 use crate::place;
 
@@ -26,7 +26,7 @@ struct Entry {
 /// A byte that says which kind of file, and entries. What is written is read back, and nothing else is found.
 pub(crate) fn built(data: &[u8]) -> bool {
     let mut input = Input(data);
-    let kind = KINDS[usize::from(input.byte() % 4)];
+    let kind = kind_of(input.byte());
     let one_version = kind != FileKind::History;
     let mut entries: BTreeMap<(Vec<u8>, u64), Entry> = BTreeMap::new();
     let mut key = vec![annals_format::space::USER];
@@ -90,6 +90,8 @@ fn entry_of<'a>(kind: FileKind, key: &'a [u8], entry: &'a Entry) -> EntryRef<'a>
     let Entry { revision, what, ref value } = *entry;
     let tombstone = what & 0x18 == 0x18 && kind != FileKind::Events;
     let l0 = kind == FileKind::L0;
+    let blob = BlobRef { file: 1 + revision % 9, bytes: 1 + value.len() as u64 };
+    let blob = Some(blob).filter(|_| kind.may_refer() && !tombstone && what & 7 == 6);
     EntryRef {
         key,
         revision,
@@ -101,7 +103,8 @@ fn entry_of<'a>(kind: FileKind, key: &'a [u8], entry: &'a Entry) -> EntryRef<'a>
         death: if kind == FileKind::History { revision + 1 + u64::from(what & 7) } else { 0 },
         first: if l0 { revision.saturating_sub(u64::from(what & 3)).max(1) } else { 0 },
         lived: l0 && what & 0x10 != 0,
-        value: if tombstone { b"" } else { value },
+        value: if tombstone || blob.is_some() { b"" } else { value },
+        blob,
     }
 }
 

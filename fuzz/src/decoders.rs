@@ -20,14 +20,19 @@ pub(crate) const FILE: u64 = 3;
 const RAW_BYTES_MAX: u32 = 1 << 20;
 
 /// The kinds of segment, as an input names them.
-pub(crate) const KINDS: [FileKind; 4] =
-    [FileKind::L0, FileKind::Head, FileKind::History, FileKind::Events];
+pub(crate) const KINDS: [FileKind; 5] =
+    [FileKind::L0, FileKind::Head, FileKind::History, FileKind::Events, FileKind::Blob];
+
+/// The kind that a byte names.
+pub(crate) fn kind_of(byte: u8) -> FileKind {
+    KINDS[usize::from(byte) % KINDS.len()]
+}
 
 /// Flags and the kind of segment, and the rest.
 fn parts(data: &[u8]) -> (u8, FileKind, Vec<u8>) {
     let mut input = Input(data);
     let flags = input.byte();
-    let kind = KINDS[usize::from(input.byte() % 4)];
+    let kind = kind_of(input.byte());
     (flags, kind, input.0.to_vec())
 }
 

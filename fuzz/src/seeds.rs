@@ -10,7 +10,7 @@ use annals_format::batch::{self, BatchHeader, BatchKind, FramesCrc};
 use annals_format::block::{BlockHeader, BodyBuilder, Encoding};
 use annals_format::checksum::FileSeed;
 use annals_format::current::Current;
-use annals_format::entry::EntryRef;
+use annals_format::entry::{BlobRef, EntryRef};
 use annals_format::events::{EventKind, EventRef, TransactionBuilder};
 use annals_format::filter::FilterKind;
 use annals_format::frame::{self, Binding, FrameSize, Op};
@@ -234,13 +234,15 @@ fn wal_file(whole: bool) -> Vec<u8> {
 
 fn block(kind: FileKind, compressed: bool) -> Vec<u8> {
     let mut builder = BodyBuilder::new(kind);
-    // L0 and HEAD have one version of a key.
-    let versions = if matches!(kind, FileKind::L0 | FileKind::Head) { 1 } else { 2 };
+    // Some kinds have one version of a key.
+    let versions = if kind.has_one_version() { 1 } else { 2 };
     for number in 0..40_u64 {
         let name = format!("\u{1}/pods/pod-{:02}", number / versions).into_bytes();
         let key = if kind == FileKind::Events { number.to_be_bytes().to_vec() } else { name };
         let revision = if kind == FileKind::Events { number } else { 90 - number };
         let tombstone = number % 7 == 3 && kind != FileKind::Events;
+        let blob = Some(BlobRef { file: 10, bytes: 70_000 });
+        let blob = blob.filter(|_| kind.may_refer() && !tombstone && number % 6 == 1);
         builder.push(&EntryRef {
             key: &key,
             revision,
@@ -252,7 +254,11 @@ fn block(kind: FileKind, compressed: bool) -> Vec<u8> {
             death: if kind == FileKind::History { revision + 1 } else { 0 },
             first: if kind == FileKind::L0 { revision - number % 3 } else { 0 },
             lived: kind == FileKind::L0 && number % 2 == 1,
-            value: if tombstone { b"" } else { b"a value that repeats itself, a value that" },
+            value: match blob {
+                None if !tombstone => b"a value that repeats itself, a value that",
+                _ => b"",
+            },
+            blob,
         });
     }
     let raw = builder.finish();
@@ -362,7 +368,10 @@ fn manifest() -> Manifest {
             death_upto: if history { 70 } else { 0 },
             last_seq: if l0 { 70 } else { 0 },
             folded_to: if l0 { space::Key::User(b"b").encode() } else { Vec::new() },
-            blobs: Vec::new(),
+            blobs: match kind {
+                FileKind::Head => vec![BlobRef { file: 10, bytes: 900 }],
+                _ => Vec::new(),
+            },
         });
     }
     manifest

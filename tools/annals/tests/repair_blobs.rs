@@ -25,7 +25,7 @@ fn filled() -> Tool {
 fn blobs(tool: &Tool) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(tool.store().join("seg")).unwrap();
     let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
-    files.retain(|path| path.to_str().unwrap().ends_with(".blob"));
+    files.retain(|path| path.to_str().unwrap().contains(".blob"));
     files.sort();
     files
 }
