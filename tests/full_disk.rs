@@ -19,9 +19,10 @@ fn noise(n: u32) -> Vec<u8> {
 
 /// A store with much that a compaction to its newest revision lets go as whole files, on a disk that has room for
 /// manifests and not for a flush. The log has megabytes of room.
-fn full(background: bool) -> (MemoryVfs, Store) {
+fn full(background: bool) -> (MemoryVfs, Arc<ManualClock>, Store) {
     let disk = MemoryVfs::new();
-    let options = tiny(Arc::new(disk.clone()), Arc::new(ManualClock::new(START_TIME)))
+    let clock = Arc::new(ManualClock::new(START_TIME));
+    let options = tiny(Arc::new(disk.clone()), clock.clone())
         .wal_bytes(4 << 20)
         .segment_bytes(64 << 10)
         .background(background);
@@ -31,12 +32,12 @@ fn full(background: bool) -> (MemoryVfs, Store) {
     }
     store.reorganise().unwrap();
     disk.set_capacity(Some(disk.used_bytes() + 9_000));
-    (disk, store)
+    (disk, clock, store)
 }
 
 #[test]
 fn before_anything_is_frozen_a_compaction_gives_space_back() {
-    let (disk, store) = full(false);
+    let (disk, _, store) = full(false);
     let before = disk.used_bytes();
     store.compact(store.revision()).unwrap();
     while store.run_background().unwrap() {}
@@ -46,7 +47,7 @@ fn before_anything_is_frozen_a_compaction_gives_space_back() {
 #[test]
 fn with_memory_full_too_a_compaction_is_taken_and_ends_it() {
     for background in [true, false] {
-        let (_disk, store) = full(background);
+        let (_disk, clock, store) = full(background);
         let newest = store.revision();
         let refused = (0..).find_map(|n| store.put("k", noise(n)).err()).unwrap();
         assert!(matches!(refused.kind(), ErrorKind::NoSpace { .. }), "{refused}");
@@ -63,6 +64,8 @@ fn with_memory_full_too_a_compaction_is_taken_and_ends_it() {
         while let Err(error) = store.put("k", "again") {
             assert!(matches!(error.kind(), ErrorKind::NoSpace { .. }), "{error}");
             assert!(Instant::now() < patience, "background {background}: {error}");
+            // What has been put off is due some time.
+            clock.advance(1_000_000);
             thread::sleep(Duration::from_millis(10));
         }
     }
@@ -70,7 +73,7 @@ fn with_memory_full_too_a_compaction_is_taken_and_ends_it() {
 
 #[test]
 fn a_flush_that_finds_no_space_keeps_no_dead_file() {
-    let (disk, store) = full(false);
+    let (disk, _, store) = full(false);
     let newest = store.revision();
     let mut n = 0;
     while store.stats().generations < 3 {

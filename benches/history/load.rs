@@ -140,7 +140,18 @@ impl Drop for Dir {
 
 /// The store of a directory, as an application would open it.
 pub(crate) fn open(dir: &Path, durability: Durability) -> Store {
-    setup().engine.clone().durability(durability).open(dir).expect("a store")
+    open_with(dir, durability, |_| ())
+}
+
+/// The same with other options.
+pub(crate) fn open_with(
+    dir: &Path,
+    durability: Durability,
+    change: impl FnOnce(&mut Options),
+) -> Store {
+    let mut options = setup().engine.clone().durability(durability);
+    change(&mut options);
+    options.open(dir).expect("a store")
 }
 
 /// Writes the keys of these numbers, many in a transaction.

@@ -15,6 +15,7 @@
 
 mod chart;
 mod growth;
+mod large;
 mod load;
 mod options;
 mod shapes;
@@ -57,12 +58,13 @@ fn main() {
 }
 
 fn run(options: &Options) {
-    let tables: [(&str, Measure); 5] = [
+    let tables: [(&str, Measure); 6] = [
         ("versions", shapes::versions),
         ("changed", shapes::changed),
         ("written", shapes::written),
         ("beside", shapes::beside),
         ("reclaim", shapes::reclaim),
+        ("large", large::measure),
     ];
     if tables.iter().any(|(what, _)| options.wants(what)) {
         println!("| measure | reached | asked for |\n|---|---:|---:|");

@@ -15,6 +15,7 @@ What; all of it if nothing is named:
   written   bytes the device was given to write for each byte put (Linux; nothing else should write)
   beside    readers beside a busy writer
   reclaim   commits while space is given back
+  large     what large values among small ones cost to write and to read
 How:
   versions=1000,10000,100000,1000000   sizes of the growing stores; 10000000 takes minutes and 6 GB
   rounds=3                             measurements; the results are medians
@@ -45,7 +46,7 @@ pub(crate) struct Options {
     pub(crate) setup_args: Vec<String>,
 }
 
-const WHAT: &[&str] = &["growth", "versions", "changed", "written", "beside", "reclaim"];
+const WHAT: &[&str] = &["growth", "versions", "changed", "written", "beside", "reclaim", "large"];
 
 impl Setup {
     /// Takes one argument.
