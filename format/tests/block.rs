@@ -185,7 +185,9 @@ fn a_block_that_refers_to_a_value_is_golden() {
     let sample =
         [EntryRef { blob, ..of(b"\x01/a", 90) }, EntryRef { value: b"v", ..of(b"\x01/b", 91) }];
     let mut builder = BodyBuilder::new(FileKind::Head);
-    sample.iter().for_each(|entry| builder.push(entry));
+    for entry in &sample {
+        builder.push(entry);
+    }
     let encoded = block_of(FileKind::Head, builder.finish());
     let mut dump = Dump::new("a block of HEAD file 12", &encoded);
     dump.layout(&BlockHeader::LAYOUT);

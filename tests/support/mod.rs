@@ -75,6 +75,7 @@ pub fn shaped(options: Options, random: &mut Random) -> Options {
             HistoryCodec::ZstdBlocks,
         ]))
         .read_mode(*random.pick(&[ReadMode::Mmap, ReadMode::Pread]))
+        .blob_value_bytes(*random.pick(&[64, 256, 1 << 30]))
 }
 
 /// Opens the store of a simulated disk with [`tiny`] options.
