@@ -1,9 +1,9 @@
-//! Background work on blob files: those that nothing refers to go, and what is left of one that is mostly superseded,
-//! or of many small ones, goes to another.
+//! Background work on blob files: they go when nothing refers to them, and what is in use of one that is mostly dead
+//! goes to a new one.
 //!
-//! A value in a blob file is superseded when a fold has written the next version of its key to HEAD. Then
-//! no entry refers to it, and its bytes are not counted in what HEAD and L0 say of the file. Nothing in the file changes; it is removed
-//! with the last file that refers to it, in the same change of the manifest.
+//! A value in a blob file is dead once no entry of L0 or HEAD refers to it: a fold, or a merge of L0 files, has moved its
+//! version to HISTORY, with a copy of the value, or dropped it. The blob file itself never changes. It goes with the last
+//! file that refers to it, in the same change of the manifest.
 
 use std::collections::BTreeSet;
 
@@ -13,12 +13,12 @@ use crate::error::Result;
 use crate::observe::{Span, Task};
 use crate::reclaim::floors::Floors;
 use crate::reclaim::merge::move_blobs;
-use crate::reclaim::plan::{BlobUse, blobs_to_move};
-use crate::sync::Arc;
+use crate::reclaim::plan::blobs::{BlobUse, blobs_to_move};
+use crate::sync::{Arc, Ordering};
 
 use super::core::Core;
 use super::jobs::{Busy, Depth, open_all};
-use super::tables::{FileSet, Referenced, SealedFile};
+use super::tables::{FileSet, SealedFile};
 
 /// The blob files that nothing refers to once some files have been removed and others added.
 pub(super) fn unreferenced(files: &FileSet, removed: &[u64], added: &[FileMeta]) -> Vec<u64> {
@@ -29,24 +29,43 @@ pub(super) fn unreferenced(files: &FileSet, removed: &[u64], added: &[FileMeta])
     numbers.filter(|number| !refers.contains(number) && !removed.contains(number)).collect()
 }
 
+/// The blob files that nothing refers to, of which too many were left at once to go with the last that did.
+pub(super) fn dead(files: &FileSet) -> impl Iterator<Item = &Arc<SealedFile>> {
+    files.blobs.iter().filter(|file| files.referenced(file).all() == 0)
+}
+
+/// How much of a blob file is in use.
+fn use_of(files: &FileSet, file: &SealedFile) -> BlobUse {
+    let FileMeta { number, bytes, value_bytes, .. } = *file.meta();
+    BlobUse { number, bytes, value_bytes, referenced: files.referenced(file) }
+}
+
+/// Bytes of values in blob files that only a fold of L0 makes an end of: it is what refers to the others there.
+pub(super) fn dead_until_fold(files: &FileSet) -> u64 {
+    let uses = files.blobs.iter().map(|file| use_of(files, file));
+    let dead = uses.filter(|blob| blob.referenced.by_l0 > 0).map(|blob| blob.dead());
+    dead.fold(0, u64::saturating_add)
+}
+
 impl Core {
-    /// The blob files with a number below `before` whose values are to be moved, if at least one byte in `share` of them
-    /// is superseded.
-    fn blobs_to_move(&self, files: &FileSet, share: u64, before: u64) -> BTreeSet<u64> {
-        let blobs = files.blobs.iter().filter(|file| file.meta().number < before);
-        let used = blobs.map(|file| {
-            let (meta, Referenced { by_head, by_l0 }) = (file.meta(), files.referenced(file));
-            BlobUse { number: meta.number, bytes: meta.value_bytes, by_head, by_l0 }
-        });
-        blobs_to_move(&used.collect::<Vec<_>>(), share, &self.limits())
+    /// Which blob files with a number below `before` are worth emptying, see [`blobs_to_move`].
+    fn choose_blobs(&self, files: &FileSet, share: u64, before: u64) -> BTreeSet<u64> {
+        if self.blobs_stay.load(Ordering::Relaxed) {
+            return BTreeSet::new();
+        }
+        let older = files.blobs.iter().filter(|file| file.meta().number < before);
+        let uses: Vec<BlobUse> = older.map(|file| use_of(files, file)).collect();
+        let head: Vec<&FileMeta> = files.head.iter().map(|file| file.meta()).collect();
+        blobs_to_move(&uses, &head, share, &self.limits())
     }
 
-    /// Whether there are such files.
-    pub(super) fn is_to_move_blobs(&self, files: &FileSet, share: u64) -> bool {
-        !self.blobs_to_move(files, share, u64::MAX).is_empty()
+    /// Whether [`Core::move_some_blobs`] with this share would find work.
+    pub(super) fn has_blobs_to_move(&self, files: &FileSet, share: u64) -> bool {
+        !self.choose_blobs(files, share, u64::MAX).is_empty()
     }
 
-    /// Writes what is in use of such files to others. Answers whether there was one.
+    /// Writes what HEAD refers to in some blob files, with numbers below `before`, to new ones. Answers whether there
+    /// were any. Where something is damaged, all of them stay, which is for `verify` and for who reads it to tell.
     pub(super) fn move_some_blobs(
         &self,
         files: &FileSet,
@@ -54,7 +73,7 @@ impl Core {
         share: u64,
         before: u64,
     ) -> Result<bool> {
-        let moving = self.blobs_to_move(files, share, before);
+        let moving = self.choose_blobs(files, share, before);
         if moving.is_empty() {
             return Ok(false);
         }
@@ -66,8 +85,18 @@ impl Core {
         let span = Span::of(Task::Merge);
         let _within = span.enter();
         let host = Busy { core: self, depth: Depth::Folding };
-        let replacement = move_blobs(&self.work(&host, keep), &open_all(&head)?, &moving)?;
-        self.merged(&span, replacement)?;
-        Ok(true)
+        let moved =
+            open_all(&head).and_then(|head| move_blobs(&self.work(&host, keep), &head, &moving));
+        match moved {
+            // Nobody needs the move, and nobody may ever ask for the value: no reason to end writing.
+            Err(error) if error.corruption().is_some() => {
+                self.blobs_stay.store(true, Ordering::Relaxed);
+                Ok(false)
+            }
+            moved => {
+                self.merged(&span, moved?)?;
+                Ok(true)
+            }
+        }
     }
 }

@@ -47,6 +47,9 @@ pub(super) struct Core {
     pub(super) busy: Mutex<()>,
     /// No HEAD file is worth a sweep for a watermark up to this.
     pub(super) swept: AtomicU64,
+    /// A value could not be moved to another blob file, as it is damaged: they stay as they are until the store is opened
+    /// again.
+    pub(super) blobs_stay: AtomicBool,
     /// What background work changes. Held only while a result is put in force.
     pub(super) state: Mutex<State>,
     /// Signalled when a frozen generation has been flushed, or no more will be.

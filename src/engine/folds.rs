@@ -9,6 +9,7 @@ use crate::segment::Segment;
 use crate::sync::plain::lock;
 use crate::sync::{Arc, Ordering};
 
+use super::blobs;
 use super::core::Core;
 use super::jobs::{Busy, Depth, note_size, open_all};
 use super::tables::{FileSet, SealedFile};
@@ -106,8 +107,8 @@ impl Core {
     }
 }
 
-/// What a fold of all L0 files would do: how many bytes of HEAD they stand for, and how many it would write
-/// again.
+/// What a fold of all L0 files would do: how many bytes it would make dead in HEAD and in blob files, at a guess, and how
+/// many of HEAD it would write again.
 fn worth(files: &FileSet) -> (u64, u64) {
     let meets = |head: &&Arc<SealedFile>| {
         files.l0.iter().any(|l0| {
@@ -122,11 +123,12 @@ fn worth(files: &FileSet) -> (u64, u64) {
     let average = bytes.checked_div(entries).unwrap_or(0);
     let stands_for = |l0: &Arc<SealedFile>| {
         let l0 = l0.meta();
-        // With its values: the fold makes an end of those that they supersede.
+        // As many bytes of older large values die with it.
         let values = l0.blobs.iter().map(|blob| blob.bytes).fold(0, u64::saturating_add);
         l0.bytes.max(l0.entries.saturating_mul(average)).saturating_add(values)
     };
-    (files.l0.iter().map(stands_for).fold(0, u64::saturating_add), bytes)
+    let dead = blobs::dead_until_fold(files);
+    (files.l0.iter().map(stands_for).fold(dead, u64::saturating_add), bytes)
 }
 
 /// Whether some L0 files are folded in part. They go on being folded together, without those that were

@@ -167,7 +167,7 @@ impl Core {
         let (files, keep) = (self.shared.tables().files, self.keep_floors());
         let trims = windows::to_trim(&files, &keep, TRIM_QUIET).is_some()
             || events_to_trim(&files, &keep, TRIM_QUIET).is_some()
-            || self.is_to_move_blobs(&files, TRIM_QUIET);
+            || self.has_blobs_to_move(&files, TRIM_QUIET);
         let is_old =
             |file: &Arc<SealedFile>| file.meta().max_revision < floor_of(file.meta(), &keep);
         let sweeps =
@@ -285,8 +285,11 @@ impl Core {
     /// Drops whole files that nobody can ask for any more.
     fn drop_dead(&self, files: &FileSet, keep: &Floors) -> Result<bool> {
         // Not too many at once: each is held open until it has lost its name.
-        let dead: Vec<Arc<SealedFile>> =
-            windows::dead(files, keep).take(DROPPED_AT_ONCE).cloned().collect();
+        let dead: Vec<Arc<SealedFile>> = windows::dead(files, keep)
+            .chain(blobs::dead(files))
+            .take(DROPPED_AT_ONCE)
+            .cloned()
+            .collect();
         if dead.is_empty() {
             return Ok(false);
         }
@@ -365,7 +368,9 @@ impl Core {
     pub(super) fn replace(&self, replacement: Replacement) -> Result<()> {
         let Replacement { mut removed, moved, folded_to, added } = replacement;
         let tables = self.shared.tables();
-        removed.extend(blobs::unreferenced(&tables.files, &removed, &added));
+        // Others of them go in units of their own.
+        let unreferenced = blobs::unreferenced(&tables.files, &removed, &added);
+        removed.extend(unreferenced.into_iter().take(DROPPED_AT_ONCE));
         for file in tables.files.all().filter(|file| removed.contains(&file.meta().number)) {
             // So that who holds the old tables can still read it. If it cannot be opened now, that
             // is no reason to keep it.

@@ -4,13 +4,14 @@
 //!
 //! 1. [`Tables`] and everything below it is immutable; a change publishes a new value.
 //! 2. Every version that a view can ask for is in exactly one of: a generation, an L0 file, HEAD, a
-//!    HISTORY window. So whoever reads takes one `Tables`; [`read`](super::read) says where it looks.
+//!    HISTORY window. (Its value may lie in a blob file, on which the file with the entry holds.) So whoever reads takes one `Tables`; [`read`](super::read) says where it looks.
 //! 3. A reader learns its revision before it loads the tables, or while they are in force. What it must see was then already in
 //!    them: a generation is published before the first version in it becomes visible.
 
 use std::collections::BTreeMap;
 
 use crate::index::Generation;
+use crate::reclaim::plan::blobs::Referenced;
 use crate::sync::Arc;
 use annals_format::FileKind;
 
@@ -49,22 +50,6 @@ pub(super) struct FileSet {
     referenced: BTreeMap<u64, Referenced>,
     /// Reads as of earlier revisions most likely find their answer in HISTORY.
     pub(super) history_before: u64,
-}
-
-/// How many bytes of the values in a blob file entries refer to. One may count twice while it is folded.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Referenced {
-    /// Entries of HEAD.
-    pub(super) by_head: u64,
-    /// Entries of L0.
-    pub(super) by_l0: u64,
-}
-
-impl Referenced {
-    /// Both.
-    pub(super) const fn all(self) -> u64 {
-        self.by_head.saturating_add(self.by_l0)
-    }
 }
 
 /// The versions that died in (`after`, `upto`].

@@ -279,22 +279,17 @@ impl Core {
         let keep = self.keep_floors();
         let ends = self.shared.tables().files.windows.iter().map(|window| window.upto).max();
         let upto = ends.unwrap_or(0);
-        let blobs = self.next_file.load(Ordering::Acquire);
+        // Blob files made from here on are left alone.
+        let before = self.next_file.load(Ordering::Acquire);
         loop {
             let files = self.shared.tables().files;
-            let written = self.trim_window(&files, &keep, TRIM_EAGER);
-            let written = match written {
-                Ok(false) => self.trim_events(&files, &keep, TRIM_EAGER),
-                done => done,
+            let eager = || {
+                Ok(self.trim_window(&files, &keep, TRIM_EAGER)?
+                    || self.trim_events(&files, &keep, TRIM_EAGER)?
+                    || self.move_some_blobs(&files, &keep, TRIM_EAGER, before)?
+                    || self.merge_eagerly(&files, &keep, upto)?)
             };
-            let written = match written {
-                Ok(false) => self.move_some_blobs(&files, &keep, TRIM_EAGER, blobs),
-                done => done,
-            };
-            let written = match written {
-                Ok(false) => self.merge_eagerly(&files, &keep, upto),
-                done => done,
-            };
+            let written = eager();
             self.note_failure(&written);
             if !written? {
                 break;

@@ -14,8 +14,9 @@
 //! written again grows with the logarithm of the number of windows there ever were, in either case.
 //! Where the writing disturbs nobody, few windows are merged, too ([`windows_worth_merging`]).
 
-use std::collections::BTreeSet;
 use std::ops::Range;
+
+pub(crate) mod blobs;
 
 /// Most neighbours that are merged at once.
 ///
@@ -28,9 +29,9 @@ const RUN_MAX: usize = 16;
 pub(crate) struct Limits {
     /// L0 files from which on they are folded or merged.
     pub(crate) l0_files_max: usize,
-    /// HISTORY windows (also: EVENTS files) beyond which neighbours are merged.
+    /// HISTORY windows (also: EVENTS files) beyond which neighbours are merged; four times as many small blob files.
     pub(crate) history_windows_max: usize,
-    /// EVENTS files of at least this size are left alone.
+    /// The size at which files are cut: EVENTS files of half of it, and blob files of a quarter, are left alone.
     pub(crate) segment_bytes: u64,
 }
 
@@ -58,7 +59,7 @@ const MERGED_FILES_MIN: usize = 4;
 const L0_SEGMENTS_MAX: u64 = 64;
 
 /// What to do with the L0 files, whose sizes these are in order of age; `None` while there are few
-/// enough. `weight` is what of HEAD they are worth: more than their own size where they shadow longer
+/// enough. `weight` is what of HEAD and of blob files they are worth: more than their own size where they shadow longer
 /// values, or delete them. `head` is the size of the HEAD files that a fold would write again.
 ///
 /// As long as they are small beside HEAD, likes are merged with likes, as windows are: so they grow
@@ -170,55 +171,6 @@ pub(crate) fn events_to_join(bytes: &[u64], limits: &Limits) -> Option<Range<usi
         start += len.max(1);
     }
     best.map(|(_, run)| run)
-}
-
-/// How much of a blob file is in use.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct BlobUse {
-    /// Its number.
-    pub(crate) number: u64,
-    /// Bytes of its values.
-    pub(crate) bytes: u64,
-    /// Bytes of those that entries of HEAD, and of L0, refer to. One may count twice while it is folded.
-    pub(crate) by_head: u64,
-    pub(crate) by_l0: u64,
-}
-
-/// Most bytes of values that are moved in one piece of work, in files of the size at which they are cut.
-const MOVED_SEGMENTS_MAX: u64 = 4;
-
-/// The blob files (by number) whose values that HEAD refers to are to be moved: one of whose bytes at least one in `share` is
-/// superseded, else small neighbours where there are many. Of what L0 refers to a fold decides before long.
-///
-/// For every byte that goes at most `share - 1` are written again.
-pub(crate) fn blobs_to_move(files: &[BlobUse], share: u64, limits: &Limits) -> BTreeSet<u64> {
-    let most = limits.segment_bytes.saturating_mul(MOVED_SEGMENTS_MAX);
-    let mut moved = 0_u64;
-    let mut fits = |file: &&BlobUse| {
-        moved = moved.saturating_add(file.by_head);
-        // One at least, however large it is.
-        moved <= most || moved == file.by_head
-    };
-    let superseded = files.iter().filter(|file| {
-        let used = file.by_head.saturating_add(file.by_l0);
-        let dead = file.bytes.saturating_sub(used);
-        file.by_head > 0 && dead > 0 && dead.saturating_mul(share) >= file.bytes
-    });
-    let superseded: BTreeSet<u64> =
-        superseded.take_while(&mut fits).map(|file| file.number).collect();
-    if !superseded.is_empty() {
-        return superseded;
-    }
-    let small: Vec<&BlobUse> = files
-        .iter()
-        .filter(|file| file.by_head > 0 && file.bytes < limits.segment_bytes / 4)
-        .collect();
-    if small.len() <= limits.history_windows_max.max(1) {
-        return BTreeSet::new();
-    }
-    let bytes: Vec<u64> = small.iter().map(|file| file.by_head).collect();
-    let run = cheapest_run(&bytes).unwrap_or_default();
-    small.get(run).unwrap_or_default().iter().map(|file| file.number).collect()
 }
 
 /// The run of two to [`RUN_MAX`] neighbours whose largest has the smallest share in the sum; of

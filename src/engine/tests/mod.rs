@@ -2,6 +2,7 @@
 
 mod attend;
 mod blobs;
+mod blobs_hard;
 mod closing;
 mod count;
 mod crash;
