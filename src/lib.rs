@@ -171,7 +171,7 @@
 //! | `annals_conflicts_total` | counter | transactions evaluated again inside their call |
 //! | `annals_flush_total` | counter | memtable generations written to files |
 //! | `annals_fold_total` | counter | folds of L0 files into HEAD and HISTORY |
-//! | `annals_merge_total` | counter | merges of files, and files written again for what is dead in them |
+//! | `annals_merge_total` | counter | merges of files, files written again for what is dead in them, moves of blobs |
 //! | `annals_background_bytes_total` | counter | bytes written by background work |
 //! | `annals_lease_expired_total` | counter | leases that ended because their time was over |
 //! | `annals_commit_seconds` | histogram | commits from call to answer; of those that wait for no sync one in 64 |

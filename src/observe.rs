@@ -350,7 +350,11 @@ const METRICS: &[(&str, &str, &str)] = &[
     (CONFLICTS, "counter", "transactions evaluated again inside their call"),
     (FLUSHES, "counter", "memtable generations written to files"),
     (FOLDS, "counter", "folds of L0 files into HEAD and HISTORY"),
-    (MERGES, "counter", "merges of files, and files written again for what is dead in them"),
+    (
+        MERGES,
+        "counter",
+        "merges of files, files written again for what is dead in them, moves of blobs",
+    ),
     (BACKGROUND_BYTES, "counter", "bytes written by background work"),
     (LEASES_EXPIRED, "counter", "leases that ended because their time was over"),
     (

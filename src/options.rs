@@ -264,8 +264,9 @@ impl Options {
         /// Sets from which length on newest values are put in blob files. 64 B to 4 GiB (none is so long);
         /// default 64 KiB.
         ///
-        /// Such a value is written there when it leaves memory, and not again when HEAD is written again because of
-        /// other keys: once half of a blob file is superseded, what is left of it goes to another one.
+        /// Such a value is written there when it leaves memory, and once more as history when it is superseded. It is not
+        /// written again when HEAD is because of other keys, but where blob files have as many dead values as a move of
+        /// those in use writes. A get of it looks into two files.
         blob_value_bytes: u64,
         /// Sets from how many L0 files on they are folded into HEAD, or merged with each other as long as
         /// they are less than a quarter of HEAD. 1 to 64; default 4.

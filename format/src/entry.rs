@@ -24,7 +24,8 @@
 //! says two more things of the key in them: the revision of its oldest version there, which is what
 //! superseded whatever older files have of the key, and whether the key lived before that.
 //!
-//! A large value need not lie in the entry: with `BLOB` it is that of the entry with the same key and revision in
+//! A large value need not lie in the entry: with `BLOB` it is that of the entry with the same key, revision,
+//! `create_revision` and version in
 //! a blob file, which is not written again when the entry is.
 //!
 //! Invariants, checked by `Run::next`: `FOLLOWS` and `SAME_LIFETIME` stand only in HISTORY blocks and only after a

@@ -6,7 +6,7 @@
 //! * In HEAD, which has one version of a key: 1 for a put, 0 for a tombstone.
 //! * In L0: whether the key lives after the transactions that the file was made of (1 or 0), less
 //!   whether it lived before them, which its entry says.
-//! * 0 in HISTORY and EVENTS, and for keys of the system space.
+//! * 0 in HISTORY, EVENTS and blob files, and for keys of the system space.
 
 use crate::entry::EntryRef;
 use crate::place::FileKind;

@@ -94,6 +94,16 @@ impl FileKind {
         matches!(self, Self::L0 | Self::Head)
     }
 
+    /// Whether blocks of this kind are never compressed, so that they are read in place.
+    pub const fn is_stored_raw(self) -> bool {
+        matches!(self, Self::L0 | Self::Head | Self::Blob)
+    }
+
+    /// Whether a file of this kind has a filter: it is asked for keys that it may lack.
+    pub const fn has_filter(self) -> bool {
+        matches!(self, Self::L0 | Self::Head | Self::History)
+    }
+
     /// The kind's name as it is printed by tools.
     pub const fn label(self) -> &'static str {
         match self {

@@ -1,8 +1,8 @@
 //! Checking every byte of a store without opening it: `annals verify`.
 //!
 //! Each file is checked by its own room; this adds what only the files together can say: that
-//! every file the manifest lists is there, that EVENTS and the log leave out no revision, and that
-//! every rule of retention can be read and has come to a revision that is there.
+//! every file the manifest lists is there, that EVENTS and the log leave out no revision, that every value
+//! an entry refers to is in its blob file, and that every rule of retention can be read and has come to a revision that is there.
 //! Nothing is written. Damage is handed out, and the check goes on behind it. What could not be
 //! checked is told apart from what is damaged: a file that the system does not let us read proves
 //! nothing about its content.
@@ -243,7 +243,7 @@ impl<'a> Check<'a> {
         if self.report.damage.len() > before {
             return Ok(());
         }
-        // What it refers to lies elsewhere, and what values say is nothing to it.
+        // What is not in the segment itself: the values it refers to, and what values say.
         segment.verify_blobs(&mut |damage| self.report.damaged(damage))?;
         match meta.kind {
             FileKind::Events => check_transactions(segment)?,

@@ -212,7 +212,8 @@ impl SegmentFile {
         self.0.pages(each)
     }
 
-    /// Its entries in order, with their values wherever these lie, until `each` answers false.
+    /// Its entries in order, with their values wherever these lie (`blob` still says where), until `each` answers
+    /// false.
     ///
     /// # Errors
     /// As [`SegmentFile::footer`], and what `each` answers.

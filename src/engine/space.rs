@@ -1,7 +1,7 @@
 //! Which keys take how much room: a walk over the indexes of all files, in key order.
 //!
 //! The files are divided into streams, of which each is in key order by itself: every L0 file, HEAD,
-//! every HISTORY window. The walk takes the stream whose next block begins first, and puts that block
+//! every blob file and every HISTORY window. The walk takes the stream whose next block begins first, and puts that block
 //! to the prefix its keys have. What the keys at the ends of a block begin with is in the index, see
 //! `segment::leaves`, and so is how many keys the block makes live; how many entries it has is in its header.
 //! A block between two labels, or of whose first key the index has less than a label, is read and divided as its

@@ -126,7 +126,8 @@ pub struct Stats {
     pub flushes: u64,
     /// Folds of L0 files into HEAD and HISTORY that were finished, however many steps each took.
     pub folds: u64,
-    /// Merges of L0 files, of windows and of files of events, and files written again for what is dead in them.
+    /// Merges of L0 files, of windows and of files of events, files written again for what is dead in them,
+    /// and moves of values from one blob file to another.
     pub merges: u64,
     /// Files dropped whole by compaction.
     pub dropped_files: u64,

@@ -1,5 +1,5 @@
 //! Sealed files become other sealed files of their kind: a merge of windows, a join of EVENTS, a sweep of
-//! HEAD.
+//! HEAD, a move of values to other blob files.
 //!
 //! Every one of these reads sorted sources once, writes sorted files once, and holds a block of each
 //! in memory. Nothing is published here: the caller puts the new files in the place of the old ones.

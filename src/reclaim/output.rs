@@ -94,10 +94,10 @@ impl<'a> Output<'a> {
             return self.write(entry);
         }
         let blobs = self.blobs.get_or_insert_with(|| {
-            let (context, host, segment_bytes) = (self.context, self.host, self.segment_bytes);
-            Box::new(Output::new(context, host, FileKind::Blob, None, segment_bytes))
+            let (context, host) = (self.context, self.host);
+            Box::new(Output::new(context, host, FileKind::Blob, None, context.blob_file_bytes))
         });
-        // What an entry says of the generation it was flushed with it says itself.
+        // `first` and `lived` stand only in L0, so only in the entry that refers to it.
         blobs.write(&EntryRef { first: 0, lived: false, ..*entry })?;
         let file = blobs.writer.as_ref().map_or(0, SegmentWriter::number);
         self.write(&EntryRef { value: &[], blob: Some(BlobRef { file, bytes }), ..*entry })

@@ -11,7 +11,7 @@ use bytes::Bytes;
 
 use super::blocks::Caching;
 use super::opened::Opened;
-use super::reader::{Segment, Version, Want};
+use super::reader::{Segment, Version};
 use super::verify::reported;
 use crate::error::{Corruption, Error, Result};
 
@@ -48,11 +48,11 @@ impl Opened {
         blob: BlobRef,
         caching: Caching,
     ) -> Result<Bytes> {
-        let file = self.blobs.iter().find(|file| file.meta().number == blob.file);
-        let Some(file) = file else {
+        let at = self.blobs.binary_search_by_key(&blob.file, |file| file.meta().number);
+        let Some(file) = at.ok().and_then(|at| self.blobs.get(at)) else {
             return Err(self.unfounded(blob, "a file that the manifest does not name for it"));
         };
-        let found = file.open()?.find_newest(key, Want::Value, caching)?;
+        let found = file.open()?.find_unfiltered(key, caching)?;
         let Some(Version { value, revision, create_revision, version, .. }) = found else {
             return Err(self.unfounded(blob, "a file without the key"));
         };

@@ -51,7 +51,7 @@ impl Opened {
             return self.read_block(handle, caching, base);
         }
         let in_place = match self.kind {
-            FileKind::L0 | FileKind::Head | FileKind::Blob => true,
+            kind if kind.is_stored_raw() => true,
             FileKind::History => self.checked_blocks.get(handle.number),
             _ => false,
         };

@@ -80,10 +80,11 @@ impl BodiesOut {
     pub(super) fn new(context: &SegmentContext, kind: FileKind) -> Self {
         let compressor = match kind {
             // HISTORY decides about its dictionary first.
-            FileKind::L0 | FileKind::Head | FileKind::Blob | FileKind::History => None,
+            FileKind::History => None,
+            kind if kind.is_stored_raw() => None,
             _ => Some(Compressor::new(context.level, None)),
         };
-        let mapped = kind.has_one_version();
+        let mapped = kind.is_stored_raw();
         Self {
             kind,
             level: context.level,

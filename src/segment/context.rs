@@ -41,6 +41,8 @@ pub(crate) struct SegmentContext {
     pub(super) level: i32,
     /// Values at least so long go to a blob file.
     pub(crate) blob_value_bytes: u64,
+    /// The size at which a blob file is cut, whatever file refers to it.
+    pub(crate) blob_file_bytes: u64,
 }
 
 impl SegmentContext {
@@ -67,6 +69,7 @@ impl SegmentContext {
             },
             level: options.zstd_level(),
             blob_value_bytes: options.blob_value_bytes,
+            blob_file_bytes: options.segment_bytes,
         }
     }
 

@@ -12,7 +12,8 @@
 //!    goes through) are compared on first touch and trusted from then on; what is read with `pread` is
 //!    compared every time it comes from the file.
 //! 3. No length from a file is allocated before it has been bounded.
-//! 4. A point read decodes one page a level and at most one block, however many entries there are.
+//! 4. A point read decodes one page a level and at most one block, however many entries there are; where the value lies in a
+//!    blob file, the same again there.
 //! 5. A writer holds one block, the index and eight bytes a key in memory (HISTORY also what its
 //!    dictionary is trained on, and the values that others of a group are made from); never the
 //!    file. To make the filter of L0 or HISTORY takes 20 bytes a key more, when all else is written.

@@ -190,16 +190,11 @@ impl Segment {
         opened.block(handle, Caching::Keep, &mut None)?.find_at(opened, key, at, want)
     }
 
-    /// The newest version of `key`, for who knows that the file has one.
-    pub(super) fn find_newest(
-        &self,
-        key: &[u8],
-        want: Want,
-        caching: Caching,
-    ) -> Result<Option<Version>> {
+    /// The newest version of `key`, without a look into a filter.
+    pub(super) fn find_unfiltered(&self, key: &[u8], caching: Caching) -> Result<Option<Version>> {
         let opened = self.opened()?;
         let Some(handle) = opened.locate(key, u64::MAX)? else { return Ok(None) };
-        opened.block(handle, caching, &mut None)?.find_at(opened, key, u64::MAX, want)
+        opened.block(handle, caching, &mut None)?.find_at(opened, key, u64::MAX, Want::Value)
     }
 
     /// As [`find_at`](Self::find_at), with the key.

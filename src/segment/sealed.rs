@@ -20,11 +20,11 @@ pub(crate) struct SealedFile {
     opened: OnceLock<Arc<Segment>>,
 }
 
-/// Blob files, by number: those that the entries of a file refer to.
+/// The blob files that the entries of a file refer to, in the order of their numbers.
 pub(crate) type Blobs = Arc<[Arc<SealedFile>]>;
 
 impl SealedFile {
-    /// A file not yet opened, of which no value is asked for that lies in another one.
+    /// A file not yet opened whose references are not followed: a blob file, or one that is only copied.
     pub(crate) fn alone(context: &Arc<SegmentContext>, meta: FileMeta) -> Arc<Self> {
         Self::new(context, meta, Arc::default())
     }

@@ -145,7 +145,7 @@ impl Check<'_> {
         let footer = self.file.footer();
         let offset = footer.filter_offset;
         if footer.filter_bytes == 0 {
-            if self.meta.kind != FileKind::Events && footer.entries > 0 {
+            if self.meta.kind.has_filter() && footer.entries > 0 {
                 self.wrong(offset, "filter", &"a filter", &"none");
             }
             return Ok(None);

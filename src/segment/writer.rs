@@ -250,7 +250,7 @@ impl SegmentWriter {
             "a superseded version must have died after it was written"
         } else if self.new.kind == FileKind::L0 && entry.first > entry.revision {
             "the oldest version of a key must not be after the newest"
-        } else if entry.tombstone && !(entry.value.is_empty() && entry.blob.is_none()) {
+        } else if entry.tombstone && (!entry.value.is_empty() || entry.blob.is_some()) {
             "a tombstone cannot have a value"
         } else if entry.blob.is_some() && !(self.new.kind.may_refer() && entry.value.is_empty()) {
             "only a newest version can have its value elsewhere, and then has none here"
@@ -263,7 +263,7 @@ impl SegmentWriter {
     }
 
     fn count(&mut self, entry: &EntryRef<'_>, same_key: bool) {
-        if !same_key && self.new.kind != FileKind::Events {
+        if !same_key && self.new.kind.has_filter() {
             self.hashes.push(filter::hash_key(entry.key));
         }
         // The lowest revision that the entry speaks of.

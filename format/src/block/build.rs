@@ -50,7 +50,7 @@ impl BodyBuilder {
     /// and value against the limits of the format.
     pub fn push(&mut self, entry: &EntryRef<'_>) {
         let run_full = self.run_entries >= RESTART_INTERVAL
-            || (is_uncompressed(self.kind) && self.out.len() - self.run_start >= RUN_BYTES_MAX);
+            || (self.kind.is_stored_raw() && self.out.len() - self.run_start >= RUN_BYTES_MAX);
         if self.entry_count == 0 || run_full {
             // A body is below 4 GiB, see `limits`.
             self.restarts.push(u32::try_from(self.out.len()).unwrap_or(u32::MAX));
@@ -97,8 +97,4 @@ impl BodyBuilder {
         self.neighbour.present = false;
         block
     }
-}
-
-const fn is_uncompressed(kind: FileKind) -> bool {
-    matches!(kind, FileKind::L0 | FileKind::Head | FileKind::Blob)
 }

@@ -29,8 +29,8 @@ pub(crate) struct DumpArgs {
     /// The manifest in force.
     #[arg(long)]
     manifest: bool,
-    /// The entries of all segment files but EVENTS: every version of every key that has left the
-    /// WAL, wherever it lies.
+    /// The entries of all segment files but those of events and blobs: every version of every key that has
+    /// left the WAL, wherever it lies. Values in blob files are shown with the entries that refer to them.
     #[arg(long)]
     keys: bool,
     /// Write the values, too (in JSON).

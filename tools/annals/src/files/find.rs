@@ -22,7 +22,8 @@ use crate::output::{Format, Output, listed};
     after_help = "A line for each file of the store. What is only in the log is in memory while the store is open:
 opening reads it. Of the other files a look-up opens those whose first and last key include the
 key and whose filter lets it pass: a filter lets pass every key that the file has, and a few that
-it has not. Files of events are in the order of revisions, and opened for `log` and `watch` alone.
+it has not. Files of events are in the order of revisions, and opened for `log` and `watch` alone; blob
+files are opened for a value that an entry of l0 or head refers to.
 Exits 5 where no file has the key.
 
 Examples:
@@ -150,7 +151,7 @@ fn in_segment(files: &StoreFiles, meta: &FileMeta, key: &[u8]) -> Outcome<(Found
         return leave(found, "by revision, not by key");
     }
     if meta.kind == FileKind::Blob {
-        return leave(found, "values that head and l0 refer to");
+        return leave(found, "opened where an entry of l0 or head refers to it");
     }
     if key < meta.first_key.as_slice() {
         return leave(found, "begins after the key");

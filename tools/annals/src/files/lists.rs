@@ -16,8 +16,9 @@ use crate::output::{Output, listed};
 #[derive(Debug, Args)]
 #[command(
     after_help = "l0 is what was flushed and not folded yet, head the newest version of each key, history the
-superseded ones, events what changed, by revision. death_after and death_upto: the versions in a
-file of history were superseded after the one and up to the other revision.
+superseded ones, events what changed, by revision, blob large values that l0 and head refer to.
+death_after and death_upto: the versions in a file of history were superseded after the one and up to the
+other revision.
 
 Examples:
   $ annals -C store segments

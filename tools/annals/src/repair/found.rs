@@ -54,7 +54,7 @@ pub(super) fn manifest(data: &Path) -> Option<Manifest> {
             }
         }
     }
-    // Which of them a file refers to it does not say by itself.
+    // A file does not say which blob files it refers to, so all are listed for each.
     let blobs = manifest.files.iter().filter(|meta| meta.kind == FileKind::Blob);
     let mut blobs: Vec<BlobRef> =
         blobs.map(|meta| BlobRef { file: meta.number, bytes: meta.value_bytes.max(1) }).collect();

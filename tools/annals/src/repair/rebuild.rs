@@ -168,7 +168,7 @@ fn segment(
     };
     match (meta.kind, past) {
         (FileKind::L0 | FileKind::Head, _) => ("read", salvage.segment(files, meta)),
-        // Each with the entry that refers to it, where it is told if it is lost.
+        // Read with the entries that refer to its values; what is lost is told there.
         (FileKind::Blob, _) => ("read", String::new()),
         (FileKind::Events, None) => {
             let lost = salvage.events(files, meta);

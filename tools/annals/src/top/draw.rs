@@ -17,7 +17,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, model: &Model) {
     let [title, rates, files, readers, foot] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Length(10),
-        Constraint::Length(8),
+        Constraint::Length(9),
         Constraint::Min(3),
         Constraint::Length(1),
     ])
