@@ -1,8 +1,9 @@
 //! Checking every byte of a store without opening it: `annals verify`.
 //!
 //! Each file is checked by its own room; this adds what only the files together can say: that
-//! every file the manifest lists is there, that EVENTS and the log leave out no revision, that every value
-//! an entry refers to is in its blob file, and that every rule of retention can be read and has come to a revision that is there.
+//! every file the manifest lists is there, that EVENTS and the log leave out no revision, that every
+//! value an entry refers to is in its blob file, and that every rule of retention can be read and has
+//! come to a revision that is there.
 //! Nothing is written. Damage is handed out, and the check goes on behind it. What could not be
 //! checked is told apart from what is damaged: a file that the system does not let us read proves
 //! nothing about its content.
@@ -98,20 +99,9 @@ pub(super) fn check_of(
 }
 
 impl CheckReport {
-    /// Notes damage. That of a value is met again where an entry refers to it.
-    fn damaged(&mut self, damage: Corruption) {
-        let is_it = |known: &Corruption| {
-            (known.offset, &known.file, &known.structure, &known.expected, &known.found)
-                == (damage.offset, &damage.file, &damage.structure, &damage.expected, &damage.found)
-        };
-        if !self.damage.iter().any(is_it) {
-            self.damage.push(damage);
-        }
-    }
-
     fn note(&mut self, error: Error) {
         match error.into_kind() {
-            ErrorKind::Corrupt(damage) => self.damaged(*damage),
+            ErrorKind::Corrupt(damage) => self.damage.push(*damage),
             other => self.unchecked.push(other.into()),
         }
     }
@@ -239,12 +229,12 @@ impl<'a> Check<'a> {
     fn segment(&mut self, file: &SealedFile) -> Result<()> {
         let (meta, segment) = (file.meta(), file.open()?);
         let before = self.report.damage.len();
-        segment.verify(&mut |damage| self.report.damaged(damage))?;
+        segment.verify(&mut |damage| self.report.damage.push(damage))?;
         if self.report.damage.len() > before {
             return Ok(());
         }
         // What is not in the segment itself: the values it refers to, and what values say.
-        segment.verify_blobs(&mut |damage| self.report.damaged(damage))?;
+        segment.verify_blobs(&mut |damage| self.report.damage.push(damage))?;
         match meta.kind {
             FileKind::Events => check_transactions(segment)?,
             // Without a log it is not known which revisions there are.

@@ -4,7 +4,8 @@
 //!
 //! 1. [`Tables`] and everything below it is immutable; a change publishes a new value.
 //! 2. Every version that a view can ask for is in exactly one of: a generation, an L0 file, HEAD, a
-//!    HISTORY window. (Its value may lie in a blob file, on which the file with the entry holds.) So whoever reads takes one `Tables`; [`read`](super::read) says where it looks.
+//!    HISTORY window. (Its value may lie in a blob file, which the file with the entry keeps readable.) So
+//!    whoever reads takes one `Tables`; [`read`](super::read) says where it looks.
 //! 3. A reader learns its revision before it loads the tables, or while they are in force. What it must see was then already in
 //!    them: a generation is published before the first version in it becomes visible.
 

@@ -16,7 +16,8 @@ use super::verify::reported;
 use crate::error::{Corruption, Error, Result};
 
 impl Segment {
-    /// Checks that every value that an entry refers to is where it says, and hands out what is wrong. Reads them all.
+    /// Checks that every value that an entry refers to is where it says, and hands out what is wrong with the entries. Damage
+    /// of a blob file is for the check of that file to tell. Reads all values.
     ///
     /// # Errors
     /// Only if a file cannot be read.
@@ -28,7 +29,11 @@ impl Segment {
         cursor.seek_first()?;
         while let Some(entry) = cursor.entry() {
             if entry.blob.is_some() {
-                reported(cursor.value(), report)?;
+                reported(cursor.value(), &mut |damage| {
+                    if damage.file == self.path() {
+                        report(damage);
+                    }
+                })?;
             }
             cursor.next()?;
         }
@@ -37,34 +42,38 @@ impl Segment {
 }
 
 impl Opened {
-    /// The value that an entry of this file refers to.
+    /// The value that an entry of this file refers to, which stands in the block at `offset`.
     ///
     /// # Errors
     /// Corruption if it is not where the entry says; what reading the other file answers.
     pub(super) fn blob_value(
         &self,
+        offset: u64,
         key: &[u8],
-        fields: &EntryRef<'_>,
-        blob: BlobRef,
+        (fields, blob): (&EntryRef<'_>, BlobRef),
         caching: Caching,
     ) -> Result<Bytes> {
         let at = self.blobs.binary_search_by_key(&blob.file, |file| file.meta().number);
         let Some(file) = at.ok().and_then(|at| self.blobs.get(at)) else {
-            return Err(self.unfounded(blob, "a file that the manifest does not name for it"));
+            return Err(self.unfounded(
+                offset,
+                blob,
+                "a file that the manifest does not name for it",
+            ));
         };
         let found = file.open()?.find_unfiltered(key, caching)?;
         let Some(Version { value, revision, create_revision, version, .. }) = found else {
-            return Err(self.unfounded(blob, "a file without the key"));
+            return Err(self.unfounded(offset, blob, "a file without the key"));
         };
         let is_it = revision == fields.revision
             && (create_revision, version) == (fields.create_revision, fields.version)
             && value.len() as u64 == blob.bytes;
-        if is_it { Ok(value) } else { Err(self.unfounded(blob, "another version")) }
+        if is_it { Ok(value) } else { Err(self.unfounded(offset, blob, "another version")) }
     }
 
     #[cold]
-    fn unfounded(&self, blob: BlobRef, found: &str) -> Error {
+    fn unfounded(&self, offset: u64, blob: BlobRef, found: &str) -> Error {
         let expected = format!("a value of {} bytes in blob file {}", blob.bytes, blob.file);
-        self.corrupt(0, "entry: blob_file", &expected, found)
+        self.corrupt(offset, "entry: blob_file", &expected, found)
     }
 }

@@ -153,7 +153,9 @@ impl Cursor {
             && let Some(entry) = self.body.entry()
             && let Some(blob) = entry.blob
         {
-            return self.segment.opened()?.blob_value(entry.key, &entry, blob, self.caching);
+            let offset = self.handle.map_or(0, |handle| handle.offset);
+            let file = self.segment.opened()?;
+            return file.blob_value(offset, entry.key, (&entry, blob), self.caching);
         }
         Ok(in_block!(self.value()))
     }

@@ -43,7 +43,7 @@ impl Block<'_> {
         let value = match bytes {
             _ if want == Want::Fields => Bytes::new(),
             _ if let Some(blob) = item.fields.blob => {
-                file.blob_value(key, &item.fields, blob, Caching::Keep)?
+                file.blob_value(handle.offset, key, (&item.fields, blob), Caching::Keep)?
             }
             _ if value_bytes == 0 => Bytes::new(),
             Held::Owned(body) => body.slice(item.value_offset..item.value_offset + value_bytes),

@@ -8,6 +8,7 @@ use super::crash::changes_something;
 use super::split::{Both, patient};
 use super::{DIR, memory, open, tiny, user};
 use crate::check;
+use crate::engine::jobs::Depth;
 use crate::error::ErrorKind;
 use crate::options::{Options, ReadMode};
 use crate::reclaim::plan::TRIM_USUAL;
@@ -16,7 +17,7 @@ use crate::vfs::{CrashMode, FaultVfs, MemoryVfs, Vfs};
 const LARGE: usize = 10;
 
 /// A large value for each of some keys, in one transaction.
-fn large(both: &mut Both, keys: std::ops::Range<usize>, text: &str) {
+pub(super) fn large(both: &mut Both, keys: std::ops::Range<usize>, text: &str) {
     let value = text.repeat(600 / text.len());
     let keys: Vec<String> = keys.map(|number| format!("large-{number:02}")).collect();
     let changes: Vec<(&str, Option<&str>)> =
@@ -116,6 +117,40 @@ fn what_is_superseded_goes_once_it_is_much() {
     both.fold();
     assert_eq!(both.blobs(), BTreeMap::new());
     both.glance("deleted");
+}
+
+#[test]
+fn many_that_go_at_once_go_some_at_a_time() {
+    let (disk, vfs) = memory();
+    let mut both = folded(&patient(&vfs).segment_bytes(4 << 10));
+    for round in 0..20 {
+        let from = 100 * (round + 1);
+        large(&mut both, from..from + 40, "many");
+    }
+    both.flush();
+    both.fold();
+    let before = both.blobs().len();
+    assert!(before > 80, "{before}");
+    let view = both.engine.latest().unwrap();
+    let then = both.model.clone();
+    let keys: Vec<String> = (0..20)
+        .flat_map(|round| (0..40).map(move |n| format!("large-{:02}", 100 * (round + 1) + n)))
+        .collect();
+    let changes: Vec<(&str, Option<&str>)> = keys.iter().map(|key| (key.as_str(), None)).collect();
+    both.write(&changes);
+    both.engine.0.door.0.chain.freeze();
+    while both.engine.0.door.0.unit_of(Depth::Folding).unwrap() {}
+    both.fold();
+    // Each is held open until it has lost its name.
+    let left = both.blobs();
+    assert!(left.len() > 3 && left.len() < before, "{} of {before}", left.len());
+    both.glance("folded");
+    while both.engine.run_background().unwrap() {}
+    assert!(both.blobs().len() <= 3, "{:?}", both.blobs());
+    let on_disk = disk.paths().iter().filter(|path| path.contains(".blob")).count();
+    assert_eq!(on_disk, both.blobs().len());
+    then.check_view(&view);
+    both.glance("dropped");
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::blobs::large;
 use super::model::Model;
 use super::random::writes;
 use super::split::{Both, patient};
@@ -263,13 +264,6 @@ fn damage_of_one_value_does_not_end_writing_of_a_store_that_is_left_alone() {
     let (disk, vfs) = memory();
     let options = patient(&vfs).segment_bytes(1 << 20);
     let mut both = new(&options);
-    let large = |both: &mut Both, range: std::ops::Range<u64>, text: &str| {
-        let value = text.repeat(100);
-        let keys: Vec<String> = range.map(|n| format!("large-{n:02}")).collect();
-        let changes: Vec<(&str, Option<&str>)> =
-            keys.iter().map(|k| (k.as_str(), Some(value.as_str()))).collect();
-        both.write(&changes);
-    };
     large(&mut both, 0..10, "first!");
     both.flush();
     both.fold();
@@ -294,13 +288,6 @@ fn damage_of_one_value_does_not_end_writing_of_a_store_that_is_left_alone() {
 #[test]
 fn a_failure_at_any_operation_loses_nothing() {
     use crate::vfs::{CrashMode, Fault, FaultVfs};
-    let large = |both: &mut Both, range: std::ops::Range<u64>, text: &str| {
-        let value = text.repeat(100);
-        let keys: Vec<String> = range.map(|n| format!("large-{n:02}")).collect();
-        let changes: Vec<(&str, Option<&str>)> =
-            keys.iter().map(|k| (k.as_str(), Some(value.as_str()))).collect();
-        both.write(&changes);
-    };
     for fault in [Fault::NoSpace, Fault::Io, Fault::Torn] {
         for nth in 0_u64.. {
             let disk = MemoryVfs::new();

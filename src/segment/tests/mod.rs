@@ -1,5 +1,6 @@
 //! Segments against a model, and segments with damage.
 
+mod blobs;
 mod damage;
 mod groups;
 mod model;
