@@ -122,6 +122,8 @@ fn exercise() {
     let options = Options::new().vfs(Arc::new(disk.clone())).clock(clock.clone());
     let options =
         options.background(false).memtable_bytes(64 << 10).l0_files_max(4).history_windows_max(2);
+    // One of the values is large.
+    let options = options.blob_value_bytes(4_000);
     let store = options.open("store").unwrap();
     let watch = store.watch("a").start().unwrap();
     let lease = store.lease_grant(0, 5).unwrap();
