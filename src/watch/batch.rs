@@ -1,11 +1,13 @@
 //! What a watch tells: the changes of one revision, or how far it is.
 
+use std::any::Any;
 use std::fmt;
 
 use bytes::Bytes;
 
 use crate::kv::{ChangeKind, KeyValue};
 use crate::sync::Arc;
+use crate::sync::plain::OnceLock;
 
 /// One change that a [`Watch`](crate::Watch) tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,18 +32,40 @@ impl Event {
 }
 
 /// The changes of one revision that a [`Watch`](crate::Watch) wants, in the order in which the
-/// transaction did them; or a notice of progress. Cloning is cheap.
+/// transaction did them; or a notice of progress. Cloning is cheap, and watches that want the same of the same
+/// range mostly tell the same one.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Batch(Arc<Told>);
 
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 struct Told {
     revision: u64,
     time: i64,
     metadata: Bytes,
     events: Vec<Event>,
     kind: Kind,
+    /// See [`Batch::derived`].
+    derived: OnceLock<Arc<dyn Any + Send + Sync>>,
 }
+
+impl Told {
+    fn new(head: (u64, i64, &Bytes), events: Vec<Event>, kind: Kind) -> Self {
+        let (revision, time, metadata) = (head.0, head.1, head.2.clone());
+        Self { revision, time, metadata, events, kind, derived: OnceLock::new() }
+    }
+}
+
+/// What is derived of it says nothing of its own.
+impl PartialEq for Told {
+    fn eq(&self, other: &Self) -> bool {
+        let Self { revision, time, metadata, events, kind, derived: _ } = self;
+        (*revision, *time, *kind) == (other.revision, other.time, other.kind)
+            && *metadata == other.metadata
+            && *events == other.events
+    }
+}
+
+impl Eq for Told {}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -95,24 +119,49 @@ impl Batch {
         self.0.kind != Kind::Fragment
     }
 
+    /// What `make` makes of the batch, such as its bytes on a wire: made once for all who tell this batch, and kept as
+    /// long as it is.
+    ///
+    /// Changes that several watches are told as they come are read once, and watches of the same range and wishes
+    /// share their batches; so a server with a thousand watches of a prefix encodes each change once. What is read
+    /// again later, by a watch that was behind, is another batch. Of two threads that ask at the same time both
+    /// may make it. One type is kept, that which was asked for first: another one is made each time.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir().expect("a temporary directory");
+    /// # let store = annals::Store::open(directory.path())?;
+    /// let mut watches = [store.watch("/pods/").prefix().start()?, store.watch("/pods/").prefix().start()?];
+    /// store.put("/pods/a", "1")?;
+    /// for watch in &mut watches {
+    ///     let batch = watch.next().expect("it goes on")?;
+    ///     let line = batch.derived(|batch| format!("{}: {} changes", batch.revision(), batch.len()));
+    ///     assert_eq!(*line, "2: 1 changes");
+    /// }
+    /// # Ok::<(), annals::Error>(())
+    /// ```
+    pub fn derived<T: Send + Sync + 'static>(&self, make: impl FnOnce(&Self) -> T) -> Arc<T> {
+        let held = || Arc::clone(self.0.derived.get()?).downcast().ok();
+        held().unwrap_or_else(|| {
+            let made = Arc::new(make(self));
+            let _ = self.0.derived.set(Arc::<T>::clone(&made));
+            made
+        })
+    }
+
     /// Everything up to `revision` has been told.
     pub(super) fn progress(revision: u64) -> Self {
-        let (metadata, events) = (Bytes::new(), Vec::new());
-        Self(Arc::new(Told { revision, time: 0, metadata, events, kind: Kind::Progress }))
+        Self(Arc::new(Told::new((revision, 0, &Bytes::new()), Vec::new(), Kind::Progress)))
     }
 
     /// The events of a revision in batches whose keys and values take at most so many bytes, or are one
     /// event. None if there are no events.
     pub(super) fn of(
-        (revision, time, metadata): (u64, i64, &Bytes),
+        head: (u64, i64, &Bytes),
         events: Vec<Event>,
         bytes_max: Option<usize>,
         each: &mut impl FnMut(Self),
     ) {
-        let mut batch = |events, kind| {
-            let metadata = metadata.clone();
-            each(Self(Arc::new(Told { revision, time, metadata, events, kind })));
-        };
+        let mut batch = |events, kind| each(Self(Arc::new(Told::new(head, events, kind))));
         let mut part = Vec::new();
         let mut bytes = 0;
         let Some(bytes_max) = bytes_max else {
@@ -151,7 +200,7 @@ impl Event {
 
 impl fmt::Debug for Batch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Told { revision, time, metadata, events, kind } = &*self.0;
+        let Told { revision, time, metadata, events, kind, derived: _ } = &*self.0;
         let mut batch = f.debug_struct("Batch");
         batch.field("revision", revision).field("kind", kind);
         batch.field("time", time).field("metadata", metadata).field("events", events).finish()
@@ -186,6 +235,27 @@ mod tests {
         assert_eq!(lens(&[50, 10, 10, 50], Some(20)), [(1, false), (2, false), (1, true)]);
         assert_eq!(lens(&[], Some(20)), []);
         assert_eq!(lens(&[], None), []);
+    }
+
+    #[test]
+    fn what_is_derived_is_made_once_and_of_one_type_only() {
+        let mut batches = Vec::new();
+        Batch::of((7, 1, &Bytes::new()), vec![put(10)], None, &mut |batch| batches.push(batch));
+        let batch = batches.pop().expect("a batch");
+        let (clone, other) = (batch.clone(), Batch::progress(7));
+        let first = batch.derived(|batch| batch.revision() + 1);
+        assert_eq!(*first, 8);
+        let again = clone.derived(|_| -> u64 { unreachable!("it is made already") });
+        assert!(Arc::ptr_eq(&first, &again));
+        assert_eq!(*batch.derived(|_| "another type"), "another type");
+        assert_eq!(*batch.derived(|_| "made anew"), "made anew");
+        assert_eq!(*batch.derived(|_| 0_u64), 8);
+        assert_eq!(*other.derived(|_| 1_u64), 1);
+        // It makes no difference between batches.
+        let mut same = Vec::new();
+        Batch::of((7, 1, &Bytes::new()), vec![put(10)], None, &mut |batch| same.push(batch));
+        assert_eq!(batch, same[0]);
+        assert_ne!(batch, other);
     }
 
     #[test]

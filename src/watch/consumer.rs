@@ -12,7 +12,7 @@ use super::batch::Batch;
 use super::builder::Slow;
 use super::hub::Hub;
 use super::slot::{Next, Sleeper, Slot};
-use super::tell::{Wants, log_of, tell, tell_own};
+use super::tell::{Wants, log_of, tell_own};
 
 /// Revisions of the log that are looked at in one go.
 const SPAN: u64 = 4_096;
@@ -349,8 +349,8 @@ impl Watch {
             None => first = Some(batch),
             Some(_) => self.ready.push_back(batch),
         };
-        if let Some(transaction) = self.hub.recent(revision) {
-            tell(&transaction, range, &self.wants, || door.view(revision), &mut each)?;
+        if let Some(shared) = self.hub.recent(revision) {
+            shared.tell(range, &self.wants, || door.view(revision), &mut each)?;
         } else {
             let mut log = log_of(door, range, (revision, revision), &self.wants)?;
             let Some(transaction) = log.next().transpose()? else {

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use crate::engine::{Attendant, Door, Follow, Seen, Stats, Transaction};
+use crate::engine::{Attendant, Door, Follow, Seen, Stats};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kv::{Extension, KeyRange, Lagging, Store};
 use crate::options::Durability;
@@ -14,7 +14,7 @@ use crate::sync::plain::{AtomicI64, AtomicU64, Mutex, MutexGuard, OnceLock, Orde
 use crate::sync::{Arc, CachePadded};
 
 use super::interest::Interest;
-use super::recent::Recent;
+use super::recent::{Recent, Shared};
 use super::slot::{Sleeper, Slot};
 
 mod ending;
@@ -22,7 +22,7 @@ mod figures;
 mod wake;
 
 use ending::Ending;
-use wake::{Sleepers, wake};
+use wake::{Gone, Sleepers, wake};
 
 /// Most transactions looked at before their watches are woken.
 const STEP: usize = 256;
@@ -134,8 +134,8 @@ impl Hub {
         self.scanned.load(Ordering::Acquire)
     }
 
-    /// Transactions that several watches want.
-    pub(super) fn recent(&self, revision: u64) -> Option<Arc<Transaction>> {
+    /// A transaction that several watches want.
+    pub(super) fn recent(&self, revision: u64) -> Option<Arc<Shared>> {
         lock(&self.recent).find(revision)
     }
 
@@ -247,6 +247,7 @@ impl Hub {
 
     /// Stops reading on if there are no watches.
     fn rest(&self) -> bool {
+        let mut gone = Gone(Vec::new());
         let mut follow = lock(&self.follow);
         let mut registry = lock(&self.registry);
         let unwanted = registry.interest.len() == 0;
@@ -254,7 +255,7 @@ impl Hub {
             *follow = None;
             registry.running = false;
             drop(registry);
-            lock(&self.recent).clear();
+            gone.0.extend(lock(&self.recent).clear());
         }
         unwanted
     }
@@ -348,12 +349,14 @@ impl Hub {
     /// # Errors
     /// What reading answers; all watches have ended with it.
     pub(super) fn turn(&self) -> Result<u64> {
+        // Foreign code runs when these are dropped, where no lock is held.
+        let mut gone = Gone(Vec::new());
         // Woken when this is left, by a panic, too.
         let mut sleepers = Sleepers(Vec::new());
         let mut follow = lock(&self.follow);
         let Some(reader) = &mut *follow else { return Ok(0) };
         let before = self.scanned();
-        let read = reader.step(STEP, &mut |seen| self.offer(seen, &mut sleepers.0));
+        let read = reader.step(STEP, &mut |seen| self.offer(seen, &mut sleepers.0, &mut gone.0));
         if let Ok(upto) = read {
             let _registry = lock(&self.registry);
             self.scanned.store(upto.max(before), Ordering::Release);
@@ -387,7 +390,7 @@ impl Hub {
     }
 
     /// Offers a transaction to all who want to hear of it.
-    fn offer(&self, seen: &Seen<'_>, sleepers: &mut Vec<Sleeper>) {
+    fn offer(&self, seen: &Seen<'_>, sleepers: &mut Vec<Sleeper>, gone: &mut Vec<Arc<Shared>>) {
         let revision = seen.revision();
         let (mut takers, mut changes) = (0, 0);
         let registry = lock(&self.registry);
@@ -409,7 +412,7 @@ impl Hub {
             && changes <= SHARED_CHANGES_MAX
             && let Ok(transaction) = seen.decode(true)
         {
-            lock(&self.recent).add(transaction);
+            lock(&self.recent).add(transaction, gone);
         }
     }
 

@@ -1,52 +1,146 @@
-//! The last transactions that several watches wanted, decoded once for all of them.
+//! The last transactions that several watches wanted, decoded once for all of them, and what is told of them: watches
+//! of the same range and wishes tell the same batches.
 
 use std::collections::VecDeque;
 
-use crate::engine::Transaction;
+use crate::engine::{Transaction, View};
+use crate::error::Result;
+use crate::kv::KeyRange;
 use crate::sync::Arc;
+use crate::sync::plain::{AtomicUsize, OnceLock, Ordering};
+
+use super::batch::Batch;
+use super::tell::{Wants, tell};
 
 /// Most transactions kept.
 const COUNT_MAX: usize = 256;
 
-/// Most bytes of keys, values and metadata kept, as far as they are counted.
+/// Most bytes of keys, values and metadata kept when the next transaction comes, as far as they are counted; the batches
+/// made of them until then may take as much again.
 const BYTES_MAX: usize = 4 << 20;
 
 /// What an event takes beside its key and value.
 const EVENT_BYTES: usize = 96;
 
+/// How many different ranges and wishes share what is told of a transaction. What more there are makes batches of its own.
+const GROUPS_MAX: usize = 4;
+
 /// Transactions with all they changed, by ascending revision. Long values are left out.
 #[derive(Debug, Default)]
 pub(super) struct Recent {
-    held: VecDeque<(Arc<Transaction>, usize)>,
-    bytes: usize,
+    held: VecDeque<Arc<Shared>>,
+    bytes: Arc<AtomicUsize>,
+}
+
+/// A transaction for several watches.
+#[derive(Debug)]
+pub(super) struct Shared {
+    transaction: Transaction,
+    groups: [OnceLock<Group>; GROUPS_MAX],
+    /// What all of it takes, also counted in `all`.
+    bytes: AtomicUsize,
+    all: Arc<AtomicUsize>,
+}
+
+/// What watches of one range and the same wishes tell.
+#[derive(Debug)]
+struct Group {
+    range: KeyRange,
+    wants: Wants,
+    batches: Vec<Batch>,
 }
 
 impl Recent {
     /// The transaction with a revision, if it is here.
-    pub(super) fn find(&self, revision: u64) -> Option<Arc<Transaction>> {
-        let at = self.held.binary_search_by_key(&revision, |(held, _)| held.revision).ok()?;
-        self.held.get(at).map(|(held, _)| Arc::clone(held))
+    pub(super) fn find(&self, revision: u64) -> Option<Arc<Shared>> {
+        let at =
+            self.held.binary_search_by_key(&revision, |held| held.transaction.revision).ok()?;
+        self.held.get(at).map(Arc::clone)
     }
 
-    /// Adds one with a revision above all others, and forgets the oldest as far as need be.
-    pub(super) fn add(&mut self, transaction: Transaction) {
+    /// Adds one with a revision above all others, and forgets the oldest as far as need be, which go to `gone`: what was
+    /// derived of their batches is foreign, and must not be dropped under a lock.
+    pub(super) fn add(&mut self, transaction: Transaction, gone: &mut Vec<Arc<Shared>>) {
         let bytes = bytes_of(&transaction);
-        if bytes > BYTES_MAX / 4
-            || self.held.back().is_some_and(|(last, _)| last.revision >= transaction.revision)
-        {
+        let last = self.held.back().map(|last| last.transaction.revision);
+        if bytes > BYTES_MAX / 4 || last.is_some_and(|last| last >= transaction.revision) {
             return;
         }
-        self.held.push_back((Arc::new(transaction), bytes));
-        self.bytes += bytes;
-        while self.held.len() > COUNT_MAX || self.bytes > BYTES_MAX {
-            let Some((_, bytes)) = self.held.pop_front() else { break };
-            self.bytes -= bytes;
+        let all = Arc::clone(&self.bytes);
+        let (groups, counted) = (Default::default(), AtomicUsize::new(0));
+        let shared = Shared { transaction, groups, bytes: counted, all };
+        shared.count(bytes);
+        self.held.push_back(Arc::new(shared));
+        let mut over = self.bytes.load(Ordering::Relaxed).saturating_sub(BYTES_MAX);
+        while over > 0 || self.held.len() > COUNT_MAX {
+            let Some(oldest) = self.held.pop_front() else { break };
+            over = over.saturating_sub(oldest.bytes.load(Ordering::Relaxed));
+            gone.push(oldest);
         }
     }
 
-    /// Forgets all.
-    pub(super) fn clear(&mut self) {
-        *self = Self::default();
+    /// Forgets all, and answers it.
+    pub(super) fn clear(&mut self) -> VecDeque<Arc<Shared>> {
+        std::mem::take(&mut self.held)
+    }
+}
+
+impl Shared {
+    /// What a watch of `range` tells of it; `view` answers the state as of it.
+    ///
+    /// # Errors
+    /// What `view` and its reads answer.
+    pub(super) fn tell(
+        &self,
+        range: &KeyRange,
+        wants: &Wants,
+        view: impl Fn() -> Result<View>,
+        each: &mut impl FnMut(Batch),
+    ) -> Result<()> {
+        for place in &self.groups {
+            match place.get() {
+                Some(group) if group.wants == *wants && group.range == *range => {
+                    group.batches.iter().cloned().for_each(each);
+                    return Ok(());
+                }
+                Some(_) => {}
+                None => {
+                    let mut batches = Vec::new();
+                    tell(&self.transaction, range, wants, view, &mut |batch: Batch| {
+                        batches.push(batch.clone());
+                        each(batch);
+                    })?;
+                    self.keep(place, range, wants, batches);
+                    return Ok(());
+                }
+            }
+        }
+        tell(&self.transaction, range, wants, view, each)
+    }
+
+    /// Keeps batches for other watches, if there is room.
+    fn keep(&self, place: &OnceLock<Group>, range: &KeyRange, wants: &Wants, batches: Vec<Batch>) {
+        // Twice: for what is derived of them.
+        let bytes = batches.iter().map(|batch| 2 * batch.bytes()).sum::<usize>();
+        let all = self.all.load(Ordering::Relaxed);
+        if bytes > BYTES_MAX / 4 || all + bytes > 2 * BYTES_MAX {
+            return;
+        }
+        let group = Group { range: range.clone(), wants: wants.clone(), batches };
+        if place.set(group).is_ok() {
+            self.count(bytes);
+        }
+    }
+
+    fn count(&self, bytes: usize) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.all.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.bytes.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 }
 
@@ -65,6 +159,7 @@ mod tests {
 
     use super::*;
     use crate::engine::Event;
+    use crate::error::ErrorKind;
 
     fn transaction(revision: u64, bytes: usize) -> Transaction {
         let event = Event {
@@ -79,13 +174,17 @@ mod tests {
         Transaction { revision, time: 0, metadata: Bytes::new(), events: vec![event] }
     }
 
+    fn add(recent: &mut Recent, transaction: Transaction) {
+        recent.add(transaction, &mut Vec::new());
+    }
+
     #[test]
     fn the_last_ones_are_found_and_the_older_forgotten() {
         let mut recent = Recent::default();
         for revision in 0..1_000 {
-            recent.add(transaction(2 * revision, 10));
+            add(&mut recent, transaction(2 * revision, 10));
         }
-        assert_eq!(recent.find(1_998).expect("the last").revision, 1_998);
+        assert_eq!(recent.find(1_998).expect("the last").transaction.revision, 1_998);
         assert!(recent.find(1_997).is_none());
         assert_eq!(recent.held.len(), COUNT_MAX);
         assert!(recent.find(2 * (1_000 - COUNT_MAX as u64)).is_some() && recent.find(0).is_none());
@@ -97,17 +196,96 @@ mod tests {
     fn bytes_are_bounded_and_what_is_too_long_is_not_kept() {
         let mut recent = Recent::default();
         for revision in 0..100 {
-            recent.add(transaction(revision, 100_000));
-            assert!(recent.bytes <= BYTES_MAX);
+            add(&mut recent, transaction(revision, 100_000));
+            assert!(recent.bytes.load(Ordering::Relaxed) <= BYTES_MAX);
         }
         assert!(recent.held.len() > 30);
-        recent.add(transaction(100, BYTES_MAX));
+        add(&mut recent, transaction(100, BYTES_MAX));
         assert!(recent.find(100).is_none() && recent.find(99).is_some());
         // Not twice, nor behind what is there.
-        recent.add(transaction(99, 1));
+        add(&mut recent, transaction(99, 1));
         assert_eq!(
-            recent.find(99).expect("kept").events[0].value.as_ref().map(Bytes::len),
+            recent.find(99).expect("kept").transaction.events[0].value.as_ref().map(Bytes::len),
             Some(100_000)
         );
+    }
+
+    fn wants() -> Wants {
+        Wants { puts: true, deletes: true, keys_only: false, prev_kv: false, fragment: None }
+    }
+
+    fn told(shared: &Shared, range: &KeyRange, wants: &Wants) -> Vec<Batch> {
+        let (mut batches, view) = (Vec::new(), || Err(ErrorKind::Closed.into()));
+        shared.tell(range, wants, view, &mut |batch| batches.push(batch)).expect("all is there");
+        batches
+    }
+
+    /// Whether two batches are one.
+    fn are_one(one: &Batch, other: &Batch) -> bool {
+        let mark = one.derived(|_| ());
+        Arc::ptr_eq(&mark, &other.derived(|_| ()))
+    }
+
+    #[test]
+    fn watches_that_want_the_same_share_a_batch_and_others_do_not() {
+        let mut recent = Recent::default();
+        add(&mut recent, transaction(5, 10));
+        let shared = recent.find(5).expect("it is here");
+        let (all, key) = (KeyRange::all(), KeyRange::key("k"));
+        let first = &told(&shared, &all, &wants())[0];
+        assert!(are_one(first, &told(&shared, &all, &wants())[0]));
+        assert!(!are_one(first, &told(&shared, &key, &wants())[0]));
+        let keys = Wants { keys_only: true, ..wants() };
+        let only_keys = &told(&shared, &all, &keys)[0];
+        assert!(only_keys.events()[0].kv.value.is_empty());
+        assert_eq!(first.events()[0].kv.value.len(), 10);
+        let none = Wants { puts: false, ..wants() };
+        assert_eq!(told(&shared, &all, &none), []);
+        assert_eq!(told(&shared, &all, &none), []);
+        // All places are taken: told the same, not shared.
+        let other = KeyRange::prefix("k");
+        let (one, two) = (told(&shared, &other, &wants()), told(&shared, &other, &wants()));
+        assert_eq!((&one, &one[0]), (&two, first));
+        assert!(!are_one(&one[0], &two[0]));
+        assert!(are_one(first, &told(&shared, &all, &wants())[0]));
+    }
+
+    #[test]
+    fn what_could_not_be_told_is_tried_again() {
+        let mut recent = Recent::default();
+        let mut long = transaction(5, 10);
+        long.events[0].value = None;
+        add(&mut recent, long);
+        let shared = recent.find(5).expect("it is here");
+        let closed = || Err(ErrorKind::Closed.into());
+        for _ in 0..2 {
+            let told = shared.tell(&KeyRange::all(), &wants(), closed, &mut |_| unreachable!());
+            assert!(told.is_err());
+        }
+    }
+
+    #[test]
+    fn batches_are_counted_and_no_more_than_there_is_room_for_kept() {
+        let mut recent = Recent::default();
+        let bytes = |recent: &Recent| recent.bytes.load(Ordering::Relaxed);
+        for revision in 0..100 {
+            add(&mut recent, transaction(revision, 100_000));
+        }
+        let before = bytes(&recent);
+        let held: Vec<_> = (0..100).filter_map(|revision| recent.find(revision)).collect();
+        for shared in &held {
+            for range in [KeyRange::all(), KeyRange::key("k"), KeyRange::prefix("k")] {
+                assert_eq!(told(shared, &range, &wants()).len(), 1);
+            }
+            assert!(bytes(&recent) <= 2 * BYTES_MAX);
+        }
+        assert!(bytes(&recent) > before + BYTES_MAX / 2, "as many as there is room for");
+        add(&mut recent, transaction(100, 1));
+        // What somebody still holds is still counted.
+        assert!(recent.held.len() < held.len() && bytes(&recent) > BYTES_MAX);
+        drop(held);
+        assert!(recent.find(100).is_some() && bytes(&recent) <= BYTES_MAX);
+        recent.clear();
+        assert_eq!(bytes(&recent), 0);
     }
 }

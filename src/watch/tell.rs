@@ -9,7 +9,7 @@ use crate::kv::{ChangeKind, KeyRange, KeyValue, key_value, space};
 use super::batch::{Batch, Event};
 
 /// What of the changes in its range a watch wants to know.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a wish of its own")]
 pub(super) struct Wants {
     pub(super) puts: bool,

@@ -77,7 +77,7 @@ impl Services {
         Self(Arc::new([
             limited!(pb::kv_server::KvServer::new(kv::Kv(own()))),
             limited!(pb::lease_server::LeaseServer::new(lease::Leases(own()))),
-            limited!(pb::watch_server::WatchServer::new(watch::Watches(own()))),
+            named(watch::Watches::new(own(), max)),
             limited!(LockServer::new(line::lock::Locks(own()))),
             limited!(ElectionServer::new(line::election::Elections(own()))),
             limited!(pb::maintenance_server::MaintenanceServer::new(maintenance)),

@@ -13,6 +13,7 @@ use annals::WatchHandle;
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, mpsc};
 
+use super::answer::Answer;
 use super::{ANSWER_BYTES, TURNS, Told};
 use crate::proto::etcdserverpb as pb;
 
@@ -66,7 +67,7 @@ pub(super) enum Goes {
 }
 
 fn told(answer: pb::WatchResponse) -> Told {
-    Told { answer: Ok(answer), _bytes: None }
+    Told { answer: answer.into(), _bytes: None }
 }
 
 impl State {
@@ -179,16 +180,16 @@ impl Outlet {
         }
     }
 
-    /// Sends events of a watch, so many bytes and up to `revision`; `whole` if nothing of that revision is left.
+    /// Sends events of a watch, up to `revision`; `whole` if nothing of that revision is left.
     pub(super) async fn send_events(
         &self,
         id: i64,
         (revision, whole): (u64, bool),
-        bytes: usize,
-        answer: pb::WatchResponse,
+        answer: Answer,
     ) -> Goes {
         // One that is larger than all there is goes alone.
-        let share = u32::try_from(bytes).map_or(ANSWER_BYTES, |bytes| bytes.min(ANSWER_BYTES));
+        let share =
+            u32::try_from(answer.bytes()).map_or(ANSWER_BYTES, |bytes| bytes.min(ANSWER_BYTES));
         let share = tokio::select! {
             share = Arc::clone(&self.bytes).acquire_many_owned(share) => share.ok(),
             () = self.to.closed() => return Goes::Over,
@@ -202,7 +203,7 @@ impl Outlet {
             if whole {
                 entry.position = revision;
             }
-            place.send(Told { answer: Ok(answer), _bytes: share });
+            place.send(Told { answer, _bytes: share });
         }
         self.offer_progress().await
     }

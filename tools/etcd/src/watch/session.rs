@@ -12,13 +12,14 @@ use tokio::sync::{SemaphorePermit, mpsc};
 use tokio_stream::{Stream as _, StreamExt as _};
 use tonic::{Request, Streaming};
 
-use crate::answers::{self, signed};
+use crate::answers::signed;
 use crate::errors::{COMPACTED, refuse, status};
 use crate::metrics::Metrics;
 use crate::proto::etcdserverpb as pb;
 use crate::server::{PeerCommonName, Server};
 
 use super::Told;
+use super::answer::{Answer, Events};
 use super::outlet::{Goes, NO_WATCH, Outlet};
 
 /// What a watch that is behind puts into one answer at most: revisions, and bytes after which no more are added.
@@ -257,20 +258,19 @@ async fn follow(
                 outlet.progress_of(id, batch.revision(), own).await
             }
             Some(Ok(batch)) => {
-                let (revision, whole) = (batch.revision(), batch.is_last_fragment());
-                let mut events: Vec<_> = batch.events().iter().map(answers::event).collect();
-                let (revision, bytes) = if request.fragment {
-                    (revision, bytes_of(&batch))
-                } else {
-                    gather(&mut watch, revision, &batch, &mut events, &mut waiting)
-                };
-                let told = events.len() as u64;
+                let whole = batch.is_last_fragment();
+                let mut answer = Answer::default();
+                let mut revision = batch.revision();
+                answer.events.push(Events::of(&batch));
+                if !request.fragment {
+                    revision = gather(&mut watch, revision, &mut answer, &mut waiting);
+                }
+                let told = answer.events.iter().map(|events| events.count).sum();
                 server.metrics.events.fetch_add(told, Ordering::Relaxed);
-                let header = server.header(revision);
-                let (watch_id, fragment) = (id, !whole);
-                let answer =
-                    pb::WatchResponse { header, watch_id, events, fragment, ..Default::default() };
-                outlet.send_events(id, (revision, whole), bytes, answer).await
+                let (header, watch_id, fragment) = (server.header(revision), id, !whole);
+                answer.head =
+                    pb::WatchResponse { header, watch_id, fragment, ..Default::default() };
+                outlet.send_events(id, (revision, whole), answer).await
             }
         };
         if goes == Goes::Over {
@@ -279,16 +279,14 @@ async fn follow(
     }
 }
 
-/// Adds what is there already, and answers up to which revision, and how many bytes there are. What does not belong to
-/// it waits.
+/// Adds what is there already, and answers up to which revision. What does not belong to it waits.
 fn gather(
     watch: &mut Watch,
     mut revision: u64,
-    first: &Batch,
-    events: &mut Vec<crate::proto::mvccpb::Event>,
+    answer: &mut Answer,
     waiting: &mut Option<annals::Result<Batch>>,
-) -> (u64, usize) {
-    let mut bytes = bytes_of(first);
+) -> u64 {
+    let mut bytes = answer.bytes();
     for _ in 1..GATHERED {
         if bytes >= GATHERED_BYTES {
             break;
@@ -296,9 +294,10 @@ fn gather(
         match watch.try_next() {
             None => break,
             Some(Ok(batch)) if !batch.is_progress() => {
-                bytes += bytes_of(&batch);
                 revision = batch.revision();
-                events.extend(batch.events().iter().map(answers::event));
+                let events = Events::of(&batch);
+                bytes += events.bytes();
+                answer.events.push(events);
             }
             Some(other) => {
                 *waiting = Some(other);
@@ -306,11 +305,7 @@ fn gather(
             }
         }
     }
-    (revision, bytes)
-}
-
-fn bytes_of(batch: &Batch) -> usize {
-    batch.events().iter().map(|event| event.kv.key.len() + event.kv.value.len() + 64).sum()
+    revision
 }
 
 /// The last answer of a watch that the store has ended.
