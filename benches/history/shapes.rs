@@ -162,25 +162,38 @@ fn filled(options: &Options, name: &str) -> (Store, Dir) {
 /// do to its caches, its memory and the words that it shares with them.
 ///
 /// Of the keys that are written some lie in memory beside the writer that lay in files without: a get of these is
-/// faster then. The other half of the keys lies in files in both cases.
+/// faster then. The other half of the keys lies in files in both cases. The control is a writer of another store
+/// in the same process: the two share no word but those of the allocator, so that what the reader loses is what any busy
+/// neighbour takes of the machine.
 pub(crate) fn beside(options: &Options) -> Vec<Row> {
     let keys = 10_000 * options.scale;
     let (store, _dir) = filled(options, "beside");
-    let halves = [("keys it writes", 1, ""), ("other keys", 0, ">= 0.9")];
-    let rows =
-        halves.map(|(which, half, target)| beside_one(options, &store, keys, which, half, target));
+    let (other, _other_dir) = filled(options, "beside-other");
+    let cells = [
+        ("a writer of the same keys", &store, 1, ""),
+        ("a writer of other keys", &store, 0, ">= 0.9"),
+        ("a writer of another store", &other, 0, ""),
+    ];
+    let rows = cells.map(|(beside, written, half, target)| {
+        let rows = beside_one(options, (&store, written), keys, half);
+        let targets = ["", target];
+        let row = |((what, ratio), target): ((_, f64), &str)| {
+            let what = format!("get latest beside {beside}, {what}, times alone");
+            (what, format!("{ratio:.2}"), target.to_owned())
+        };
+        rows.into_iter().zip(targets).map(row).collect::<Vec<_>>()
+    });
     rows.into_iter().flatten().collect()
 }
 
-/// Gets of the keys with this remainder by 2, beside a writer of odd ones.
+/// Gets of the keys with this remainder by 2, beside a writer of odd ones in the same store or another one: times what
+/// they are alone.
 fn beside_one(
     options: &Options,
-    store: &Store,
+    (store, written): (&Store, &Store),
     keys: u64,
-    which: &str,
     half: u64,
-    target: &str,
-) -> [Row; 2] {
+) -> [(&'static str, f64); 2] {
     let gets = |time: Duration| {
         let (begun, mut rng, mut gets) = (Instant::now(), Rng(3), 0_u32);
         let had = own_seconds();
@@ -196,25 +209,21 @@ fn beside_one(
     };
     let ratios = |_| {
         // What the writer of the round before left to do is not done beside this.
-        store.reorganise().expect("background work");
-        load::settle(store);
+        written.reorganise().expect("background work");
+        load::settle(written);
         let alone = gets(Duration::from_secs(2));
         let done = AtomicBool::new(false);
         thread::scope(|scope| {
-            scope.spawn(|| busy(store, keys, &done));
+            scope.spawn(|| busy(written, keys, &done));
             let beside = gets(Duration::from_secs(2));
             done.store(true, Ordering::Relaxed);
             (beside.0 / alone.0, beside.1 / alone.1)
         })
     };
     let (clock, own): (Vec<f64>, Vec<f64>) = (0..options.rounds).map(ratios).unzip();
-    let row = |what: &str, ratios: Vec<f64>, target: &str| {
-        let what = format!("get latest beside a busy writer, of {which}, {what}, times alone");
-        (what, format!("{:.2}", median(ratios)), target.to_owned())
-    };
     [
-        row("a second of the clock", clock, ""),
-        row("a second of the reader's processor time", own, target),
+        ("a second of the clock", median(clock)),
+        ("a second of the reader's processor time", median(own)),
     ]
 }
 

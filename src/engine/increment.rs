@@ -23,7 +23,7 @@ use crate::vfs::HeldVfs;
 use super::new_store::{check_ours, remove_marker};
 use super::open::take_lock;
 use super::receive::Receiver;
-use super::record::{Event, Record, Transaction};
+use super::record::{Event, Events, Record, Transaction};
 use super::scan::Scan;
 use super::stream::StreamWriter;
 use super::{Engine, View};
@@ -234,7 +234,7 @@ impl Continuing {
 
 impl Receiver for Continuing {
     fn frame(&mut self, frame: &Frame<'_>, bytes: &[u8]) -> Result<()> {
-        let mut events = Vec::with_capacity(frame.ops().len());
+        let mut events = Events::with_capacity(frame.ops().len());
         for op in frame.ops() {
             let (key, value, lease) = match op.op {
                 Op::Put { key, value, lease } => (key, Some(Bytes::copy_from_slice(value)), lease),

@@ -17,7 +17,7 @@ use crate::sync::Arc;
 use super::copies::Copies;
 use super::core::Core;
 use super::pins::Pin;
-use super::record::{Event, Transaction};
+use super::record::{Event, Events, Transaction};
 use super::retention::Limits;
 use super::scan::end_of_space;
 use super::tables::{FileSet, SealedFile, Tables};
@@ -238,7 +238,7 @@ fn transaction_of_events(
     let decoded = events::Transaction::decode(value)?;
     // More events have to prove first that they are there.
     let count = usize::try_from(decoded.count).unwrap_or(usize::MAX).min(EVENTS_BELIEVED);
-    let mut events = Vec::with_capacity(if told.is_none() { count } else { 0 });
+    let mut events = Events::with_capacity(if told.is_none() { count } else { 0 });
     for event in decoded.events() {
         let event = event?;
         if told.is_some_and(|told| !told.has(event.key)) {

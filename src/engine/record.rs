@@ -1,6 +1,7 @@
 //! What reads return: owned, cheap to clone, independent of any file or memtable staying around.
 
 use bytes::Bytes;
+use smallvec::SmallVec;
 
 use crate::index::Stub;
 
@@ -66,8 +67,11 @@ pub(crate) struct Transaction {
     /// What the writer attached.
     pub(crate) metadata: Bytes,
     /// What it changed, by sub.
-    pub(crate) events: Vec<Event>,
+    pub(crate) events: Events,
 }
+
+/// The changes of a transaction: mostly one, which needs no memory of its own.
+pub(crate) type Events = SmallVec<[Event; 1]>;
 
 /// One change of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]

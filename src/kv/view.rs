@@ -471,7 +471,7 @@ fn transaction(found: seam::Transaction) -> Transaction {
         lease: event.lease,
         value: event.value,
     };
-    let changes = events.into_iter().map(change).collect();
+    let changes = events.into_vec().into_iter().map(change).collect();
     Transaction { revision, time, metadata, changes }
 }
 

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::fmt;
 
 use bytes::Bytes;
+use smallvec::SmallVec;
 
 use crate::kv::{ChangeKind, KeyValue};
 use crate::sync::Arc;
@@ -37,19 +38,22 @@ impl Event {
 #[derive(Clone, PartialEq, Eq)]
 pub struct Batch(Arc<Told>);
 
+/// Mostly one, which needs no memory of its own.
+pub(super) type Events = SmallVec<[Event; 1]>;
+
 #[derive(Debug)]
 struct Told {
     revision: u64,
     time: i64,
     metadata: Bytes,
-    events: Vec<Event>,
+    events: Events,
     kind: Kind,
     /// See [`Batch::derived`].
     derived: OnceLock<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Told {
-    fn new(head: (u64, i64, &Bytes), events: Vec<Event>, kind: Kind) -> Self {
+    fn new(head: (u64, i64, &Bytes), events: Events, kind: Kind) -> Self {
         let (revision, time, metadata) = (head.0, head.1, head.2.clone());
         Self { revision, time, metadata, events, kind, derived: OnceLock::new() }
     }
@@ -150,19 +154,19 @@ impl Batch {
 
     /// Everything up to `revision` has been told.
     pub(super) fn progress(revision: u64) -> Self {
-        Self(Arc::new(Told::new((revision, 0, &Bytes::new()), Vec::new(), Kind::Progress)))
+        Self(Arc::new(Told::new((revision, 0, &Bytes::new()), Events::new(), Kind::Progress)))
     }
 
     /// The events of a revision in batches whose keys and values take at most so many bytes, or are one
     /// event. None if there are no events.
     pub(super) fn of(
         head: (u64, i64, &Bytes),
-        events: Vec<Event>,
+        events: Events,
         bytes_max: Option<usize>,
         each: &mut impl FnMut(Self),
     ) {
         let mut batch = |events, kind| each(Self(Arc::new(Told::new(head, events, kind))));
-        let mut part = Vec::new();
+        let mut part = Events::new();
         let mut bytes = 0;
         let Some(bytes_max) = bytes_max else {
             if !events.is_empty() {
@@ -240,7 +244,7 @@ mod tests {
     #[test]
     fn what_is_derived_is_made_once_and_of_one_type_only() {
         let mut batches = Vec::new();
-        Batch::of((7, 1, &Bytes::new()), vec![put(10)], None, &mut |batch| batches.push(batch));
+        Batch::of((7, 1, &Bytes::new()), [put(10)].into(), None, &mut |batch| batches.push(batch));
         let batch = batches.pop().expect("a batch");
         let (clone, other) = (batch.clone(), Batch::progress(7));
         let first = batch.derived(|batch| batch.revision() + 1);
@@ -253,7 +257,7 @@ mod tests {
         assert_eq!(*other.derived(|_| 1_u64), 1);
         // It makes no difference between batches.
         let mut same = Vec::new();
-        Batch::of((7, 1, &Bytes::new()), vec![put(10)], None, &mut |batch| same.push(batch));
+        Batch::of((7, 1, &Bytes::new()), [put(10)].into(), None, &mut |batch| same.push(batch));
         assert_eq!(batch, same[0]);
         assert_ne!(batch, other);
     }

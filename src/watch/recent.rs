@@ -171,7 +171,7 @@ mod tests {
             version: 1,
             lease: 0,
         };
-        Transaction { revision, time: 0, metadata: Bytes::new(), events: vec![event] }
+        Transaction { revision, time: 0, metadata: Bytes::new(), events: [event].into() }
     }
 
     fn add(recent: &mut Recent, transaction: Transaction) {

@@ -6,7 +6,7 @@ use crate::engine::{Door, Event as Changed, Log, Scope, Transaction, View};
 use crate::error::{ErrorKind, Result};
 use crate::kv::{ChangeKind, KeyRange, KeyValue, key_value, space};
 
-use super::batch::{Batch, Event};
+use super::batch::{Batch, Event, Events};
 
 /// What of the changes in its range a watch wants to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,7 +78,7 @@ fn tell_changes(
 ) -> Result<()> {
     let mut seen = None;
     // As many at most, and of most transactions these.
-    let mut events = Vec::with_capacity(changes.size_hint().1.unwrap_or(0));
+    let mut events = Events::with_capacity(changes.size_hint().1.unwrap_or(0));
     for mut changed in changes {
         if !(if changed.delete { wants.deletes } else { wants.puts }) {
             continue;

@@ -113,10 +113,7 @@ mod tests {
         let mut watch = store.watch("/").prefix().prev_kv().start()?;
         store.put("/a", "1")?;
         store.put("/a", vec![7; 300])?;
-        store
-            .txn()
-            .then([annals::put("/b", "2"), annals::delete("/a")])
-            .commit()?;
+        store.txn().then([annals::put("/b", "2"), annals::delete("/a")]).commit()?;
         let mut head = pb::WatchResponse { watch_id: 3, fragment: true, ..Default::default() };
         head.header = Some(pb::ResponseHeader { revision: 4, ..Default::default() });
         let mut answer = Answer::from(head.clone());
