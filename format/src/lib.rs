@@ -41,6 +41,7 @@ pub mod limits;
 pub mod living;
 pub mod manifest;
 pub mod name;
+pub mod order;
 pub mod page;
 pub mod place;
 pub mod retention;

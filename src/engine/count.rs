@@ -15,6 +15,7 @@
 //! Files tell this of the newest of their versions. So a state that is older than one of them is
 //! counted by a walk over all its keys.
 
+use annals_format::order::later;
 use annals_format::space::is_user;
 
 use crate::error::{Error, Result};
@@ -62,7 +63,7 @@ impl FileSet {
         for file in self.l0.iter().chain(head) {
             let meta = file.meta();
             // What is folded is in HEAD.
-            let start = start.max(meta.folded_to.as_slice());
+            let start = later(start, &meta.folded_to);
             if start < end && start <= meta.last_key.as_slice() && meta.first_key.as_slice() < end {
                 living += file.open()?.living(start, end)?;
             }

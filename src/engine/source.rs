@@ -4,6 +4,7 @@
 //! on a key, says what it knows of the key as of a revision. A generation has all its versions of the
 //! key, a file the newest: see [`read`](super::read) for what follows from it.
 
+use annals_format::order::{has_begun, later};
 use annals_format::space::is_system;
 use bytes::Bytes;
 
@@ -149,7 +150,7 @@ impl FileSource {
     fn seek(&mut self, key: &[u8]) -> Result<()> {
         let at = self.files.partition_point(|file| file.meta().last_key.as_slice() < key);
         if self.enter(at)? {
-            let from = key.max(&self.from);
+            let from = later(key, &self.from);
             self.cursor.as_mut().map_or(Ok(()), |cursor| cursor.seek(from, u64::MAX))?;
         }
         self.settle(true)
@@ -220,9 +221,8 @@ impl FileSource {
     fn settle(&mut self, forward: bool) -> Result<()> {
         while let Some(cursor) = &self.cursor {
             if let Some(entry) = cursor.entry() {
-                // Forward it began there. And where nothing was folded nothing is compared: a processor may take
-                // longer for that than for a key (a masked load of nothing, at an address that is not there).
-                if !forward && !self.from.is_empty() && entry.key < self.from.as_slice() {
+                // Forward it began there.
+                if !forward && !has_begun(&self.from, entry.key) {
                     self.leave();
                 }
                 return Ok(());

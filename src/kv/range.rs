@@ -6,6 +6,7 @@
 
 use std::ops::{Bound, Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
 
+use annals_format::order::has_begun;
 use bytes::Bytes;
 
 /// A half-open range of keys in byte order: from `start` on, up to and without `end`.
@@ -76,7 +77,7 @@ impl KeyRange {
 
     /// Whether `key` lies in the range.
     pub fn contains(&self, key: &[u8]) -> bool {
-        key >= self.start.as_ref() && self.end.as_ref().is_none_or(|end| key < end.as_ref())
+        has_begun(&self.start, key) && self.end.as_ref().is_none_or(|end| key < end.as_ref())
     }
 
     /// Whether no key can lie in the range.

@@ -18,6 +18,7 @@
 
 use std::ops::Range;
 
+use annals_format::order::has_begun;
 use annals_format::space::USER;
 
 use crate::sync::Arc;
@@ -68,7 +69,7 @@ impl Classes {
         if self.enclosing.is_empty() {
             return 0;
         }
-        self.pieces.partition_point(|(start, _)| start.as_slice() <= key).saturating_sub(1)
+        self.pieces.partition_point(|(start, _)| has_begun(start, key)).saturating_sub(1)
     }
 
     /// The class of an internal key.
@@ -84,7 +85,7 @@ impl Classes {
 
     /// The classes of the pieces that a range of internal keys meets, `end` exclusive.
     pub(crate) fn meeting(&self, range: Range<&[u8]>) -> impl Iterator<Item = usize> {
-        let after = self.pieces.partition_point(|(start, _)| start.as_slice() <= range.start);
+        let after = self.pieces.partition_point(|(start, _)| has_begun(start, range.start));
         let end = self.pieces.partition_point(|(start, _)| start.as_slice() < range.end);
         let met = self.pieces.get(after.saturating_sub(1)..end).unwrap_or_default();
         met.iter().map(|(_, class)| *class)

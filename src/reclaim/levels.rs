@@ -14,6 +14,7 @@
 //! between.
 
 use annals_format::entry::EntryRef;
+use annals_format::order::later;
 use annals_format::{FileKind, FileMeta};
 
 use crate::error::{Error, Result};
@@ -65,7 +66,7 @@ pub(crate) fn fold(
         let (number, bytes) = file.map_or((0, 0), |f| (f.meta().number, f.meta().bytes));
         removed.push(number);
         taken += bytes;
-        let start = if at == 0 { from } else { first_key(head, at).max(from) };
+        let start = if at == 0 { from } else { later(first_key(head, at), from) };
         let end = head.get(at + 1).map(|segment| segment.meta().first_key.as_slice());
         let merge = merge_from(l0, start, file)?;
         fold_into(&mut heads, &mut history, &mut folder, merge, end, l0)?;
@@ -224,7 +225,7 @@ fn touched(l0: &[Arc<Segment>], from: &[u8], head: &[Arc<Segment>]) -> Result<Ve
         let mut cursor = segment.cold_cursor();
         let mut at = 0;
         while at < head.len() {
-            let start = if at == 0 { from } else { first_key(head, at).max(from) };
+            let start = if at == 0 { from } else { later(first_key(head, at), from) };
             cursor.seek(start, u64::MAX)?;
             let Some(entry) = cursor.entry() else { break };
             // The file that owns the next key of L0.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use annals_format::order::has_begun;
 use annals_format::{FileKind, FileMeta};
 
 use super::context::SegmentContext;
@@ -106,7 +107,7 @@ impl SealedFile {
 
     /// Whether the part of the file that counts has the key in its range.
     pub(crate) fn covers(&self, key: &[u8]) -> bool {
-        let first = self.meta.first_key.as_slice().max(&self.meta.folded_to);
-        first <= key && key <= self.meta.last_key.as_slice()
+        let FileMeta { first_key, last_key, folded_to, .. } = &self.meta;
+        first_key.as_slice() <= key && key <= last_key.as_slice() && has_begun(folded_to, key)
     }
 }

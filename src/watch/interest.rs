@@ -9,6 +9,7 @@
 use std::cmp::Ordering;
 use std::collections::HashMap;
 
+use annals_format::order::has_begun;
 use bytes::Bytes;
 use smallvec::SmallVec;
 
@@ -184,7 +185,7 @@ fn find(part: &[Interval], key: &[u8], found: &mut impl FnMut(&Arc<Slot>)) {
         return;
     }
     find(left, key, found);
-    if interval.start[..] <= *key {
+    if has_begun(&interval.start, key) {
         if let Some(slot) = interval.slot.as_ref().filter(|slot| slot.range.contains(key)) {
             found(slot);
         }
