@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use annals::{Error, ErrorKind, Store};
+use annals::{Error, ErrorKind, Stats, Store};
 use parking_lot::Mutex;
 use tonic::Status;
 
@@ -57,7 +57,11 @@ pub struct Alarms {
 /// nothing about that.
 #[must_use]
 pub fn store_bytes(store: &Store) -> u64 {
-    let stats = store.stats();
+    bytes_of(&store.stats())
+}
+
+/// The same, of a store with these figures.
+pub(crate) fn bytes_of(stats: &Stats) -> u64 {
     [&stats.l0, &stats.head, &stats.history, &stats.events, &stats.blobs]
         .iter()
         .map(|files| files.bytes)
@@ -128,8 +132,13 @@ impl Alarms {
         let is_over = self.quota > 0 && after > self.quota;
         if is_over || spent.saturating_mul(AMPLIFIED) > self.room.load(Ordering::Relaxed) {
             self.bytes.fetch_sub(cost, Ordering::Relaxed);
-            self.no_space.store(true, Ordering::Relaxed);
-            crate::log::warn("alarm raised", &[("alarm", "NOSPACE".into())]);
+            self.raise_no_space(|| {
+                if is_over {
+                    format!("the store has come to its --quota-backend-bytes of {}", self.quota)
+                } else {
+                    self.of_the_disk()
+                }
+            });
             return Err(refuse(NO_SPACE));
         }
         Ok(())
@@ -143,7 +152,7 @@ impl Alarms {
     /// Raises the alarm that belongs to an error of the store, if one does.
     pub(crate) fn note(&self, error: &Error) {
         match error.kind() {
-            ErrorKind::NoSpace { .. } => self.no_space.store(true, Ordering::Relaxed),
+            ErrorKind::NoSpace { .. } => self.raise_no_space(|| error.to_string()),
             ErrorKind::Corrupt(_) => self.corrupt.store(true, Ordering::Relaxed),
             _ => {}
         }
@@ -158,15 +167,33 @@ impl Alarms {
         let room = self.directory.as_deref().map_or(u64::MAX, room);
         self.room.store(room, Ordering::Relaxed);
         let has_space = (self.quota == 0 || bytes < self.quota) && room > 0;
-        if !has_space && room == 0 && !self.no_space.swap(true, Ordering::Relaxed) {
+        if !has_space && room == 0 {
+            self.raise_no_space(|| self.of_the_disk());
+        }
+        if has_space && self.no_space.swap(false, Ordering::Relaxed) {
             crate::log::warn(
-                "alarm raised: the disk is nearly full",
+                "alarm disarmed: there is space again",
                 &[("alarm", "NOSPACE".into())],
             );
         }
-        if has_space && self.no_space.swap(false, Ordering::Relaxed) {
-            crate::log::warn("alarm disarmed", &[("alarm", "NOSPACE".into())]);
+    }
+
+    /// Raises the alarm about space, and says why, unless it is raised.
+    fn raise_no_space(&self, why: impl FnOnce() -> String) {
+        if !self.no_space.swap(true, Ordering::Relaxed) {
+            let why = ("reason", why().into());
+            crate::log::warn(
+                "alarm raised: writes are refused",
+                &[("alarm", "NOSPACE".into()), why],
+            );
         }
+    }
+
+    fn of_the_disk(&self) -> String {
+        let directory = self.directory.as_deref().unwrap_or(Path::new("")).display();
+        format!(
+            "the disk of {directory} is nearly full: what is left is for deletions and compactions"
+        )
     }
 
     /// Whether the store is larger than its quota allows.

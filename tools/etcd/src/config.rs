@@ -168,14 +168,20 @@ pub struct Config {
     /// Say which version this is, and end
     #[arg(long, default_value = "false", value_parser = parse_switch, num_args = 1, value_name = "BOOL")]
     pub version: bool,
+    /// Whether the cluster is said to be there already.
+    #[arg(skip)]
+    pub(crate) existing: bool,
     /// What there is to tell about the flags.
     #[arg(skip)]
     notes: Vec<Note>,
 }
 
 const AFTER_HELP: &str = "\
-All flags can be given with one dash or two, and as variables: ETCD_DATA_DIR is --data-dir. Flags of etcd about peers,
-raft and its files are accepted and mean nothing.";
+All flags can be given with one dash or two, and as variables: ETCD_DATA_DIR is --data-dir. Those of etcd about peers, \
+raft and its files are ignored with a warning; those that name other members are refused.
+
+Writes are refused, with the alarm NOSPACE, while the store has come to its quota or the disk has little room left; deletions \
+and compactions are taken. The alarm ends by itself within seconds of there being room again.";
 
 /// Why a command line is not followed.
 #[derive(Debug)]
@@ -247,6 +253,14 @@ impl Config {
                 return Err(Refusal::Wrong(text));
             }
         }
+        if let Some(setting) = flags.others {
+            return Err(Refusal::Wrong(format!(
+                "'{setting}' names other members, which annals-etcd would not ask: it is a cluster of one, and would begin \
+                 empty. To take over what they have, take a snapshot of one (etcdctl snapshot save snapshot.db), \
+                 make a store of it (annals -C DIR/store import etcd snapshot.db) and start annals-etcd without this setting \
+                 and with --data-dir DIR --users-from snapshot.db"
+            )));
+        }
         // The last of several values counts, as with etcd.
         let mut last: Vec<String> = Vec::new();
         for flag in flags.given {
@@ -260,7 +274,7 @@ impl Config {
             clap::error::ErrorKind::DisplayHelp => Refusal::Asked(error.to_string()),
             _ => Refusal::Wrong(error.to_string()),
         })?;
-        config.notes = flags.notes;
+        (config.existing, config.notes) = (flags.existing, flags.notes);
         Ok(config)
     }
 
@@ -311,11 +325,19 @@ impl Config {
                     "TLS key/cert must be provided for client url {url} with HTTPS scheme"
                 ));
             }
-            if !url.tls && !self.allow_insecure_network && url.is_network()? {
-                return Err(format!(
-                    "{url} is open to other machines without TLS: everybody there could read and write everything; \
-                     use https with --cert-file and --key-file, or say --allow-insecure-network"
-                ));
+        }
+        for (urls, could) in [
+            (self.listen_client()?, "read and write everything"),
+            (self.listen_http()?, "read and write everything"),
+            (self.listen_metrics()?, "read its metrics"),
+        ] {
+            for url in urls {
+                if !url.tls && !self.allow_insecure_network && url.is_network()? {
+                    return Err(format!(
+                        "{url} is open to other machines without TLS: everybody there could {could}; \
+                         use https with --cert-file and --key-file, or say --allow-insecure-network"
+                    ));
+                }
             }
         }
         if self.client_cert_auth && self.trusted_ca_file.as_os_str().is_empty() {
@@ -330,8 +352,13 @@ impl Config {
             }
         };
         known("log-format", &self.log_format, &["json", "console"])?;
-        known("tls-min-version", &self.tls_min_version, &["", "TLS1.2", "TLS1.3"])?;
-        known("tls-max-version", &self.tls_max_version, &["", "TLS1.2", "TLS1.3"])?;
+        for (name, value) in
+            [("tls-min-version", &self.tls_min_version), ("tls-max-version", &self.tls_max_version)]
+        {
+            if !value.is_empty() {
+                known(name, value, &["TLS1.2", "TLS1.3"])?;
+            }
+        }
         if self.tls_min_version == "TLS1.3" && self.tls_max_version == "TLS1.2" {
             return Err("--tls-min-version is above --tls-max-version".to_owned());
         }

@@ -29,6 +29,9 @@ use crate::{info, warn};
 /// Where an etcd has its files, in its data directory.
 const OF_ETCD: &str = "member";
 
+/// Where a server has its store.
+const STORE: &str = "store";
+
 /// What a store has in its own directory.
 const OF_STORE: &str = "CURRENT";
 
@@ -51,7 +54,7 @@ pub fn open(config: &Config) -> Result<Arc<Server>, String> {
     if is_new {
         Auth::begin(directory).map_err(|error| of_users(&error))?;
     }
-    let store = Store::open(directory.join("store")).map_err(|error| match error.kind() {
+    let store = Store::open(directory.join(STORE)).map_err(|error| match error.kind() {
         ErrorKind::Locked { path } => {
             let who = format!("{error}; `annals -C {} readers` names the program", path.display());
             told("cannot open the store in", &who)
@@ -146,7 +149,20 @@ pub fn check(config: &Config) -> Result<(), String> {
         ));
     }
     if !directory.join(OF_ETCD).exists() {
+        let is_there = Member::is_in(directory) || directory.join(STORE).exists();
+        if config.existing && !is_there {
+            return Err(format!(
+                "--initial-cluster-state is existing, and nothing is in {shown}: annals-etcd would begin empty, and ask no \
+                 other member. For a new one leave it out, or say new"
+            ));
+        }
         return Ok(());
+    }
+    if directory.join(STORE).exists() {
+        return Err(format!(
+            "{shown} has a store of annals-etcd, and an etcd was started in it, too: its files are in {shown}/{OF_ETCD}. \
+             To go on with the store, move that away; what the etcd was told meanwhile is in it alone"
+        ));
     }
     Err(format!(
         "{shown} is the data directory of an etcd, whose files annals-etcd does not read: take a snapshot of it \
@@ -209,6 +225,35 @@ mod tests {
             let server = open(&config(directory.path())).unwrap();
             assert_eq!(server.store().get("k").unwrap().unwrap().value, "v");
         }
+    }
+
+    #[test]
+    fn a_cluster_that_is_said_to_be_there_is_not_begun() {
+        let directory = tempfile::tempdir().unwrap();
+        let existing = |directory: &Path| {
+            let mut config = config(directory);
+            config.existing = true;
+            config
+        };
+        let refusal = open(&existing(directory.path())).unwrap_err();
+        assert!(refusal.contains("--initial-cluster-state"), "{refusal}");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+        drop(open(&config(directory.path())).unwrap());
+        drop(open(&existing(directory.path())).unwrap());
+        // A store that was made of a snapshot.
+        let directory = tempfile::tempdir().unwrap();
+        Store::open(directory.path().join("store")).unwrap().put("k", "v").unwrap();
+        drop(open(&existing(directory.path())).unwrap());
+    }
+
+    #[test]
+    fn an_etcd_that_was_started_over_a_store_is_told_from_one() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::create_dir(directory.path().join("member")).unwrap();
+        assert!(open(&config(directory.path())).unwrap_err().contains("take a snapshot"));
+        fs::create_dir(directory.path().join("store")).unwrap();
+        let refusal = open(&config(directory.path())).unwrap_err();
+        assert!(refusal.contains("move that away") && !refusal.contains("snapshot"), "{refusal}");
     }
 
     #[test]

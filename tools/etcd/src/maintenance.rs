@@ -14,7 +14,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use crate::VERSION;
-use crate::alarm::store_bytes;
+use crate::alarm::bytes_of;
 use crate::answers::signed;
 use crate::errors::{BAD_TRANSFEREE, COMPACTED, NO_SPACE, TOO_MANY_REQUESTS, refuse, status};
 use crate::proto::etcdserverpb as pb;
@@ -173,7 +173,7 @@ impl pb::maintenance_server::Maintenance for Maintenance {
         self.0.caller(&request)?.must_be_known()?;
         let server = &self.0;
         let stats = server.store.stats();
-        let bytes = store_bytes(&server.store);
+        let bytes = bytes_of(&stats);
         let errors = server.alarms.members(server.member.id).into_iter().map(|alarm| {
             format!("memberID:{} alarm:{} ", alarm.member_id, alarm.alarm().as_str_name())
         });
@@ -202,7 +202,7 @@ impl pb::maintenance_server::Maintenance for Maintenance {
     ) -> Answer<pb::DefragmentResponse> {
         self.0.caller(&request)?.must_be_admin()?;
         crate::log::warn(
-            "defragment does nothing to a store within its quota: room is given back without it",
+            "defragment: room is given back without it; at once where the store has come to its quota, which this looks at",
             &[],
         );
         self.0.make_room().await.map_err(|error| status(&error))?;

@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use annals::{Latency, OpResponse, Stats, TxnResponse};
 use parking_lot::Mutex;
 
+use crate::alarm::bytes_of;
+
 /// Counts what the services do. Names are those of etcd's metrics.
 #[derive(Debug, Default)]
 pub struct Metrics {
@@ -264,8 +266,8 @@ impl Text {
 
     /// What a store says about itself.
     pub fn stats(&mut self, stats: &Stats) {
-        let files = stats.live_bytes + stats.history_bytes + stats.event_bytes + stats.dead_bytes;
-        let total = files.saturating_add(stats.wal_bytes);
+        // As in the status, and as the quota counts.
+        let total = bytes_of(stats);
         let help = "Total size of the underlying database physically allocated in bytes.";
         self.gauge("etcd_mvcc_db_total_size_in_bytes", help, total);
         self.gauge("etcd_debugging_mvcc_db_total_size_in_bytes", help, total);

@@ -227,3 +227,46 @@ async fn a_watch_that_begins_later_has_no_notice_before() {
     }
     drop(to);
 }
+
+/// A client lists, watches, and takes the head of the answer for what it knows: what is told begins behind it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_of_now_says_where_it_begins() {
+    let options = annals::Options::new().durability(annals::Durability::Buffered);
+    let ours = Ours::with(options, |_| {}).await;
+    let clients = &ours.clients;
+    let writers = (0..4).map(|_| {
+        let mut kv = clients.kv.clone();
+        tokio::spawn(async move {
+            loop {
+                let put = pb::PutRequest { key: "a".into(), ..Default::default() };
+                kv.put(put).await.expect("put");
+            }
+        })
+    });
+    let writers: Vec<_> = writers.collect();
+    let (to, asked) = tokio::sync::mpsc::channel(2);
+    let ask = |union| async {
+        to.send(pb::WatchRequest { request_union: Some(union) }).await.expect("room");
+    };
+    let asked = tokio_stream::wrappers::ReceiverStream::new(asked);
+    let mut stream = clients.watch.clone().watch(asked).await.expect("a stream").into_inner();
+    for watch_id in 1..=300 {
+        use pb::watch_request::RequestUnion::{CancelRequest, CreateRequest};
+        let key = "a".into();
+        ask(CreateRequest(pb::WatchCreateRequest { key, watch_id, ..Default::default() })).await;
+        let mut begins = None;
+        loop {
+            let answer = stream.message().await.expect("an answer").expect("it goes on");
+            let revision = answer.header.as_ref().expect("a head").revision;
+            if answer.watch_id == watch_id && answer.created {
+                begins = Some(revision + 1);
+            } else if answer.watch_id == watch_id {
+                let first = answer.events[0].kv.as_ref().expect("a key").mod_revision;
+                assert_eq!(Some(first), begins);
+                break;
+            }
+        }
+        ask(CancelRequest(pb::WatchCancelRequest { watch_id })).await;
+    }
+    writers.iter().for_each(tokio::task::JoinHandle::abort);
+}

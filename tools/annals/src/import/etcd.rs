@@ -28,13 +28,14 @@ use making::Import;
 #[derive(Debug, Args)]
 #[command(
     after_help = "FILE is what `etcdctl snapshot save` writes, or a copy of member/snap/db of an etcd that is not running.
-Take a snapshot where you can: it has a checksum, and all that was acknowledged. The file of an etcd that
-was killed, or lost power, has not: what was acknowledged last is in member/wal alone. Start etcd once, and
-stop it or take a snapshot.
+Take a snapshot where you can: it has a checksum, and all that was acknowledged. The file of an
+etcd that was killed, or lost power, has not: what was acknowledged last is in member/wal alone.
+Start etcd once, and stop it or take a snapshot.
 
 The store is new; it has every revision, version and lease that the file has, and what was
-compacted there is compacted here. Users and roles are left out (annals-etcd --users-from takes them), and alarms. The store is made only if all of it was read and written: until
-then the directory is no store, and to be removed after a failure.
+compacted there is compacted here. Users and roles are left out (annals-etcd --users-from takes
+them), and alarms. The store is made only if all of it was read and written: until then the
+directory is no store, and to be removed after a failure.
 
 With --hash, the hash has to be that of the store, or there is none: what etcd answers to
 `etcdctl endpoint hashkv` (with the same newest revision).

@@ -245,11 +245,29 @@ pub(crate) struct Flags {
     pub(crate) notes: Vec<Note>,
     /// Words that are no flags.
     pub(crate) words: Vec<String>,
+    /// Whether one asks for more members than this one, and which: they would not be asked, and this one begin empty.
+    pub(crate) others: Option<String>,
+    /// Whether the cluster is said to be there already.
+    pub(crate) existing: bool,
 }
 
 impl Flags {
     fn give(&mut self, name: &str, value: &str) {
         self.given.push(format!("--{name}={value}"));
+    }
+
+    /// Takes a flag without a meaning: a note, unless this server alone would be something else than what it asks for.
+    fn leave(&mut self, name: &str, value: &str, as_given: &str) {
+        let joins = match name {
+            "initial-cluster" => value.contains(','),
+            "discovery" | "discovery-srv" | "discovery-endpoints" => !value.is_empty(),
+            _ => false,
+        };
+        if joins {
+            self.others = Some(as_given.to_owned());
+        }
+        self.existing |= name == "initial-cluster-state" && value == "existing";
+        self.notes.push(Note::Idle(as_given.to_owned()));
     }
 
     fn has(&self, name: &str) -> bool {
@@ -295,8 +313,8 @@ pub(crate) fn read(
                 flags.give(as_named, &value);
             }
             Kind::IdleValue => {
-                value()?;
-                flags.notes.push(Note::Idle(name.to_owned()));
+                let value = value()?;
+                flags.leave(name, &value, name);
             }
             Kind::Switch(as_named) => flags.give(as_named, inline.unwrap_or("true")),
             Kind::IdleSwitch => flags.notes.push(Note::Idle(name.to_owned())),
@@ -326,7 +344,7 @@ fn read_environment(flags: &mut Flags, environment: &[(String, String)]) {
                 flags.notes.push(Note::Shadowed(variable.clone()));
             }
             Kind::Value(as_named) | Kind::Switch(as_named) => flags.give(as_named, value),
-            Kind::IdleValue | Kind::IdleSwitch => flags.notes.push(Note::Idle(variable.clone())),
+            Kind::IdleValue | Kind::IdleSwitch => flags.leave(&name, value, variable),
             Kind::Unknown => flags.notes.push(Note::UnknownVariable(variable.clone())),
         }
     }
@@ -336,7 +354,7 @@ fn read_environment(flags: &mut Flags, environment: &[(String, String)]) {
 pub(crate) fn give_one(flags: &mut Flags, name: &str, value: &str) {
     match kind(name) {
         Kind::Value(as_named) | Kind::Switch(as_named) => flags.give(as_named, value),
-        Kind::IdleValue | Kind::IdleSwitch => flags.notes.push(Note::Idle(name.to_owned())),
+        Kind::IdleValue | Kind::IdleSwitch => flags.leave(name, value, name),
         Kind::Unknown => flags.notes.push(Note::Unknown(name.to_owned())),
     }
 }

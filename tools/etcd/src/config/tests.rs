@@ -92,6 +92,27 @@ fn the_line_of_a_cluster_of_one_is_taken_as_it_is() {
 }
 
 #[test]
+fn a_line_that_names_other_members_is_refused() {
+    for line in [
+        "--initial-cluster a=http://127.0.0.1:1,b=http://127.0.0.1:2",
+        "--initial-cluster=a=http://127.0.0.1:1,b=http://127.0.0.1:2 --name a",
+        "--discovery http://127.0.0.1:3",
+        "--discovery-srv example.com",
+        "--discovery-endpoints=http://127.0.0.1:3",
+    ] {
+        let text = read(line).unwrap_err();
+        assert!(text.contains("other members") && text.contains("--users-from"), "{line}: {text}");
+    }
+    let environment = [("ETCD_INITIAL_CLUSTER".to_owned(), "a=http://h:1,b=http://h:2".to_owned())];
+    let text = Config::read(&[], &environment).unwrap_err().to_string();
+    assert!(text.contains("'ETCD_INITIAL_CLUSTER' names other members"), "{text}");
+    for line in ["--discovery=", "--initial-cluster a=http://127.0.0.1:1", "--discovery-token t"] {
+        assert!(!read(line).unwrap().existing, "{line}");
+    }
+    assert!(read("--initial-cluster-state existing").unwrap().existing);
+}
+
+#[test]
 fn a_short_interval_of_progress_is_raised_and_none_is_the_default() {
     let interval = |text: &str| {
         let config = read(&format!("--watch-progress-notify-interval {text}")).unwrap();

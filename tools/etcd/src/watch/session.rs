@@ -168,7 +168,8 @@ async fn create(
     };
     let position = if start == 0 { watch.created_at() } else { start - 1 };
     outlet.insert(watch_id, watch.handle(), start, position);
-    let header = server.header_now();
+    // Who takes this for what it knows is told all that comes behind it, and nothing else.
+    let header = server.header(watch.created_at());
     let created = pb::WatchResponse { header, watch_id, created: true, ..Default::default() };
     let goes = outlet.send(created).await;
     let (server, outlet) = (Arc::clone(server), Arc::clone(outlet));
