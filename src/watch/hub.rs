@@ -14,7 +14,7 @@ use crate::sync::plain::{AtomicI64, AtomicU64, Mutex, MutexGuard, OnceLock, Orde
 use crate::sync::{Arc, CachePadded};
 
 use super::interest::Interest;
-use super::recent::{Recent, Shared};
+use super::recent::{Held, Recent, Shared};
 use super::slot::{Sleeper, Slot};
 
 mod ending;
@@ -22,7 +22,7 @@ mod figures;
 mod wake;
 
 use ending::Ending;
-use wake::{Gone, Sleepers, wake};
+use wake::{Sleepers, wake};
 
 /// Most transactions looked at before their watches are woken.
 const STEP: usize = 256;
@@ -247,7 +247,8 @@ impl Hub {
 
     /// Stops reading on if there are no watches.
     fn rest(&self) -> bool {
-        let mut gone = Gone(Vec::new());
+        // As in `turn`.
+        let mut gone = Held::default();
         let mut follow = lock(&self.follow);
         let mut registry = lock(&self.registry);
         let unwanted = registry.interest.len() == 0;
@@ -255,8 +256,10 @@ impl Hub {
             *follow = None;
             registry.running = false;
             drop(registry);
-            gone.0.extend(lock(&self.recent).clear());
+            gone = lock(&self.recent).clear();
         }
+        drop(follow);
+        drop(gone);
         unwanted
     }
 
@@ -349,14 +352,14 @@ impl Hub {
     /// # Errors
     /// What reading answers; all watches have ended with it.
     pub(super) fn turn(&self) -> Result<u64> {
-        // Foreign code runs when these are dropped, where no lock is held.
-        let mut gone = Gone(Vec::new());
+        // Foreign code runs when this is dropped, where no lock is held.
+        let mut gone = Held::default();
         // Woken when this is left, by a panic, too.
         let mut sleepers = Sleepers(Vec::new());
         let mut follow = lock(&self.follow);
         let Some(reader) = &mut *follow else { return Ok(0) };
         let before = self.scanned();
-        let read = reader.step(STEP, &mut |seen| self.offer(seen, &mut sleepers.0, &mut gone.0));
+        let read = reader.step(STEP, &mut |seen| self.offer(seen, &mut sleepers.0, &mut gone));
         if let Ok(upto) = read {
             let _registry = lock(&self.registry);
             self.scanned.store(upto.max(before), Ordering::Release);
@@ -390,7 +393,7 @@ impl Hub {
     }
 
     /// Offers a transaction to all who want to hear of it.
-    fn offer(&self, seen: &Seen<'_>, sleepers: &mut Vec<Sleeper>, gone: &mut Vec<Arc<Shared>>) {
+    fn offer(&self, seen: &Seen<'_>, sleepers: &mut Vec<Sleeper>, gone: &mut Held) {
         let revision = seen.revision();
         let (mut takers, mut changes) = (0, 0);
         let registry = lock(&self.registry);

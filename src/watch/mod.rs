@@ -10,7 +10,8 @@
 //! each transaction who wants to hear of it ([`interest`]) and notes its *revision* in their slots
 //! ([`slot`]): a ring of a few numbers, and when that is full, the one from which on the log is to be read.
 //! The watch itself makes batches of it when its user asks ([`consumer`], [`tell`], [`batch`]). So a watch
-//! that nobody asks costs nothing but its slot; what several want is decoded once ([`recent`]). Commits
+//! that nobody asks costs nothing but its slot; what several want is decoded once, and watches of the same range and
+//! wishes tell the same batches ([`recent`]). Commits
 //! know nothing of all this but that somebody sleeps. Without background threads, whoever asks a watch does
 //! the hub's work first.
 //!
@@ -61,7 +62,8 @@
 //! sleeps by the handshake of [`Follow::rest`](crate::engine::Follow::rest).
 //!
 //! **No foreign code under a lock, nor on the way of a commit.** Wakers are called, and dropped, by the thread
-//! `annals-watch` or by who asks, ends or polls a watch; one that panics is caught.
+//! `annals-watch` or by who asks, ends or polls a watch; one that panics is caught. So is what users
+//! have [derived](Batch::derived) of batches that are forgotten.
 //!
 //! **No watch keeps a store open**, nor does the hub: they hold a [`Door`](crate::engine::Door). When the store is
 //! closed its threads end first, and the end of this one ends all watches.

@@ -2,6 +2,7 @@
 //! of the same range and wishes tell the same batches.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::engine::{Transaction, View};
 use crate::error::Result;
@@ -28,8 +29,21 @@ const GROUPS_MAX: usize = 4;
 /// Transactions with all they changed, by ascending revision. Long values are left out.
 #[derive(Debug, Default)]
 pub(super) struct Recent {
-    held: VecDeque<Arc<Shared>>,
+    held: Held,
     bytes: Arc<AtomicUsize>,
+}
+
+/// Transactions that are held, or are to be let go. What users have derived of their batches goes with them, whose end is
+/// foreign code: it runs where no lock is held, and ends with no panic what it interrupts.
+#[derive(Debug, Default)]
+pub(super) struct Held(VecDeque<Arc<Shared>>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        for shared in self.0.drain(..) {
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(shared)));
+        }
+    }
 }
 
 /// A transaction for several watches.
@@ -54,15 +68,14 @@ impl Recent {
     /// The transaction with a revision, if it is here.
     pub(super) fn find(&self, revision: u64) -> Option<Arc<Shared>> {
         let at =
-            self.held.binary_search_by_key(&revision, |held| held.transaction.revision).ok()?;
-        self.held.get(at).map(Arc::clone)
+            self.held.0.binary_search_by_key(&revision, |held| held.transaction.revision).ok()?;
+        self.held.0.get(at).map(Arc::clone)
     }
 
-    /// Adds one with a revision above all others, and forgets the oldest as far as need be, which go to `gone`: what was
-    /// derived of their batches is foreign, and must not be dropped under a lock.
-    pub(super) fn add(&mut self, transaction: Transaction, gone: &mut Vec<Arc<Shared>>) {
+    /// Adds one with a revision above all others, and forgets the oldest as far as need be, which go to `gone`.
+    pub(super) fn add(&mut self, transaction: Transaction, gone: &mut Held) {
         let bytes = bytes_of(&transaction);
-        let last = self.held.back().map(|last| last.transaction.revision);
+        let last = self.held.0.back().map(|last| last.transaction.revision);
         if bytes > BYTES_MAX / 4 || last.is_some_and(|last| last >= transaction.revision) {
             return;
         }
@@ -70,17 +83,17 @@ impl Recent {
         let (groups, counted) = (Default::default(), AtomicUsize::new(0));
         let shared = Shared { transaction, groups, bytes: counted, all };
         shared.count(bytes);
-        self.held.push_back(Arc::new(shared));
+        self.held.0.push_back(Arc::new(shared));
         let mut over = self.bytes.load(Ordering::Relaxed).saturating_sub(BYTES_MAX);
-        while over > 0 || self.held.len() > COUNT_MAX {
-            let Some(oldest) = self.held.pop_front() else { break };
+        while over > 0 || self.held.0.len() > COUNT_MAX {
+            let Some(oldest) = self.held.0.pop_front() else { break };
             over = over.saturating_sub(oldest.bytes.load(Ordering::Relaxed));
-            gone.push(oldest);
+            gone.0.push_back(oldest);
         }
     }
 
-    /// Forgets all, and answers it.
-    pub(super) fn clear(&mut self) -> VecDeque<Arc<Shared>> {
+    /// Lets go of all.
+    pub(super) fn clear(&mut self) -> Held {
         std::mem::take(&mut self.held)
     }
 }
@@ -175,7 +188,7 @@ mod tests {
     }
 
     fn add(recent: &mut Recent, transaction: Transaction) {
-        recent.add(transaction, &mut Vec::new());
+        recent.add(transaction, &mut Held::default());
     }
 
     #[test]
@@ -186,7 +199,7 @@ mod tests {
         }
         assert_eq!(recent.find(1_998).expect("the last").transaction.revision, 1_998);
         assert!(recent.find(1_997).is_none());
-        assert_eq!(recent.held.len(), COUNT_MAX);
+        assert_eq!(recent.held.0.len(), COUNT_MAX);
         assert!(recent.find(2 * (1_000 - COUNT_MAX as u64)).is_some() && recent.find(0).is_none());
         recent.clear();
         assert!(recent.find(1_998).is_none());
@@ -199,7 +212,7 @@ mod tests {
             add(&mut recent, transaction(revision, 100_000));
             assert!(recent.bytes.load(Ordering::Relaxed) <= BYTES_MAX);
         }
-        assert!(recent.held.len() > 30);
+        assert!(recent.held.0.len() > 30);
         add(&mut recent, transaction(100, BYTES_MAX));
         assert!(recent.find(100).is_none() && recent.find(99).is_some());
         // Not twice, nor behind what is there.
@@ -282,7 +295,7 @@ mod tests {
         assert!(bytes(&recent) > before + BYTES_MAX / 2, "as many as there is room for");
         add(&mut recent, transaction(100, 1));
         // What somebody still holds is still counted.
-        assert!(recent.held.len() < held.len() && bytes(&recent) > BYTES_MAX);
+        assert!(recent.held.0.len() < held.len() && bytes(&recent) > BYTES_MAX);
         drop(held);
         assert!(recent.find(100).is_some() && bytes(&recent) <= BYTES_MAX);
         recent.clear();

@@ -15,6 +15,7 @@ mod failures;
 mod figures;
 mod model;
 mod rules;
+mod shared;
 #[path = "../support/mod.rs"]
 mod support;
 mod tasks;

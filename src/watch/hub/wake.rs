@@ -1,10 +1,8 @@
-//! Waking those who sleep until their watches have something to tell, and what else is foreign code.
+//! Waking those who sleep until their watches have something to tell.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::super::recent::Shared;
 use super::super::slot::Sleeper;
-use crate::sync::Arc;
 
 /// Who is woken when this is dropped, where no lock is held.
 pub(super) struct Sleepers(pub(super) Vec<Sleeper>);
@@ -29,17 +27,6 @@ pub(super) fn wake(mut sleepers: Vec<Sleeper>) {
         // It has said on its own what it panicked about, and is not to end this thread, nor to keep the
         // others from being woken.
         let _ = catch_unwind(AssertUnwindSafe(|| sleeper.wake()));
-    }
-}
-
-/// What is forgotten, to be dropped where no lock is held: what users have derived of their batches goes with it.
-pub(super) struct Gone(pub(super) Vec<Arc<Shared>>);
-
-impl Drop for Gone {
-    fn drop(&mut self) {
-        for shared in self.0.drain(..) {
-            let _ = catch_unwind(AssertUnwindSafe(|| drop(shared)));
-        }
     }
 }
 
