@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -48,14 +49,30 @@ struct Told {
     metadata: Bytes,
     events: Events,
     kind: Kind,
-    /// See [`Batch::derived`].
-    derived: OnceLock<Arc<dyn Any + Send + Sync>>,
+    derived: Derived,
+}
+
+/// See [`Batch::derived`]. Its end is foreign code, and ends with no panic what it interrupts.
+#[derive(Default)]
+struct Derived(OnceLock<AssertUnwindSafe<Arc<dyn Any + Send + Sync>>>);
+
+impl Drop for Derived {
+    fn drop(&mut self) {
+        let made = self.0.take();
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(made)));
+    }
+}
+
+impl fmt::Debug for Derived {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Derived").finish_non_exhaustive()
+    }
 }
 
 impl Told {
-    fn new(head: (u64, i64, &Bytes), events: Events, kind: Kind) -> Self {
-        let (revision, time, metadata) = (head.0, head.1, head.2.clone());
-        Self { revision, time, metadata, events, kind, derived: OnceLock::new() }
+    fn new((revision, time, metadata): (u64, i64, &Bytes), events: Events, kind: Kind) -> Self {
+        let (metadata, derived) = (metadata.clone(), Derived::default());
+        Self { revision, time, metadata, events, kind, derived }
     }
 }
 
@@ -124,12 +141,17 @@ impl Batch {
     }
 
     /// What `make` makes of the batch, such as its bytes on a wire: made once for all who tell this batch, and kept as
-    /// long as it is.
+    /// long as it is. Once it is made this costs two atomic operations.
     ///
     /// Changes that several watches are told as they come are read once, and watches of the same range and wishes
     /// share their batches; so a server with a thousand watches of a prefix encodes each change once. What is read
     /// again later, by a watch that was behind, is another batch. Of two threads that ask at the same time both
     /// may make it. One type is kept, that which was asked for first: another one is made each time.
+    ///
+    /// What is made must not hold the batch, or neither ever ends. The store itself keeps some hundred of the last batches that
+    /// several watches were told, at most 8 MiB of them, each counted twice for what was made of it; so what is made
+    /// may be dropped by the thread `annals-watch`, under no lock. As long as that takes no other watch is told anything;
+    /// a panic there ends nothing.
     ///
     /// ```
     /// # let directory = tempfile::tempdir().expect("a temporary directory");
@@ -144,10 +166,11 @@ impl Batch {
     /// # Ok::<(), annals::Error>(())
     /// ```
     pub fn derived<T: Send + Sync + 'static>(&self, make: impl FnOnce(&Self) -> T) -> Arc<T> {
-        let held = || Arc::clone(self.0.derived.get()?).downcast().ok();
+        let Derived(derived) = &self.0.derived;
+        let held = || Arc::clone(derived.get()?).downcast().ok();
         held().unwrap_or_else(|| {
             let made = Arc::new(make(self));
-            let _ = self.0.derived.set(Arc::<T>::clone(&made));
+            let _ = derived.set(AssertUnwindSafe(Arc::<T>::clone(&made)));
             made
         })
     }
@@ -239,6 +262,12 @@ mod tests {
         assert_eq!(lens(&[50, 10, 10, 50], Some(20)), [(1, false), (2, false), (1, true)]);
         assert_eq!(lens(&[], Some(20)), []);
         assert_eq!(lens(&[], None), []);
+    }
+
+    #[test]
+    fn a_batch_is_safe_to_keep_over_a_panic() {
+        fn is_safe<T: std::panic::UnwindSafe + std::panic::RefUnwindSafe>() {}
+        is_safe::<Batch>();
     }
 
     #[test]

@@ -247,20 +247,20 @@ impl Hub {
 
     /// Stops reading on if there are no watches.
     fn rest(&self) -> bool {
-        // As in `turn`.
-        let mut gone = Held::default();
-        let mut follow = lock(&self.follow);
-        let mut registry = lock(&self.registry);
-        let unwanted = registry.interest.len() == 0;
-        if unwanted {
+        let forgotten = {
+            let mut follow = lock(&self.follow);
+            let mut registry = lock(&self.registry);
+            if registry.interest.len() > 0 {
+                return false;
+            }
             *follow = None;
             registry.running = false;
             drop(registry);
-            gone = lock(&self.recent).clear();
-        }
-        drop(follow);
-        drop(gone);
-        unwanted
+            lock(&self.recent).clear()
+        };
+        // Foreign code, now that no lock is held.
+        drop(forgotten);
+        true
     }
 
     /// What is offered to a slot from now on comes after the revision answered: the rest is in the log.
@@ -352,7 +352,7 @@ impl Hub {
     /// # Errors
     /// What reading answers; all watches have ended with it.
     pub(super) fn turn(&self) -> Result<u64> {
-        // Foreign code runs when this is dropped, where no lock is held.
+        // Declared first, so dropped last: foreign code runs then, where no lock is held.
         let mut gone = Held::default();
         // Woken when this is left, by a panic, too.
         let mut sleepers = Sleepers(Vec::new());

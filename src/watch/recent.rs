@@ -2,7 +2,6 @@
 //! of the same range and wishes tell the same batches.
 
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::engine::{Transaction, View};
 use crate::error::Result;
@@ -23,6 +22,10 @@ const BYTES_MAX: usize = 4 << 20;
 /// What an event takes beside its key and value.
 const EVENT_BYTES: usize = 96;
 
+/// Values up to this length that a file lends are copied for batches which are kept: else these would hold on to files and
+/// blocks. With longer ones they are not kept.
+const COPIED_MAX: usize = BYTES_MAX / 8;
+
 /// How many different ranges and wishes share what is told of a transaction. What more there are makes batches of its own.
 const GROUPS_MAX: usize = 4;
 
@@ -34,17 +37,10 @@ pub(super) struct Recent {
 }
 
 /// Transactions that are held, or are to be let go. What users have derived of their batches goes with them, whose end is
-/// foreign code: it runs where no lock is held, and ends with no panic what it interrupts.
+/// foreign code.
+#[must_use = "it is to be dropped where no lock is held"]
 #[derive(Debug, Default)]
 pub(super) struct Held(VecDeque<Arc<Shared>>);
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        for shared in self.0.drain(..) {
-            let _ = catch_unwind(AssertUnwindSafe(|| drop(shared)));
-        }
-    }
-}
 
 /// A transaction for several watches.
 #[derive(Debug)]
@@ -69,7 +65,7 @@ impl Recent {
     pub(super) fn find(&self, revision: u64) -> Option<Arc<Shared>> {
         let at =
             self.held.0.binary_search_by_key(&revision, |held| held.transaction.revision).ok()?;
-        self.held.0.get(at).map(Arc::clone)
+        self.held.0.get(at).cloned()
     }
 
     /// Adds one with a revision above all others, and forgets the oldest as far as need be, which go to `gone`.
@@ -79,15 +75,14 @@ impl Recent {
         if bytes > BYTES_MAX / 4 || last.is_some_and(|last| last >= transaction.revision) {
             return;
         }
-        let all = Arc::clone(&self.bytes);
-        let (groups, counted) = (Default::default(), AtomicUsize::new(0));
-        let shared = Shared { transaction, groups, bytes: counted, all };
+        let (groups, all) = (Default::default(), Arc::clone(&self.bytes));
+        let shared = Shared { transaction, groups, bytes: AtomicUsize::new(0), all };
         shared.count(bytes);
         self.held.0.push_back(Arc::new(shared));
-        let mut over = self.bytes.load(Ordering::Relaxed).saturating_sub(BYTES_MAX);
-        while over > 0 || self.held.0.len() > COUNT_MAX {
+        while self.held.0.len() > COUNT_MAX || self.bytes.load(Ordering::Relaxed) > BYTES_MAX {
             let Some(oldest) = self.held.0.pop_front() else { break };
-            over = over.saturating_sub(oldest.bytes.load(Ordering::Relaxed));
+            // Who still tells it holds it a moment longer.
+            oldest.count_off();
             gone.0.push_back(oldest);
         }
     }
@@ -119,16 +114,19 @@ impl Shared {
                 Some(_) => {}
                 None => {
                     let mut batches = Vec::new();
-                    tell(&self.transaction, range, wants, view, &mut |batch: Batch| {
+                    let mut both = |batch: Batch| {
                         batches.push(batch.clone());
                         each(batch);
-                    })?;
-                    self.keep(place, range, wants, batches);
+                    };
+                    let owned = tell(&self.transaction, range, wants, COPIED_MAX, view, &mut both)?;
+                    if owned {
+                        self.keep(place, range, wants, batches);
+                    }
                     return Ok(());
                 }
             }
         }
-        tell(&self.transaction, range, wants, view, each)
+        tell(&self.transaction, range, wants, 0, view, each).map(drop)
     }
 
     /// Keeps batches for other watches, if there is room.
@@ -145,15 +143,20 @@ impl Shared {
         }
     }
 
+    /// In this order: what is counted off has been counted.
     fn count(&self, bytes: usize) {
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.all.fetch_add(bytes, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Release);
+    }
+
+    fn count_off(&self) {
+        self.all.fetch_sub(self.bytes.swap(0, Ordering::Acquire), Ordering::Relaxed);
     }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        self.all.fetch_sub(self.bytes.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.count_off();
     }
 }
 
@@ -201,7 +204,7 @@ mod tests {
         assert!(recent.find(1_997).is_none());
         assert_eq!(recent.held.0.len(), COUNT_MAX);
         assert!(recent.find(2 * (1_000 - COUNT_MAX as u64)).is_some() && recent.find(0).is_none());
-        recent.clear();
+        drop(recent.clear());
         assert!(recent.find(1_998).is_none());
     }
 
@@ -294,11 +297,16 @@ mod tests {
         }
         assert!(bytes(&recent) > before + BYTES_MAX / 2, "as many as there is room for");
         add(&mut recent, transaction(100, 1));
-        // What somebody still holds is still counted.
-        assert!(recent.held.0.len() < held.len() && bytes(&recent) > BYTES_MAX);
+        assert!(recent.held.0.len() < held.len() && recent.find(100).is_some());
+        assert!(
+            bytes(&recent) <= BYTES_MAX && bytes(&recent) > BYTES_MAX / 2,
+            "no more than need be"
+        );
+        // What is forgotten and still told is counted as long as that takes.
+        let forgotten = &held[0];
+        assert_eq!(told(forgotten, &KeyRange::prefix("kk"), &wants()).len(), 0);
         drop(held);
-        assert!(recent.find(100).is_some() && bytes(&recent) <= BYTES_MAX);
-        recent.clear();
+        drop(recent.clear());
         assert_eq!(bytes(&recent), 0);
     }
 }

@@ -39,7 +39,7 @@ pub(super) fn log_of(
 }
 
 /// What a watch of `range` tells of a transaction that others may want, too; `view` answers the state as
-/// of it.
+/// of it. Values of that up to `copied_max` are copied; answers whether all were: a longer one may be a part of a file.
 ///
 /// # Errors
 /// What `view` and its reads answer.
@@ -47,12 +47,22 @@ pub(super) fn tell(
     transaction: &Transaction,
     range: &KeyRange,
     wants: &Wants,
+    copied_max: usize,
     view: impl Fn() -> Result<View>,
     each: &mut impl FnMut(Batch),
-) -> Result<()> {
+) -> Result<bool> {
     let Transaction { revision, time, metadata, events } = transaction;
     let events = events.iter().filter(|changed| range.contains(&changed.key)).cloned();
-    tell_changes((*revision, *time, metadata), events, wants, view, each)
+    let mut owned = true;
+    let own = |value: Bytes| {
+        if value.len() <= copied_max {
+            return Bytes::copy_from_slice(&value);
+        }
+        owned = false;
+        value
+    };
+    tell_changes((*revision, *time, metadata), events, wants, view, own, each)?;
+    Ok(owned)
 }
 
 /// As [`tell`], of a transaction that was read for this watch, and tells what is in its range only.
@@ -66,7 +76,7 @@ pub(super) fn tell_own(
     each: &mut impl FnMut(Batch),
 ) -> Result<()> {
     let Transaction { revision, time, metadata, events } = transaction;
-    tell_changes((revision, time, &metadata), events.into_iter(), wants, view, each)
+    tell_changes((revision, time, &metadata), events.into_iter(), wants, view, |value| value, each)
 }
 
 fn tell_changes(
@@ -74,6 +84,7 @@ fn tell_changes(
     changes: impl Iterator<Item = Changed>,
     wants: &Wants,
     view: impl Fn() -> Result<View>,
+    mut own: impl FnMut(Bytes) -> Bytes,
     each: &mut impl FnMut(Batch),
 ) -> Result<()> {
     let mut seen = None;
@@ -89,15 +100,20 @@ fn tell_changes(
             Some(value) => value,
             None => once(&mut seen, &view)?
                 .get(&internal(&changed))?
-                .map(|record| record.value)
+                .map(|record| own(record.value))
                 .unwrap_or_default(),
         };
         let prev_kv = if wants.prev_kv {
-            once(&mut seen, &view)?.previous(&internal(&changed))?.map(key_value)
+            let before = once(&mut seen, &view)?.previous(&internal(&changed))?;
+            before.map(key_value).map(|kv| KeyValue { value: own(kv.value), ..kv })
         } else {
             None
         };
         events.push(event(changed, head.0, value, prev_kv, wants.keys_only));
+    }
+    // Of a large transaction few may be in the range.
+    if events.len() < events.capacity() / 2 {
+        events.shrink_to_fit();
     }
     Batch::of(head, events, wants.fragment, each);
     Ok(())

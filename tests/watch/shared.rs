@@ -1,7 +1,7 @@
 //! Batches that several watches share, and what is made of them once.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use annals::{Watch, WatchBuilder};
 
@@ -48,17 +48,63 @@ fn watches_of_one_range_make_of_a_batch_once_what_they_send() {
     }
 }
 
+/// Files of a directory that are removed, and still mapped by this process.
+#[cfg(target_os = "linux")]
+fn removed_and_mapped(directory: &std::path::Path) -> usize {
+    let name = directory.display().to_string();
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    maps.lines().filter(|map| map.contains(&name) && map.ends_with("(deleted)")).count()
+}
+
+/// What is told of a file is not kept as a part of the file.
+#[cfg(target_os = "linux")]
+#[test]
+fn what_watches_share_keeps_no_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = annals::Store::open(directory.path().join("store")).unwrap();
+    for n in 0..100 {
+        store.put(format!("/{n:03}"), "v".repeat(10_000)).unwrap();
+    }
+    store.reorganise().unwrap();
+    let mut watches =
+        [all(&store).prev_kv().start().unwrap(), all(&store).prev_kv().start().unwrap()];
+    for n in 0..100 {
+        // Longer than what the log repeats.
+        store.put(format!("/{n:03}"), "w".repeat(2_000)).unwrap();
+        for watch in &mut watches {
+            let batch = next(watch);
+            let before = batch.events()[0].prev_kv.as_ref().expect("it lived");
+            assert_eq!(before.value.len(), 10_000);
+        }
+    }
+    store.reorganise().unwrap();
+    // What reads let go of is let go soon.
+    for _ in 0..500 {
+        if removed_and_mapped(directory.path()) == 0 {
+            return;
+        }
+        drop(store.get("/000"));
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    panic!("{} files are held", removed_and_mapped(directory.path()));
+}
+
 /// What is derived goes with the batch, by whatever thread forgets it: its end is foreign code.
-struct Last(annals::Store, Arc<AtomicUsize>);
+struct Last {
+    store: annals::Store,
+    ended: Arc<AtomicUsize>,
+    /// Has something to tell.
+    asked: Arc<Mutex<Watch>>,
+}
 
 impl Drop for Last {
     fn drop(&mut self) {
-        // It may use the store, ask its watches, and panic.
-        let mut watch = self.0.watch("/other").start().unwrap();
-        let _ticket = self.0.txn().then([annals::put("/other", "")]).submit().unwrap();
+        // It may ask a watch, use the store, and panic: here once early, and always when the store is closed.
+        let _ = self.asked.lock().unwrap_or_else(PoisonError::into_inner).try_next();
+        assert_ne!(self.ended.fetch_add(1, Ordering::Relaxed), 2, "as this test wants it");
+        let mut watch = self.store.watch("/other").start().unwrap();
+        let _ticket = self.store.txn().then([annals::put("/other", "")]).submit().unwrap();
         let _ = watch.try_next();
-        self.1.fetch_add(1, Ordering::Relaxed);
-        assert!(self.1.load(Ordering::Relaxed) != 3, "as this test wants it");
     }
 }
 
@@ -66,26 +112,27 @@ impl Drop for Last {
 fn the_end_of_what_is_derived_holds_nothing_up() {
     for background in [true, false] {
         let (store, ended) = (fresh(background), Arc::new(AtomicUsize::new(0)));
-        let mut watches = [all(&store).start().unwrap(), all(&store).start().unwrap()];
-        // More than are kept for other watches.
+        let fragments = || all(&store).fragment(1).start().unwrap();
+        let mut watches = [fragments(), fragments()];
+        let asked = Arc::new(Mutex::new(all(&store).start().unwrap()));
+        let mut sleeper = store.watch("/never").start().unwrap();
+        let sleeper = std::thread::spawn(move || sleeper.next());
+        // More than are kept for other watches; of two batches each.
         for _ in 0..600 {
-            store.put("/a", "v").unwrap();
+            store.txn().then([annals::put("/a", "v"), annals::put("/b", "v")]).commit().unwrap();
             for watch in &mut watches {
-                while next(watch).events()[0].kv.key != "/a" {}
-            }
-            store.put("/b", "v").unwrap();
-            for watch in &mut watches {
-                let batch = loop {
-                    let batch = next(watch);
-                    if batch.events()[0].kv.key == "/b" {
-                        break batch;
-                    }
-                };
-                batch.derived(|_| Last(store.clone(), Arc::clone(&ended)));
+                let ours = std::iter::repeat_with(|| next(watch))
+                    .filter(|batch| batch.events()[0].kv.key != "/other");
+                for batch in ours.take(2) {
+                    let (store, ended) = (store.clone(), Arc::clone(&ended));
+                    batch.derived(|_| Last { store, ended, asked: Arc::clone(&asked) });
+                }
             }
         }
         assert!(ended.load(Ordering::Relaxed) > 100, "they are forgotten");
-        drop(watches);
         store.close().unwrap();
+        let told = sleeper.join().unwrap().expect("the end is told");
+        assert!(matches!(told.unwrap_err().kind(), annals::ErrorKind::Closed));
+        drop(watches);
     }
 }

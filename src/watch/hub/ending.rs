@@ -25,7 +25,8 @@ impl Drop for Ending {
         lock(&hub.registry).over = Some(error.clone());
         let sleepers = hub.fail(&mut follow, &error);
         drop(follow);
-        lock(&hub.recent).clear();
+        let gone = lock(&hub.recent).clear();
         wake(sleepers);
+        drop(gone);
     }
 }

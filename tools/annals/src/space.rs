@@ -97,14 +97,17 @@ impl Row for SpaceRow {
             None if found.prefix.is_empty() => "''".to_owned(),
             None => show(&found.prefix, 120),
         };
+        // Which of what is in the log alone lives is not told apart: that is not none.
+        let in_log_alone = self.log > 0 && found.bytes() == 0;
+        let told = |text: String| if in_log_alone { "-".to_owned() } else { text };
         vec![
             name,
             human(self.bytes()),
-            human(found.live_bytes),
-            human(found.history_bytes),
-            human(found.dead_bytes),
+            told(human(found.live_bytes)),
+            told(human(found.history_bytes)),
+            told(human(found.dead_bytes)),
             human(self.log),
-            found.keys.to_string(),
+            told(found.keys.to_string()),
             found.versions.to_string(),
         ]
     }

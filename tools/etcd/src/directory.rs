@@ -43,6 +43,9 @@ pub fn open(config: &Config) -> Result<Arc<Server>, String> {
     let directory = config.data_dir.as_path();
     let told = |what: &str, error: &dyn Display| format!("{what} {}: {error}", directory.display());
     check(config)?;
+    if directory.is_file() {
+        return Err(told("cannot use the data directory", &"it is a file"));
+    }
     fs::create_dir_all(directory)
         .map_err(|error| told("cannot make the data directory", &error))?;
     let of_users = |error: &dyn Display| told("cannot open the users in", error);

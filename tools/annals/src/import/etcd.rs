@@ -131,7 +131,13 @@ pub(super) fn import(global: &Global, args: &EtcdArgs, out: &mut Output) -> Outc
     let name = args.file.display().to_string();
     let io = |error| Failure::io(&*name, error);
     let file = File::open(&args.file).map_err(io)?;
-    let changed = file.metadata().and_then(|metadata| metadata.modified()).map_err(io)?;
+    let metadata = file.metadata().map_err(io)?;
+    if metadata.is_dir() {
+        let text = "a directory: what is read is a snapshot (etcdctl snapshot save), or member/snap/db in the directory of an \
+                    etcd that is not running";
+        return Err(Failure::Other(format!("{name}: {text}")));
+    }
+    let changed = metadata.modified().map_err(io)?;
     let time = time(args.time, &args.file, changed)?;
     // Leases do not end before the store is in use.
     let options = super::options(global)?.lease_expiry(false);

@@ -65,7 +65,11 @@ impl fmt::Display for AuthFileError {
         match &self.kind {
             AuthFileErrorKind::Io(error) => write!(f, "{error}"),
             AuthFileErrorKind::Missing => {
-                f.write_str("missing: without it nobody would be asked for a password")
+                f.write_str(
+                    "missing: without it nobody would be asked for a password. Bring it back from a copy of this directory; or, \
+                     to begin anew with no users, or with those of --users-from, move the directory's store to NEW/store and \
+                     start with --data-dir NEW",
+                )
             }
             AuthFileErrorKind::Damaged(what) => write!(f, "damaged: {what}"),
             AuthFileErrorKind::Newer(version) => {

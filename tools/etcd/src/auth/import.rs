@@ -17,7 +17,8 @@ impl AuthSnapshot {
     /// # Errors
     /// The file cannot be read, is damaged (with page and offset), or none of etcd's.
     pub fn of_etcd(path: &Path) -> Result<Self, String> {
-        let told = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+        let told =
+            |error: &dyn std::fmt::Display| format!("--users-from {}: {error}", path.display());
         let file = File::open(path).map_err(|error| told(&error))?;
         let read = Snapshot::open(file).and_then(|snapshot| {
             if !snapshot.is_checked() {
