@@ -13,7 +13,7 @@ What; all of it if nothing is named:
   versions  a scan of the latest versions: 1,000 versions a key beside 1
   changed   a scan of an old revision, by how many keys have changed since
   written   bytes the device was given to write for each byte put (Linux; nothing else should write)
-  beside    readers beside a busy writer
+  beside    gets beside a writer: of the same keys, of other keys, of another store
   reclaim   commits while space is given back
   large     what large values among small ones cost to write and to read
 How:

@@ -27,5 +27,5 @@ pub fn has_begun(start: &[u8], key: &[u8]) -> bool {
 /// ```
 #[inline]
 pub fn later<'a>(key: &'a [u8], mark: &'a [u8]) -> &'a [u8] {
-    if mark.is_empty() || !has_begun(key, mark) { key } else { mark }
+    if has_begun(mark, key) { key } else { mark }
 }

@@ -329,7 +329,7 @@ fn segment_parts(kind: FileKind) -> Vec<(u8, Vec<u8>)> {
         living: if kind == FileKind::Head { 17 } else { 0 },
     }
     .encode(&mut parts[1]);
-    let wanted = if kind == FileKind::Head { FilterKind::Bloom } else { FilterKind::Fuse };
+    let wanted = if kind == FileKind::History { FilterKind::Fuse } else { FilterKind::Bloom };
     filter::encode(&mut parts[2], wanted, &[1, 2, filter::hash_key(b"\x01k")], seed, OFFSET);
     dictionary::encode(&mut parts[3], b"a dictionary of words", seed, OFFSET);
     (0..).zip(parts).collect()

@@ -471,6 +471,7 @@ fn transaction(found: seam::Transaction) -> Transaction {
         lease: event.lease,
         value: event.value,
     };
+    // As a vector, so that several changes are collected in its memory.
     let changes = events.into_vec().into_iter().map(change).collect();
     Transaction { revision, time, metadata, changes }
 }

@@ -16,7 +16,8 @@
 //!    blob file, the same again there.
 //! 5. A writer holds one block, the index and eight bytes a key in memory (HISTORY also what its
 //!    dictionary is trained on, and the values that others of a group are made from); never the
-//!    file. To make the filter of L0 or HISTORY takes 20 bytes a key more, when all else is written.
+//!    file. To make the filter takes 20 bytes a key more of HISTORY, and 1.25 of L0 and HEAD, when all else is
+//!    written.
 
 mod bits;
 mod blobs;

@@ -55,12 +55,6 @@ pub struct Alarms {
 
 /// The bytes that a store takes: its segments, and what is in the log alone. How long the files of the log are made says
 /// nothing about that.
-#[must_use]
-pub fn store_bytes(store: &Store) -> u64 {
-    bytes_of(&store.stats())
-}
-
-/// The same, of a store with these figures.
 pub(crate) fn bytes_of(stats: &Stats) -> u64 {
     [&stats.l0, &stats.head, &stats.history, &stats.events, &stats.blobs]
         .iter()
@@ -81,7 +75,7 @@ impl Alarms {
     /// None yet, over a store that may have so many bytes.
     #[must_use]
     pub fn new(store: &Store, quota: u64) -> Self {
-        let bytes = store_bytes(store);
+        let bytes = bytes_of(&store.stats());
         Self {
             quota,
             bytes: AtomicU64::new(bytes),
@@ -161,13 +155,13 @@ impl Alarms {
     /// Looks at the size of the store, and takes the alarm about space back if there is space again. Called every
     /// [`LOOK_EVERY`].
     pub fn look(&self, store: &Store) {
-        let bytes = store_bytes(store);
+        let bytes = bytes_of(&store.stats());
         self.bytes.store(bytes, Ordering::Relaxed);
         self.looked.store(bytes, Ordering::Relaxed);
         let room = self.directory.as_deref().map_or(u64::MAX, room);
         self.room.store(room, Ordering::Relaxed);
         let has_space = (self.quota == 0 || bytes < self.quota) && room > 0;
-        if !has_space && room == 0 {
+        if room == 0 {
             self.raise_no_space(|| self.of_the_disk());
         }
         if has_space && self.no_space.swap(false, Ordering::Relaxed) {

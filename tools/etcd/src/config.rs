@@ -170,7 +170,7 @@ pub struct Config {
     pub version: bool,
     /// Whether the cluster is said to be there already.
     #[arg(skip)]
-    pub(crate) existing: bool,
+    pub(crate) existing_cluster: bool,
     /// What there is to tell about the flags.
     #[arg(skip)]
     notes: Vec<Note>,
@@ -178,10 +178,11 @@ pub struct Config {
 
 const AFTER_HELP: &str = "\
 All flags can be given with one dash or two, and as variables: ETCD_DATA_DIR is --data-dir. Those of etcd about peers, \
-raft and its files are ignored with a warning; those that name other members are refused.
+raft and its files are ignored with a warning; those that name other members are refused, and so is \
+--initial-cluster-state existing where the data directory is empty.
 
 Writes are refused, with the alarm NOSPACE, while the store has come to its quota or the disk has little room left; deletions \
-and compactions are taken. The alarm ends by itself within seconds of there being room again.";
+and compactions are taken. This alarm ends by itself within seconds of there being room again; one that a client has raised does not.";
 
 /// Why a command line is not followed.
 #[derive(Debug)]
@@ -253,7 +254,7 @@ impl Config {
                 return Err(Refusal::Wrong(text));
             }
         }
-        if let Some(setting) = flags.others {
+        if let Some((_, setting)) = flags.other_members.first() {
             return Err(Refusal::Wrong(format!(
                 "'{setting}' names other members, which annals-etcd would not ask: it is a cluster of one, and would begin \
                  empty. To take over what they have, take a snapshot of one (etcdctl snapshot save snapshot.db), \
@@ -274,7 +275,7 @@ impl Config {
             clap::error::ErrorKind::DisplayHelp => Refusal::Asked(error.to_string()),
             _ => Refusal::Wrong(error.to_string()),
         })?;
-        (config.existing, config.notes) = (flags.existing, flags.notes);
+        (config.existing_cluster, config.notes) = (flags.existing_cluster, flags.notes);
         Ok(config)
     }
 

@@ -153,7 +153,7 @@ pub fn check(config: &Config) -> Result<(), String> {
     }
     if !directory.join(OF_ETCD).exists() {
         let is_there = Member::is_in(directory) || directory.join(STORE).exists();
-        if config.existing && !is_there {
+        if config.existing_cluster && !is_there {
             return Err(format!(
                 "--initial-cluster-state is existing, and nothing is in {shown}: annals-etcd would begin empty, and ask no \
                  other member. For a new one leave it out, or say new"
@@ -235,7 +235,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let existing = |directory: &Path| {
             let mut config = config(directory);
-            config.existing = true;
+            config.existing_cluster = true;
             config
         };
         let refusal = open(&existing(directory.path())).unwrap_err();

@@ -195,14 +195,15 @@ impl pb::maintenance_server::Maintenance for Maintenance {
         }))
     }
 
-    /// Does nothing: room on the disk is given back by background work, without a stall.
+    /// Reorganises a store that has come to its quota or has the alarm NOSPACE. Else it does nothing: background work gives
+    /// room back.
     async fn defragment(
         &self,
         request: Request<pb::DefragmentRequest>,
     ) -> Answer<pb::DefragmentResponse> {
         self.0.caller(&request)?.must_be_admin()?;
         crate::log::warn(
-            "defragment: room is given back without it; at once where the store has come to its quota, which this looks at",
+            "defragment is not needed: background work gives room back; a store at its quota is reorganised now",
             &[],
         );
         self.0.make_room().await.map_err(|error| status(&error))?;

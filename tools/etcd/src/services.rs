@@ -31,7 +31,7 @@ impl fmt::Debug for Services {
 
 type Answer = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
-/// One service, as it is generated.
+/// One service, generated or not.
 trait Grpc: Send + Sync {
     fn answer(&self, request: Request<axum::body::Body>) -> Answer;
 }
@@ -77,6 +77,7 @@ impl Services {
         Self(Arc::new([
             limited!(pb::kv_server::KvServer::new(kv::Kv(own()))),
             limited!(pb::lease_server::LeaseServer::new(lease::Leases(own()))),
+            // Not generated: it takes the limit itself, and its answers have none.
             named(watch::Watches::new(own(), max)),
             limited!(LockServer::new(line::lock::Locks(own()))),
             limited!(ElectionServer::new(line::election::Elections(own()))),

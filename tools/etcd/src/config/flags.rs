@@ -245,10 +245,13 @@ pub(crate) struct Flags {
     pub(crate) notes: Vec<Note>,
     /// Words that are no flags.
     pub(crate) words: Vec<String>,
-    /// Whether one asks for more members than this one, and which: they would not be asked, and this one begin empty.
-    pub(crate) others: Option<String>,
+    /// The settings that name other members, by their flags and as they were given: those would not be asked, and this one
+    /// begin empty.
+    pub(crate) other_members: Vec<(String, String)>,
     /// Whether the cluster is said to be there already.
-    pub(crate) existing: bool,
+    pub(crate) existing_cluster: bool,
+    /// Flags without a meaning that the command line has.
+    idle: Vec<String>,
 }
 
 impl Flags {
@@ -259,14 +262,19 @@ impl Flags {
     /// Takes a flag without a meaning: a note, unless this server alone would be something else than what it asks for.
     fn leave(&mut self, name: &str, value: &str, as_given: &str) {
         let joins = match name {
-            "initial-cluster" => value.contains(','),
+            "initial-cluster" => names_several(value),
             "discovery" | "discovery-srv" | "discovery-endpoints" => !value.is_empty(),
             _ => false,
         };
+        // The last of several values counts, as with etcd.
+        self.other_members.retain(|(of, _)| of != name);
         if joins {
-            self.others = Some(as_given.to_owned());
+            self.other_members.push((name.to_owned(), as_given.to_owned()));
         }
-        self.existing |= name == "initial-cluster-state" && value == "existing";
+        if name == "initial-cluster-state" {
+            self.existing_cluster = value == "existing";
+        }
+        self.idle.push(name.to_owned());
         self.notes.push(Note::Idle(as_given.to_owned()));
     }
 
@@ -277,6 +285,13 @@ impl Flags {
                 .is_some_and(|(of, _)| of == name)
         })
     }
+}
+
+/// Whether a list such as `a=http://1:2380,b=http://2:2380` names more than one member, each of which may have several URLs.
+fn names_several(members: &str) -> bool {
+    let mut names = members.split(',').map(|one| one.split_once('=').map_or(one, |(name, _)| name));
+    let first = names.next();
+    names.any(|name| Some(name) != first)
 }
 
 /// Reads a command line, without the name of the program, and the environment.
@@ -344,6 +359,9 @@ fn read_environment(flags: &mut Flags, environment: &[(String, String)]) {
                 flags.notes.push(Note::Shadowed(variable.clone()));
             }
             Kind::Value(as_named) | Kind::Switch(as_named) => flags.give(as_named, value),
+            Kind::IdleValue | Kind::IdleSwitch if flags.idle.contains(&name) => {
+                flags.notes.push(Note::Shadowed(variable.clone()));
+            }
             Kind::IdleValue | Kind::IdleSwitch => flags.leave(&name, value, variable),
             Kind::Unknown => flags.notes.push(Note::UnknownVariable(variable.clone())),
         }
@@ -401,91 +419,4 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::{Note, parse_duration, parse_switch, read};
-
-    fn words(text: &str) -> Vec<String> {
-        text.split_whitespace().map(ToOwned::to_owned).collect()
-    }
-
-    fn read_ok(line: &str, environment: &[(&str, &str)]) -> (Vec<String>, Vec<Note>) {
-        let environment: Vec<_> =
-            environment.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect();
-        let flags = read(&words(line), &environment).unwrap_or_default();
-        (flags.given, flags.notes)
-    }
-
-    #[test]
-    fn spellings_of_go() {
-        for line in ["--name x", "-name x", "--name=x", "-name=x"] {
-            assert_eq!(read_ok(line, &[]).0, ["--name=x"], "{line}");
-        }
-        let line = "-client-cert-auth --auto-tls=false --name -x";
-        assert_eq!(
-            read_ok(line, &[]).0,
-            ["--client-cert-auth=true", "--auto-tls=false", "--name=-x"]
-        );
-        assert!(read(&words("--name"), &[]).is_err());
-    }
-
-    #[test]
-    fn flags_without_meaning_and_unknown_ones_are_told() {
-        let (flags, notes) = read_ok(
-            "--heartbeat-interval 100 --pre-vote --frob x --grob --wal-dir=w --name y",
-            &[],
-        );
-        assert_eq!(flags, ["--name=y"]);
-        let idle = |name: &str| Note::Idle(name.to_owned());
-        let unknown = |name: &str| Note::Unknown(name.to_owned());
-        let expected = [
-            idle("heartbeat-interval"),
-            idle("pre-vote"),
-            unknown("frob"),
-            unknown("grob"),
-            idle("wal-dir"),
-        ];
-        assert_eq!(notes, expected);
-    }
-
-    #[test]
-    fn flags_come_before_the_environment() {
-        let environment = [
-            ("ETCD_NAME", "env"),
-            ("ETCD_DATA_DIR", "d"),
-            ("ETCD_CERT_FILE", ""),
-            ("ETCD_SERVICE_HOST", "1"),
-            ("ETCD_ELECTION_TIMEOUT", "1"),
-            ("HOME", "h"),
-        ];
-        let (flags, notes) = read_ok("--name line", &environment);
-        assert_eq!(flags, ["--name=line", "--data-dir=d"]);
-        let expected = [
-            Note::Shadowed("ETCD_NAME".to_owned()),
-            Note::UnknownVariable("ETCD_SERVICE_HOST".to_owned()),
-            Note::Idle("ETCD_ELECTION_TIMEOUT".to_owned()),
-        ];
-        assert_eq!(notes, expected);
-    }
-
-    #[test]
-    fn durations_of_go() {
-        let good = [
-            ("10m", 600_000),
-            ("1h30m", 5_400_000),
-            ("300ms", 300),
-            ("1.5s", 1500),
-            ("0", 0),
-            ("0s", 0),
-        ];
-        for (text, millis) in good {
-            assert_eq!(parse_duration(text), Ok(Duration::from_millis(millis)), "{text}");
-        }
-        for text in ["", "5", "s", "-5s", "5x", "1..2s", "99999999999999999999999999h"] {
-            assert!(parse_duration(text).is_err(), "{text}");
-        }
-        assert_eq!((parse_switch("T"), parse_switch("0")), (Ok(true), Ok(false)));
-        assert!(parse_switch("yes").is_err());
-    }
-}
+mod tests;

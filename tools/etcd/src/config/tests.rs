@@ -106,10 +106,19 @@ fn a_line_that_names_other_members_is_refused() {
     let environment = [("ETCD_INITIAL_CLUSTER".to_owned(), "a=http://h:1,b=http://h:2".to_owned())];
     let text = Config::read(&[], &environment).unwrap_err().to_string();
     assert!(text.contains("'ETCD_INITIAL_CLUSTER' names other members"), "{text}");
-    for line in ["--discovery=", "--initial-cluster a=http://127.0.0.1:1", "--discovery-token t"] {
-        assert!(!read(line).unwrap().existing, "{line}");
+    let line = ["--initial-cluster=a=http://h:1".to_owned()];
+    assert_eq!(Config::read(&line, &environment).unwrap().warnings().len(), 2);
+    for line in [
+        "--discovery=",
+        "--initial-cluster a=http://127.0.0.1:1",
+        "--initial-cluster a=http://127.0.0.1:1,a=https://127.0.0.1:2",
+        "--initial-cluster a=http://h:1,b=http://h:2 --initial-cluster a=http://h:1",
+        "--discovery-token t",
+        "--initial-cluster-state existing --initial-cluster-state new",
+    ] {
+        assert!(!read(line).unwrap().existing_cluster, "{line}");
     }
-    assert!(read("--initial-cluster-state existing").unwrap().existing);
+    assert!(read("--initial-cluster-state existing").unwrap().existing_cluster);
 }
 
 #[test]

@@ -168,7 +168,7 @@ async fn create(
     };
     let position = if start == 0 { watch.created_at() } else { start - 1 };
     outlet.insert(watch_id, watch.handle(), start, position);
-    // Who takes this for what it knows is told all that comes behind it, and nothing else.
+    // A client that begins now takes this for what it knows: it is told all that comes behind it, and nothing else.
     let header = server.header(watch.created_at());
     let created = pb::WatchResponse { header, watch_id, created: true, ..Default::default() };
     let goes = outlet.send(created).await;
