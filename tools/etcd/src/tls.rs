@@ -111,7 +111,7 @@ impl Tls {
         let handshake = TlsAcceptor::from(self.current()).accept(stream);
         let stream = match tokio::time::timeout(self.time_limit, handshake).await {
             Err(_) => return Err("the TLS handshake took too long".to_owned()),
-            Ok(Err(error)) => return Err(error.to_string()),
+            Ok(Err(error)) => return Err(explained(&error)),
             Ok(Ok(stream)) => stream,
         };
         let leaf = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
@@ -134,4 +134,44 @@ fn common_name(leaf: &CertificateDer<'_>) -> Option<String> {
     let last = parsed.subject().iter_common_name().last()?;
     let name = last.as_str().ok()?.to_owned();
     (!name.is_empty()).then_some(name)
+}
+
+/// Why a handshake failed, with what can be done about it where that is not plain.
+fn explained(error: &std::io::Error) -> String {
+    let mut text = error.to_string();
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    // What checks certificates has this error behind one of "others".
+    if let Some(rustls::Error::InvalidCertificate(rustls::CertificateError::Other(_))) = inner
+        && text.contains("UnsupportedCertVersion")
+    {
+        text += ": the certificate is of X.509 version 1, which is not taken; with any extension it is one of version 3 \
+                 (openssl x509 -req -extfile)";
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn a_certificate_without_extensions_is_explained() {
+        /// As webpki spells it.
+        #[derive(Debug)]
+        struct UnsupportedCertVersion;
+        impl std::fmt::Display for UnsupportedCertVersion {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("UnsupportedCertVersion")
+            }
+        }
+        impl std::error::Error for UnsupportedCertVersion {}
+        let other = rustls::OtherError(Arc::new(UnsupportedCertVersion));
+        let refused = rustls::CertificateError::Other(other);
+        let told = explained(&io::Error::other(rustls::Error::InvalidCertificate(refused)));
+        assert!(told.contains("X.509 version 1"), "{told}");
+        let told = explained(&io::Error::other("UnsupportedCertVersion"));
+        assert_eq!(told, "UnsupportedCertVersion");
+    }
 }

@@ -105,13 +105,9 @@ impl Common {
             () = self.shutdown.begun() => return,
         };
         match accepted {
-            Err(mut error) => {
+            Err(error) => {
                 self.metrics.failed_handshakes.fetch_add(1, Ordering::Relaxed);
                 let remote = peer.remote.map(|remote| remote.to_string());
-                if error.contains("UnsupportedCertVersion") {
-                    error += ": the certificate is of X.509 version 1, which is not taken; with any extension it is one of \
-                              version 3 (openssl x509 -req -extfile)";
-                }
                 warn!(
                     "rejected connection on client endpoint",
                     "remote-addr" = remote,

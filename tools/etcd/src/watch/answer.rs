@@ -17,12 +17,12 @@ const EVENTS: u32 = 11;
 
 /// The events of a batch, as they are in an answer.
 #[derive(Debug)]
-pub(super) struct Events {
+pub(super) struct EncodedEvents {
     encoded: Bytes,
     pub(super) count: u64,
 }
 
-impl Events {
+impl EncodedEvents {
     /// Those of a batch, which all watches that tell it share.
     pub(super) fn of(batch: &Batch) -> Arc<Self> {
         batch.derived(|batch| {
@@ -46,7 +46,7 @@ impl Events {
 #[derive(Debug, Default)]
 pub(super) struct Answer {
     pub(super) head: pb::WatchResponse,
-    pub(super) events: Vec<Arc<Events>>,
+    pub(super) events: Vec<Arc<EncodedEvents>>,
 }
 
 impl From<pb::WatchResponse> for Answer {
@@ -120,9 +120,9 @@ mod tests {
         let mut whole = head;
         for _ in 0..3 {
             let Some(batch) = watch.next().transpose()? else { break };
-            let events = Events::of(&batch);
+            let events = EncodedEvents::of(&batch);
             assert_eq!(events.count, batch.len() as u64);
-            assert!(Arc::ptr_eq(&events, &Events::of(&batch)), "encoded once");
+            assert!(Arc::ptr_eq(&events, &EncodedEvents::of(&batch)), "encoded once");
             answer.events.push(events);
             whole.events.extend(batch.events().iter().map(answers::event));
         }

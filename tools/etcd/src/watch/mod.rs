@@ -79,7 +79,8 @@ where
     fn call(&mut self, request: http::Request<B>) -> Self::Future {
         let Self { server, max_request } = self.clone();
         Box::pin(async move {
-            if request.uri().path() != "/etcdserverpb.Watch/Watch" {
+            let of_service = request.uri().path().strip_prefix('/');
+            if of_service.and_then(|path| path.strip_prefix(Self::NAME)) != Some("/Watch") {
                 return Ok(Status::unimplemented("").into_http());
             }
             let grpc = Grpc::new(WatchCodec::default());

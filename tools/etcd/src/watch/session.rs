@@ -19,7 +19,7 @@ use crate::proto::etcdserverpb as pb;
 use crate::server::{PeerCommonName, Server};
 
 use super::Told;
-use super::answer::{Answer, Events};
+use super::answer::{Answer, EncodedEvents};
 use super::outlet::{Goes, NO_WATCH, Outlet};
 
 /// What a watch that is behind puts into one answer at most: revisions, and bytes after which no more are added.
@@ -262,7 +262,7 @@ async fn follow(
                 let whole = batch.is_last_fragment();
                 let mut answer = Answer::default();
                 let mut revision = batch.revision();
-                answer.events.push(Events::of(&batch));
+                answer.events.push(EncodedEvents::of(&batch));
                 if !request.fragment {
                     revision = gather(&mut watch, revision, &mut answer, &mut waiting);
                 }
@@ -296,7 +296,7 @@ fn gather(
             None => break,
             Some(Ok(batch)) if !batch.is_progress() => {
                 revision = batch.revision();
-                let events = Events::of(&batch);
+                let events = EncodedEvents::of(&batch);
                 bytes += events.bytes();
                 answer.events.push(events);
             }
