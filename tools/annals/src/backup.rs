@@ -144,7 +144,7 @@ fn report(made: &BackupReport) -> Value {
         "file_bytes": made.file_bytes,
         "bytes": made.bytes,
         "hash": made.hash.hash,
-        "compacted": made.hash.compacted,
+        "compacted_revision": made.hash.compacted,
     })
 }
 
@@ -172,7 +172,7 @@ pub(crate) fn restore(global: &Global, args: &RestoreArgs, out: &mut Output) -> 
         "increments": made.increments,
         "bytes": made.bytes,
         "hash": made.hash.hash,
-        "compacted": made.hash.compacted,
+        "compacted_revision": made.hash.compacted,
     }))
 }
 
@@ -260,7 +260,7 @@ pub(crate) fn inspect(path: &Path, out: &mut Output) -> Outcome {
             "store": part.store,
             "from": part.from,
             "revision": part.revision,
-            "compacted": part.compacted,
+            "compacted_revision": part.compacted,
             "incarnation": part.incarnation,
             "files": part.files,
             "file_bytes": part.file_bytes,

@@ -151,7 +151,7 @@ pub(crate) fn write_anew<T>(
 
 fn told(compacted: u64, revision: u64, before: u64, after: u64) -> Value {
     json!({
-        "compacted": compacted,
+        "compacted_revision": compacted,
         "revision": revision,
         "disk_bytes_before": before,
         "disk_bytes_after": after,

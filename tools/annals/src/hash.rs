@@ -30,6 +30,6 @@ pub(crate) fn hash(global: &Global, args: &HashArgs, out: &mut Output) -> Outcom
     out.object(&json!({
         "revision": found.revision,
         "hash": found.hash,
-        "compacted": found.compacted,
+        "compacted_revision": found.compacted,
     }))
 }

@@ -144,8 +144,10 @@ fn list(global: &Global, out: &mut Output) -> Outcome {
     for rule in store.retention() {
         rows.push(&RuleRow(rule))?;
     }
-    let tail =
-        [("revision", json!(store.revision())), ("compacted", json!(store.compacted_revision()))];
+    let tail = [
+        ("revision", json!(store.revision())),
+        ("compacted_revision", json!(store.compacted_revision())),
+    ];
     rows.finish(&tail)?;
     Ok(())
 }

@@ -86,7 +86,7 @@ pub(crate) fn verify(global: &Global, _args: &VerifyArgs, out: &mut Output) -> O
         ("files", json!(files)),
         ("bytes", json!(bytes)),
         ("revision", json!(report.revision)),
-        ("compacted", json!(report.compacted)),
+        ("compacted_revision", json!(report.compacted)),
     ])?;
     out.flush()?;
     if let Some(torn) = &report.torn {

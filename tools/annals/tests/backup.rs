@@ -111,7 +111,7 @@ fn increments_follow_a_backup_and_a_revision_is_raised() {
 
     let raised = Tool::new();
     let done = raised.json(&["restore", &full, &first, &second, "--bump-revision", "1000"]);
-    assert_eq!((&done["revision"], &done["compacted"]), (&1403.into(), &1403.into()));
+    assert_eq!((&done["revision"], &done["compacted_revision"]), (&1403.into(), &1403.into()));
     assert_eq!(raised.ok(&["get", "/more", "-o", "raw"]), tool.ok(&["get", "/more", "-o", "raw"]));
     raised.run(&["get", "/more", "--at", "402"]).code(6);
     raised.ok(&["verify"]);

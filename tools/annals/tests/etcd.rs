@@ -30,9 +30,8 @@ fn a_recorded_etcd_is_here_what_it_was_there() {
         let hashes = phase["hashes"].as_array().unwrap();
         let newest = hashes.last().unwrap()[1].to_string();
         let summary = tool.json(&["import", "etcd", path, "--hash", &newest]);
-        for name in ["revision", "compacted"] {
-            assert_eq!(summary[name], phase[name], "{file}");
-        }
+        assert_eq!(summary["revision"], phase["revision"], "{file}");
+        assert_eq!(summary["compacted_revision"], phase["compacted"], "{file}");
         assert_eq!(summary["hash"].to_string(), newest);
         assert_eq!(summary["leases"], 1);
         assert_eq!(summary.as_object().unwrap().len(), 6, "{summary}");
@@ -128,7 +127,7 @@ fn revisions_that_are_missing_are_refused_forgotten_or_filled() {
 
     let summary: Value =
         serde_json::from_str(&import(&["--gaps", "raise"]).code(0).stdout()).unwrap();
-    assert_eq!((&summary["revision"], &summary["compacted"]), (&10.into(), &10.into()));
+    assert_eq!((&summary["revision"], &summary["compacted_revision"]), (&10.into(), &10.into()));
     assert_eq!((&summary["keys"], &summary["transactions"]), (&2.into(), &0.into()));
     assert_eq!((&summary["leases"], &summary["entries_skipped"]), (&1.into(), &1.into()));
     assert_eq!(summary["leases_skipped"], 1);
@@ -139,7 +138,7 @@ fn revisions_that_are_missing_are_refused_forgotten_or_filled() {
     let done = import(&["--gaps", "fill=gap"]).code(0);
     let summary = done.says("1 revision(s) without a change").stdout();
     let summary: Value = serde_json::from_str(&summary).unwrap();
-    assert_eq!((&summary["revision"], &summary["compacted"]), (&10.into(), &0.into()));
+    assert_eq!((&summary["revision"], &summary["compacted_revision"]), (&10.into(), &0.into()));
     assert_eq!((&summary["transactions"], &summary["revisions_filled"]), (&5.into(), &4.into()));
     let revisions = tool.column("mod_revision", &["history", "gap"]);
     assert_eq!(revisions, ["10", "9", "6", "5"]);
@@ -175,7 +174,7 @@ fn a_revision_whose_changes_cancel_out_is_as_one_that_is_missing() {
     import(&[]).code(1).says("revision 3 makes and deletes the same keys");
     let summary = import(&["--gaps", "raise"]).code(0).stdout();
     let summary: Value = serde_json::from_str(&summary).unwrap();
-    assert_eq!((&summary["revision"], &summary["compacted"]), (&5.into(), &3.into()));
+    assert_eq!((&summary["revision"], &summary["compacted_revision"]), (&5.into(), &3.into()));
     assert_eq!(summary["changes_of_one_key_in_one_transaction"], 1);
     assert_eq!(tool.column("mod_revision", &["history", "a"]), ["5", "4", "2"]);
     tool.ok(&["verify"]);
@@ -306,7 +305,7 @@ fn compactions_that_were_not_finished_are_finished_and_odd_entries_are_told() {
     ];
     let file = tool.file("odd", buckets(&[("key", entries), ("meta", compacted(5, 2))]));
     let summary = tool.json(&["import", "etcd", &file]);
-    assert_eq!((&summary["revision"], &summary["compacted"]), (&6.into(), &5.into()));
+    assert_eq!((&summary["revision"], &summary["compacted_revision"]), (&6.into(), &5.into()));
     assert_eq!((&summary["keys"], &summary["transactions"]), (&2.into(), &1.into()));
     assert_eq!(summary["changes_of_one_key_in_one_transaction"], 1);
     assert_eq!(summary["keys_with_absent_leases"], 1);

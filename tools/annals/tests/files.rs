@@ -223,7 +223,7 @@ fn what_is_in_the_log_alone_is_moved_to_files_when_that_is_asked_for() {
     let by_prefix = || tool.run(&["stats", "--by", "prefix"]).code(0);
     by_prefix().says("everything is still in the log");
     let told = tool.json(&["reorganise"]);
-    assert_eq!((&told["revision"], &told["compacted"]), (&json!(201), &json!(0)));
+    assert_eq!((&told["revision"], &told["compacted_revision"]), (&json!(201), &json!(0)));
     assert!(!by_prefix().stderr().contains("in the log"));
     assert!(names(&tool).iter().any(|name| name.contains(".hist")));
     assert_eq!(tool.ok(&["export"]), state, "nothing is forgotten");

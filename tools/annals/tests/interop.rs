@@ -225,7 +225,7 @@ fn the_public_history_comes_through_an_etcd_as_it_is() {
         let path = snapshot.to_str().unwrap();
         let summary = tool.json(&["import", "etcd", path, "--hash", &hash]);
         assert_eq!(summary["revision"].as_u64().unwrap(), newest);
-        assert_eq!(summary["compacted"].as_u64().unwrap(), compacted);
+        assert_eq!(summary["compacted_revision"].as_u64().unwrap(), compacted);
         tool.ok(&["verify"]);
         let store = Store::open_read_only(tool.store()).unwrap();
         let answers = oracle.check(&store, compacted.saturating_sub(1), loaded);

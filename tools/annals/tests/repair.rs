@@ -112,7 +112,7 @@ fn damage_of_the_past_costs_the_past_up_to_there() {
         assert!(!done.stdout().contains("..."), "{}", done.stdout());
         let (told, other) = repaired(&tool);
         assert_eq!(state(&other, "latest"), truth);
-        let compacted = told["compacted"].as_u64().unwrap();
+        let compacted = told["compacted_revision"].as_u64().unwrap();
         if told["way"] == "copy" {
             assert!((2..=6006).contains(&compacted), "{told}");
             assert_eq!(

@@ -40,7 +40,7 @@ fn each_prefix_is_kept_as_its_rule_says() {
         }
     }
     let applied = tool.json(&["retention", "apply"]);
-    assert_eq!((&applied["applied"], &applied["compacted"]), (&json!(true), &json!(0)));
+    assert_eq!((&applied["applied"], &applied["compacted_revision"]), (&json!(true), &json!(0)));
     tool.ok(&["compact", "--at", "9", "--confirm"]);
     // Revisions 2 to 13; of k what 9 sees, of /events/ what 11 sees, of /audit/ everything.
     assert_eq!(tool.ok(&["get", "/audit/a", "--at", "2", "-o", "raw"]), "0");

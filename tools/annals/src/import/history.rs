@@ -105,7 +105,7 @@ fn import_whole(
     let summary = reader.summary;
     let store = reader.finish(&lines.name)?;
     let mut summary = summary.json(&store, 0);
-    summary["compacted"] = json!(store.compacted_revision());
+    summary["compacted_revision"] = json!(store.compacted_revision());
     super::close(store)?;
     out.object(&summary)
 }

@@ -273,7 +273,7 @@ impl Import<'_> {
         super::close(store)?;
         out.object(&json!({
             "revision": revision,
-            "compacted": self.compacted,
+            "compacted_revision": self.compacted,
             "keys": keys,
             "transactions": self.transactions,
             "leases": leases,

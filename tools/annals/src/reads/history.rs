@@ -246,7 +246,7 @@ pub(crate) fn history(global: &Global, args: &HistoryArgs, out: &mut Output) -> 
         let oldest = json!(store.oldest_readable(KeyRange::key(&key)));
         rows.finish(&[
             ("revision", json!(view.revision())),
-            ("compacted", compacted),
+            ("compacted_revision", compacted),
             ("oldest_readable", oldest),
         ])?;
     }

@@ -203,7 +203,7 @@ pub(crate) fn log(global: &Global, args: &LogArgs, out: &mut Output) -> Outcome 
     }
     rows.finish(&[
         ("revision", json!(store.revision())),
-        ("compacted", json!(store.compacted_revision())),
+        ("compacted_revision", json!(store.compacted_revision())),
         ("oldest_readable", json!(store.oldest_readable(&range))),
     ])?;
     Ok(())

@@ -291,7 +291,7 @@ fn tell(
         ("lost_keys", json!(repaired.lost.keys)),
         ("lost_revisions", json!(repaired.lost.revisions)),
         ("revision", json!(report.revision)),
-        ("compacted", json!(report.compacted)),
+        ("compacted_revision", json!(report.compacted)),
     ])?;
     repaired.lost.tell(out)?;
     if let Some(damage) = report.damage.first() {

@@ -165,7 +165,7 @@ impl<'a> Import<'a> {
         let mut summary = Map::new();
         for (name, number, always) in [
             ("revision", hash.revision, true),
-            ("compacted", hash.compacted, true),
+            ("compacted_revision", hash.compacted, true),
             ("keys", keys, true),
             ("transactions", self.transactions, true),
             ("leases", leases, true),
