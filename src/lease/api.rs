@@ -65,7 +65,7 @@ impl Store {
     }
 
     /// Grants a lease that renews itself as long as what is returned lives. The time to live is rounded up
-    /// to seconds; the background thread renews it when a third of it is over, or in a store without
+    /// to seconds, one at least; the background thread renews it when a third of it is over, or in a store without
     /// [background threads](crate::Options::background) [`Store::run_background`].
     ///
     /// ```
