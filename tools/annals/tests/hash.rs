@@ -23,7 +23,7 @@ fn equal_histories_have_equal_hashes_and_others_do_not() {
     assert_eq!(other.json(&["hash", "--at", "4"]), newest);
     // CRC-32C of "key" and of one line of etcd's table, worked out by hand.
     let object = one.ok(&["hash", "--at", "2", "-o", "raw"]);
-    assert_eq!(object, "revision 2\nhash 2150085451\ncompacted 0\n");
+    assert_eq!(object, "revision 2\nhash 2150085451\ncompacted_revision 0\n");
 
     one.run(&["hash", "--at", "9"]).code(6);
     one.ok(&["compact", "--at", "3", "--confirm"]);

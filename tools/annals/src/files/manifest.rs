@@ -18,7 +18,7 @@ pub(super) fn facts(manifest: &Manifest) -> Map<String, Value> {
         ("manifest", json!(manifest.number)),
         ("incarnation", json!(manifest.incarnation)),
         ("closed", json!(manifest.closed)),
-        ("compacted", json!(manifest.compacted)),
+        ("compacted_revision", json!(manifest.compacted)),
         ("revision_floor", json!(manifest.revision_floor)),
         ("flushed_seq", json!(manifest.flushed_seq)),
         ("flushed_revision", json!(manifest.flushed_revision)),
