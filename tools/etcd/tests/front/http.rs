@@ -92,6 +92,12 @@ fn metrics_are_well_formed() {
         );
     }
     assert!(metrics.body.contains("etcd_disk_wal_fsync_duration_seconds_bucket{le=\"8.192\"}"));
+    // What the status tells, and the quota counts: the usual alert divides one by the other.
+    let status = post(ours.address(), "/v3/maintenance/status", "{}").body;
+    let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+    let size = status["dbSize"].as_str().unwrap();
+    let line = format!("etcd_mvcc_db_total_size_in_bytes {size}");
+    assert!(metrics.body.lines().any(|found| found == line), "{line} is not in {}", metrics.body);
 }
 
 #[test]
