@@ -224,9 +224,8 @@ impl ManifestStore {
         let Some(bytes) = self.read(&path, MANIFEST_BYTES_MAX)? else {
             return Err(Error::corrupt(path, 0, "manifest", "the file CURRENT names", "none"));
         };
-        let manifest =
-            Manifest::decode(&bytes).map_err(|error| Error::undecodable(&path, 0, &error))?;
-        let found = manifest.stamp();
+        let (manifest, found) = Manifest::decode_stamped(&bytes)
+            .map_err(|error| Error::undecodable(&path, 0, &error))?;
         if found != stamp || manifest.store != current.store {
             let expected =
                 format!("number {}, {} bytes, {:#010x}", stamp.number, stamp.bytes, stamp.crc);

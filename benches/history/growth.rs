@@ -13,6 +13,7 @@ use annals::{At, Durability, RestoreOptions, Store};
 
 use crate::load::{self, Dir, Rng, key, median};
 use crate::options::Options;
+use crate::shapes::Row;
 
 /// Versions of a key in these stores, on average.
 const VERSIONS: u64 = 100;
@@ -61,8 +62,17 @@ pub(crate) const SIZES: &[(&str, &str)] = &[
 /// What was measured of one store, by name.
 pub(crate) type Figures = BTreeMap<String, f64>;
 
-/// Makes a store of this many versions and measures it.
-pub(crate) fn measure(options: &Options, versions: u64) -> Figures {
+/// How many times the openings of two stores are compared, for each round that is asked for.
+const OPENINGS: usize = 11;
+
+/// What a process of its own does with a store.
+const OPEN: &str = "open";
+const READ: &str = "read";
+const READ_AND_COMPACT: &str = "read-and-compact";
+
+/// Makes a store of this many versions, and closes it. Answers its keys, too.
+fn make(options: &Options, versions: u64) -> (Dir, u64) {
+    eprintln!("a store of {versions} versions");
     let dir = Dir::new(&options.dir, &format!("growth-{versions}"));
     let keys = (versions / VERSIONS).max(1);
     let store = load::open(dir.path(), Durability::Buffered);
@@ -75,10 +85,33 @@ pub(crate) fn measure(options: &Options, versions: u64) -> Figures {
     }
     load::settle(&store);
     store.close().expect("a close");
+    (dir, keys)
+}
+
+/// The largest store beside the smallest: each opened anew, in turns.
+pub(crate) fn opened(options: &Options) -> Vec<Row> {
+    let sizes = options.versions.iter();
+    let (Some(least), Some(most)) = (sizes.clone().min(), sizes.max()) else { return Vec::new() };
+    let (small, large) = (make(options, *least), make(options, *most));
+    let open = |(dir, keys): &(Dir, u64)| child(options, dir.path(), *keys, OPEN)[COSTS[0].0];
+    let turns = || (open(&small), open(&large));
+    let took: Vec<(f64, f64)> = (0..options.rounds * OPENINGS).map(|_| turns()).collect();
+    let ms = median(took.iter().map(|(_, large)| *large).collect());
+    let ratio = median(took.iter().map(|(small, large)| large / small).collect());
+    let what = format!("{} with {most} versions", COSTS[0].0);
+    vec![
+        (format!("{what} (ms)"), format!("{ms:.2}"), "<= 20".to_owned()),
+        (format!("{what}, times {least}"), format!("{ratio:.2}"), "<= 1.2".to_owned()),
+    ]
+}
+
+/// Makes a store of this many versions and measures it.
+pub(crate) fn measure(options: &Options, versions: u64) -> Figures {
+    let (dir, keys) = make(options, versions);
     let mut rounds: Vec<Figures> = Vec::new();
     for round in 0..options.rounds {
-        let last = round + 1 == options.rounds;
-        rounds.push(child(options, dir.path(), keys, last));
+        let what = if round + 1 == options.rounds { READ_AND_COMPACT } else { READ };
+        rounds.push(child(options, dir.path(), keys, what));
     }
     let names: Vec<String> = rounds.iter().flat_map(Figures::keys).cloned().collect();
     let median_of = |name: &String| {
@@ -87,10 +120,10 @@ pub(crate) fn measure(options: &Options, versions: u64) -> Figures {
     names.iter().map(|name| (name.clone(), median_of(name))).collect()
 }
 
-fn child(options: &Options, dir: &Path, keys: u64, last: bool) -> Figures {
+fn child(options: &Options, dir: &Path, keys: u64, what: &str) -> Figures {
     let program = std::env::current_exe().expect("this program");
     let mut command = Command::new(program);
-    command.arg("child").arg(dir).arg(keys.to_string()).arg(last.to_string());
+    command.arg("child").arg(dir).arg(keys.to_string()).arg(what);
     let output = command.args(&options.setup_args).output().expect("a process");
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
@@ -101,13 +134,16 @@ fn child(options: &Options, dir: &Path, keys: u64, last: bool) -> Figures {
     text.lines().filter_map(figure).collect()
 }
 
-/// In the process of its own: prints `name=value` lines. The last one compacts.
-pub(crate) fn in_child(dir: &Path, keys: u64, last: bool) {
+/// In the process of its own: prints `name=value` lines.
+pub(crate) fn in_child(dir: &Path, keys: u64, what: &str) {
     let say = |name: &str, value: f64| println!("{name}={value}");
     let begun = Instant::now();
     let store = load::open(dir, Durability::Sync);
     black_box(store.get(key(0)).expect("a get"));
-    say("open and first get", begun.elapsed().as_secs_f64() * 1e3);
+    say(COSTS[0].0, begun.elapsed().as_secs_f64() * 1e3);
+    if what == OPEN {
+        return store.close().expect("a close");
+    }
 
     let mut rng = Rng(keys);
     let revision = store.revision();
@@ -165,7 +201,7 @@ pub(crate) fn in_child(dir: &Path, keys: u64, last: bool) {
     }
     times(&store, revision, &mut rng, &say);
     checkpoint(&store, dir, &say);
-    if last {
+    if what == READ_AND_COMPACT {
         let versions = keys * VERSIONS;
         let begun = Instant::now();
         black_box(store.hash_at(At::Latest).expect("a hash"));

@@ -33,7 +33,7 @@ type Measure = fn(&Options) -> Vec<Row>;
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    if let [word, dir, keys, last, setup @ ..] = &args[..]
+    if let [word, dir, keys, what, setup @ ..] = &args[..]
         && word == "child"
     {
         let mut taken = Setup::default();
@@ -41,8 +41,7 @@ fn main() {
             taken.take(name, value).expect("taken before");
         }
         load::set_up(taken);
-        let (keys, last) = (keys.parse().expect("a number"), last == "true");
-        return growth::in_child(Path::new(dir), keys, last);
+        return growth::in_child(Path::new(dir), keys.parse().expect("a number"), what);
     }
     match Options::parse(args.into_iter()) {
         Ok(Asked::Help) => println!("{HELP}"),
@@ -58,7 +57,8 @@ fn main() {
 }
 
 fn run(options: &Options) {
-    let tables: [(&str, Measure); 6] = [
+    let tables: [(&str, Measure); 7] = [
+        ("opened", growth::opened),
         ("versions", shapes::versions),
         ("changed", shapes::changed),
         ("written", shapes::written),
@@ -83,10 +83,7 @@ fn grow(options: &Options) {
     let stores: Vec<(u64, Figures)> = options
         .versions
         .iter()
-        .map(|versions| {
-            eprintln!("a store of {versions} versions");
-            (*versions, growth::measure(options, *versions))
-        })
+        .map(|versions| (*versions, growth::measure(options, *versions)))
         .collect();
     let sizes: Vec<String> = stores.iter().map(|(versions, _)| versions.to_string()).collect();
     println!("\n| versions | {} |", sizes.join(" | "));

@@ -10,6 +10,7 @@ cargo bench --bench history -- [WHAT]... [NAME=VALUE]...
 
 What; all of it if nothing is named:
   growth    the cost of one operation in stores of one size after the other
+  opened    opening: the largest of the growing stores beside the smallest, in turns
   versions  a scan of the latest versions: 1,000 versions a key beside 1
   changed   a scan of an old revision, by how many keys have changed since
   written   bytes the device was given to write for each byte put (Linux; nothing else should write)
@@ -46,7 +47,8 @@ pub(crate) struct Options {
     pub(crate) setup_args: Vec<String>,
 }
 
-const WHAT: &[&str] = &["growth", "versions", "changed", "written", "beside", "reclaim", "large"];
+const WHAT: &[&str] =
+    &["growth", "opened", "versions", "changed", "written", "beside", "reclaim", "large"];
 
 impl Setup {
     /// Takes one argument.

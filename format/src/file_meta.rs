@@ -5,6 +5,7 @@ use crate::cursor::{Reader, Writer};
 use crate::entry::BlobRef;
 use crate::error::{Problem, Result};
 use crate::limits::INTERNAL_KEY_BYTES_MAX;
+use crate::order::has_begun;
 use crate::place::FileKind;
 
 /// What the manifest knows about a sealed segment file: enough to choose the files a read has to
@@ -127,7 +128,7 @@ impl FileMeta {
             return Err(reader.error("last_key", Problem::Order));
         }
         // Of a file that is folded whole nothing is left to be listed.
-        if meta.folded_to > meta.last_key {
+        if !has_begun(&meta.folded_to, &meta.last_key) {
             return Err(reader.error("folded_to", Problem::Order));
         }
         Ok(meta)

@@ -145,6 +145,11 @@ impl Manifest {
     /// Decodes the whole file. The checksum is checked before the version, so that damage is not
     /// taken for a newer format.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
+        Ok(Self::decode_stamped(bytes)?.0)
+    }
+
+    /// As [`decode`](Self::decode), with the stamp of the file as it was read.
+    pub fn decode_stamped(bytes: &[u8]) -> Result<(Self, ManifestStamp)> {
         let mut reader = Reader::new(LAYOUT.structure, bytes);
         reader.magic(MAGIC)?;
         let mut version = reader.clone();
@@ -161,7 +166,8 @@ impl Manifest {
         }
         let mut end = reader.clone();
         end.bytes("records", end.remaining().saturating_sub(CRC_BYTES))?;
-        end.checksum("crc", crc(&place(store, number), &[end.consumed()]))?;
+        let crc = crc(&place(store, number), &[end.consumed()]);
+        end.checksum("crc", crc)?;
         version.version(FORMAT_VERSION)?;
         numbers.number("number", 0)?;
         let record_count = reader.u32("record_count")?;
@@ -174,7 +180,7 @@ impl Manifest {
         manifest
             .decode_records(record_count, &mut records)
             .map_err(|error| DecodeError { offset: error.offset + records_at, ..error })?;
-        Ok(manifest)
+        Ok((manifest, ManifestStamp { number, bytes: expected, crc }))
     }
 
     fn decode_records(&mut self, count: u32, records: &mut Reader<'_>) -> Result<()> {

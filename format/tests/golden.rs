@@ -227,5 +227,7 @@ fn manifest_file() {
     }
     dump.bytes(4, "crc");
     let bytes = golden("manifest-v1.hex", &dump.finish());
-    assert_eq!(Manifest::decode(&bytes), Ok(sample));
+    assert_eq!(Manifest::decode(&bytes), Ok(sample.clone()));
+    let stamp = sample.stamp();
+    assert_eq!(Manifest::decode_stamped(&bytes), Ok((sample, stamp)));
 }
