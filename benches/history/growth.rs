@@ -92,6 +92,10 @@ fn make(options: &Options, versions: u64) -> (Dir, u64) {
 pub(crate) fn opened(options: &Options) -> Vec<Row> {
     let sizes = options.versions.iter();
     let (Some(least), Some(most)) = (sizes.clone().min(), sizes.max()) else { return Vec::new() };
+    if least == most {
+        eprintln!("opened: one size has no other beside it");
+        return Vec::new();
+    }
     let (small, large) = (make(options, *least), make(options, *most));
     let open = |(dir, keys): &(Dir, u64)| child(options, dir.path(), *keys, OPEN)[COSTS[0].0];
     let turns = || (open(&small), open(&large));
