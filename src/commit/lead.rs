@@ -4,11 +4,13 @@ use std::ptr;
 
 use super::chain::Chain;
 use super::group::Leader;
-use super::waiter::{Waiter, Woken};
+use super::waiter::{Waiter, Woken, serve};
 use super::world::Log;
 use crate::error::{Error, ErrorKind};
 use crate::index::{Node, Position};
 use crate::sync::epoch::{self, Guard};
+#[cfg(not(any(feature = "loom", feature = "shuttle")))]
+use crate::sync::plain::OnceLock;
 use crate::sync::{Arc, yield_now};
 use crate::wal::BatchInfo;
 
@@ -43,6 +45,11 @@ impl Chain {
     /// # Errors
     /// `OutcomeUnknown` when a write or sync failed first.
     pub(crate) fn wait_durable(&self, position: Position) -> Result<(), Error> {
+        self.wait_durable_of(position, false)
+    }
+
+    /// The same, for an answer that may have only read.
+    pub(super) fn wait_durable_of(&self, position: Position, read_only: bool) -> Result<(), Error> {
         if let Some(outcome) = self.group.outcome(position) {
             return outcome;
         }
@@ -50,10 +57,11 @@ impl Chain {
             self.lead();
             return self.outcome_after(position);
         }
-        let waiter = Waiter::thread(position.seq);
+        let waiter = Waiter::thread(position.seq, read_only);
         self.group.waiters.push(&waiter);
         // The holder may have looked at the stack before the push and released the role since.
         if self.group.try_take() {
+            waiter.leads();
             self.lead();
             return self.outcome_after(position);
         }
@@ -215,18 +223,34 @@ impl Chain {
     }
 }
 
-/// Wakes threads first: a task's waker is foreign code, which may panic or wait for one of them.
+/// Wakes threads first: a task's waker is foreign code, which may panic or wait for one of them. Of
+/// the threads those first that have committed: who only read has been refused a compare as a rule, and
+/// will try again, in vain if all do so at a time. So fewer of these are awake at a time.
 fn wake_served(served: Vec<Arc<Waiter>>) {
     let (threads, tasks): (Vec<_>, Vec<_>) =
         served.into_iter().partition(|waiter| waiter.is_thread());
-    for waiter in threads {
-        waiter.wake(Woken::Served);
-    }
+    let (readers, writers): (Vec<_>, Vec<_>) =
+        threads.into_iter().partition(|waiter| waiter.is_read_only());
+    serve(writers, processors());
+    serve(readers, processors().div_ceil(2));
     for waiter in tasks {
         // It has said on its own what it panicked about, and is not to end this thread, nor to keep
         // the others from being woken. Dropping the waker, the last thing done here, may run more of it.
         guarded(|| waiter.wake(Woken::Served));
     }
+}
+
+/// How many threads can run at a time.
+#[cfg(not(any(feature = "loom", feature = "shuttle")))]
+fn processors() -> usize {
+    static PROCESSORS: OnceLock<usize> = OnceLock::new();
+    *PROCESSORS.get_or_init(|| std::thread::available_parallelism().map_or(2, usize::from))
+}
+
+/// All threads that are served in one chain, the hardest case.
+#[cfg(any(feature = "loom", feature = "shuttle"))]
+fn processors() -> usize {
+    1
 }
 
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]

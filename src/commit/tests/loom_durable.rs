@@ -8,12 +8,13 @@ use std::pin::pin;
 use std::task::{Context, Poll, Wake, Waker};
 
 use ::loom::sync::atomic::AtomicBool;
+use ::loom::sync::mpsc;
 use ::loom::thread;
 
 use super::loom::{Steps, block_on, join, model, spawn, store};
 use super::loom_directed::link_unapplied;
 use super::*;
-use crate::commit::waiter::{Stack, Waiter, Woken};
+use crate::commit::waiter::{Stack, Waiter, Woken, serve};
 use crate::error::ErrorKind;
 use crate::sync::UnsafeCell;
 
@@ -144,7 +145,7 @@ fn loom_waiters_are_taken_while_others_push() {
         let stack = Arc::new(Stack::new());
         let pushers = [1, 2].map(|seq| {
             let stack = Arc::clone(&stack);
-            thread::spawn(move || stack.push(&Waiter::thread(seq)))
+            thread::spawn(move || stack.push(&Waiter::thread(seq, false)))
         });
         let mut taken = Vec::new();
         stack.take(&mut taken);
@@ -157,20 +158,21 @@ fn loom_waiters_are_taken_while_others_push() {
     });
 }
 
+/// Wakes a thread that loom can stop before it does, between the word that says so and the wake-up, which would
+/// order everything; the look at the flag makes it do so.
+struct Pause(Arc<AtomicBool>, thread::Thread);
+
+impl Wake for Pause {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Relaxed);
+        self.1.unpark();
+    }
+}
+
 /// Whoever is woken to lead has what the one before left, also when it finds the word before it has
-/// slept: the wake-up, which would order everything, may come later. The waker is one that loom can
-/// stop in, between the word and the wake-up, and the look at its flag makes it do so.
+/// slept: the wake-up may come later.
 #[test]
 fn loom_an_heir_sees_what_the_leader_did() {
-    struct Pause(Arc<AtomicBool>, thread::Thread);
-
-    impl Wake for Pause {
-        fn wake(self: Arc<Self>) {
-            self.0.store(true, Ordering::Relaxed);
-            self.1.unpark();
-        }
-    }
-
     model(None, || {
         let left = Arc::new(UnsafeCell::new(0));
         let flag = Arc::new(AtomicBool::new(false));
@@ -189,6 +191,53 @@ fn loom_an_heir_sees_what_the_leader_did() {
         // A late wake-up must not meet this thread in `join`, which loom takes for a mistake.
         drop(other);
     });
+}
+
+/// Whoever leads unasked, and was served just before, sees whom it has to wake; the wake-up may come later here,
+/// too.
+#[test]
+fn loom_who_leads_sees_whom_it_has_to_wake() {
+    model(None, || {
+        let flag = Arc::new(AtomicBool::new(false));
+        let pause = Pause(Arc::clone(&flag), thread::current());
+        let waiter = Waiter::task(1, Arc::new(pause).into());
+        let after = Waiter::task(2, Waker::noop().clone());
+        let served = vec![Arc::clone(&after), Arc::clone(&waiter)];
+        let other = thread::spawn(move || serve(served, 1));
+        let is_first = !waiter.is_served();
+        waiter.leads();
+        flag.load(Ordering::Relaxed);
+        assert!(is_first || after.is_served());
+        drop(other);
+    });
+}
+
+/// Threads that are served in one chain all wake, also when one of them leads in place of sleeping, before it
+/// is served or after; whoever wakes the next sees whom.
+#[test]
+fn loom_a_chain_of_waiters_loses_nobody() {
+    for away in 0..3 {
+        model(None, move || {
+            let (told, waiters) = mpsc::channel();
+            let others: Vec<_> = (0..3)
+                .map(|number| {
+                    let told = told.clone();
+                    thread::spawn(move || {
+                        let waiter = Waiter::thread(number, false);
+                        told.send(Arc::clone(&waiter)).expect("it is received");
+                        if number == away {
+                            waiter.leads();
+                        } else {
+                            assert_eq!(waiter.sleep(), Woken::Served);
+                        }
+                    })
+                })
+                .collect();
+            let waiters: Vec<_> = (0..3).map(|_| waiters.recv().expect("three are sent")).collect();
+            serve(waiters, 1);
+            join(others);
+        });
+    }
 }
 
 /// A ticket is polled and dropped, at whatever moment of another's write-out: the commit becomes
