@@ -225,7 +225,11 @@ pub struct Events<'a> {
 }
 
 impl<'a> Events<'a> {
-    #[inline]
+    #[expect(
+        clippy::inline_always,
+        reason = "a replay decodes millions, and moving one costs as much"
+    )]
+    #[inline(always)]
     fn event(&mut self) -> Result<EventRef<'a>> {
         let reader = &mut self.reader;
         let at = reader.position();
@@ -265,7 +269,8 @@ impl<'a> Events<'a> {
 impl<'a> Iterator for Events<'a> {
     type Item = Result<EventRef<'a>>;
 
-    #[inline]
+    #[expect(clippy::inline_always, reason = "as with `event`")]
+    #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
         if self.failed {
             return None;

@@ -3,8 +3,13 @@
 //! A key and a value that are told of a change have to outlive the block they were read from, and to copy
 //! each into memory of its own costs more than to read it. Who keeps one of them keeps the others beside
 //! it: [`CHUNK_BYTES`] at most.
+//!
+//! Of a block that is read from front to back, and told as a whole, pieces are copied as they are: one copy
+//! for a dozen transactions, decoded there, whose keys and values are parts of it.
 
 use bytes::{Bytes, BytesMut};
+
+use crate::segment::Replayed;
 
 /// Copies that share memory have so many bytes together.
 const CHUNK_BYTES: usize = 4096;
@@ -22,6 +27,10 @@ pub(super) struct Copies {
     chunk: BytesMut,
     /// The length of the last chunk that was made.
     chunk_bytes: usize,
+    /// A copy of a piece of a block.
+    piece: Bytes,
+    /// The block, and how many bytes are left of it where the piece begins.
+    piece_of: ((u64, u64), usize),
 }
 
 impl Copies {
@@ -39,6 +48,42 @@ impl Copies {
         }
         self.chunk.extend_from_slice(slice);
         self.chunk.split().freeze()
+    }
+
+    /// Whether the transaction is copied with what comes [after it](Self::ahead). A longer one is not, lest all of
+    /// it be kept by who keeps one key.
+    #[inline]
+    pub(super) fn takes(found: &Replayed<'_>) -> bool {
+        found.value.len() <= SHARED_BYTES_MAX
+    }
+
+    /// A copy of a transaction, and the piece it is a part of. The transactions have to come in their order.
+    #[inline]
+    pub(super) fn ahead(&mut self, found: &Replayed<'_>) -> (&Bytes, &[u8]) {
+        let (block, left) = self.piece_of;
+        let from = left.wrapping_sub(found.rest.len());
+        let has =
+            block == found.block && from.saturating_add(found.value.len()) <= self.piece.len();
+        let from = if has {
+            from
+        } else {
+            self.next_piece(found);
+            0
+        };
+        let value = self.piece.get(from..from + found.value.len()).unwrap_or_default();
+        (&self.piece, value)
+    }
+
+    /// Copies the next piece, to where the last one was if nobody keeps any of that.
+    #[cold]
+    fn next_piece(&mut self, found: &Replayed<'_>) {
+        self.chunk_bytes = (2 * self.chunk_bytes).clamp(FIRST_BYTES, CHUNK_BYTES);
+        let bytes = self.chunk_bytes.max(found.value.len()).min(found.rest.len());
+        let mut room = std::mem::take(&mut self.piece).try_into_mut().unwrap_or_default();
+        room.clear();
+        room.extend_from_slice(found.rest.get(..bytes).unwrap_or_default());
+        self.piece = room.freeze();
+        self.piece_of = (found.block, found.rest.len());
     }
 
     /// Begins the chunk again if nobody keeps any of it, else another one.
@@ -90,5 +135,73 @@ mod tests {
         // What is longer lies alone, and is no reason to make another chunk.
         let long = copies.copy(&[2; CHUNK_BYTES]);
         assert_eq!(long.len(), CHUNK_BYTES);
+    }
+
+    /// A block: the number of the file and the offset, its bytes, the lengths of its transactions.
+    type Block = ((u64, u64), Vec<u8>, Vec<usize>);
+
+    /// Blocks of transactions of many lengths.
+    fn blocks() -> Vec<Block> {
+        let mut random = 7_u64;
+        let mut below = |bound: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            usize::try_from((random >> 33) % bound).expect("small")
+        };
+        let block = |n: u64| {
+            let lengths: Vec<usize> = (0..60).map(|_| 1 + below(SHARED_BYTES_MAX as u64)).collect();
+            let bytes =
+                (0..lengths.iter().sum()).map(|_| u8::try_from(below(256)).expect("a byte"));
+            // The same offsets in one file after the other.
+            ((n / 4, n % 4 * 512), bytes.collect(), lengths)
+        };
+        (1..13).map(block).collect()
+    }
+
+    /// Goes through the blocks, in which there is something between two transactions.
+    fn through(copies: &mut Copies, mut each: impl FnMut(usize, Bytes, &[u8])) {
+        let mut count = 0;
+        for (block, bytes, lengths) in blocks() {
+            let mut rest = bytes.as_slice();
+            for length in lengths {
+                let value = rest.get(..length * 3 / 4 + 1).expect("within");
+                let found = Replayed { revision: 1, value, rest, block };
+                assert!(Copies::takes(&found));
+                let (piece, copy) = copies.ahead(&found);
+                each(count, piece.slice_ref(copy), value);
+                rest = rest.get(length..).expect("within");
+                count += 1;
+            }
+        }
+    }
+
+    #[test]
+    fn pieces_are_what_was_copied_and_stay_so() {
+        for keeps in [1, 2, 7, 50] {
+            let mut kept = Vec::new();
+            through(&mut Copies::default(), |count, copy, value| {
+                assert_eq!(copy, value);
+                if count % keeps == 0 {
+                    kept.push((copy, value.to_vec()));
+                }
+            });
+            assert!(kept.iter().all(|(copy, value)| copy == value));
+        }
+    }
+
+    #[test]
+    fn pieces_that_nobody_keeps_are_used_again_and_none_is_larger_than_a_chunk() {
+        let mut copies = Copies::default();
+        let mut places = Vec::new();
+        through(&mut copies, |count, copy, _| {
+            // The pieces grow first.
+            if count > 100 {
+                places.push(copy.as_ptr().addr() / CHUNK_BYTES);
+            }
+        });
+        places.sort_unstable();
+        places.dedup();
+        assert!(places.len() <= 4, "{} places", places.len());
+        through(&mut copies, |_, _, _| {});
+        assert!(copies.piece.len() <= CHUNK_BYTES);
     }
 }

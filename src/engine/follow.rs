@@ -21,7 +21,7 @@ use super::core::Core;
 use super::door::Door;
 use super::log::{Log, transaction_of_frame, users_changes};
 use super::pins::Pin;
-use super::record::Transaction;
+use super::record::{Events, Transaction};
 use super::scan::end_of_space;
 
 /// How much of frames one step goes through, about, unless a single one is larger.
@@ -88,7 +88,7 @@ impl Seen<'_> {
     pub(crate) fn decode(&self, values: bool) -> Result<Transaction> {
         let mut decoded = match self {
             // Without a restriction there is always one.
-            Self::Frame(frame) => transaction_of_frame(frame, None, values)?,
+            Self::Frame(frame) => transaction_of_frame::<Events>(frame, None, values)?,
             Self::Events(transaction) => transaction.clone(),
         };
         if !values {

@@ -11,13 +11,13 @@ use bytes::Bytes;
 
 use crate::error::{Error, Result};
 use crate::index::{Change, FrameCursor, FrameRef, Version};
-use crate::segment::{Replay, Segment};
+use crate::segment::{Replay, Replayed, Segment};
 use crate::sync::Arc;
 
 use super::copies::Copies;
 use super::core::Core;
 use super::pins::Pin;
-use super::record::{Event, Events, Transaction};
+use super::record::{Event, Events, Gather, Transaction};
 use super::retention::Limits;
 use super::scan::end_of_space;
 use super::tables::{FileSet, SealedFile, Tables};
@@ -163,16 +163,26 @@ impl Log {
         self.with_values = true;
     }
 
-    fn step(&mut self) -> Result<Option<Transaction>> {
+    /// The next transaction, its changes gathered as whoever asks wants them.
+    pub(crate) fn next_as<C: Gather>(&mut self) -> Option<Result<C::Whole>> {
+        if self.done {
+            return None;
+        }
+        let step = self.step::<C>();
+        self.done = !matches!(step, Ok(Some(_)));
+        step.transpose()
+    }
+
+    #[inline]
+    fn step<C: Gather>(&mut self) -> Result<Option<C::Whole>> {
         loop {
             if let Some(replay) = &mut self.replay {
                 let (told, with_values) = (self.told.as_ref(), self.with_values);
-                while let Some((revision, value)) = replay.next()? {
-                    if revision > self.upto {
+                while let Some(found) = replay.next()? {
+                    if found.revision > self.upto {
                         return Ok(None);
                     }
-                    let copies = &mut self.copies;
-                    match transaction_of_events(copies, (revision, value), told, with_values) {
+                    match transaction_of_events::<C>(&mut self.copies, &found, told, with_values) {
                         Ok(None) => {}
                         Ok(found) => return Ok(found),
                         Err(error) => return Err(replay.damaged(&error)),
@@ -194,7 +204,7 @@ impl Log {
                 }
                 let told = self.told.as_ref();
                 if told.is_none_or(|told| users_changes(&frame).any(|(key, _)| told.has(key))) {
-                    return transaction_of_frame(&frame, told, self.with_values).map(Some);
+                    return transaction_of_frame::<C>(&frame, told, self.with_values).map(Some);
                 }
             }
             self.generations.pop_front();
@@ -207,12 +217,7 @@ impl Iterator for Log {
     type Item = Result<Transaction>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.done {
-            return None;
-        }
-        let step = self.step();
-        self.done = !matches!(step, Ok(Some(_)));
-        step.transpose()
+        self.next_as::<Events>()
     }
 }
 
@@ -226,27 +231,46 @@ fn events_of(files: &FileSet, from: u64, upto: u64) -> VecDeque<Arc<SealedFile>>
     files.events.iter().filter(wanted).cloned().collect()
 }
 
-/// The transaction of a revision from its value in EVENTS; `None` if it changed nothing of what is told.
+/// A transaction from EVENTS; `None` if it changed nothing of what is told.
 ///
-/// All of it is copied: who keeps a part of it does not keep a whole block. Of what is not told nothing is.
-fn transaction_of_events(
+/// All of it is copied: who keeps a part of it does not keep a whole block. Where all of it is told it is
+/// copied with what comes after it, else only what is told.
+#[inline]
+fn transaction_of_events<C: Gather>(
     copies: &mut Copies,
-    (revision, value): (u64, &[u8]),
+    found: &Replayed<'_>,
     told: Option<&Told>,
     with_values: bool,
-) -> std::result::Result<Option<Transaction>, DecodeError> {
+) -> std::result::Result<Option<C::Whole>, DecodeError> {
+    let revision = found.revision;
+    if told.is_none() && with_values && Copies::takes(found) {
+        let (chunk, value) = copies.ahead(found);
+        return decoded::<C>(revision, value, None, true, |part| chunk.slice_ref(part));
+    }
+    decoded::<C>(revision, found.value, told, with_values, |part| copies.copy(part))
+}
+
+/// A transaction from its value in EVENTS, of which `keep` makes what outlives it.
+#[inline]
+fn decoded<C: Gather>(
+    revision: u64,
+    value: &[u8],
+    told: Option<&Told>,
+    with_values: bool,
+    mut keep: impl FnMut(&[u8]) -> Bytes,
+) -> std::result::Result<Option<C::Whole>, DecodeError> {
     let decoded = events::Transaction::decode(value)?;
     // More events have to prove first that they are there.
     let count = usize::try_from(decoded.count).unwrap_or(usize::MAX).min(EVENTS_BELIEVED);
-    let mut events = Events::with_capacity(if told.is_none() { count } else { 0 });
+    let mut events = C::with_room(if told.is_none() { count } else { 0 });
     for event in decoded.events() {
         let event = event?;
         if told.is_some_and(|told| !told.has(event.key)) {
             continue;
         }
-        events.push(Event {
-            key: copies.copy(event.key),
-            value: event.value.filter(|_| with_values).map(|value| copies.copy(value)),
+        events.add(Event {
+            key: keep(event.key),
+            value: event.value.filter(|_| with_values).map(&mut keep),
             delete: event.kind == EventKind::Delete,
             sub: event.sub,
             create_revision: event.create_revision,
@@ -257,8 +281,8 @@ fn transaction_of_events(
     if told.is_some() && events.is_empty() {
         return Ok(None);
     }
-    let metadata = copies.copy(decoded.metadata);
-    Ok(Some(Transaction { revision, time: decoded.time, metadata, events }))
+    let metadata = keep(decoded.metadata);
+    Ok(Some(events.whole(revision, decoded.time, metadata)))
 }
 
 /// Decodes all transactions of an EVENTS file.
@@ -267,8 +291,8 @@ fn transaction_of_events(
 /// One cannot be decoded, or what reading the file answers.
 pub(super) fn check_transactions(segment: &Arc<Segment>) -> Result<()> {
     let mut replay = segment.replay(0)?;
-    while let Some((_, value)) = replay.next()? {
-        let decoded = events::Transaction::decode(value);
+    while let Some(found) = replay.next()? {
+        let decoded = events::Transaction::decode(found.value);
         let decoded = decoded
             .and_then(|transaction| transaction.events().try_for_each(|event| event.map(drop)));
         if let Err(error) = decoded {
@@ -279,11 +303,11 @@ pub(super) fn check_transactions(segment: &Arc<Segment>) -> Result<()> {
 }
 
 /// The transaction of a frame, with those of its changes that are told.
-pub(super) fn transaction_of_frame(
+pub(super) fn transaction_of_frame<C: Gather>(
     frame: &FrameRef<'_>,
     told: Option<&Told>,
     with_values: bool,
-) -> Result<Transaction> {
+) -> Result<C::Whole> {
     let position = frame.position();
     let value = |version: &Version| {
         // A delete has none, in memory as in EVENTS.
@@ -291,19 +315,22 @@ pub(super) fn transaction_of_frame(
             with_values && !version.is_tombstone() && version.value().len() <= COPIED_BYTES_MAX;
         wanted.then(|| Bytes::copy_from_slice(version.value()))
     };
-    let events = users_changes(frame).filter(|(key, _)| told.is_none_or(|told| told.has(key)));
-    let events = events.map(|(key, Change { version, .. })| Event {
-        key: Bytes::copy_from_slice(key),
-        value: value(version),
-        delete: version.is_tombstone(),
-        sub: version.sub(),
-        create_revision: version.create_revision(),
-        version: version.version(),
-        lease: version.lease(),
-    });
+    let mut events = C::with_room(0);
+    for (key, Change { version, .. }) in users_changes(frame) {
+        if told.is_none_or(|told| told.has(key)) {
+            events.add(Event {
+                key: Bytes::copy_from_slice(key),
+                value: value(version),
+                delete: version.is_tombstone(),
+                sub: version.sub(),
+                create_revision: version.create_revision(),
+                version: version.version(),
+                lease: version.lease(),
+            });
+        }
+    }
     let metadata = Bytes::copy_from_slice(metadata_of(frame)?);
-    let events = events.collect();
-    Ok(Transaction { revision: position.revision, time: position.time, metadata, events })
+    Ok(events.whole(position.revision, position.time, metadata))
 }
 
 /// The changes of users' keys, with these, without the space byte.

@@ -104,7 +104,7 @@ pub use latency::Latency;
 pub(crate) use load::BaseWriter;
 pub(crate) use log::{Log, Scope};
 pub(crate) use receive::{Receiver, receive};
-pub(crate) use record::{Difference, Event, HistoryRecord, Record, Transaction};
+pub(crate) use record::{Difference, Event, Gather, HistoryRecord, Record, Transaction};
 pub use report::{DroppedTail, OpenReport};
 pub(crate) use restore::Restoring;
 pub(crate) use retention::Rules;

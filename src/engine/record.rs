@@ -70,6 +70,47 @@ pub(crate) struct Transaction {
     pub(crate) events: Events,
 }
 
+/// What the changes of a transaction are gathered in, and what becomes of them. A replay makes millions: to
+/// put each where it is to stay, as soon as it is known, saves a quarter of the time.
+pub(crate) trait Gather {
+    /// A transaction, as whoever reads the log wants it.
+    type Whole;
+
+    /// None yet, with room for so many.
+    fn with_room(events: usize) -> Self;
+
+    /// Adds the next one.
+    fn add(&mut self, event: Event);
+
+    /// Whether there is none.
+    fn is_empty(&self) -> bool;
+
+    /// All of the transaction.
+    fn whole(self, revision: u64, time: i64, metadata: Bytes) -> Self::Whole;
+}
+
+impl Gather for Events {
+    type Whole = Transaction;
+
+    fn with_room(events: usize) -> Self {
+        Self::with_capacity(events)
+    }
+
+    #[inline]
+    fn add(&mut self, event: Event) {
+        self.push(event);
+    }
+
+    fn is_empty(&self) -> bool {
+        Self::is_empty(self)
+    }
+
+    #[inline]
+    fn whole(self, revision: u64, time: i64, metadata: Bytes) -> Transaction {
+        Transaction { revision, time, metadata, events: self }
+    }
+}
+
 /// The changes of a transaction: mostly one, which needs no memory of its own.
 pub(crate) type Events = SmallVec<[Event; 1]>;
 

@@ -437,18 +437,13 @@ impl Iterator for Log {
             return Some(Err(error));
         }
         let log = self.transactions.as_mut()?;
-        let item = log.next()?.and_then(|mut found| {
-            if self.with_values {
-                let revision = found.revision;
-                let missing = |event: &&mut seam::Event| !event.delete && event.value.is_none();
-                for event in found.events.iter_mut().filter(missing) {
-                    let view = self.engine.view_of_log(log, revision);
-                    let record = view.get(&space::user(&event.key))?;
-                    event.value = record.map(|record| record.value);
-                }
-            }
-            Ok(transaction(found))
-        });
+        let mut item = log.next_as::<Vec<Change>>()?;
+        if self.with_values
+            && let Ok(found) = &mut item
+            && let Err(error) = look_up_missing(&self.engine, log, found)
+        {
+            item = Err(error);
+        }
         if item.is_err() {
             self.transactions = None;
         }
@@ -456,24 +451,46 @@ impl Iterator for Log {
     }
 }
 
-impl std::iter::FusedIterator for Log {}
-
-/// The transaction as users see it. The changes take the place of the events in memory: they are of the
-/// same size.
-fn transaction(found: seam::Transaction) -> Transaction {
-    let seam::Transaction { revision, time, metadata, events } = found;
-    let change = |event: seam::Event| Change {
-        kind: if event.delete { ChangeKind::Delete } else { ChangeKind::Put },
-        key: event.key,
-        sub: event.sub,
-        create_revision: event.create_revision,
-        version: event.version,
-        lease: event.lease,
-        value: event.value,
-    };
-    // As a vector, so that several changes are collected in its memory.
-    let changes = events.into_vec().into_iter().map(change).collect();
-    Transaction { revision, time, metadata, changes }
+/// Looks up the values that were neither in memory nor in EVENTS.
+fn look_up_missing(engine: &Engine, log: &seam::Log, found: &mut Transaction) -> Result<()> {
+    for change in &mut found.changes {
+        if change.kind == ChangeKind::Put && change.value.is_none() {
+            let view = engine.view_of_log(log, found.revision);
+            let record = view.get(&space::user(&change.key))?;
+            change.value = record.map(|record| record.value);
+        }
+    }
+    Ok(())
 }
 
-const _: () = assert!(size_of::<seam::Event>() == size_of::<Change>());
+impl std::iter::FusedIterator for Log {}
+
+impl seam::Gather for Vec<Change> {
+    type Whole = Transaction;
+
+    fn with_room(events: usize) -> Self {
+        Self::with_capacity(events)
+    }
+
+    #[inline]
+    fn add(&mut self, event: seam::Event) {
+        self.push(Change {
+            kind: if event.delete { ChangeKind::Delete } else { ChangeKind::Put },
+            key: event.key,
+            sub: event.sub,
+            create_revision: event.create_revision,
+            version: event.version,
+            lease: event.lease,
+            value: event.value,
+        });
+    }
+
+    fn is_empty(&self) -> bool {
+        Self::is_empty(self)
+    }
+
+    #[inline]
+    fn whole(self, revision: u64, time: i64, metadata: Bytes) -> Transaction {
+        Transaction { revision, time, metadata, changes: self }
+    }
+}

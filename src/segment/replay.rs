@@ -20,6 +20,19 @@ use crate::error::{Error, Result};
 /// How much of a map is populated ahead by one call, once a replay goes from block to block.
 const AHEAD_BYTES: u64 = 256 << 10;
 
+/// A transaction of an EVENTS file, in the memory of its block.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Replayed<'a> {
+    /// Its revision.
+    pub(crate) revision: u64,
+    /// Its value: a [`Transaction`](events::Transaction).
+    pub(crate) value: &'a [u8],
+    /// The value and all that comes after it in the block.
+    pub(crate) rest: &'a [u8],
+    /// Its block: the number of the file, and the offset.
+    pub(crate) block: (u64, u64),
+}
+
 /// A place among the transactions of one EVENTS file.
 #[derive(Debug)]
 pub(crate) struct Replay {
@@ -60,8 +73,9 @@ impl Segment {
 }
 
 impl Replay {
-    /// The next transaction: its revision and its value. After an error, or the end, there is none.
-    pub(crate) fn next(&mut self) -> Result<Option<(u64, &[u8])>> {
+    /// The next transaction. After an error, or the end, there is none.
+    #[inline]
+    pub(crate) fn next(&mut self) -> Result<Option<Replayed<'_>>> {
         loop {
             // At most as many as there are, since both come from the same body.
             let entries = self.body.get(..self.entries_bytes).unwrap_or_default();
@@ -73,8 +87,11 @@ impl Replay {
                     }
                     (self.at, self.before, self.above) = (next, Some(revision), revision);
                     // The value ends where the next entry begins.
-                    let value = self.body.get(next - bytes..next).unwrap_or_default();
-                    return Ok(Some((revision, value)));
+                    let entries = self.body.get(..self.entries_bytes).unwrap_or_default();
+                    let rest = entries.get(next - bytes..).unwrap_or_default();
+                    let value = rest.get(..bytes).unwrap_or_default();
+                    let block = (self.segment.meta().number, self.handle.offset);
+                    return Ok(Some(Replayed { revision, value, rest, block }));
                 }
                 Ok(None) => {
                     if !self.next_block()? {

@@ -4,6 +4,7 @@ use annals_format::FileKind;
 
 use super::*;
 use crate::error::Result;
+use crate::segment::Replayed;
 use crate::segment::cache::BlockCache;
 
 /// Transactions of several blocks with gaps between their revisions, some of which do not compress.
@@ -31,7 +32,7 @@ fn transactions(context: &SegmentContext) -> (FileMeta, Vec<(u64, Bytes)>) {
 fn replayed(segment: &Arc<Segment>, from: u64) -> Result<Vec<(u64, Bytes)>> {
     let mut told = Vec::new();
     let mut replay = segment.replay(from)?;
-    while let Some((revision, value)) = replay.next()? {
+    while let Some(Replayed { revision, value, .. }) = replay.next()? {
         told.push((revision, Bytes::copy_from_slice(value)));
     }
     assert!(replay.next()?.is_none(), "the end is the end");
@@ -96,7 +97,7 @@ fn until_damage(context: &SegmentContext, meta: &FileMeta) -> (Vec<(u64, Bytes)>
     let Ok(mut replay) = segment.and_then(|segment| segment.replay(0)) else { return (told, true) };
     loop {
         match replay.next() {
-            Ok(Some((revision, value))) => told.push((revision, Bytes::copy_from_slice(value))),
+            Ok(Some(found)) => told.push((found.revision, Bytes::copy_from_slice(found.value))),
             Ok(None) => return (told, false),
             Err(error) => {
                 assert!(error.corruption().is_some(), "{error}");
