@@ -160,7 +160,8 @@ impl Waiter {
 /// Wakes threads that were taken off the stack: those at the head of `chains` chains, in which each
 /// wakes the one after it. `threads` is newest first, as the stack gives them; the oldest are woken first.
 pub(super) fn serve(threads: Vec<Arc<Waiter>>, chains: usize) {
-    let mut heads = VecDeque::with_capacity(chains);
+    // Who is alone allocates nothing.
+    let mut heads = VecDeque::with_capacity(chains.min(threads.len()));
     for waiter in threads {
         if heads.len() >= chains
             && let Some(after) = heads.pop_front()

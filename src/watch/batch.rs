@@ -7,6 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use bytes::Bytes;
 use smallvec::SmallVec;
 
+use crate::engine::{Event as Changed, Gather};
 use crate::kv::{ChangeKind, KeyValue};
 use crate::sync::Arc;
 use crate::sync::plain::OnceLock;
@@ -215,6 +216,73 @@ impl Batch {
     pub(super) fn bytes(&self) -> usize {
         let events = self.0.events.iter().map(|event| size_of::<Event>() + event.bytes());
         size_of::<Told>() + self.0.metadata.len() + events.sum::<usize>()
+    }
+}
+
+/// The events of a transaction that is told as a whole, put where they are to stay: moving them takes as long as
+/// reading them.
+pub(super) struct Gathering {
+    events: Events,
+    lacks_values: bool,
+}
+
+/// All of a transaction, which nobody else has yet.
+pub(super) struct Gathered {
+    batch: Batch,
+    /// Whether the value of a put is still to be looked up: it is empty.
+    pub(super) lacks_values: bool,
+}
+
+impl Gather for Gathering {
+    type Whole = Gathered;
+
+    fn with_room(events: usize) -> Self {
+        Self { events: Events::with_capacity(events), lacks_values: false }
+    }
+
+    #[inline]
+    fn add(&mut self, changed: Changed) {
+        let kind = if changed.delete { ChangeKind::Delete } else { ChangeKind::Put };
+        self.lacks_values |= !changed.delete && changed.value.is_none();
+        let kv = KeyValue {
+            key: changed.key,
+            value: changed.value.unwrap_or_default(),
+            create_revision: changed.create_revision,
+            // Known when all are there.
+            mod_revision: 0,
+            version: changed.version,
+            lease: changed.lease,
+        };
+        self.events.push(Event { kind, kv, prev_kv: None });
+    }
+
+    fn is_empty(&self) -> bool {
+        self.events.is_empty()
+    }
+
+    #[inline]
+    fn whole(mut self, revision: u64, time: i64, metadata: Bytes) -> Gathered {
+        for event in &mut self.events {
+            event.kv.mod_revision = revision;
+        }
+        let Self { events, lacks_values } = self;
+        let (kind, derived) = (Kind::Last, Derived::default());
+        let told = Told { revision, time, metadata, events, kind, derived };
+        Gathered { batch: Batch(Arc::new(told)), lacks_values }
+    }
+}
+
+impl Gathered {
+    pub(super) fn revision(&self) -> u64 {
+        self.batch.revision()
+    }
+
+    pub(super) fn events_mut(&mut self) -> &mut [Event] {
+        Arc::get_mut(&mut self.batch.0).map_or(&mut [], |told| &mut told.events)
+    }
+
+    pub(super) fn into_batch(self) -> Batch {
+        self.batch
     }
 }
 

@@ -12,7 +12,7 @@ use super::batch::Batch;
 use super::builder::Slow;
 use super::hub::Hub;
 use super::slot::{Next, Sleeper, Slot};
-use super::tell::{Wants, log_of, tell_own};
+use super::tell::{Wants, log_of, tell_next};
 
 /// Revisions of the log that are looked at in one go.
 const SPAN: u64 = 4_096;
@@ -353,12 +353,10 @@ impl Watch {
             shared.tell(range, &self.wants, || door.view(revision), &mut each)?;
         } else {
             let mut log = log_of(door, range, (revision, revision), &self.wants)?;
-            let Some(transaction) = log.next().transpose()? else {
+            if tell_next(&mut log, door, &self.wants, &mut each)?.is_none() {
                 // It was visible, and it was there.
                 return Err(door.failure().unwrap_or_else(|| missing(revision)));
-            };
-            let view = || Ok(door.view_of_log(&log, revision));
-            tell_own(transaction, &self.wants, view, &mut each)?;
+            }
         }
         Ok(first)
     }
@@ -391,13 +389,12 @@ impl Watch {
         let last = behind.upto.min(behind.next.saturating_add(behind.span - 1));
         let mut log = log_of(door, range, (behind.next, last), &self.wants)?;
         let mut bytes = 0;
-        while let Some(transaction) = log.next().transpose()? {
-            let revision = transaction.revision;
-            let view = || Ok(door.view_of_log(&log, revision));
-            tell_own(transaction, &self.wants, view, &mut |batch| {
+        loop {
+            let told = tell_next(&mut log, door, &self.wants, &mut |batch| {
                 bytes += batch.bytes();
                 self.ready.push_back(batch);
             })?;
+            let Some(revision) = told else { break };
             behind.next = revision + 1;
             if bytes >= self.catch_up_bytes {
                 return Ok(());

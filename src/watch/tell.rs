@@ -6,7 +6,7 @@ use crate::engine::{Door, Event as Changed, Log, Scope, Transaction, View};
 use crate::error::{ErrorKind, Result};
 use crate::kv::{ChangeKind, KeyRange, KeyValue, key_value, space};
 
-use super::batch::{Batch, Event, Events};
+use super::batch::{Batch, Event, Events, Gathering};
 
 /// What of the changes in its range a watch wants to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +18,13 @@ pub(super) struct Wants {
     pub(super) prev_kv: bool,
     /// Bytes after which a batch is cut.
     pub(super) fragment: Option<usize>,
+}
+
+impl Wants {
+    /// Whether a transaction is told as the log has it.
+    const fn everything(&self) -> bool {
+        self.puts && self.deletes && !self.keys_only && !self.prev_kv && self.fragment.is_none()
+    }
 }
 
 /// The log of what happened to a range within a span of revisions.
@@ -65,18 +72,37 @@ pub(super) fn tell(
     Ok(owned)
 }
 
-/// As [`tell`], of a transaction that was read for this watch, and tells what is in its range only.
+/// Tells what comes next in a log that was [read for this watch](log_of); answers its revision.
 ///
 /// # Errors
-/// What `view` and its reads answer.
-pub(super) fn tell_own(
-    transaction: Transaction,
+/// What reading answers.
+pub(super) fn tell_next(
+    log: &mut Log,
+    door: &Door,
     wants: &Wants,
-    view: impl Fn() -> Result<View>,
     each: &mut impl FnMut(Batch),
-) -> Result<()> {
-    let Transaction { revision, time, metadata, events } = transaction;
-    tell_changes((revision, time, &metadata), events.into_iter(), wants, view, |value| value, each)
+) -> Result<Option<u64>> {
+    if !wants.everything() {
+        let Some(transaction) = log.next().transpose()? else { return Ok(None) };
+        let Transaction { revision, time, metadata, events } = transaction;
+        let (head, view) = ((revision, time, &metadata), || Ok(door.view_of_log(log, revision)));
+        tell_changes(head, events.into_iter(), wants, view, |value| value, each)?;
+        return Ok(Some(revision));
+    }
+    let Some(mut gathered) = log.next_as::<Gathering>().transpose()? else { return Ok(None) };
+    let revision = gathered.revision();
+    if gathered.lacks_values {
+        let view = door.view_of_log(log, revision);
+        // A value that is empty is looked up in vain, too.
+        for event in gathered.events_mut().iter_mut().filter(|event| event.kv.value.is_empty()) {
+            if event.kind == ChangeKind::Put {
+                let record = view.get(&space::user(&event.kv.key))?;
+                event.kv.value = record.map(|record| record.value).unwrap_or_default();
+            }
+        }
+    }
+    each(gathered.into_batch());
+    Ok(Some(revision))
 }
 
 fn tell_changes(
