@@ -129,6 +129,8 @@ impl Waiter {
         };
         loop {
             let before = waiter.state.swap(state, Ordering::Release);
+            // Who is away took the role when it was free: nobody had it to hand on.
+            debug_assert!((before, state) != (AWAY, LEAD), "the role would be lost");
             match &waiter.sleeper {
                 Sleeper::Thread(_) if before == AWAY => {}
                 Sleeper::Thread(thread) => return thread.unpark(),

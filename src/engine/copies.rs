@@ -27,6 +27,8 @@ pub(super) struct Copies {
     chunk: BytesMut,
     /// The length of the last chunk that was made.
     chunk_bytes: usize,
+    /// How much the last piece was to be.
+    piece_bytes: usize,
     /// A copy of a piece of a block.
     piece: Bytes,
     /// The block, and how many bytes are left of it where the piece begins.
@@ -51,10 +53,14 @@ impl Copies {
     }
 
     /// Whether the transaction is copied with what comes [after it](Self::ahead). A longer one is not, lest all of
-    /// it be kept by who keeps one key.
+    /// it be kept by who keeps one key; of a block that has such ones little is copied ahead.
     #[inline]
-    pub(super) fn takes(found: &Replayed<'_>) -> bool {
-        found.value.len() <= SHARED_BYTES_MAX
+    pub(super) fn takes(&mut self, found: &Replayed<'_>) -> bool {
+        let takes = found.value.len() <= SHARED_BYTES_MAX;
+        if !takes {
+            self.piece_bytes = 0;
+        }
+        takes
     }
 
     /// A copy of a transaction, and the piece it is a part of. The transactions have to come in their order.
@@ -77,9 +83,12 @@ impl Copies {
     /// Copies the next piece, to where the last one was if nobody keeps any of that.
     #[cold]
     fn next_piece(&mut self, found: &Replayed<'_>) {
-        self.chunk_bytes = (2 * self.chunk_bytes).clamp(FIRST_BYTES, CHUNK_BYTES);
-        let bytes = self.chunk_bytes.max(found.value.len()).min(found.rest.len());
-        let mut room = std::mem::take(&mut self.piece).try_into_mut().unwrap_or_default();
+        self.piece_bytes = (2 * self.piece_bytes).clamp(FIRST_BYTES, CHUNK_BYTES);
+        let bytes = self.piece_bytes.max(found.value.len()).min(found.rest.len());
+        let room = std::mem::take(&mut self.piece).try_into_mut();
+        // Not what would have to grow, and would by more than that.
+        let room = room.ok().filter(|room| room.capacity() >= bytes);
+        let mut room = room.unwrap_or_else(|| BytesMut::with_capacity(bytes));
         room.clear();
         room.extend_from_slice(found.rest.get(..bytes).unwrap_or_default());
         self.piece = room.freeze();
@@ -158,16 +167,17 @@ mod tests {
     }
 
     /// Goes through the blocks, in which there is something between two transactions.
-    fn through(copies: &mut Copies, mut each: impl FnMut(usize, Bytes, &[u8])) {
+    fn through(copies: &mut Copies, mut each: impl FnMut(&mut Copies, usize, Bytes, &[u8])) {
         let mut count = 0;
         for (block, bytes, lengths) in blocks() {
             let mut rest = bytes.as_slice();
             for length in lengths {
                 let value = rest.get(..length * 3 / 4 + 1).expect("within");
                 let found = Replayed { revision: 1, value, rest, block };
-                assert!(Copies::takes(&found));
+                assert!(copies.takes(&found));
                 let (piece, copy) = copies.ahead(&found);
-                each(count, piece.slice_ref(copy), value);
+                let copy = piece.slice_ref(copy);
+                each(copies, count, copy, value);
                 rest = rest.get(length..).expect("within");
                 count += 1;
             }
@@ -178,7 +188,7 @@ mod tests {
     fn pieces_are_what_was_copied_and_stay_so() {
         for keeps in [1, 2, 7, 50] {
             let mut kept = Vec::new();
-            through(&mut Copies::default(), |count, copy, value| {
+            through(&mut Copies::default(), |_, count, copy, value| {
                 assert_eq!(copy, value);
                 if count % keeps == 0 {
                     kept.push((copy, value.to_vec()));
@@ -190,18 +200,49 @@ mod tests {
 
     #[test]
     fn pieces_that_nobody_keeps_are_used_again_and_none_is_larger_than_a_chunk() {
-        let mut copies = Copies::default();
         let mut places = Vec::new();
-        through(&mut copies, |count, copy, _| {
+        through(&mut Copies::default(), |copies, count, copy, _| {
             // The pieces grow first.
             if count > 100 {
                 places.push(copy.as_ptr().addr() / CHUNK_BYTES);
             }
+            drop(copy);
+            assert_room(copies);
         });
         places.sort_unstable();
         places.dedup();
         assert!(places.len() <= 4, "{} places", places.len());
-        through(&mut copies, |_, _, _| {});
-        assert!(copies.piece.len() <= CHUNK_BYTES);
+        // Blocks that end, as the last one of a file.
+        let (mut copies, bytes) = (Copies::default(), vec![1; CHUNK_BYTES]);
+        for length in (30..CHUNK_BYTES).step_by(7) {
+            let rest = &bytes[..length];
+            let block = (1, length as u64);
+            copies.ahead(&Replayed { revision: 1, value: &rest[..30], rest, block });
+            assert_room(&mut copies);
+        }
+    }
+
+    /// A piece that nobody keeps has room for a chunk at most.
+    fn assert_room(copies: &mut Copies) {
+        let room = std::mem::take(&mut copies.piece).try_into_mut().expect("nobody keeps it");
+        assert!(room.capacity() <= CHUNK_BYTES, "{} bytes", room.capacity());
+        copies.piece = room.freeze();
+    }
+
+    #[test]
+    fn little_is_copied_ahead_of_a_transaction_that_is_copied_by_itself() {
+        let (mut copies, block) = (Copies::default(), vec![1; 64 << 10]);
+        let (small, large) = (30, 2_000);
+        let mut rest = block.as_slice();
+        let mut most = 0;
+        while rest.len() > small + large {
+            let found =
+                |bytes| Replayed { revision: 1, value: &rest[..bytes], rest, block: (1, 512) };
+            copies.ahead(&found(small));
+            most = most.max(copies.piece.len());
+            assert!(!copies.takes(&found(large)));
+            rest = &rest[small + large..];
+        }
+        assert!(most <= FIRST_BYTES, "{most} bytes");
     }
 }

@@ -243,7 +243,7 @@ fn transaction_of_events<C: Gather>(
     with_values: bool,
 ) -> std::result::Result<Option<C::Whole>, DecodeError> {
     let revision = found.revision;
-    if told.is_none() && with_values && Copies::takes(found) {
+    if told.is_none() && with_values && copies.takes(found) {
         let (chunk, value) = copies.ahead(found);
         return decoded::<C>(revision, value, None, true, |part| chunk.slice_ref(part));
     }
