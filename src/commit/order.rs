@@ -196,9 +196,13 @@ impl Chain {
     /// Links the next generation, unless somebody has done it.
     pub(super) fn switch<'g>(&self, full: &'g Node, least: GenerationSize, guard: &'g Guard) {
         let id = full.generation().id();
+        let mut last = self.catch_up(full, guard);
+        // Before one is made: many find a generation full at a time, and most of them come after the link.
+        if last.generation().id() != id {
+            return;
+        }
         let new = self.world.new_generation(id + 1, least);
         assert_eq!(new.id(), id + 1, "generations are numbered in order");
-        let mut last = full;
         loop {
             last = self.catch_up(last, guard);
             if last.generation().id() != id {

@@ -70,6 +70,9 @@ impl ChainLog {
                 written?;
                 // Another writer may have come since, and have read the log without this.
                 check()?;
+                if self.shared.wants_ready() {
+                    self.shared.logger.ring();
+                }
                 if writer.files().spare_is_wanted() {
                     // The next file is made ahead of need.
                     self.shared.worker.ring();

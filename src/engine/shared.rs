@@ -112,6 +112,23 @@ impl Shared {
         }
     }
 
+    /// Whether there is something to [make ready](Self::make_ready): asked after each sync by who made it. Where
+    /// commits wait for nothing each of them calls the thread that does it.
+    pub(super) fn wants_ready(&self) -> bool {
+        let guard = epoch::pin();
+        let Some(current) = self.tables.load(&guard).generations.first() else { return false };
+        let is_half_full = current.bytes_used() as u64 >= self.generation_bytes() / 2;
+        let lacks =
+            |next: Option<&Arc<Generation>>| next.is_none_or(|next| next.id() <= current.id());
+        // A lock that is held: it is being made.
+        is_half_full && self.next.try_lock().is_ok_and(|next| lacks(next.as_ref()))
+    }
+
+    #[cfg(test)]
+    pub(super) fn has_made_next(&self) -> bool {
+        lock(&self.next).is_some()
+    }
+
     /// From now on this one is rung when more is visible than somebody who follows has seen.
     pub(super) fn add_follower(&self, follower: &Attendant) {
         self.followers
@@ -157,9 +174,11 @@ impl World for Shared {
 
     fn new_generation(&self, id: u64, least: GenerationSize) -> Arc<Generation> {
         let size = self.generation_size.max(least);
-        let ahead = self.next.try_lock().ok().and_then(|mut next| next.take());
-        let fits = |next: &Arc<Generation>| next.id() == id && next.is_at_least(size);
-        ahead.filter(fits).unwrap_or_else(|| Generation::following(id, size, &self.spare))
+        let fits = |next: &mut Arc<Generation>| next.id() == id && next.is_at_least(size);
+        let ahead = self.next.try_lock().ok().and_then(|mut next| next.take_if(fits));
+        // Without its memory, which comes as it is used: several threads may ask for one at a time, of which
+        // all but one are in vain, and to zero the pages of each took all of them tens of milliseconds.
+        ahead.unwrap_or_else(|| Generation::opening(id, size, &self.spare))
     }
 
     fn has_room(&self) -> bool {
@@ -229,6 +248,17 @@ mod tests {
     }
 
     const ANY: GenerationSize = GenerationSize { arena_bytes: 0, keys: 0 };
+
+    #[test]
+    fn what_was_made_ahead_is_kept_from_who_asks_for_another() {
+        let shared = shared(3);
+        fill(&shared);
+        shared.make_ready();
+        for id in [3, 5] {
+            assert_eq!(shared.new_generation(id, ANY).id(), id);
+            assert!(shared.has_made_next(), "it is for the fourth");
+        }
+    }
 
     #[test]
     fn the_next_generation_is_made_ahead_and_used_once() {

@@ -108,8 +108,8 @@ impl Generation {
         Self::opening(id, size, &Spare::new(0))
     }
 
-    /// The first generation of a store, which may be a small one: what it does not use it does not take.
-    /// Its memory goes to the spare chunks in the end.
+    /// The first generation of a store, which may be a small one, or one that may be made in vain: what it does
+    /// not use it does not take. Its memory goes to the spare chunks in the end.
     pub(crate) fn opening(id: u64, size: GenerationSize, spare: &Arc<Spare>) -> Arc<Self> {
         Self::make(id, size, spare, false)
     }

@@ -60,6 +60,8 @@ pub(super) struct Small {
     pub(super) generations: Mutex<Vec<Arc<Generation>>>,
     /// What the files hold: the newest version of some keys.
     pub(super) files: Mutex<BTreeMap<Vec<u8>, Stub>>,
+    /// How many were made, used or not.
+    pub(super) made: AtomicU64,
     /// How many there may be; `None` any number.
     pub(super) generations_max: Mutex<Option<usize>>,
     pub(super) clock: AtomicI64,
@@ -81,6 +83,7 @@ impl World for Small {
     }
 
     fn new_generation(&self, id: u64, least: GenerationSize) -> Arc<Generation> {
+        self.made.fetch_add(1, Ordering::Relaxed);
         let usual = lock(&self.size).unwrap_or(least);
         Generation::new(id, usual.max(least))
     }

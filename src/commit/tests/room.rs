@@ -53,6 +53,23 @@ fn it_goes_on_once_there_is_room() {
     assert_eq!(store.verify_all()[&user("c")[..]], [3]);
 }
 
+/// Of many that find a generation full, only those make another that come before one is linked: each takes
+/// time and memory.
+#[test]
+fn who_comes_late_to_a_switch_makes_no_generation() {
+    let store = Fixture::new(KEYS);
+    store.order(&plan([put("a", "1"), put("b", "1")]));
+    let guard = epoch::pin();
+    let full = store.chain.begin(&guard).node;
+    store.order(&plan([put("c", "1")]));
+    let made = || store.world.made.load(Ordering::Relaxed);
+    assert_eq!(made(), 1);
+    store.chain.switch(full, KEYS, &guard);
+    assert_eq!(made(), 1);
+    assert_eq!(lock(&store.world.generations).len(), 2);
+    store.verify_all();
+}
+
 /// What makes room must not need any.
 #[test]
 fn a_generation_can_be_ended_without_room() {

@@ -130,3 +130,23 @@ fn who_does_the_work_in_a_thread_of_their_own_never_pauses() {
     assert!(stats.folds > 0, "{stats:?}");
     assert_eq!((stats.background_pauses, stats.background_pause_micros), (0, 0));
 }
+
+/// Where every commit waits for its sync, too, the next memtable is made ahead of need. Else all threads that find
+/// the last one full make one each, at the same time.
+#[test]
+fn the_next_memtable_is_made_ahead_whoever_syncs() {
+    for durability in [Durability::Sync, Durability::Buffered] {
+        let (_disk, vfs) = memory();
+        let options = tiny(&vfs).background(true).durability(durability).memtable_bytes(256 << 10);
+        let engine = open(&options).unwrap();
+        let shared = &engine.0.door.0.shared;
+        until("the log thread has nothing to do", || !shared.logger.is_rung());
+        let used = || shared.tables().generations.first().map_or(0, |g| g.bytes_used());
+        let mut n = 0;
+        while used() < 160 << 10 {
+            n += 1;
+            write(&engine, n);
+        }
+        until("a memtable is made ahead", || shared.has_made_next());
+    }
+}
