@@ -45,8 +45,25 @@ pub(super) fn directory(vfs: &dyn Vfs, path: &Path) -> Result<PathBuf> {
 /// file system as long as the directory is ours, too: what is not finished may be taken for dead, and removed.
 pub(super) fn claim(vfs: &Arc<dyn Vfs>, to: &Path) -> Result<(LockGuard, Arc<dyn Vfs>)> {
     let lock = begin(&**vfs, to)?;
+    Ok(held(vfs, lock))
+}
+
+/// Locks a directory that was claimed before.
+pub(super) fn hold(vfs: &Arc<dyn Vfs>, to: &Path) -> Result<(LockGuard, Arc<dyn Vfs>)> {
+    Ok(held(vfs, take_lock(&**vfs, to)?))
+}
+
+fn held(vfs: &Arc<dyn Vfs>, lock: LockGuard) -> (LockGuard, Arc<dyn Vfs>) {
     let held = Arc::new(HeldVfs::new(Arc::clone(vfs), &lock));
-    Ok((lock, held))
+    (lock, held)
+}
+
+fn take_lock(vfs: &dyn Vfs, to: &Path) -> Result<LockGuard> {
+    let path = to.join(LOCK);
+    vfs.lock(&path).map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock => ErrorKind::Locked { path: to.to_path_buf() }.into(),
+        _ => Error::io("lock", path, error),
+    })
 }
 
 /// Refuses a directory that has something besides the lock, if that.
@@ -67,11 +84,7 @@ fn begin(vfs: &dyn Vfs, to: &Path) -> Result<LockGuard> {
         // Somebody's own directory: not even a lock is left there.
         check_empty(to, &entries)?;
     }
-    let path = to.join(LOCK);
-    let lock = vfs.lock(&path).map_err(|error| match error.kind() {
-        io::ErrorKind::WouldBlock => ErrorKind::Locked { path: to.to_path_buf() }.into(),
-        _ => Error::io("lock", path, error),
-    })?;
+    let lock = take_lock(vfs, to)?;
     check_empty(to, &list()?)?;
     let path = to.join(LOADING);
     let created = vfs.create(&path);

@@ -5,14 +5,17 @@
 
 use std::path::{Path, PathBuf};
 
+use annals_format::FileMeta;
+
 use crate::error::Result;
 use crate::manifest::ManifestStore;
 use crate::options::Options;
 use crate::sync::Arc;
 use crate::vfs::{LockGuard, Vfs};
 
+use super::Engine;
 use super::check::{CheckReport, check_of};
-use super::new_store::{check_ours, claim, directory, remove_marker};
+use super::new_store::{check_ours, claim, directory, hold, remove_marker};
 
 /// The directory, as long as it is no store yet. It is locked; dropped, it stays what it is: no store.
 #[derive(Debug)]
@@ -20,7 +23,7 @@ pub struct PutTogether {
     path: PathBuf,
     /// The file system as long as the directory is ours.
     held: Arc<dyn Vfs>,
-    _lock: LockGuard,
+    lock: LockGuard,
 }
 
 impl PutTogether {
@@ -33,12 +36,32 @@ impl PutTogether {
         options.validate()?;
         let path = directory(&*options.vfs, directory_of.as_ref())?;
         let (lock, held) = claim(&options.vfs, &path)?;
-        Ok(Self { path, held, _lock: lock })
+        Ok(Self { path, held, lock })
     }
 
     /// Where it is, whatever links led there.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Opens what has been put there, which is a store but for HISTORY and EVENTS files that are lost, and gives
+    /// up what these would have to answer: the floors of their keys rise to behind it, those of rules of
+    /// retention and the watermark. Of no other key anything is given up.
+    ///
+    /// # Errors
+    /// What opening, writing and closing a store answer; `InvalidArgument` if somebody has put another store
+    /// there meanwhile.
+    pub fn give_up(self, options: &Options, lost: &[FileMeta]) -> Result<Self> {
+        let Self { path, lock, .. } = self;
+        // Opening takes it.
+        drop(lock);
+        let alone = options.clone().background(false);
+        let (engine, _) = Engine::open_loading(&path, &alone)?;
+        engine.door().0.give_up(lost)?;
+        engine.close()?;
+        let (lock, held) = hold(&options.vfs, &path)?;
+        check_ours(&path, &*held)?;
+        Ok(Self { path, held, lock })
     }
 
     /// [Checks](crate::check) what has been put there as the store that it is to be.

@@ -78,7 +78,7 @@ impl Classes {
     }
 
     /// The classes of the pieces from that of one internal key to that of another.
-    fn spanning(&self, first: &[u8], last: &[u8]) -> impl Iterator<Item = usize> {
+    pub(crate) fn spanning(&self, first: &[u8], last: &[u8]) -> impl Iterator<Item = usize> {
         let met = self.pieces.get(self.piece_of(first)..=self.piece_of(last)).unwrap_or_default();
         met.iter().map(|(_, class)| *class)
     }

@@ -37,6 +37,7 @@ mod tests;
 
 use std::ops::Range;
 
+use annals_format::FileMeta;
 use annals_format::retention::Rule;
 use annals_format::space;
 use bytes::Bytes;
@@ -305,6 +306,18 @@ impl Core {
         }
         let left = self.retention.due_at.load(Ordering::Relaxed);
         Some(u64::try_from(left.saturating_sub(self.shared.elapsed_micros())).unwrap_or(0))
+    }
+
+    /// Gives up what files of the past would have to answer, which are lost: the rules of their keys rise, and
+    /// the watermark. Durable when it returns.
+    ///
+    /// # Errors
+    /// As [`set_rule`](Self::set_rule).
+    pub(super) fn give_up(&self, lost: &[FileMeta]) -> Result<()> {
+        let _writer = lock(&self.retention.writer);
+        let old = self.retention.rules();
+        self.change(true, &|place| Ok(old.without(lost, place.compacted)))?;
+        Ok(())
     }
 
     /// For who holds `writer`. `None`: memory is full.

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use annals_format::retention::Rule;
 use annals_format::space::{self, Key, is_system};
+use annals_format::{FileKind, FileMeta};
 use bytes::Bytes;
 
 use crate::commit::{Write, WriteKind};
@@ -142,6 +143,27 @@ impl Rules {
             }
         }
         changed.then(|| Change { rules: Self::new(kept), compact })
+    }
+
+    /// The rules, and the watermark, when files of the past are lost: of the keys of each, nothing that it
+    /// would have to answer can be read any more. `None` if that changes nothing.
+    pub(super) fn without(&self, lost: &[FileMeta], compacted: u64) -> Option<Change> {
+        let floor = |class: usize| {
+            let needed = lost.iter().filter_map(|file| match file.kind {
+                FileKind::History => {
+                    let mut classes = self.classes.spanning(&file.first_key, &file.last_key);
+                    classes.any(|of_file| of_file == class).then_some(file.death_upto + 1)
+                }
+                // Of all keys, and of which revision is of what time.
+                FileKind::Events => Some(file.max_revision + 1),
+                _ => None,
+            });
+            needed.max().unwrap_or(0)
+        };
+        let prefixes = self.prefixed.iter().map(|(prefix, _)| prefix.clone());
+        let classes = std::iter::once(Bytes::new()).chain(prefixes).zip(0..);
+        let wanted: Vec<_> = classes.map(|(prefix, class)| (prefix, floor(class))).collect();
+        self.raised(&wanted, compacted)
     }
 
     /// Whether time or new revisions may bring one of them further.

@@ -6,11 +6,11 @@ mod common;
 
 use std::process::Stdio;
 
-use annals::{LeaseGrantRequest, Options, PutRequest, Retention};
+use annals::{KeyValue, LeaseGrantRequest, Options, PutRequest, Retention, Store};
 use common::Tool;
 
 /// A store with keys that have a lease, of which each file is small.
-fn leased(tool: &Tool) -> annals::Store {
+fn leased(tool: &Tool) -> Store {
     let options = Options::new()
         .memtable_bytes(16 << 10)
         .segment_bytes(4 << 10)
@@ -138,6 +138,98 @@ fn damage_of_events_brings_nothing_back() {
     }
     println!("{damages} damages of {} files", events.len());
     assert!(damages > 5);
+}
+
+/// A file of the past is damaged: who keeps more than that loses what the file could tell, and no more. The others lose
+/// nothing.
+#[test]
+fn damage_of_the_past_costs_only_the_keys_that_it_is_of() {
+    let tool = Tool::new();
+    let options = Options::new()
+        .memtable_bytes(16 << 10)
+        .segment_bytes(16 << 10)
+        .block_bytes(512)
+        .history_block_bytes(512);
+    let store = options.open(tool.store()).unwrap();
+    store.set_retention("audit/", Some(Retention::forever())).unwrap();
+    let floor = 900;
+    for n in 0..600 {
+        // Two transactions each.
+        store.put(format!("audit/{}", n % 3), format!("{n:060}")).unwrap();
+        store.put(format!("other/{}", n % 7), format!("{n:060}")).unwrap();
+    }
+    store.compact(floor).unwrap();
+    store.reorganise().unwrap();
+    // A revision behind everything that is in files.
+    store.put("last", "").unwrap();
+    let newest = store.revision();
+    let at = |store: &Store, prefix: &str, revision| -> Option<Vec<KeyValue>> {
+        let view = store.at(revision).ok()?;
+        view.prefix(prefix).collect::<annals::Result<_>>().ok()
+    };
+    let every = |store: &Store, prefix: &str| -> Vec<_> {
+        (1..=newest).map(|revision| at(store, prefix, revision)).collect()
+    };
+    let prefixes = ["audit/", "other/"];
+    let truth = prefixes.map(|prefix| every(&store, prefix));
+    assert!(store.oldest_readable("audit/".."audit0") <= 1);
+    assert_eq!(store.oldest_readable(..), floor);
+    store.close().unwrap();
+
+    let mut damages = [0; 3];
+    let past = |kind: &str| kind == "history" || kind == "events";
+    for file in tool.lines(&["segments"]) {
+        let kind = file["kind"].as_str().unwrap();
+        if !past(kind) {
+            continue;
+        }
+        let path = tool.store().join(file["file"].as_str().unwrap());
+        let whole = std::fs::read(&path).unwrap();
+        let mut content = whole.clone();
+        content[84..].iter_mut().step_by(50).for_each(|byte| *byte ^= 0x10);
+        std::fs::write(&path, content).unwrap();
+        let other = Tool::new();
+        let done = tool.run(&["repair", "-o", "json", "--to", other.store().to_str().unwrap()]);
+        std::fs::write(&path, whole).unwrap();
+        let said = done.stderr();
+        let told: serde_json::Value = serde_json::from_slice(&done.0.stdout).unwrap();
+        assert_eq!(told["way"], "copy", "{told}");
+        assert_eq!(told["lost_keys"], serde_json::json!([]));
+        let first_key = file["first_key"].to_string();
+        let is_of = |prefix: &str| kind == "events" || first_key.contains(prefix);
+        let upto = if kind == "events" { &file["max_revision"] } else { &file["death_upto"] };
+        let upto = upto.as_u64().unwrap();
+        let saved = Store::open(other.store()).unwrap();
+        for (prefix, truth) in prefixes.iter().zip(&truth) {
+            let from = if is_of(prefix) { upto + 1 } else { 1 };
+            let found = every(&saved, prefix);
+            for (revision, (found, truth)) in (1..).zip(found.iter().zip(truth)) {
+                let truth = truth.as_ref().filter(|_| revision >= from);
+                assert_eq!(found.as_ref(), truth, "{prefix} at {revision} without {file}");
+            }
+        }
+        // And so is who changed them: each second revision up to 1200, of which 1 is none.
+        let from = if is_of("audit/") { upto + 1 } else { 1 };
+        let line = format!("keys with audit/: revisions {from} to {newest} are readable");
+        assert!(said.contains(&line), "{line}\n{said}");
+        let from = from.max(2);
+        let watch = saved.watch("audit/").prefix().from(from).start().unwrap();
+        let wanted: Vec<_> = (from..=1200).filter(|revision| revision % 2 == 0).collect();
+        let told = watch.map(|batch| batch.unwrap().revision()).take(wanted.len());
+        assert_eq!(told.collect::<Vec<_>>(), wanted, "{file}");
+        // What is promised for the rule's keys goes on being promised.
+        if saved.compacted_revision() < newest {
+            saved.compact(newest).unwrap();
+        }
+        saved.reorganise().unwrap();
+        let from = if is_of("audit/") { upto + 1 } else { 0 };
+        assert_eq!(saved.oldest_readable("audit/".."audit0"), from);
+        saved.close().unwrap();
+        other.ok(&["verify"]);
+        damages[if kind == "events" { 0 } else { 1 + usize::from(is_of("other/")) }] += 1;
+    }
+    println!("damages of EVENTS, of audit/, of other/: {damages:?}");
+    assert!(damages.iter().all(|count| *count > 0), "{damages:?}");
 }
 
 #[test]

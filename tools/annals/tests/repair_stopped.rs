@@ -16,7 +16,7 @@ use common::{SMALL, Tool};
 const CALLS: &str = "openat,mkdir,write,pwrite64,copy_file_range,sendfile,ftruncate,fsync,fdatasync,rename,unlink,\
                      unlinkat,rmdir,flock";
 
-/// A store of which the log is damaged, so that a copy is made; or newest versions, so that it is rebuilt.
+/// A store of which the log is damaged, or the past, so that a copy is made; or newest versions, so that it is rebuilt.
 fn damaged(directory: &str, ending: &str) -> Tool {
     let tool = Tool::new();
     let file = tool.file("h.jsonl", common::history(3000, 100, 40));
@@ -94,7 +94,7 @@ fn stopped_at_any_call() {
     }
     let wanted = std::env::var("ANNALS_REPAIR_STOPS").map_or(16, |n| n.parse::<usize>().unwrap());
     let mut outcomes = BTreeMap::new();
-    for (directory, ending) in [("wal", ".wal"), ("seg", ".head")] {
+    for (directory, ending) in [("wal", ".wal"), ("seg", ".head"), ("seg", ".hist")] {
         let tool = damaged(directory, ending);
         let before = tool.snapshot();
         let log = tool.path("calls");
@@ -140,7 +140,7 @@ fn stopped_at_any_call() {
 #[test]
 fn stopped_by_a_limit() {
     let (mut stopped, mut whole) = (0, 0);
-    for (directory, ending) in [("wal", ".wal"), ("seg", ".head")] {
+    for (directory, ending) in [("wal", ".wal"), ("seg", ".head"), ("seg", ".hist")] {
         let tool = damaged(directory, ending);
         for (signal, limit) in
             [0, 1, 8, 32, 96, 1024].iter().flat_map(|n| [("", n), ("trap '' XFSZ;", n)])

@@ -8,13 +8,13 @@ use std::path::Path;
 use annals::inspect::{StoreFiles, WalPart};
 use annals_format::current::Current;
 use annals_format::name::{CURRENT, FileName, SEGMENT_DIR, WAL_DIR};
-use annals_format::{FileKind, Manifest, WalFile};
+use annals_format::{FileKind, FileMeta, Manifest, WalFile};
 
 use super::anew::Anew;
 use super::lost::Lost;
 use super::{Damaged, Repaired, write_new};
 use crate::exit::{Failure, Outcome};
-use crate::files::walk;
+use crate::files::{key_cell, walk};
 use crate::progress::Progress;
 
 /// What is kept of a file of the log.
@@ -28,13 +28,14 @@ struct Kept {
     newest: u64,
 }
 
-/// Makes the copy in a directory that is claimed. `None` where it would have to be compacted to a revision that is not there.
+/// Makes the copy in a directory that is claimed, and answers which files of the past are not in it. `None` where what
+/// these had to answer goes up to a revision that is not there.
 pub(super) fn copy(
     data: &Path,
     to: &Path,
     files: &StoreFiles,
     damaged: &Damaged,
-) -> Outcome<Option<Repaired>> {
+) -> Outcome<Option<(Repaired, Vec<FileMeta>)>> {
     let mut repaired = Repaired { way: "copy", files: Vec::new(), lost: Lost::default() };
     let mut manifest = files.manifest().clone();
     let log = if damaged.has(&[FileKind::Wal]) { None } else { log(files, &mut repaired)? };
@@ -48,29 +49,18 @@ pub(super) fn copy(
         }
         Log::Anew(anew) => anew.revision,
     };
-    let past = manifest
-        .files
-        .iter()
-        .filter(|meta| damaged.0.contains(&FileName::new(meta.kind, meta.number)));
-    let bound = past.map(|meta| match meta.kind {
-        FileKind::History => meta.death_upto + 1,
-        _ => meta.max_revision + 1,
-    });
-    if let Some(compacted) = bound.max() {
-        if compacted > newest {
-            return Ok(None);
-        }
-        manifest.compacted = manifest.compacted.max(compacted);
+    let is_damaged = |meta: &FileMeta| damaged.0.contains(&FileName::new(meta.kind, meta.number));
+    let (lost, kept): (Vec<_>, Vec<_>) =
+        std::mem::take(&mut manifest.files).into_iter().partition(is_damaged);
+    if lost.iter().map(last_needed).any(|last| last >= newest) {
+        return Ok(None);
     }
-    let floor = manifest.compacted;
-    let is_needed = |kind, death_upto, max_revision| match kind {
-        FileKind::History => death_upto >= floor,
-        FileKind::Events => max_revision >= floor,
-        _ => true,
-    };
-    let (kept, dropped): (Vec<_>, Vec<_>) = std::mem::take(&mut manifest.files)
+    // EVENTS are of all keys, so that with one file all before it are of no use, and the others go on from each other.
+    let is_event = |meta: &&FileMeta| meta.kind == FileKind::Events;
+    let after = lost.iter().filter(is_event).map(|meta| meta.max_revision).max().unwrap_or(0);
+    let (useless, kept): (Vec<_>, Vec<_>) = kept
         .into_iter()
-        .partition(|meta| is_needed(meta.kind, meta.death_upto, meta.max_revision));
+        .partition(|meta| meta.kind == FileKind::Events && meta.max_revision < after);
     let mut progress = Progress::new(Some(kept.iter().map(|meta| meta.bytes).sum()), "bytes");
     let mut done = 0;
     for meta in &kept {
@@ -84,25 +74,26 @@ pub(super) fn copy(
         progress.set(done, || Cow::Borrowed("copied"));
     }
     drop(progress);
-    for meta in &dropped {
+    for meta in &lost {
         let name = FileName::new(meta.kind, meta.number);
-        let is_damaged = damaged.0.contains(&name);
-        let lost = match (is_damaged, meta.kind) {
-            (true, FileKind::History) => {
-                format!("versions superseded up to revision {}", meta.death_upto)
-            }
-            (true, _) => format!(
+        let what = match meta.kind {
+            FileKind::History => format!(
+                "versions of {} to {} superseded up to revision {}",
+                key_cell(meta.kind, &meta.first_key, usize::MAX),
+                key_cell(meta.kind, &meta.last_key, usize::MAX),
+                meta.death_upto
+            ),
+            _ => format!(
                 "who changed what at revisions {} to {}",
                 meta.min_revision, meta.max_revision
             ),
-            (false, _) => format!("what only reads below revision {floor} need"),
         };
-        repaired.note(
-            name,
-            meta.bytes,
-            if is_damaged { "left out: damaged" } else { "left out" },
-            lost,
-        );
+        repaired.note(name, meta.bytes, "left out: damaged", what);
+    }
+    for meta in &useless {
+        let name = FileName::new(meta.kind, meta.number);
+        let what = format!("what only reads below revision {} need", after + 1);
+        repaired.note(name, meta.bytes, "left out", what);
     }
     manifest.files = kept;
     match &log {
@@ -115,7 +106,12 @@ pub(super) fn copy(
         Log::Anew(anew) => manifest.wal = vec![anew.write(to, &manifest)?],
     }
     put_in_force(to, &mut manifest)?;
-    Ok(Some(repaired))
+    Ok(Some((repaired, lost)))
+}
+
+/// The last revision for which a file of the past is needed.
+fn last_needed(meta: &FileMeta) -> u64 {
+    if meta.kind == FileKind::History { meta.death_upto } else { meta.max_revision }
 }
 
 /// The log of the copy.

@@ -3,8 +3,8 @@
 //! The original is never written to. There are two ways; the first of them that can be gone is taken:
 //!
 //! * **copy**: only the log, or only the past is damaged. The log is written anew up to where something is missing, as if
-//!   the machine had stopped there; what is damaged of the past is left out, by compacting the copy to behind it.
-//!   Everything else is copied as it is. So is it where CURRENT alone is damaged, and the manifest it named is whole.
+//!   the machine had stopped there; what is damaged of the past is left out, and the copy gives up what that had to
+//!   answer: its keys can be read from behind it. Everything else is copied as it is. So is it where CURRENT alone is damaged, and the manifest it named is whole.
 //! * **rebuild**: newest versions are damaged. What can be read of them, and of those before them, makes a new store that
 //!   begins at the first revision behind which every transaction is whole and follows from what is known. EVENTS repeat
 //!   many values, so they fill gaps, and tell which keys are lost. Where the damaged store cannot be opened for reading,
@@ -52,7 +52,8 @@ use lost::Lost;
     after_help = "The original is only read. The report has a line for each file: what became of it, and what of it is
 lost. way: copy, where only the log or the past was damaged and a revision behind the damage is left
 to begin at, else rebuild. A damaged log ends where something of it is in no file any more; what is
-damaged of the past is left out, and the copy compacted to behind it. A rebuilt store has the newest
+damaged of the past is left out, and the keys it was of can be read from behind it: those of a rule
+of retention by that rule, all others by compacting the copy. A rebuilt store has the newest
 versions that can be read, at their revisions, and their past from where it is whole: behind the
 last value that is lost, where the damaged store can still be opened for reading.
 
@@ -178,7 +179,7 @@ pub(crate) fn repair(global: &Global, args: &RepairArgs, out: &mut Output) -> Ou
         out.note("nothing is damaged; a copy is made all the same")?;
     }
     let rather_newest = args.newest && damaged.has(&[FileKind::Wal]);
-    let copied = if !from_names && !rather_newest && can_copy(global, &damaged) {
+    let copied = if !from_names && !rather_newest && can_copy(&damaged) {
         copied(global, data, to, (&files, &damaged), out)
             .map_err(|failure| target::left(to, failure))?
     } else {
@@ -194,7 +195,13 @@ pub(crate) fn repair(global: &Global, args: &RepairArgs, out: &mut Output) -> Ou
     };
     // Names do not tell from where on there was a past, and without a manifest nobody can ask for it.
     let compacted = if from_names { u64::MAX } else { files.manifest().compacted };
-    tell(to, &repaired, &report, compacted, out)
+    tell(
+        &Global { data: Some(to.to_path_buf()), ..global.clone() },
+        &repaired,
+        &report,
+        compacted,
+        out,
+    )
 }
 
 /// Makes a copy, and verifies it; `None`, and nothing is left of it, where it would not be sound.
@@ -206,9 +213,19 @@ fn copied(
     out: &mut Output,
 ) -> Outcome<Option<(Repaired, CheckReport)>> {
     let options = global.engine_options()?;
-    let target = PutTogether::begin(to, &options)?;
+    let mut target = PutTogether::begin(to, &options)?;
     let repaired = copy::copy(data, target.path(), files, damaged)?;
-    if let Some(repaired) = repaired {
+    if let Some((repaired, lost)) = repaired {
+        if !lost.is_empty() {
+            target = match target.give_up(&options, &lost) {
+                Err(error) if error.corruption().is_some() => {
+                    out.note(format_args!("a copy would not be sound: {error}"))?;
+                    target::clear(target::again(to, &options)?)?;
+                    return Ok(None);
+                }
+                given_up => given_up?,
+            };
+        }
         let report = shown("verified", |step| target.check(&options, step))?;
         let unsound = report.damage.first().map(ToString::to_string);
         match unsound.or_else(|| report.unchecked.first().map(ToString::to_string)) {
@@ -258,27 +275,21 @@ fn check_outside(data: &Path, to: &Path) -> Outcome {
     Ok(())
 }
 
-/// Whether the newest versions are all there, and no other floors hold than that of the store.
-fn can_copy(global: &Global, damaged: &Damaged) -> bool {
+/// Whether the newest versions are all there.
+fn can_copy(damaged: &Damaged) -> bool {
     let newest = [FileKind::L0, FileKind::Head, FileKind::Blob];
-    if damaged.has(&newest) || damaged.has(&[FileKind::Manifest, FileKind::Current]) {
-        return false;
-    }
-    if !damaged.has(&[FileKind::History, FileKind::Events]) {
-        return true;
-    }
-    // A rule that keeps more than the store would answer from what is not there.
-    global.read().is_ok_and(|store| store.retention().iter().all(|rule| rule.prefix.is_empty()))
+    !damaged.has(&newest) && !damaged.has(&[FileKind::Manifest, FileKind::Current])
 }
 
-/// Says what was done; `compacted`: from where on the damaged store had a past.
+/// Says what was done, and made; `compacted`: from where on the damaged store had a past.
 fn tell(
-    to: &Path,
+    made: &Global,
     repaired: &Repaired,
     report: &CheckReport,
     compacted: u64,
     out: &mut Output,
 ) -> Outcome {
+    let to = made.data()?;
     let mut rows = out.rows("files");
     let mut lost = 0_u64;
     for row in &repaired.files {
@@ -305,6 +316,10 @@ fn tell(
     let is_all = repaired.lost.is_empty();
     let all = if is_all { "" } else { ", but not all that was committed is in it" };
     out.note(format_args!("{way}: {} is a sound store{all}; {readable}", to.display()))?;
+    for rule in made.read()?.retention().into_iter().filter(|rule| !rule.prefix.is_empty()) {
+        let (prefix, from) = (show(&rule.prefix, 60), rule.floor.max(1));
+        out.note(format_args!("keys with {prefix}: revisions {from} to {revision} are readable"))?;
+    }
     if report.compacted > compacted.max(1) {
         let from = report.compacted;
         out.note(format_args!(

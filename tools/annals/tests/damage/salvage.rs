@@ -91,13 +91,24 @@ pub fn check(disk: &MemoryVfs, made: &Made, more: &[&str]) -> Result<Saved, Stri
 /// Whether a copy is as the original was, as far as it goes.
 fn same(store: &Store, truth: &Model) -> Result<(), String> {
     let newest = store.revision();
-    for revision in store.compacted_revision().max(1)..=newest {
+    let floor = store.oldest_readable(..);
+    for revision in floor.max(1)..=newest {
         if state(store, revision)? != truth.state_at(revision) {
             return Err(format!("the state at {revision} is another"));
         }
     }
+    // Some keys may be readable before that.
+    for key in truth.keys() {
+        for revision in store.oldest_readable(key..=key).max(1)..floor.min(newest) {
+            let found = store.get_at(key, revision);
+            let found = found.map_err(|error| format!("{key:?} at {revision}: {error}"))?;
+            if found.as_ref() != truth.state_at(revision).get(key) {
+                return Err(format!("{key:?} at {revision} is another"));
+            }
+        }
+    }
     // A compaction may be among what is lost.
-    let from = store.compacted_revision().max(truth.compacted());
+    let from = floor.max(truth.compacted());
     if from <= newest {
         let log = store.log(from..).with_values().collect::<annals::Result<Vec<_>>>();
         let log = log.map_err(|error| format!("log: {error}"))?;
@@ -116,7 +127,7 @@ fn compare(store: &Store, made: &Made, report: &Value) -> Result<Saved, String> 
     if newest > truth.revision() {
         return Err(format!("revision {newest} never was"));
     }
-    let is_past_lost = store.compacted_revision() > truth.compacted();
+    let is_past_lost = store.oldest_readable(..) > truth.compacted();
     let lost_revisions = report["lost_revisions"].as_array().unwrap();
     if newest < truth.revision() {
         // What is missing at the end is named.
@@ -141,6 +152,7 @@ fn compare(store: &Store, made: &Made, report: &Value) -> Result<Saved, String> 
         same(store, truth)?;
         return Ok(match (newest == truth.revision(), is_past_lost) {
             (true, false) => Saved::Everything,
+            (true, true) if store.oldest_readable(..) < newest => Saved::Past,
             (true, true) => Saved::Newest,
             (false, _) => Saved::UpToDamage,
         });
