@@ -36,7 +36,8 @@ pub(super) fn copy(
     files: &StoreFiles,
     damaged: &Damaged,
 ) -> Outcome<Option<(Repaired, Vec<FileMeta>)>> {
-    let mut repaired = Repaired { way: "copy", files: Vec::new(), lost: Lost::default() };
+    let mut repaired =
+        Repaired { way: "copy", files: Vec::new(), lost: Lost::default(), past_lost: false };
     let mut manifest = files.manifest().clone();
     let log = if damaged.has(&[FileKind::Wal]) { None } else { log(files, &mut repaired)? };
     let log = match log {
@@ -52,6 +53,7 @@ pub(super) fn copy(
     let is_damaged = |meta: &FileMeta| damaged.0.contains(&FileName::new(meta.kind, meta.number));
     let (lost, kept): (Vec<_>, Vec<_>) =
         std::mem::take(&mut manifest.files).into_iter().partition(is_damaged);
+    repaired.past_lost = !lost.is_empty();
     if lost.iter().map(last_needed).any(|last| last >= newest) {
         return Ok(None);
     }

@@ -62,13 +62,15 @@ instead (kept: a revision, or nothing); where a line of the report says that key
 be lost beside these, it says which. lost_revisions names the transactions of the log that cannot be
 read. Those behind damage in the log are left out of a copy, as the ones before them are missing;
 with --newest a store is rebuilt that has what they wrote. Where no manifest is whole, the files in
-the directory are taken for the store. Rules of retention are to be set again then. A lease that is
-lost but for its keys has the longest time to live in the new store.
+the directory are taken for the store. A lease that is lost but for its keys has the longest time to
+live in the new store. Rules of retention are in it as far as they can be read; without a manifest
+they are to be set again.
 
 The new store is verified before the command ends. A store that a program has open for writing is
-not repaired. The exit code is 9 where lost_keys or lost_revisions name something, else 0: also then
-the past may begin later, and the report may name what could be lost. Keep the damaged store until
-what you need of it is elsewhere. A backup is better: `annals help backup`.
+not repaired. The exit code is 9 where lost_keys or lost_revisions name something, and where
+past_lost says that the past of some key begins later than it did; else 0: also then the report may
+name what could be lost. Keep the damaged store until what you need of it is elsewhere. A backup is
+better: `annals help backup`.
 
 Examples:
   $ annals -C store repair --to saved
@@ -111,6 +113,8 @@ struct Repaired {
     way: &'static str,
     files: Vec<FileRow>,
     lost: Lost,
+    /// Whether some key cannot be read as far back as in the damaged store, where that is known by now.
+    past_lost: bool,
 }
 
 impl Repaired {
@@ -290,6 +294,8 @@ fn tell(
     out: &mut Output,
 ) -> Outcome {
     let to = made.data()?;
+    let past_lost = repaired.past_lost || report.compacted > compacted.max(1);
+    let is_all = repaired.lost.is_empty() && !past_lost;
     let mut rows = out.rows("files");
     let mut lost = 0_u64;
     for row in &repaired.files {
@@ -301,6 +307,7 @@ fn tell(
         ("files_with_losses", json!(lost)),
         ("lost_keys", json!(repaired.lost.keys)),
         ("lost_revisions", json!(repaired.lost.revisions)),
+        ("past_lost", json!(past_lost)),
         ("revision", json!(report.revision)),
         ("compacted_revision", json!(report.compacted)),
     ])?;
@@ -313,8 +320,11 @@ fn tell(
         0 => format!("every revision up to {revision} is readable"),
         compacted => format!("revisions {compacted} to {revision} are readable"),
     };
-    let is_all = repaired.lost.is_empty();
-    let all = if is_all { "" } else { ", but not all that was committed is in it" };
+    let all = match (repaired.lost.is_empty(), past_lost) {
+        (true, false) => "",
+        (true, true) => ", but not all of the past is in it",
+        _ => ", but not all that was committed is in it",
+    };
     out.note(format_args!("{way}: {} is a sound store{all}; {readable}", to.display()))?;
     for rule in made.read()?.retention().into_iter().filter(|rule| !rule.prefix.is_empty()) {
         let (prefix, from) = (show(&rule.prefix, 60), rule.floor.max(1));

@@ -3,9 +3,10 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
 use annals::inspect::{PutTogether, StoreFiles};
-use annals::{ErrorKind, LEASE_TTL_MAX, Load, Origin};
+use annals::{ErrorKind, LEASE_TTL_MAX, Load, Origin, Retention};
 use annals_format::name::FileName;
 use annals_format::retention::Rule;
 use annals_format::{FileKind, FileMeta};
@@ -21,6 +22,13 @@ use crate::bytes::show;
 use crate::exit::Outcome;
 use crate::files::logs;
 use crate::progress::Progress;
+
+/// What a rule of retention says, for whoever sets it.
+fn retention(rule: &Rule) -> Retention {
+    let all = Retention::forever();
+    let all = rule.revisions.map_or(all, |count| all.keep_revisions(count));
+    rule.age.map_or(all, |age| all.keep_for(Duration::from_micros(age)))
+}
 
 /// A rule as `retention set` takes it.
 fn spelled(prefix: &[u8], rule: &Rule) -> String {
@@ -78,7 +86,10 @@ pub(super) fn rebuild(
     };
     let Gathered { salvage, rows, lost } = gathered;
     let manifest = files.manifest();
-    let mut repaired = Repaired { way: "rebuild", files: Vec::new(), lost };
+    let past_lost = from_names
+        || past.is_none()
+        || past.is_some_and(|past| salvage.rules().any(|(_, rule)| rule.floor < past.from));
+    let mut repaired = Repaired { way: "rebuild", files: Vec::new(), lost, past_lost };
     if from_names {
         let name = FileName::new(FileKind::Manifest, manifest.number);
         let lost = "which files there are, how far they were folded and compacted: taken from the files; \
@@ -95,11 +106,14 @@ pub(super) fn rebuild(
         );
         repaired.note(name, 0, "lease", what);
     }
-    for (prefix, (_, rule)) in &salvage.rules {
-        let Some(rule) = rule else { continue };
-        let name = FileName::new(FileKind::Manifest, manifest.number);
-        let again = format!("set it again: retention set {}", spelled(prefix, rule));
-        repaired.note(name, 0, "rule of retention", again);
+    if from_names {
+        // One that was taken back, or changed, may be found as it was, and what it forgets is gone.
+        for (prefix, rule) in salvage.rules() {
+            let name = FileName::new(FileKind::Manifest, manifest.number);
+            let again =
+                format!("set it again, if it still held: retention set {}", spelled(prefix, rule));
+            repaired.note(name, 0, "rule of retention", again);
+        }
     }
     Ok(repaired)
 }
@@ -203,6 +217,8 @@ fn load(
     past: Option<&Past>,
 ) -> Outcome<Option<BTreeMap<i64, u64>>> {
     let Gathered { salvage, lost, .. } = gathered;
+    let kept = salvage.rules().filter(|_| !salvage.from_names);
+    let rules: Vec<_> = kept.map(|(prefix, rule)| (prefix.to_vec(), *rule)).collect();
     let Salvage { keys, leases, revision, time, last, .. } = salvage;
     let compacted = match past {
         // Of one that was never compacted there is no base.
@@ -270,6 +286,10 @@ fn load(
     for id in granted.keys() {
         loading.lease(*id, LEASE_TTL_MAX, None)?;
     }
-    loading.finish()?.close()?;
+    let store = loading.finish()?;
+    for (prefix, rule) in rules {
+        store.set_retention(prefix, Some(retention(&rule)))?;
+    }
+    store.close()?;
     Ok(Some(granted))
 }

@@ -36,14 +36,14 @@ pub(super) struct Salvage {
     failure: Option<Failure>,
     pub(super) leases: Leases,
     /// By prefix, with the sequence number of the record.
-    pub(super) rules: BTreeMap<Vec<u8>, (u64, Option<Rule>)>,
+    rules: BTreeMap<Vec<u8>, (u64, Option<Rule>)>,
     pub(super) revision: u64,
     /// The latest that was seen.
     pub(super) time: i64,
     /// The last transaction that was seen: its revision, its time and its metadata.
     pub(super) last: (u64, i64, Bytes),
     /// Whether files may be missing that nobody names.
-    from_names: bool,
+    pub(super) from_names: bool,
 }
 
 impl Salvage {
@@ -62,6 +62,11 @@ impl Salvage {
             last: (0, 0, Bytes::new()),
             from_names,
         })
+    }
+
+    /// The rules of retention in force, by prefix.
+    pub(super) fn rules(&self) -> impl Iterator<Item = (&[u8], &Rule)> {
+        self.rules.iter().filter_map(|(prefix, (_, rule))| Some((&prefix[..], rule.as_ref()?)))
     }
 
     /// Fails if something that was found could not be kept.

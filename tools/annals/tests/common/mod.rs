@@ -83,6 +83,17 @@ impl Tool {
         document
     }
 
+    /// Repairs the store into the one of `other`, and checks that the exit code says whether something is lost.
+    #[track_caller]
+    pub(crate) fn repaired(&self, other: &Self) -> (Value, Done) {
+        let to = other.store();
+        let done = self.run(&["repair", "-o", "json", "--to", to.to_str().unwrap()]);
+        let told: Value = serde_json::from_str(&done.stdout()).unwrap();
+        let lost = |of: &str| !told[of].as_array().unwrap().is_empty();
+        let is_whole = !lost("lost_keys") && !lost("lost_revisions") && told["past_lost"] == false;
+        (told, done.code(if is_whole { 0 } else { 9 }))
+    }
+
     /// Runs a command that must end well, and reads its output as lines of JSON.
     #[track_caller]
     pub(crate) fn lines(&self, arguments: &[&str]) -> Vec<Value> {

@@ -149,7 +149,7 @@ fn a_directory_that_can_only_be_read() {
     set(&before.keys().cloned().collect::<Vec<_>>(), 0o400);
     set(&directories, 0o500);
     assert_eq!(laid.run(&["verify"]).status.code(), Some(3));
-    assert_eq!(laid.repair(&[]).status.code(), Some(0));
+    assert_eq!(laid.repair(&[]).status.code(), Some(9), "the past begins later");
     directories.reverse();
     set(&directories, 0o700);
     let after = laid.snapshot();

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::Laid;
 use crate::harm::harm;
-use crate::made::{Made, made};
+use crate::made::{Made, RULED, made};
 use crate::support::model::Model;
 use crate::support::random::Random;
 use crate::support::{number_from_env, parallel};
@@ -75,8 +75,9 @@ pub fn check(disk: &MemoryVfs, made: &Made, more: &[&str]) -> Result<Saved, Stri
     let report: Value =
         serde_json::from_slice(&output.stdout).map_err(|error| error.to_string())?;
     let named = ["lost_keys", "lost_revisions"].map(|of| report[of].as_array().map_or(0, Vec::len));
-    if (code == Some(LOSSES)) != (named != [0, 0]) {
-        return Err(format!("repair ends with {code:?} and names {named:?}: {said}"));
+    let past_lost = report["past_lost"].as_bool().unwrap_or_default();
+    if (code == Some(LOSSES)) != (named != [0, 0] || past_lost) {
+        return Err(format!("repair ends with {code:?} and names {named:?}, {past_lost}: {said}"));
     }
     let on_disk = annals::Options::new();
     let checked = annals::check(laid.repaired(), &on_disk, &mut |_, _| {});
@@ -128,6 +129,15 @@ fn compare(store: &Store, made: &Made, report: &Value) -> Result<Saved, String> 
         return Err(format!("revision {newest} never was"));
     }
     let is_past_lost = store.oldest_readable(..) > truth.compacted();
+    if is_past_lost && report["past_lost"] != true {
+        return Err("the past is lost, and past_lost does not say so".into());
+    }
+    if report["way"] == "rebuild" && report["past_lost"] == false {
+        let rules = store.retention().iter().filter(|rule| rule.prefix == RULED).count();
+        if rules != 1 {
+            return Err("the rule of retention is lost".into());
+        }
+    }
     let lost_revisions = report["lost_revisions"].as_array().unwrap();
     if newest < truth.revision() {
         // What is missing at the end is named.
