@@ -12,7 +12,10 @@ use std::time::Duration;
 
 use annals::clock::ManualClock;
 use annals::vfs::{CrashMode, Fault, FaultVfs, MemoryVfs, Operation};
-use annals::{CommitOptions, Durability, ErrorKind, Options, Store, Ticket, TxnRequest, put, txn};
+use annals::{
+    CommitOptions, DeleteRangeRequest, Durability, ErrorKind, Modify, Options, Outcome, PutRequest,
+    Store, Ticket, TxnRequest, put, txn,
+};
 use support::clients::{self, CLIENTS, Ended};
 use support::gate::{GateVfs, log_syncs};
 use support::tasks::block_on;
@@ -81,6 +84,44 @@ fn sixty_four_tickets_share_a_sync() {
     }
     assert!(store.txn().when([annals::version("waits").eq(9)]).commit().is_ok());
     assert_eq!(store.stats().commit_latency.count, 3, "it has changed nothing");
+}
+
+/// However a commit is asked for that waits for its sync, how long it took is known.
+#[test]
+fn every_commit_that_waits_is_measured() {
+    type Call = fn(&Store);
+    let Setup { options, watchdog: _watchdog, .. } = setup("measured commits");
+    let store = open(&options);
+    let calls: [(&str, Call); 9] = [
+        ("put", |store| drop(store.put("k", "1").unwrap())),
+        ("put_with", |store| drop(store.put_with(PutRequest::new("k", "2")).unwrap())),
+        ("compare_and_put", |store| {
+            let seen = store.get("k").unwrap().unwrap().mod_revision;
+            let outcome = store.compare_and_put("k", seen, "3").unwrap();
+            assert!(matches!(outcome, Outcome::Committed { .. }));
+        }),
+        ("modify", |store| drop(store.modify("k", |_| Modify::put("4")).unwrap())),
+        ("txn", |store| drop(store.txn().then([put("k", "5")]).commit().unwrap())),
+        ("transact", |store| drop(store.transact(txn().then([put("k", "6")])).unwrap())),
+        ("transact_with", |store| {
+            let durability = Some(Durability::Sync);
+            let options = CommitOptions { durability, ..CommitOptions::default() };
+            drop(store.transact_with(txn().then([put("k", "7")]), options).unwrap());
+        }),
+        ("delete", |store| drop(store.delete("k").unwrap())),
+        ("delete_range", |store| {
+            store.put("k", "8").unwrap();
+            drop(store.delete_range(DeleteRangeRequest::new("k")).unwrap());
+        }),
+    ];
+    for (name, call) in calls {
+        let before = store.stats();
+        call(&store);
+        let after = store.stats();
+        let commits = after.commit_latency.count - before.commit_latency.count;
+        assert_eq!(commits, after.revision - before.revision, "{name}");
+        assert!(commits > 0, "{name}");
+    }
 }
 
 #[test]

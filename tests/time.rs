@@ -10,7 +10,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use annals::clock::ManualClock;
 use annals::vfs::MemoryVfs;
-use annals::{At, Diff, Error, ErrorKind, Store, Version};
+use annals::{At, Diff, Error, ErrorKind, Retention, Store, Version};
 use support::random::Random;
 use support::{DIRECTORY, START_TIME, tiny};
 
@@ -225,4 +225,44 @@ fn a_history_is_bounded_by_what_the_key_had_at_both_ends() {
     assert!(matches!(only(future), ErrorKind::FutureRevision { .. }));
     let early = store.history("/k/1").since(At::Time(0));
     assert!(matches!(only(early), ErrorKind::NoRevisionAtTime { .. }));
+}
+
+/// What takes no revision has no time that a later transaction could be held to: whoever sets rules and grants
+/// leases first, and imports then, keeps the times of what is imported.
+#[test]
+fn what_takes_no_revision_raises_no_time() {
+    for close in [false, true] {
+        let clock = Arc::new(ManualClock::new(START_TIME));
+        let options = tiny(Arc::new(MemoryVfs::new()), Arc::clone(&clock));
+        let mut store = options.open(DIRECTORY).unwrap();
+        let mut time = START_TIME - 3_000_000;
+        let mut put_then = |store: &Store| {
+            time += 1_000;
+            let put = store.txn().then([annals::put("k", "v")]).time(time);
+            let revision = put.commit().unwrap().revision;
+            assert_eq!(store.time_of(revision).unwrap(), time, "at {revision}");
+        };
+        for round in 0..3 {
+            store.set_retention(format!("/{round}/"), Some(Retention::forever())).unwrap();
+            put_then(&store);
+            let lease = store.lease_grant(0, 60).unwrap();
+            put_then(&store);
+            store.lease_revoke(lease.id).unwrap();
+            put_then(&store);
+            store.compact(store.revision()).unwrap();
+            put_then(&store);
+            if round == 1 {
+                store.reorganise().unwrap();
+            }
+            if close {
+                store.set_retention(format!("/{round}/"), None).unwrap();
+                store.close().unwrap();
+                store = options.open(DIRECTORY).unwrap();
+            }
+            put_then(&store);
+        }
+        // The clock's still count where none is asked for.
+        let put = store.put("k", "now").unwrap();
+        assert_eq!(put.time, START_TIME);
+    }
 }

@@ -2,11 +2,11 @@
 //!
 //! There is one **sync role**. Whoever waits for durability and finds it free takes it, writes out
 //! everything applied, and so makes its own commit and everybody's before it durable. Everybody
-//! else pushes a waiter on a stack and sleeps. When the holder is done it looks at the waiters: the
-//! ones now durable are woken (a few of them, who wake the rest: see `waiter`), and the role passes to one of the others, if there are others, which
-//! then writes out all that was ordered during the sync that has just ended. So one sync is in
-//! flight at a time, the next batch stays open until the device is free, nobody waits for a timer,
-//! and a lone client does all of it in its own thread.
+//! else pushes a waiter on a stack and sleeps. When the holder is done it looks at the waiters. It
+//! wakes those that are durable now (a few, which wake the rest: see `waiter`), and hands the role to
+//! one that is not, if there is one. That one then writes out all that was ordered during the sync
+//! that has just ended. So one sync is in flight at a time, the next batch stays open until the
+//! device is free, nobody waits for a timer, and a lone client does all of it in its own thread.
 //!
 //! Who owns what:
 //!

@@ -9,7 +9,6 @@ use super::world::Log;
 use crate::error::{Error, ErrorKind};
 use crate::index::{Node, Position};
 use crate::sync::epoch::{self, Guard};
-#[cfg(not(any(feature = "loom", feature = "shuttle")))]
 use crate::sync::plain::OnceLock;
 use crate::sync::{Arc, yield_now};
 use crate::wal::BatchInfo;
@@ -45,11 +44,11 @@ impl Chain {
     /// # Errors
     /// `OutcomeUnknown` when a write or sync failed first.
     pub(crate) fn wait_durable(&self, position: Position) -> Result<(), Error> {
-        self.wait_durable_of(position, false)
+        self.wait_durable_as(position, false)
     }
 
-    /// The same, for an answer that may have only read.
-    pub(super) fn wait_durable_of(&self, position: Position, read_only: bool) -> Result<(), Error> {
+    /// The same; whoever has only read (`read_only`) is woken after those that have written.
+    pub(super) fn wait_durable_as(&self, position: Position, read_only: bool) -> Result<(), Error> {
         if let Some(outcome) = self.group.outcome(position) {
             return outcome;
         }
@@ -223,14 +222,14 @@ impl Chain {
     }
 }
 
-/// Wakes threads first: a task's waker is foreign code, which may panic or wait for one of them. Of
-/// the threads those first that have committed: who only read has been refused a compare as a rule, and
-/// will try again, in vain if all do so at a time. So fewer of these are awake at a time.
+/// Threads before tasks: a task's waker is foreign code, which may panic, or wait for one of the threads. Of
+/// the threads those that have written before those that only read: these were refused a compare as a rule,
+/// and try again; if all do so at once most fail. So they are woken in half as many chains.
 fn wake_served(served: Vec<Arc<Waiter>>) {
     let (threads, tasks): (Vec<_>, Vec<_>) =
         served.into_iter().partition(|waiter| waiter.is_thread());
     let (readers, writers): (Vec<_>, Vec<_>) =
-        threads.into_iter().partition(|waiter| waiter.is_read_only());
+        threads.into_iter().partition(|waiter| waiter.read_only);
     serve(writers, processors());
     serve(readers, processors().div_ceil(2));
     for waiter in tasks {
@@ -240,17 +239,14 @@ fn wake_served(served: Vec<Arc<Waiter>>) {
     }
 }
 
-/// How many threads can run at a time.
-#[cfg(not(any(feature = "loom", feature = "shuttle")))]
+/// How many threads can run at a time; asked once, as the system reads files to answer.
 fn processors() -> usize {
     static PROCESSORS: OnceLock<usize> = OnceLock::new();
+    if cfg!(any(feature = "loom", feature = "shuttle")) {
+        // All threads in one chain, the hardest case for a model checker.
+        return 1;
+    }
     *PROCESSORS.get_or_init(|| std::thread::available_parallelism().map_or(2, usize::from))
-}
-
-/// All threads that are served in one chain, the hardest case.
-#[cfg(any(feature = "loom", feature = "shuttle"))]
-fn processors() -> usize {
-    1
 }
 
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]

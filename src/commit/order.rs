@@ -196,23 +196,20 @@ impl Chain {
     /// Links the next generation, unless somebody has done it.
     pub(super) fn switch<'g>(&self, full: &'g Node, least: GenerationSize, guard: &'g Guard) {
         let id = full.generation().id();
-        let mut last = self.catch_up(full, guard);
-        // Before one is made: many find a generation full at a time, and most of them come after the link.
-        if last.generation().id() != id {
-            return;
-        }
-        let new = self.world.new_generation(id + 1, least);
-        assert_eq!(new.id(), id + 1, "generations are numbered in order");
+        let (mut last, mut new) = (full, None);
         loop {
             last = self.catch_up(last, guard);
             if last.generation().id() != id {
                 return;
             }
+            // Not before the look: of the many that find a generation full at a time most come after the link.
+            let new = new.get_or_insert_with(|| self.world.new_generation(id + 1, least));
+            assert_eq!(new.id(), id + 1, "generations are numbered in order");
             let root = new.root();
             // SAFETY: the root of a generation that only this thread has.
             unsafe { root.bind(Place { order: last.order() + 1, ..last.place() }) };
             // With the link the chain gets a count of its own.
-            let counted = Arc::into_raw(Arc::clone(&new));
+            let counted = Arc::into_raw(Arc::clone(new));
             // SAFETY: as above; it is the root.
             if unsafe { last.link(root, true) } {
                 self.apply(last, Link { node: root, opens_generation: true }, guard);
@@ -314,7 +311,9 @@ impl<'a, 'r, 'g> Attempt<'a, 'r, 'g> {
         let position = Position {
             seq: before.seq + 1,
             revision: before.revision + u64::from(node.takes_revision()),
-            time: time.max(before.time),
+            // What takes no revision leaves the time as it is: nobody asks when that was, and a later
+            // transaction may be given an earlier time, as those of a store that is imported are.
+            time: if node.takes_revision() { time.max(before.time) } else { before.time },
         };
         for ((key, version), write) in self.keys.iter().zip(node.versions()).zip(&self.plan.writes)
         {

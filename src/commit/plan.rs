@@ -29,7 +29,7 @@ pub(crate) struct Plan<'r> {
     /// What must still be true where it lands.
     pub(crate) reads: Footprint,
     /// The time it asks for, microseconds since the Unix epoch; the clock's if `None`. It gets the
-    /// time of the transaction before it, if that is later.
+    /// time of the revision before it, if that is later; what takes no revision has that in any case.
     pub(crate) time: Option<i64>,
     /// Opaque bytes kept with the transaction.
     pub(crate) metadata: &'r [u8],

@@ -42,7 +42,7 @@ impl Chain {
     /// # Errors
     /// When a write or sync failed first: `OutcomeUnknown`, or `Poisoned` of what only read.
     pub(crate) fn wait(&self, position: Position, read_only: bool) -> Result<()> {
-        let outcome = self.wait_durable_of(position, read_only);
+        let outcome = self.wait_durable_as(position, read_only);
         if read_only { of_read(outcome) } else { outcome }
     }
 }

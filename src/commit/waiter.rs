@@ -1,17 +1,15 @@
 //! Who waits for durability, threads and tasks, on a lock-free stack; and how threads are woken.
 //!
-//! To wake a thread takes some microseconds of the one that does it, and of a processor that would
-//! otherwise be the next commit's. With 64 threads that wait, the one whose sync is done would be
-//! at it for as long as a sync takes before it could commit again. So it wakes a few, each of which
-//! wakes the next before it does anything else ([`serve`]): the work is spread, and no more threads
-//! are runnable at a time than there are processors for.
+//! To wake a thread takes some microseconds. If whoever has synced woke 64 threads itself, it could not commit
+//! again for as long as a sync takes. So it wakes a few, and each thread that is woken wakes one more before it
+//! does anything else ([`serve`]). The price: a thread wakes only once all before it in its chain have been
+//! scheduled.
 //!
-//! What that must not do is to lose somebody. A thread that is on the stack may take the sync role
-//! itself in place of sleeping, and never look at its waiter again; one that is to be woken after
-//! it would sleep for ever. So it says so ([`Waiter::leads`]), by an exchange of the same word by which it is
-//! served: of the two, who comes second wakes the next.
+//! No thread may be lost on the way. One that is on the stack may find the sync role free and take it instead of
+//! sleeping; it never looks at its waiter again, and the thread after it would sleep for ever. So it says so
+//! ([`Waiter::leads`]), by an exchange of the word by which it is served: whichever of the two exchanges comes
+//! second wakes the thread after it.
 
-use std::collections::VecDeque;
 use std::mem;
 use std::ptr;
 use std::task::Waker;
@@ -24,8 +22,9 @@ use crate::sync::{Arc, AtomicPtr, AtomicU32, Ordering, Thread, UnsafeCell, curre
 pub(super) struct Waiter {
     /// What it waits for.
     pub(super) seq: u64,
-    /// Whether what waits only read: a compare that failed, as a rule.
-    read_only: bool,
+    /// Whether a thread waits for an answer that only read: of a compare that failed, as a rule. Not known of
+    /// tasks.
+    pub(super) read_only: bool,
     /// [`WAITING`], then once [`SERVED`] or [`LEAD`]; of a thread that leads unasked [`AWAY`], and
     /// [`SERVED`] before or after it.
     state: AtomicU32,
@@ -55,9 +54,8 @@ const SERVED: u32 = 1;
 const LEAD: u32 = 2;
 const AWAY: u32 = 3;
 
-// SAFETY: `next` is written before the waiter is on the stack, and read by the one who took the
-// whole stack; that one writes it again before it serves the waiter, and of the owner and who serves
-// it, one reads that: see `leads`. Everything else is shareable by itself.
+// SAFETY: `next` is written by the owner before the push. Then it belongs to whoever took the stack, until that
+// serves the waiter; then to the one that gets to `wake_next`. Everything else is shareable by itself.
 unsafe impl Send for Waiter {}
 // SAFETY: as above.
 unsafe impl Sync for Waiter {}
@@ -82,10 +80,6 @@ impl Waiter {
         matches!(self.sleeper, Sleeper::Thread(_))
     }
 
-    pub(super) fn is_read_only(&self) -> bool {
-        self.read_only
-    }
-
     /// Whether the holder of the role is through with this waiter.
     pub(super) fn is_served(&self) -> bool {
         self.state.load(Ordering::Acquire) == SERVED
@@ -100,7 +94,8 @@ impl Waiter {
     /// the thread after it when this returns.
     pub(super) fn sleep(&self) -> Woken {
         loop {
-            // Acquire pairs with the Release of `wake`: with LEAD the leader's state passes to us.
+            // Acquire pairs with the Release of `wake`: with LEAD the leader's state passes to us, with SERVED
+            // `next`.
             match self.state.load(Ordering::Acquire) {
                 WAITING => park(),
                 LEAD => return Woken::Lead,
@@ -114,7 +109,7 @@ impl Waiter {
     /// Says, in the thread that made and pushed this, that it has taken the sync role itself and will
     /// not sleep.
     pub(super) fn leads(&self) {
-        // Acquire pairs with the Release of `wake`, as in `sleep`.
+        // Acquire pairs with the Release of `wake`, so that `next` is seen.
         if self.state.swap(AWAY, Ordering::Acquire) == SERVED {
             self.wake_next();
         }
@@ -123,57 +118,46 @@ impl Waiter {
     /// Sets the state and wakes the sleeper; of a thread that is away, the one after it. The owner may
     /// be gone a moment later; `self` is the waker's own count.
     pub(super) fn wake(self: Arc<Self>, woken: Woken) {
-        let (mut waiter, mut state) = match woken {
-            Woken::Served => (self, SERVED),
-            Woken::Lead => (self, LEAD),
+        let state = match woken {
+            Woken::Served => SERVED,
+            Woken::Lead => LEAD,
         };
-        loop {
-            let before = waiter.state.swap(state, Ordering::Release);
-            // Who is away took the role when it was free: nobody had it to hand on.
-            debug_assert!((before, state) != (AWAY, LEAD), "the role would be lost");
-            match &waiter.sleeper {
-                Sleeper::Thread(_) if before == AWAY => {}
-                Sleeper::Thread(thread) => return thread.unpark(),
-                Sleeper::Task(waker) => return waker.wake_by_ref(),
-            }
-            let Some(next) = waiter.take_next() else { return };
-            (waiter, state) = (next, SERVED);
+        let before = self.state.swap(state, Ordering::Release);
+        // Who is away took the role when it was free, so nobody else had it to hand on; and to itself it does
+        // not: it looks at the stack after its own write-out, by which its position is durable, or the store
+        // poisoned or closed.
+        debug_assert!((before, state) != (AWAY, LEAD), "the role would be lost");
+        match &self.sleeper {
+            // It calls this again, but not deep: each that is away has had the role since, one after the other.
+            Sleeper::Thread(_) if before == AWAY => self.wake_next(),
+            Sleeper::Thread(thread) => thread.unpark(),
+            Sleeper::Task(waker) => waker.wake_by_ref(),
         }
     }
 
     /// Wakes the thread after this one, if there is one.
     fn wake_next(&self) {
-        if let Some(next) = self.take_next() {
-            next.wake(Woken::Served);
-        }
-    }
-
-    /// Takes out the thread to be woken after this one: who serves this, if its owner was away before, else
-    /// the owner.
-    fn take_next(&self) -> Option<Arc<Self>> {
-        // SAFETY: one of two comes here, and what was written before the waiter was served is ordered
-        // before this: by the exchange, or by the load that found `SERVED`.
+        // SAFETY: exactly one comes here: `wake`, if its exchange finds `AWAY`; `leads`, if its exchange finds
+        // `SERVED`; `sleep`, if its owner was never away. What wrote `next` is ordered before each: for `wake`
+        // by the thread itself or by its own Acquire, for the others by the Acquire that finds `SERVED`.
         let next = self.next.with_mut(|next| mem::replace(unsafe { &mut *next }, ptr::null()));
-        // SAFETY: of a waiter that is served it is an `Arc::into_raw` by `serve`, taken out once.
-        (!next.is_null()).then(|| unsafe { Arc::from_raw(next) })
+        if !next.is_null() {
+            // SAFETY: of a waiter that is served it is an `Arc::into_raw` by `serve`, taken out once.
+            unsafe { Arc::from_raw(next) }.wake(Woken::Served);
+        }
     }
 }
 
-/// Wakes threads that were taken off the stack: those at the head of `chains` chains, in which each
-/// wakes the one after it. `threads` is newest first, as the stack gives them; the oldest are woken first.
+/// Wakes threads that were taken off the stack, `chains` of them at once; each of these wakes one more, and so
+/// on. `threads` is newest first, as the stack gives them; the oldest are woken first.
 pub(super) fn serve(threads: Vec<Arc<Waiter>>, chains: usize) {
-    // Who is alone allocates nothing.
-    let mut heads = VecDeque::with_capacity(chains.min(threads.len()));
-    for waiter in threads {
-        if heads.len() >= chains
-            && let Some(after) = heads.pop_front()
-        {
-            // SAFETY: whoever took the stack owns `next` until it serves the waiter.
-            waiter.next.with_mut(|next| unsafe { *next = Arc::into_raw(after) });
-        }
-        heads.push_back(waiter);
+    // Who waits behind another in its chain is `chains` places newer.
+    for (after, before) in threads.iter().zip(threads.iter().skip(chains)) {
+        let after = Arc::into_raw(Arc::clone(after));
+        // SAFETY: whoever took the stack owns `next` until it serves the waiter.
+        before.next.with_mut(|next| unsafe { *next = after });
     }
-    for head in heads {
+    for head in threads.into_iter().rev().take(chains) {
         head.wake(Woken::Served);
     }
 }
@@ -209,7 +193,7 @@ impl Stack {
         while !next.is_null() {
             // SAFETY: each pointer on the stack is an `Arc::into_raw`, and the stack is ours now.
             let waiter = unsafe { Arc::from_raw(next) };
-            // SAFETY: written before the push, and not again while it was on the stack.
+            // SAFETY: the stack is ours, and so is `next` of what was on it.
             next = waiter.next.with_mut(|next| mem::replace(unsafe { &mut *next }, ptr::null()));
             into.push(waiter);
         }

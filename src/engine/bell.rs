@@ -1,7 +1,7 @@
 //! How a background thread is called: by a bell that anyone may ring without waiting for anyone.
 
 use crate::sync::plain::OnceLock;
-use crate::sync::{AtomicBool, Ordering, Thread, current};
+use crate::sync::{AtomicBool, AtomicU32, Ordering, Thread, current};
 
 /// The bell of one background thread.
 #[derive(Debug, Default)]
@@ -10,11 +10,15 @@ pub(super) struct Bell {
     thread: OnceLock<Thread>,
     /// Whether the thread runs, and so does what it is asked for.
     attended: AtomicBool,
-    /// Whether it has been rung since the thread looked last.
-    rung: AtomicBool,
+    /// Whether, and how, it has been rung since the thread looked last: [`SILENT`], [`ASIDE`] or [`RUNG`].
+    rung: AtomicU32,
     /// Whether somebody waits for what it was rung for.
     urgent: AtomicBool,
 }
+
+const SILENT: u32 = 0;
+const ASIDE: u32 = 1;
+const RUNG: u32 = 2;
 
 impl Bell {
     /// A thread is about to begin.
@@ -25,7 +29,7 @@ impl Bell {
     /// Names the thread, and wakes it: for what was left from before, and for whoever rang before it
     /// had a name.
     pub(super) fn set_thread(&self, thread: Thread) {
-        self.rung.store(true, Ordering::Release);
+        self.rung.store(RUNG, Ordering::Release);
         self.thread.get_or_init(|| thread).unpark();
     }
 
@@ -34,7 +38,7 @@ impl Bell {
         self.attended.store(false, Ordering::Release);
         // Ordered against `ring`: whoever rang before this has done what the last look finds; whoever
         // rings after it sees that nobody is there.
-        self.rung.swap(true, Ordering::AcqRel);
+        self.rung.swap(RUNG, Ordering::AcqRel);
     }
 
     /// Whether a thread answers it.
@@ -50,7 +54,19 @@ impl Bell {
     /// Wakes the thread, if there is one and it has not been woken already.
     pub(super) fn ring(&self) {
         if let Some(thread) = self.thread.get()
-            && !self.rung.swap(true, Ordering::AcqRel)
+            && self.rung.swap(RUNG, Ordering::AcqRel) == SILENT
+        {
+            thread.unpark();
+        }
+    }
+
+    /// Wakes the thread for what it does beside that for which it is rung.
+    pub(super) fn ring_aside(&self) {
+        let silent = || {
+            self.rung.compare_exchange(SILENT, ASIDE, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        };
+        if let Some(thread) = self.thread.get()
+            && silent()
         {
             thread.unpark();
         }
@@ -59,7 +75,7 @@ impl Bell {
     /// The same, for somebody who waits: also ends the thread's nap.
     pub(super) fn ring_urgently(&self) {
         if !self.urgent.swap(true, Ordering::AcqRel) {
-            self.rung.store(true, Ordering::Release);
+            self.rung.store(RUNG, Ordering::Release);
             if let Some(thread) = self.thread.get() {
                 thread.unpark();
             }
@@ -68,12 +84,12 @@ impl Bell {
 
     /// For the thread: has it look again, although nobody rang.
     pub(super) fn look_again(&self) {
-        self.rung.store(true, Ordering::Release);
+        self.rung.store(RUNG, Ordering::Release);
     }
 
     /// For the thread: whether it was rung. The bell goes on ringing, so that nobody rings it again.
     pub(super) fn is_rung(&self) -> bool {
-        self.rung.load(Ordering::Acquire)
+        self.rung.load(Ordering::Acquire) != SILENT
     }
 
     /// For the thread: whether somebody waits.
@@ -81,12 +97,18 @@ impl Bell {
         self.urgent.load(Ordering::Acquire)
     }
 
+    /// For the thread: makes the bell silent if it was only rung [aside](Self::ring_aside), and answers whether
+    /// that is so.
+    pub(super) fn answer_aside(&self) -> bool {
+        self.rung.compare_exchange(ASIDE, SILENT, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
     /// For the thread: makes the bell silent, before it looks at what there is to do. Answers whether
     /// somebody waits.
     pub(super) fn answer(&self) -> bool {
         // In this order: whoever comes in between and finds it urgent already is answered by the second;
         // whoever comes after that rings anew.
-        self.rung.swap(false, Ordering::AcqRel);
+        self.rung.swap(SILENT, Ordering::AcqRel);
         self.urgent.swap(false, Ordering::AcqRel)
     }
 }
@@ -124,6 +146,29 @@ mod tests {
             assert!(bell.is_rung() && !bell.answer());
             bell.look_again();
             assert!(bell.is_rung() && !bell.answer());
+        }
+    }
+
+    #[test]
+    fn a_ring_aside_is_answered_by_itself_and_hides_no_other() {
+        let bell = Bell::default();
+        bell.set_thread(current());
+        assert!(!bell.answer());
+        bell.ring_aside();
+        assert!(bell.is_rung() && bell.answer_aside());
+        assert!(!bell.is_rung() && !bell.answer_aside());
+        for ring in [Bell::ring, Bell::ring_urgently, Bell::look_again] {
+            for aside_first in [true, false] {
+                if aside_first {
+                    bell.ring_aside();
+                }
+                ring(&bell);
+                bell.ring_aside();
+                assert!(bell.is_rung() && !bell.answer_aside());
+                assert!(bell.is_rung());
+                bell.answer();
+                assert!(!bell.is_rung());
+            }
         }
     }
 

@@ -70,11 +70,11 @@ impl ChainLog {
                 written?;
                 // Another writer may have come since, and have read the log without this.
                 check()?;
-                if self.shared.wants_ready() {
-                    self.shared.logger.ring();
+                // Memory and the next file are made ahead of need, by other threads.
+                if self.shared.lacks_memory() {
+                    self.shared.logger.ring_aside();
                 }
                 if writer.files().spare_is_wanted() {
-                    // The next file is made ahead of need.
                     self.shared.worker.ring();
                 }
                 nanos

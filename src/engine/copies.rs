@@ -4,12 +4,12 @@
 //! each into memory of its own costs more than to read it. Who keeps one of them keeps the others beside
 //! it: [`CHUNK_BYTES`] at most.
 //!
-//! Of a block that is read from front to back, and told as a whole, pieces are copied as they are: one copy
-//! for a dozen transactions, decoded there, whose keys and values are parts of it.
+//! Where all of a block is told, from front to back, whole pieces of it are copied: one copy for a dozen
+//! transactions. They are decoded in the copy, and their keys and values are slices of it.
 
 use bytes::{Bytes, BytesMut};
 
-use crate::segment::Replayed;
+use crate::segment::{BlockId, Replayed};
 
 /// Copies that share memory have so many bytes together.
 const CHUNK_BYTES: usize = 4096;
@@ -27,12 +27,14 @@ pub(super) struct Copies {
     chunk: BytesMut,
     /// The length of the last chunk that was made.
     chunk_bytes: usize,
-    /// How much the last piece was to be.
+    /// The length that the last piece was to have.
     piece_bytes: usize,
     /// A copy of a piece of a block.
     piece: Bytes,
-    /// The block, and how many bytes are left of it where the piece begins.
-    piece_of: ((u64, u64), usize),
+    /// Its block.
+    piece_block: BlockId,
+    /// How many bytes are left of the block where the piece begins.
+    piece_left: usize,
 }
 
 impl Copies {
@@ -52,32 +54,22 @@ impl Copies {
         self.chunk.split().freeze()
     }
 
-    /// Whether the transaction is copied with what comes [after it](Self::ahead). A longer one is not, lest all of
-    /// it be kept by who keeps one key; of a block that has such ones little is copied ahead.
+    /// The copy of a transaction, and the piece that it is a part of; `None` if the transaction is too long for
+    /// that: who keeps one key of it must not keep all of it. They have to be asked for in their order.
     #[inline]
-    pub(super) fn takes(&mut self, found: &Replayed<'_>) -> bool {
-        let takes = found.value.len() <= SHARED_BYTES_MAX;
-        if !takes {
+    pub(super) fn ahead(&mut self, found: &Replayed<'_>) -> Option<(&Bytes, &[u8])> {
+        if found.value.len() > SHARED_BYTES_MAX {
+            // Others like it may follow: little is copied ahead of them.
             self.piece_bytes = 0;
+            return None;
         }
-        takes
-    }
-
-    /// A copy of a transaction, and the piece it is a part of. The transactions have to come in their order.
-    #[inline]
-    pub(super) fn ahead(&mut self, found: &Replayed<'_>) -> (&Bytes, &[u8]) {
-        let (block, left) = self.piece_of;
-        let from = left.wrapping_sub(found.rest.len());
-        let has =
-            block == found.block && from.saturating_add(found.value.len()) <= self.piece.len();
-        let from = if has {
-            from
-        } else {
+        let mut from = self.piece_left.wrapping_sub(found.rest.len());
+        let end = from.saturating_add(found.value.len());
+        if self.piece_block != found.block || end > self.piece.len() {
             self.next_piece(found);
-            0
-        };
-        let value = self.piece.get(from..from + found.value.len()).unwrap_or_default();
-        (&self.piece, value)
+            from = 0;
+        }
+        Some((&self.piece, self.piece.get(from..from + found.value.len())?))
     }
 
     /// Copies the next piece, to where the last one was if nobody keeps any of that.
@@ -86,13 +78,13 @@ impl Copies {
         self.piece_bytes = (2 * self.piece_bytes).clamp(FIRST_BYTES, CHUNK_BYTES);
         let bytes = self.piece_bytes.max(found.value.len()).min(found.rest.len());
         let room = std::mem::take(&mut self.piece).try_into_mut();
-        // Not what would have to grow, and would by more than that.
+        // If it is too small a new one: growing it could take more than `bytes`.
         let room = room.ok().filter(|room| room.capacity() >= bytes);
         let mut room = room.unwrap_or_else(|| BytesMut::with_capacity(bytes));
         room.clear();
         room.extend_from_slice(found.rest.get(..bytes).unwrap_or_default());
         self.piece = room.freeze();
-        self.piece_of = (found.block, found.rest.len());
+        (self.piece_block, self.piece_left) = (found.block, found.rest.len());
     }
 
     /// Begins the chunk again if nobody keeps any of it, else another one.
@@ -146,8 +138,8 @@ mod tests {
         assert_eq!(long.len(), CHUNK_BYTES);
     }
 
-    /// A block: the number of the file and the offset, its bytes, the lengths of its transactions.
-    type Block = ((u64, u64), Vec<u8>, Vec<usize>);
+    /// A block, its bytes, the lengths of its transactions.
+    type Block = (BlockId, Vec<u8>, Vec<usize>);
 
     /// Blocks of transactions of many lengths.
     fn blocks() -> Vec<Block> {
@@ -161,7 +153,7 @@ mod tests {
             let bytes =
                 (0..lengths.iter().sum()).map(|_| u8::try_from(below(256)).expect("a byte"));
             // The same offsets in one file after the other.
-            ((n / 4, n % 4 * 512), bytes.collect(), lengths)
+            (BlockId { file: n / 4, offset: n % 4 * 512 }, bytes.collect(), lengths)
         };
         (1..13).map(block).collect()
     }
@@ -174,8 +166,7 @@ mod tests {
             for length in lengths {
                 let value = rest.get(..length * 3 / 4 + 1).expect("within");
                 let found = Replayed { revision: 1, value, rest, block };
-                assert!(copies.takes(&found));
-                let (piece, copy) = copies.ahead(&found);
+                let (piece, copy) = copies.ahead(&found).expect("it is not too long");
                 let copy = piece.slice_ref(copy);
                 each(copies, count, copy, value);
                 rest = rest.get(length..).expect("within");
@@ -216,8 +207,9 @@ mod tests {
         let (mut copies, bytes) = (Copies::default(), vec![1; CHUNK_BYTES]);
         for length in (30..CHUNK_BYTES).step_by(7) {
             let rest = &bytes[..length];
-            let block = (1, length as u64);
-            copies.ahead(&Replayed { revision: 1, value: &rest[..30], rest, block });
+            let block = BlockId { file: 1, offset: length as u64 };
+            let found = Replayed { revision: 1, value: &rest[..30], rest, block };
+            assert!(copies.ahead(&found).is_some());
             assert_room(&mut copies);
         }
     }
@@ -236,11 +228,11 @@ mod tests {
         let mut rest = block.as_slice();
         let mut most = 0;
         while rest.len() > small + large {
-            let found =
-                |bytes| Replayed { revision: 1, value: &rest[..bytes], rest, block: (1, 512) };
-            copies.ahead(&found(small));
+            let block = BlockId { file: 1, offset: 512 };
+            let found = |bytes| Replayed { revision: 1, value: &rest[..bytes], rest, block };
+            assert!(copies.ahead(&found(small)).is_some());
             most = most.max(copies.piece.len());
-            assert!(!copies.takes(&found(large)));
+            assert!(copies.ahead(&found(large)).is_none());
             rest = &rest[small + large..];
         }
         assert!(most <= FIRST_BYTES, "{most} bytes");

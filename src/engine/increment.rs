@@ -143,8 +143,7 @@ impl Continuing {
         self.old = None;
         self.write()?;
         if header.compacted > self.engine.compacted_revision() {
-            self.engine.transact(Some(Durability::Buffered), &mut |snapshot, plan| {
-                plan.time = Some(snapshot.position().time);
+            self.engine.transact(Some(Durability::Buffered), &mut |_, plan| {
                 plan.compact = Some(header.compacted);
                 Ok(true)
             })?;

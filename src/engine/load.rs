@@ -325,14 +325,12 @@ impl Door {
         self.0.chain.applied().revision
     }
 
-    /// Writes keys of the system's, at the time of the last transaction: with the clock's, no transaction with a
-    /// given one could follow. It is durable after the next flush.
+    /// Writes keys of the system's. It is durable after the next flush.
     ///
     /// # Errors
     /// Whatever keeps the store from writing.
     pub(crate) fn apply_system(&self, writes: &[Write<'_>]) -> Result<()> {
-        self.0.transact(Some(Durability::Buffered), &mut |snapshot, plan| {
-            plan.time = Some(snapshot.position().time);
+        self.0.transact(Some(Durability::Buffered), &mut |_, plan| {
             plan.writes.extend(writes.iter().cloned());
             Ok(!plan.writes.is_empty())
         })?;

@@ -184,7 +184,7 @@ impl Log {
                     }
                     match transaction_of_events::<C>(&mut self.copies, &found, told, with_values) {
                         Ok(None) => {}
-                        Ok(found) => return Ok(found),
+                        Ok(whole) => return Ok(whole),
                         Err(error) => return Err(replay.damaged(&error)),
                     }
                 }
@@ -243,16 +243,20 @@ fn transaction_of_events<C: Gather>(
     with_values: bool,
 ) -> std::result::Result<Option<C::Whole>, DecodeError> {
     let revision = found.revision;
-    if told.is_none() && with_values && copies.takes(found) {
-        let (chunk, value) = copies.ahead(found);
-        return decoded::<C>(revision, value, None, true, |part| chunk.slice_ref(part));
+    if told.is_none()
+        && with_values
+        && let Some((piece, value)) = copies.ahead(found)
+    {
+        return transaction_of_value::<C>(revision, value, None, true, |part| {
+            piece.slice_ref(part)
+        });
     }
-    decoded::<C>(revision, found.value, told, with_values, |part| copies.copy(part))
+    transaction_of_value::<C>(revision, found.value, told, with_values, |part| copies.copy(part))
 }
 
 /// A transaction from its value in EVENTS, of which `keep` makes what outlives it.
 #[inline]
-fn decoded<C: Gather>(
+fn transaction_of_value<C: Gather>(
     revision: u64,
     value: &[u8],
     told: Option<&Told>,
@@ -263,11 +267,13 @@ fn decoded<C: Gather>(
     // More events have to prove first that they are there.
     let count = usize::try_from(decoded.count).unwrap_or(usize::MAX).min(EVENTS_BELIEVED);
     let mut events = C::with_room(if told.is_none() { count } else { 0 });
+    let mut any = told.is_none();
     for event in decoded.events() {
         let event = event?;
         if told.is_some_and(|told| !told.has(event.key)) {
             continue;
         }
+        any = true;
         events.add(Event {
             key: keep(event.key),
             value: event.value.filter(|_| with_values).map(&mut keep),
@@ -278,7 +284,7 @@ fn decoded<C: Gather>(
             lease: event.lease,
         });
     }
-    if told.is_some() && events.is_empty() {
+    if !any {
         return Ok(None);
     }
     let metadata = keep(decoded.metadata);

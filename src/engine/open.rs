@@ -271,7 +271,7 @@ fn build(
     let files = Arc::new(FileSet::new(SealedFile::all(&context, &manifest.files, [])));
     let size = generation_size(options.memtable_bytes);
     let spare = Spare::new(size.arena_bytes);
-    let generation = Generation::opening(1, size, &spare);
+    let generation = Generation::as_needed(1, size, &spare);
     let tables = Tables { generations: [Arc::clone(&generation)].into(), files };
     let shared = Arc::new(Shared::new(tables, options, spare));
     let start = Position {

@@ -82,9 +82,6 @@ pub(crate) trait Gather {
     /// Adds the next one.
     fn add(&mut self, event: Event);
 
-    /// Whether there is none.
-    fn is_empty(&self) -> bool;
-
     /// All of the transaction.
     fn whole(self, revision: u64, time: i64, metadata: Bytes) -> Self::Whole;
 }
@@ -99,10 +96,6 @@ impl Gather for Events {
     #[inline]
     fn add(&mut self, event: Event) {
         self.push(event);
-    }
-
-    fn is_empty(&self) -> bool {
-        Self::is_empty(self)
     }
 
     #[inline]

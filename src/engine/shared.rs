@@ -10,7 +10,7 @@ use crate::clock::Clock;
 use crate::commit::World;
 use crate::index::{Generation, GenerationSize, Spare};
 use crate::options::Options;
-use crate::sync::plain::{AtomicI64, Mutex, OnceLock, Ordering, lock};
+use crate::sync::plain::{AtomicI64, Mutex, OnceLock, Ordering, lock, try_lock};
 use crate::sync::{Arc, CachePadded, epoch};
 use crate::wal::WalFiles;
 
@@ -47,12 +47,18 @@ pub(super) struct Shared {
     pub(super) pressure: Pressure,
     /// What background work may write beside the log.
     pub(super) credit: CachePadded<Credit>,
-    /// Calls the thread that writes the log where nobody waits for it.
+    /// Calls the thread that writes the log where nobody waits for it, and makes memory ahead.
     pub(super) logger: CachePadded<Bell>,
     /// Calls the thread that does all other background work.
     pub(super) worker: CachePadded<Bell>,
     /// Who is rung when more is visible, if they have asked for it.
     followers: Published<Vec<Attendant>>,
+}
+
+/// What of the current generation decides what is made ahead.
+struct Current {
+    id: u64,
+    is_half_full: bool,
 }
 
 impl Shared {
@@ -92,41 +98,45 @@ impl Shared {
     }
 
     /// Makes ahead what a commit would have to make otherwise: some memory, and the next generation with
-    /// the table of its keys. To zero the pages of these takes longer than hundreds of commits. A store
-    /// that has not filled half of its first generation may never need them.
+    /// the table of its keys. To zero the pages of these takes longer than hundreds of commits.
     pub(super) fn make_ready(&self) {
-        let (id, used) = {
-            let guard = epoch::pin();
-            let Some(current) = self.tables.load(&guard).generations.first() else { return };
-            (current.id(), current.bytes_used() as u64)
-        };
-        let is_half_full = used >= self.generation_bytes() / 2;
-        if id == 1 && !is_half_full {
-            return;
-        }
+        let Some(Current { id, is_half_full }) = self.current() else { return };
         self.spare.stock(CHUNKS_READY);
-        if is_half_full && lock(&self.next).as_ref().is_none_or(|next| next.id() <= id) {
+        if is_half_full && self.lacks_next(id) {
             let next = Generation::following(id + 1, self.generation_size, &self.spare);
             let before = lock(&self.next).replace(next);
             drop(before);
         }
     }
 
-    /// Whether there is something to [make ready](Self::make_ready): asked after each sync by who made it. Where
-    /// commits wait for nothing each of them calls the thread that does it.
-    pub(super) fn wants_ready(&self) -> bool {
-        let guard = epoch::pin();
-        let Some(current) = self.tables.load(&guard).generations.first() else { return false };
-        let is_half_full = current.bytes_used() as u64 >= self.generation_bytes() / 2;
-        let lacks =
-            |next: Option<&Arc<Generation>>| next.is_none_or(|next| next.id() <= current.id());
-        // A lock that is held: it is being made.
-        is_half_full && self.next.try_lock().is_ok_and(|next| lacks(next.as_ref()))
+    /// Whether there is something to [make ready](Self::make_ready). Asked after each sync, as nobody calls the
+    /// thread that does it where every commit waits for its sync; where none does each commit calls it.
+    pub(super) fn lacks_memory(&self) -> bool {
+        self.current().is_some_and(|Current { id, is_half_full }| {
+            self.spare.holds_less_than(CHUNKS_READY / 2) || is_half_full && self.lacks_next(id)
+        })
     }
 
+    /// The current generation; `None` as long as what is made ahead of need may never be needed, since half of
+    /// the first one is not filled.
+    fn current(&self) -> Option<Current> {
+        let guard = epoch::pin();
+        let current = self.tables.load(&guard).generations.first()?;
+        let is_half_full = current.bytes_used() as u64 >= self.generation_bytes() / 2;
+        let id = current.id();
+        (id > 1 || is_half_full).then_some(Current { id, is_half_full })
+    }
+
+    /// Whether no generation after `id` has been made ahead. False, too, in the moment in which another thread
+    /// puts one in or takes it out: whoever asks next finds out.
+    fn lacks_next(&self, id: u64) -> bool {
+        try_lock(&self.next).is_some_and(|next| next.as_ref().is_none_or(|next| next.id() <= id))
+    }
+
+    /// The generation that was made ahead.
     #[cfg(test)]
-    pub(super) fn has_made_next(&self) -> bool {
-        lock(&self.next).is_some()
+    pub(super) fn made_next(&self) -> Option<u64> {
+        lock(&self.next).as_ref().map(|next| next.id())
     }
 
     /// From now on this one is rung when more is visible than somebody who follows has seen.
@@ -175,10 +185,10 @@ impl World for Shared {
     fn new_generation(&self, id: u64, least: GenerationSize) -> Arc<Generation> {
         let size = self.generation_size.max(least);
         let fits = |next: &mut Arc<Generation>| next.id() == id && next.is_at_least(size);
-        let ahead = self.next.try_lock().ok().and_then(|mut next| next.take_if(fits));
-        // Without its memory, which comes as it is used: several threads may ask for one at a time, of which
-        // all but one are in vain, and to zero the pages of each took all of them tens of milliseconds.
-        ahead.unwrap_or_else(|| Generation::opening(id, size, &self.spare))
+        let ahead = try_lock(&self.next).and_then(|mut next| next.take_if(fits));
+        // Without touching its memory in advance: several threads may ask at the same time, and all but one of
+        // these generations are dropped. To zero the pages of each took every one of them tens of milliseconds.
+        ahead.unwrap_or_else(|| Generation::as_needed(id, size, &self.spare))
     }
 
     fn has_room(&self) -> bool {
@@ -233,7 +243,7 @@ mod tests {
         let options = Options::new().memtable_bytes(1 << 20);
         let spare = Spare::new(1 << 20);
         let size = generation_size(options.memtable_bytes);
-        let generation = Generation::opening(current, size, &spare);
+        let generation = Generation::as_needed(current, size, &spare);
         let files = Arc::new(FileSet::new(std::iter::empty()));
         Shared::new(Tables { generations: [generation].into(), files }, &options, spare)
     }
@@ -250,20 +260,9 @@ mod tests {
     const ANY: GenerationSize = GenerationSize { arena_bytes: 0, keys: 0 };
 
     #[test]
-    fn what_was_made_ahead_is_kept_from_who_asks_for_another() {
-        let shared = shared(3);
-        fill(&shared);
-        shared.make_ready();
-        for id in [3, 5] {
-            assert_eq!(shared.new_generation(id, ANY).id(), id);
-            assert!(shared.has_made_next(), "it is for the fourth");
-        }
-    }
-
-    #[test]
     fn the_next_generation_is_made_ahead_and_used_once() {
         let shared = shared(3);
-        let ahead = || lock(&shared.next).as_ref().map(|next| next.id());
+        let ahead = || shared.made_next();
         shared.make_ready();
         assert_eq!(ahead(), None, "nobody has written much yet");
         fill(&shared);
@@ -278,13 +277,17 @@ mod tests {
     }
 
     #[test]
-    fn what_was_made_ahead_is_not_used_for_what_it_does_not_fit() {
+    fn what_was_made_ahead_is_kept_from_who_asks_for_another() {
         let shared = shared(3);
         fill(&shared);
+        assert!(shared.lacks_memory());
         shared.make_ready();
-        assert_eq!(shared.new_generation(5, ANY).id(), 5);
-        shared.make_ready();
+        assert!(!shared.lacks_memory());
+        for id in [3, 5] {
+            assert_eq!(shared.new_generation(id, ANY).id(), id);
+        }
         let large = GenerationSize { arena_bytes: 8 << 20, keys: 0 };
         assert!(shared.new_generation(4, large).is_at_least(large));
+        assert_eq!(shared.made_next(), Some(4));
     }
 }

@@ -217,6 +217,10 @@ fn write_log(core: &Core, stop: &AtomicBool) -> Option<Duration> {
     let asked = chain.applied();
     let begun = Stopwatch::start();
     core.shared.make_ready();
+    if bell.answer_aside() {
+        // Only for that. Whoever has committed waits, and sees to its sync.
+        return None;
+    }
     // A loop, as a thread may be unparked for what it has seen already.
     while !bell.is_urgent() && !stop.load(Ordering::Acquire) {
         let Some(left) = PATIENCE_MICROS.checked_sub(begun.micros()) else { break };

@@ -105,12 +105,12 @@ impl Generation {
     /// An empty generation. Its root has no place yet: the chain gives it one.
     #[cfg(any(test, feature = "bench-internals"))]
     pub(crate) fn new(id: u64, size: GenerationSize) -> Arc<Self> {
-        Self::opening(id, size, &Spare::new(0))
+        Self::as_needed(id, size, &Spare::new(0))
     }
 
-    /// The first generation of a store, which may be a small one, or one that may be made in vain: what it does
-    /// not use it does not take. Its memory goes to the spare chunks in the end.
-    pub(crate) fn opening(id: u64, size: GenerationSize, spare: &Arc<Spare>) -> Arc<Self> {
+    /// A generation that may stay small, as a store's first, or be dropped unused: it takes memory as it is used.
+    /// That goes to the spare chunks in the end.
+    pub(crate) fn as_needed(id: u64, size: GenerationSize, spare: &Arc<Spare>) -> Arc<Self> {
         Self::make(id, size, spare, false)
     }
 

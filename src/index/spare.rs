@@ -39,6 +39,13 @@ impl Spare {
         }
     }
 
+    /// Whether there are less than so many chunks, although there is room for them.
+    pub(crate) fn holds_less_than(&self, chunks: usize) -> bool {
+        let chunks = chunks.min(self.slots.len());
+        let held = self.slots.iter().filter(|slot| !slot.load(Ordering::Relaxed).is_null());
+        held.take(chunks).count() < chunks
+    }
+
     /// How many chunks there are.
     fn held(&self) -> usize {
         self.slots.iter().filter(|slot| !slot.load(Ordering::Relaxed).is_null()).count()

@@ -392,7 +392,7 @@ pub const COMMIT_TIME_MAX: i64 = limits::COMMIT_TIME_MAX;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CommitOptions {
     /// The transaction's time in microseconds since the Unix epoch; `None` for now. It is raised
-    /// to the time of the transaction before it when it is less, so a time in the future is also
+    /// to the time of the revision before it when it is less, so a time in the future is also
     /// that of the commits after it, until that time has come. A time before [`COMMIT_TIME_MIN`] or
     /// after [`COMMIT_TIME_MAX`] is refused; a clock that is beyond counts as if it were there.
     pub time: Option<i64>,

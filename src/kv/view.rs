@@ -451,19 +451,19 @@ impl Iterator for Log {
     }
 }
 
-/// Looks up the values that were neither in memory nor in EVENTS.
+impl std::iter::FusedIterator for Log {}
+
+/// Looks up the values that the log did not bring.
 fn look_up_missing(engine: &Engine, log: &seam::Log, found: &mut Transaction) -> Result<()> {
-    for change in &mut found.changes {
-        if change.kind == ChangeKind::Put && change.value.is_none() {
-            let view = engine.view_of_log(log, found.revision);
-            let record = view.get(&space::user(&change.key))?;
-            change.value = record.map(|record| record.value);
-        }
+    let lacks = |change: &&mut Change| change.kind == ChangeKind::Put && change.value.is_none();
+    let mut view = None;
+    for change in found.changes.iter_mut().filter(lacks) {
+        let view = view.get_or_insert_with(|| engine.view_of_log(log, found.revision));
+        let record = view.get(&space::user(&change.key))?;
+        change.value = record.map(|record| record.value);
     }
     Ok(())
 }
-
-impl std::iter::FusedIterator for Log {}
 
 impl seam::Gather for Vec<Change> {
     type Whole = Transaction;
@@ -483,10 +483,6 @@ impl seam::Gather for Vec<Change> {
             lease: event.lease,
             value: event.value,
         });
-    }
-
-    fn is_empty(&self) -> bool {
-        Self::is_empty(self)
     }
 
     #[inline]

@@ -61,7 +61,7 @@ pub(crate) use merge::{EntryCursor, MergeCursor};
 #[cfg(test)]
 pub(crate) use reader::Entry;
 pub(crate) use reader::{Segment, Version, Want};
-pub(crate) use replay::{Replay, Replayed};
+pub(crate) use replay::{BlockId, Replay, Replayed};
 pub(crate) use sealed::SealedFile;
 pub(crate) use train::Training;
 pub(crate) use writer::{NewSegment, SegmentWriter};

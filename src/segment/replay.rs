@@ -29,8 +29,17 @@ pub(crate) struct Replayed<'a> {
     pub(crate) value: &'a [u8],
     /// The value and all that comes after it in the block.
     pub(crate) rest: &'a [u8],
-    /// Its block: the number of the file, and the offset.
-    pub(crate) block: (u64, u64),
+    /// Its block.
+    pub(crate) block: BlockId,
+}
+
+/// Which block something is in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct BlockId {
+    /// The number of the file.
+    pub(crate) file: u64,
+    /// Where in the file it begins.
+    pub(crate) offset: u64,
 }
 
 /// A place among the transactions of one EVENTS file.
@@ -90,7 +99,8 @@ impl Replay {
                     let entries = self.body.get(..self.entries_bytes).unwrap_or_default();
                     let rest = entries.get(next - bytes..).unwrap_or_default();
                     let value = rest.get(..bytes).unwrap_or_default();
-                    let block = (self.segment.meta().number, self.handle.offset);
+                    let block =
+                        BlockId { file: self.segment.meta().number, offset: self.handle.offset };
                     return Ok(Some(Replayed { revision, value, rest, block }));
                 }
                 Ok(None) => {

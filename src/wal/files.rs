@@ -168,7 +168,7 @@ pub(super) fn write_zeros(path: &Path, file: &dyn File, start: u64, end: u64) ->
         let count = CHUNK.min(usize::try_from(end - offset).unwrap_or(CHUNK));
         let zeros = ZEROS.get(..count).unwrap_or(&ZEROS);
         file.write_all_at(zeros, offset).map_err(|error| Error::io("write", path, error))?;
-        // Lest the sync of the whole file hold up those of the log that is written meanwhile.
+        // A sync of the log in use would wait behind a whole file of zeros.
         file.write_back(offset..offset + count as u64);
         offset += count as u64;
     }

@@ -256,12 +256,12 @@ impl Gather for Gathering {
         self.events.push(Event { kind, kv, prev_kv: None });
     }
 
-    fn is_empty(&self) -> bool {
-        self.events.is_empty()
-    }
-
     #[inline]
     fn whole(mut self, revision: u64, time: i64, metadata: Bytes) -> Gathered {
+        debug_assert!(
+            !self.events.is_empty(),
+            "the log of a range leaves out what changed nothing there"
+        );
         for event in &mut self.events {
             event.kv.mod_revision = revision;
         }
@@ -278,7 +278,9 @@ impl Gathered {
     }
 
     pub(super) fn events_mut(&mut self) -> &mut [Event] {
-        Arc::get_mut(&mut self.batch.0).map_or(&mut [], |told| &mut told.events)
+        let told = Arc::get_mut(&mut self.batch.0);
+        debug_assert!(told.is_some(), "nobody else has it yet");
+        told.map_or(&mut [], |told| &mut told.events)
     }
 
     pub(super) fn into_batch(self) -> Batch {

@@ -21,8 +21,8 @@ pub(super) struct Wants {
 }
 
 impl Wants {
-    /// Whether a transaction is told as the log has it.
-    const fn everything(&self) -> bool {
+    /// Whether a transaction is told just as the log has it.
+    const fn as_it_is(&self) -> bool {
         self.puts && self.deletes && !self.keys_only && !self.prev_kv && self.fragment.is_none()
     }
 }
@@ -82,23 +82,27 @@ pub(super) fn tell_next(
     wants: &Wants,
     each: &mut impl FnMut(Batch),
 ) -> Result<Option<u64>> {
-    if !wants.everything() {
-        let Some(transaction) = log.next().transpose()? else { return Ok(None) };
-        let Transaction { revision, time, metadata, events } = transaction;
-        let (head, view) = ((revision, time, &metadata), || Ok(door.view_of_log(log, revision)));
-        tell_changes(head, events.into_iter(), wants, view, |value| value, each)?;
-        return Ok(Some(revision));
+    if wants.as_it_is() {
+        return tell_whole(log, door, each);
     }
+    let Some(transaction) = log.next().transpose()? else { return Ok(None) };
+    let Transaction { revision, time, metadata, events } = transaction;
+    let (head, view) = ((revision, time, &metadata), || Ok(door.view_of_log(log, revision)));
+    tell_changes(head, events.into_iter(), wants, view, |value| value, each)?;
+    Ok(Some(revision))
+}
+
+/// As [`tell_next`], to a watch that is told all just as it is.
+fn tell_whole(log: &mut Log, door: &Door, each: &mut impl FnMut(Batch)) -> Result<Option<u64>> {
     let Some(mut gathered) = log.next_as::<Gathering>().transpose()? else { return Ok(None) };
     let revision = gathered.revision();
     if gathered.lacks_values {
         let view = door.view_of_log(log, revision);
         // A value that is empty is looked up in vain, too.
-        for event in gathered.events_mut().iter_mut().filter(|event| event.kv.value.is_empty()) {
-            if event.kind == ChangeKind::Put {
-                let record = view.get(&space::user(&event.kv.key))?;
-                event.kv.value = record.map(|record| record.value).unwrap_or_default();
-            }
+        let lacks = |event: &&mut Event| event.kind == ChangeKind::Put && event.kv.value.is_empty();
+        for event in gathered.events_mut().iter_mut().filter(lacks) {
+            let record = view.get(&space::user(&event.kv.key))?;
+            event.kv.value = record.map(|record| record.value).unwrap_or_default();
         }
     }
     each(gathered.into_batch());

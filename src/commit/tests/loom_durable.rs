@@ -158,8 +158,8 @@ fn loom_waiters_are_taken_while_others_push() {
     });
 }
 
-/// Wakes a thread that loom can stop before it does, between the word that says so and the wake-up, which would
-/// order everything; the look at the flag makes it do so.
+/// A waker in which loom can switch threads, between the change of the state and the wake-up. The wake-up orders
+/// everything for loom; the flag, which the test looks at, makes loom try what happens before it.
 struct Pause(Arc<AtomicBool>, thread::Thread);
 
 impl Wake for Pause {
@@ -194,7 +194,7 @@ fn loom_an_heir_sees_what_the_leader_did() {
 }
 
 /// Whoever leads unasked, and was served just before, sees whom it has to wake; the wake-up may come later here,
-/// too.
+/// too. Tasks stand for threads, for the sake of [`Pause`].
 #[test]
 fn loom_who_leads_sees_whom_it_has_to_wake() {
     model(None, || {
@@ -212,11 +212,11 @@ fn loom_who_leads_sees_whom_it_has_to_wake() {
     });
 }
 
-/// Threads that are served in one chain all wake, also when one of them leads in place of sleeping, before it
+/// Threads that are served in chains all wake, also when one of them leads in place of sleeping, before it
 /// is served or after; whoever wakes the next sees whom.
 #[test]
 fn loom_a_chain_of_waiters_loses_nobody() {
-    for away in 0..3 {
+    for (away, chains) in (0..3).flat_map(|away| [(away, 1), (away, 2)]) {
         model(None, move || {
             let (told, waiters) = mpsc::channel();
             let others: Vec<_> = (0..3)
@@ -234,7 +234,7 @@ fn loom_a_chain_of_waiters_loses_nobody() {
                 })
                 .collect();
             let waiters: Vec<_> = (0..3).map(|_| waiters.recv().expect("three are sent")).collect();
-            serve(waiters, 1);
+            serve(waiters, chains);
             join(others);
         });
     }

@@ -179,7 +179,9 @@ impl Store {
                 Evaluation::new(newest, &mut plan, self.limits(), false).transaction(&request)
             });
         }
-        self.ordered(&request, &options)?.wait()
+        let (response, done) = self.ordered(&request, &options)?;
+        done.wait()?;
+        Ok(response)
     }
 
     /// Orders a transaction and returns a ticket, so that one thread can keep many in flight.
@@ -217,17 +219,22 @@ impl Store {
     pub fn submit_with(&self, request: TxnRequest, options: CommitOptions) -> Result<Ticket> {
         self.limits().transaction(&request)?;
         self.limits().commit(&options)?;
-        self.ordered(&request, &options)
+        let (response, done) = self.ordered(&request, &options)?;
+        Ok(done.ticket(response))
     }
 
     /// Gives a transaction whose shape has been checked its place in the order.
-    fn ordered(&self, request: &TxnRequest, options: &CommitOptions) -> Result<Ticket> {
+    fn ordered<'r>(
+        &self,
+        request: &'r TxnRequest,
+        options: &'r CommitOptions,
+    ) -> Result<(TxnResponse, Done<'_>)> {
         let (mut response, done) =
             self.write(options, |evaluation| evaluation.transaction(request))?;
         if done.outcome.changed {
             done.patch().transaction(&mut response);
         }
-        Ok(done.ticket(response))
+        Ok((response, done))
     }
 
     /// Evaluates until the plan finds its place in the order.

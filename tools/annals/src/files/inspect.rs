@@ -201,7 +201,7 @@ pub(super) fn frame_facts(frame: &Frame<'_>) -> Value {
     json!({
         "seq": frame.seq,
         "revision": frame.revision,
-        "time": crate::at::rfc3339(frame.time),
+        "time": frame.takes_revision().then(|| crate::at::rfc3339(frame.time)),
         "takes_revision": frame.takes_revision(),
         "buffered": frame.is_buffered(),
         "operations": frame.op_count(),
