@@ -432,3 +432,76 @@ fn a_log_that_is_refused_says_from_where_on_its_keys_are_kept() {
     }
     assert_eq!(store.log_of(21.., KeyRange::prefix("/a/")).map(Result::unwrap).count(), 10);
 }
+
+/// What a rule has forgotten goes from the log of changes, too, although another rule keeps as old revisions of other
+/// keys; and nothing else does.
+#[test]
+fn what_is_forgotten_is_not_kept_by_the_log_of_changes() {
+    let noise = |seed: u64| -> Vec<u8> {
+        let mut random = Random::new(seed);
+        (0..300).map(|_| u8::try_from(random.below(256)).unwrap()).collect()
+    };
+    let disk = MemoryVfs::new();
+    let clock = Arc::new(ManualClock::new(1_000_000));
+    let options = tiny(&disk, &clock);
+    let mut store = options.open("store").unwrap();
+    store.set_retention("/audit/", Some(Retention::forever())).unwrap();
+    store.set_retention("/events/", Some(Retention::forever())).unwrap();
+    for n in 0..400_u64 {
+        clock.advance(1_000);
+        let events = (0..3).map(|m| put(format!("/events/{}", (n + m) % 20), noise(n * 3 + m)));
+        let audit = (n % 4 == 0).then(|| put(format!("/audit/{}", n % 3), n.to_string()));
+        let ops: Vec<_> = events.chain(audit).collect();
+        store.txn().then(ops).metadata(format!("transaction {n}")).commit().unwrap();
+        while store.run_background().unwrap() {}
+    }
+    store.reorganise().unwrap();
+    let newest = store.revision();
+    let watched = |store: &Store, prefix: &str, from: u64| -> Vec<_> {
+        let watch = store.watch(prefix).prefix().from(from).start().unwrap();
+        let last = if prefix == "/audit/" { newest - 3 } else { newest };
+        let mut told = Vec::new();
+        for batch in watch {
+            let batch = batch.unwrap();
+            let events: Vec<_> = batch.events().iter().map(|e| (e.kind, e.kv.clone())).collect();
+            told.push((batch.revision(), batch.time(), batch.metadata().clone(), events));
+            if batch.revision() >= last {
+                break;
+            }
+        }
+        told
+    };
+    let times = |store: &Store| -> Vec<i64> {
+        (2..=newest).map(|revision| store.time_of(revision).unwrap()).collect()
+    };
+    let audit = watched(&store, "/audit/", 2);
+    assert_eq!(audit.len(), 100);
+    let (all_times, before) = (times(&store), store.stats().events);
+    let floor = newest - 40;
+    let young = watched(&store, "/events/", floor);
+
+    store.set_retention("/events/", Some(Retention::forever().keep_revisions(40))).unwrap();
+    assert!(store.apply_retention().unwrap());
+    store.compact(floor).unwrap();
+    while store.run_background().unwrap() {}
+    store.reorganise().unwrap();
+    let after = store.stats().events;
+    assert_eq!(after.entries, before.entries, "each revision has its time");
+    assert!(after.bytes * 3 < before.bytes, "{before:?} {after:?}");
+    for round in 0..2 {
+        assert_eq!(watched(&store, "/audit/", 2), audit);
+        assert_eq!(watched(&store, "/events/", floor), young);
+        assert_eq!(times(&store), all_times);
+        let refused = store.watch("/events/").prefix().from(floor - 1).start();
+        assert!(refused.and_then(|mut watch| watch.next().unwrap()).is_err());
+        // It is done: no file is written again and again.
+        let merges = store.stats().merges;
+        while store.run_background().unwrap() {}
+        store.reorganise().unwrap();
+        assert_eq!(store.stats().merges, merges, "round {round}");
+        store.close().unwrap();
+        let report = annals::check("store", &options, &mut |_, _| {}).unwrap();
+        assert_eq!(report.damage, []);
+        store = options.open("store").unwrap();
+    }
+}

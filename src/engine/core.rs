@@ -1,5 +1,6 @@
 //! The engine's parts, and the revisions everything turns on.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use crate::commit::{Chain, World};
@@ -47,6 +48,8 @@ pub(super) struct Core {
     pub(super) busy: Mutex<()>,
     /// No HEAD file is worth a sweep for a watermark up to this.
     pub(super) swept: AtomicU64,
+    /// Of EVENTS files by number how many classes were forgotten when they were looked through for what can go.
+    pub(super) looked_through: Mutex<BTreeMap<u64, usize>>,
     /// A value could not be moved to another blob file, as it is damaged: they stay as they are until the store is opened
     /// again.
     pub(super) blobs_stay: AtomicBool,

@@ -1,22 +1,32 @@
-//! Background work on the files of EVENTS: small neighbours are joined, and the one that the least floor runs
-//! through is written again without what is below.
+//! Background work on the files of EVENTS: small neighbours are joined, the one that the least floor runs
+//! through is written again without what is below, and those are thinned of which some keys are forgotten while
+//! others are kept.
 //!
 //! EVENTS are in the order of revisions, so at most one file straddles a floor; all before it are dropped whole.
 //! Where a store is busy that one waits: its successors pass the floor, too, and writing each again and again
 //! would cost as much as writing EVENTS did, to save less than the size of one file.
+//!
+//! Which keys a file has changes of only the file itself says. So it is looked through, once for each class of keys
+//! (one for each rule of retention, and that of all others) that is forgotten up to its last revision, and once more
+//! when the store has been opened; and written again where a good part of it can go.
 
 use annals_format::FileMeta;
 
 use crate::error::Result;
 use crate::observe::{Span, Task};
 use crate::reclaim::floors::Floors;
-use crate::reclaim::merge::join_events;
+use crate::reclaim::merge::{Replacement, Work, forgotten_bytes, join_events, thin_events};
 use crate::reclaim::plan::{events_to_join, trims};
 use crate::sync::Arc;
+use crate::sync::plain::lock;
 
 use super::core::Core;
 use super::jobs::{Busy, Depth, open_all};
 use super::tables::{FileSet, SealedFile};
+
+/// A file is thinned if one in so many bytes of its changes can go: for each that goes three others are written at
+/// most.
+const THINNED: u64 = 4;
 
 /// The file that the least floor runs through, if at least one in `share` of its revisions is below.
 pub(super) fn events_to_trim<'f>(
@@ -53,11 +63,52 @@ impl Core {
     }
 
     fn write_events(&self, files: &[Arc<SealedFile>], keep: &Floors) -> Result<()> {
+        let segments = open_all(files)?;
+        self.rewrite_events(keep, |work| join_events(work, &segments))?;
+        Ok(())
+    }
+
+    /// Looks a file through of which some class is forgotten, and writes it again without that if it is a
+    /// quarter of the file. Answers whether there was such a file.
+    pub(super) fn thin_some_events(&self, files: &FileSet, keep: &Floors) -> Result<bool> {
+        let due = {
+            let looked = lock(&self.looked_through);
+            let forgotten = |file: &Arc<SealedFile>| keep.forgotten(file.meta().max_revision);
+            let is_due = |file: &&Arc<SealedFile>| {
+                forgotten(file) > looked.get(&file.meta().number).copied().unwrap_or(0)
+            };
+            files.events.iter().find(is_due).map(|file| (Arc::clone(file), forgotten(file)))
+        };
+        let Some((file, forgotten)) = due else { return Ok(false) };
+        let (number, segment) = (file.meta().number, file.open()?);
+        let added = match forgotten_bytes(segment, keep) {
+            Ok((all, gone)) if gone > 0 && gone.saturating_mul(THINNED) >= all => {
+                self.rewrite_events(keep, |work| thin_events(work, segment))?
+            }
+            // Damage is told to whoever asks for what is damaged: this is no reason to end writing.
+            Err(error) if error.corruption().is_none() => return Err(error),
+            _ => vec![number],
+        };
+        let present = self.shared.tables().files;
+        let mut looked = lock(&self.looked_through);
+        looked.extend(added.into_iter().map(|number| (number, forgotten)));
+        let is_there = |number: &u64| present.events.iter().any(|f| f.meta().number == *number);
+        looked.retain(|number, _| is_there(number));
+        Ok(true)
+    }
+
+    /// Puts what `write` makes of files in their place; answers the numbers of the new ones.
+    fn rewrite_events(
+        &self,
+        keep: &Floors,
+        write: impl FnOnce(&Work<'_>) -> Result<Replacement>,
+    ) -> Result<Vec<u64>> {
         let span = Span::of(Task::Merge);
         let _within = span.enter();
-        let segments = open_all(files)?;
         let host = Busy { core: self, depth: Depth::Merging };
-        let replacement = join_events(&self.work(&host, keep), &segments)?;
-        self.merged(&span, replacement)
+        let replacement = write(&self.work(&host, keep))?;
+        let added = replacement.added.iter().map(|file| file.number).collect();
+        self.merged(&span, replacement)?;
+        Ok(added)
     }
 }

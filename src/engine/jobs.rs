@@ -117,6 +117,7 @@ impl Core {
                 || self.move_some_blobs(files, keep, TRIM_USUAL, u64::MAX)?
                 || self.merge_some_windows(files, keep)?
                 || self.join_some_events(files, keep)?
+                || self.thin_some_events(files, keep)?
                 || self.write_log()?
                 || self.shared.until_quiet(QUIET_MICROS) == 0
                     && (self.trim_window(files, keep, TRIM_QUIET)?

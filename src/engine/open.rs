@@ -301,6 +301,7 @@ fn build(
         next_file: AtomicU64::new(manifest.next_file),
         busy: Mutex::new(()),
         swept: AtomicU64::new(0),
+        looked_through: Mutex::default(),
         blobs_stay: AtomicBool::new(false),
         state: Mutex::new(State { store, manifest, wal: None, log: SharedLog::default() }),
         flushed: Condvar::new(),

@@ -139,6 +139,11 @@ impl Floors {
         self.floors.get(class).or(self.floors.first()).copied().unwrap_or(0)
     }
 
+    /// How many classes can be read at no revision up to `upto`.
+    pub(crate) fn forgotten(&self, upto: u64) -> usize {
+        self.floors.iter().filter(|floor| **floor > upto).count()
+    }
+
     /// The floor of an internal key.
     pub(crate) fn of(&self, key: &[u8]) -> u64 {
         self.of_class(self.classes.of(key))

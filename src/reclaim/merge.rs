@@ -1,5 +1,5 @@
-//! Sealed files become other sealed files of their kind: a merge of windows, a join of EVENTS, a sweep of
-//! HEAD, a move of values to other blob files.
+//! Sealed files become other sealed files of their kind: a merge of windows, a join or a thinning of EVENTS, a
+//! sweep of HEAD, a move of values to other blob files.
 //!
 //! Every one of these reads sorted sources once, writes sorted files once, and holds a block of each
 //! in memory. Nothing is published here: the caller puts the new files in the place of the old ones.
@@ -7,6 +7,8 @@
 use std::collections::BTreeSet;
 
 use annals_format::entry::EntryRef;
+use annals_format::events::{Transaction, TransactionBuilder};
+use annals_format::space::USER;
 use annals_format::{FileKind, FileMeta};
 
 use crate::error::Result;
@@ -158,6 +160,77 @@ pub(crate) fn join_events(work: &Work<'_>, files: &[Arc<Segment>]) -> Result<Rep
     }
     let removed = files.iter().map(|segment| segment.meta().number).collect();
     Ok(Replacement { removed, added: events.finish()?, ..Replacement::default() })
+}
+
+/// Writes an EVENTS file again without the changes of keys that can be read at later revisions only. A transaction
+/// of which nothing is left stays, as its time is asked for.
+///
+/// # Errors
+/// As for [`merge_windows`].
+pub(crate) fn thin_events(work: &Work<'_>, file: &Arc<Segment>) -> Result<Replacement> {
+    let Work { context, host, segment_bytes, .. } = *work;
+    let mut events = Output::new(context, host, FileKind::Events, None, segment_bytes);
+    let mut replay = file.replay(work.floors.least())?;
+    let (mut kept, mut value) = (TransactionBuilder::new(), Vec::new());
+    let mut key = vec![USER];
+    while let Some(found) = replay.next()? {
+        let revision = found.revision;
+        value.clear();
+        let thinned = Transaction::decode(found.value).and_then(|transaction| {
+            for event in transaction.events() {
+                let event = event?;
+                key.truncate(1);
+                key.extend_from_slice(event.key);
+                if work.floors.of(&key) <= revision {
+                    kept.push(&event);
+                }
+            }
+            // It tells of the changes, by which it is found.
+            let metadata = if kept.count() == 0 { &[] } else { transaction.metadata };
+            kept.finish(transaction.flags, transaction.time, metadata, &mut value);
+            Ok(())
+        });
+        if let Err(error) = thinned {
+            return Err(replay.damaged(&error));
+        }
+        let entry = EntryRef { revision, value: &value, ..EntryRef::default() };
+        events.add(&EntryRef { key: &revision.to_be_bytes(), ..entry })?;
+    }
+    Ok(Replacement {
+        removed: vec![file.meta().number],
+        added: events.finish()?,
+        ..Replacement::default()
+    })
+}
+
+/// Bytes of the changes in an EVENTS file, and how many of these [thinning](thin_events) would leave out.
+///
+/// # Errors
+/// What reading answers.
+pub(crate) fn forgotten_bytes(file: &Arc<Segment>, floors: &Floors) -> Result<(u64, u64)> {
+    let (mut all, mut forgotten) = (0, 0);
+    let mut replay = file.replay(floors.least())?;
+    let mut key = vec![USER];
+    while let Some(found) = replay.next()? {
+        let revision = found.revision;
+        let counted = Transaction::decode(found.value).and_then(|transaction| {
+            for event in transaction.events() {
+                let event = event?;
+                key.truncate(1);
+                key.extend_from_slice(event.key);
+                let bytes = event.key.len() + event.value.map_or(0, <[u8]>::len);
+                all += bytes as u64;
+                if floors.of(&key) > revision {
+                    forgotten += bytes as u64;
+                }
+            }
+            Ok(())
+        });
+        if let Err(error) = counted {
+            return Err(replay.damaged(&error));
+        }
+    }
+    Ok((all, forgotten))
 }
 
 #[cfg(test)]

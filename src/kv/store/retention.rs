@@ -79,9 +79,9 @@ impl Store {
     }
 
     /// Forgets at once what the rules no longer keep, as the background thread does from time to time.
-    /// Answers whether that was anything. Space is given back as after [`compact`](Self::compact); that of
-    /// the log of changes only where no rule keeps older revisions, as its files hold the changes of
-    /// all keys.
+    /// Answers whether that was anything. Space is given back as after [`compact`](Self::compact). The files of
+    /// the log of changes hold those of all keys: where other rules keep as old revisions, one is written again
+    /// once all its revisions are forgotten for some of its keys, if these are a quarter of it.
     ///
     /// # Errors
     ///
