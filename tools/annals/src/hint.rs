@@ -13,6 +13,12 @@ pub(crate) fn hint(kind: &ErrorKind) -> Cow<'static, str> {
         ErrorKind::NotAStore { path, .. } if path.join("store").join(CURRENT).exists() => {
             format!("there is a store in it: -C {}", path.join("store").display()).into()
         }
+        ErrorKind::Corrupt(damage)
+            if damage.offset == 0 && damage.structure == "backup header magic" =>
+        {
+            "it does not begin as a backup does: is it the right file? `annals backup FILE` makes one"
+                .into()
+        }
         ErrorKind::Corrupt(damage) if !is_of_a_store(&damage.file) => {
             "verify and repair are for stores: take another backup, or another copy of this one"
                 .into()
@@ -92,8 +98,8 @@ fn usual(kind: &ErrorKind) -> &'static str {
             "give the directory of a store; `annals put`, `import` and `restore` make one where nothing is"
         }
         ErrorKind::Locked { .. } => {
-            "`annals readers` names the program that has it open: let it close the store, or do there what is to be \
-             done; commands that only read work meanwhile"
+            "`annals readers` names the program that has it open: let it close the store (each handle, view and lease \
+             guard of it), or do there what is to be done; commands that only read work meanwhile"
         }
         ErrorKind::UnsupportedVersion { .. } => {
             "use a build that knows the version: `annals export` there, `annals import history` here"

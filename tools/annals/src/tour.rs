@@ -40,6 +40,8 @@ struct Chosen {
     halfway: u64,
     before: u64,
     newest: u64,
+    /// The revision of the store when it was chosen, behind the import.
+    imported: u64,
 }
 
 /// What a moment's files take, and what is in them.
@@ -214,11 +216,12 @@ impl Guide<'_> {
             halfway: revisions.get(revisions.len() / 2).copied().unwrap_or(newest),
             before: revisions.get(1).copied().unwrap_or(newest),
             newest,
+            imported: view.revision(),
         })
     }
 
     fn look(&mut self, chosen: &Chosen) -> Outcome {
-        let Chosen { key, halfway, before, newest } = chosen;
+        let Chosen { key, halfway, before, newest, .. } = chosen;
         let (halfway, before, newest) =
             (halfway.to_string(), before.to_string(), newest.to_string());
         self.say("One key and its versions, newest first.")?;
@@ -249,8 +252,7 @@ impl Guide<'_> {
     }
 
     fn follow(&mut self, chosen: &Chosen) -> Outcome {
-        // Behind the import, whose last revision may hold the whole tree of files (a shallow clone).
-        let since = (chosen.newest + 1).to_string();
+        let since = (chosen.imported + 1).to_string();
         self.say("A key with a lease is deleted when nobody renews it.")?;
         self.run(&["lease", "grant", "60", "--id", "7"], 0)?;
         self.run(&["put", "/tour/worker", "at work", "--lease", "7"], 0)?;

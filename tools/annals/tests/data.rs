@@ -13,8 +13,12 @@ fn a_key_from_first_to_last() {
     assert_eq!(tool.json(&["put", "k", "two", "--prev-kv"])["prev_kv"]["value"], "one");
     assert_eq!(tool.ok(&["get", "k", "-o", "raw"]), "two");
     assert_eq!(tool.ok(&["get", "k", "-o", "raw", "--at", "2"]), "one");
+    let mut found = tool.json(&["get", "k"]);
+    let time = found.as_object_mut().unwrap().remove("time").unwrap();
+    assert_eq!(time, tool.lines(&["log", "--since", "3"])[0]["time"]);
+    assert!(time.is_string());
     assert_eq!(
-        tool.json(&["get", "k"]),
+        found,
         json!({ "key": "k", "value": "two", "create_revision": 2, "mod_revision": 3, "version": 2, "lease": 0 })
     );
     assert_eq!(tool.json(&["del", "k"]), json!({ "revision": 4, "deleted": 1 }));

@@ -10,6 +10,7 @@ mod rows;
 
 use std::ffi::OsString;
 
+use annals::{ErrorKind, KeyValue, Store};
 use clap::Args;
 use serde_json::json;
 
@@ -53,17 +54,31 @@ pub(crate) fn get(global: &Global, args: &GetArgs, out: &mut Output) -> Outcome 
             view.revision()
         )));
     };
-    match out.format() {
-        Format::Raw => out.bytes(&kv.value),
-        Format::Table => {
-            let mut object = kv_json(&kv, true);
-            if let Some(members) = object.as_object_mut() {
-                let value = members.shift_remove("value").unwrap_or_default();
-                members.insert("value_bytes".into(), json!(kv.value.len()));
-                members.insert("value".into(), value);
-            }
-            out.object(&object)
+    if out.format() == Format::Raw {
+        return out.bytes(&kv.value);
+    }
+    let mut object = kv_json(&kv, true);
+    let time = written(&store, &kv, out)?;
+    if let Some(members) = object.as_object_mut() {
+        members.insert("time".into(), json!(time));
+        if out.format() == Format::Table {
+            let value = members.shift_remove("value").unwrap_or_default();
+            members.insert("value_bytes".into(), json!(kv.value.len()));
+            members.insert("value".into(), value);
         }
-        Format::Json | Format::Ndjson => out.object(&kv_json(&kv, true)),
+    }
+    out.object(&object)
+}
+
+/// When a key was written; `None` where that is forgotten, or cannot be read, which is said then.
+fn written(store: &Store, kv: &KeyValue, out: &mut Output) -> Outcome<Option<String>> {
+    match store.time_of(kv.mod_revision) {
+        Ok(time) => Ok(Some(crate::at::rfc3339(time))),
+        Err(error) if matches!(error.kind(), ErrorKind::Compacted { .. }) => Ok(None),
+        Err(error) if error.corruption().is_some() => {
+            out.note(format_args!("when it was written cannot be read: {error}"))?;
+            Ok(None)
+        }
+        Err(error) => Err(error.into()),
     }
 }
