@@ -93,25 +93,37 @@ fn every_commit_that_waits_is_measured() {
     let Setup { options, watchdog: _watchdog, .. } = setup("measured commits");
     let store = open(&options);
     let calls: [(&str, Call); 9] = [
-        ("put", |store| drop(store.put("k", "1").unwrap())),
-        ("put_with", |store| drop(store.put_with(PutRequest::new("k", "2")).unwrap())),
+        ("put", |store| {
+            store.put("k", "1").unwrap();
+        }),
+        ("put_with", |store| {
+            store.put_with(PutRequest::new("k", "2")).unwrap();
+        }),
         ("compare_and_put", |store| {
             let seen = store.get("k").unwrap().unwrap().mod_revision;
             let outcome = store.compare_and_put("k", seen, "3").unwrap();
             assert!(matches!(outcome, Outcome::Committed { .. }));
         }),
-        ("modify", |store| drop(store.modify("k", |_| Modify::put("4")).unwrap())),
-        ("txn", |store| drop(store.txn().then([put("k", "5")]).commit().unwrap())),
-        ("transact", |store| drop(store.transact(txn().then([put("k", "6")])).unwrap())),
+        ("modify", |store| {
+            store.modify("k", |_| Modify::put("4")).unwrap();
+        }),
+        ("txn", |store| {
+            store.txn().then([put("k", "5")]).commit().unwrap();
+        }),
+        ("transact", |store| {
+            store.transact(txn().then([put("k", "6")])).unwrap();
+        }),
         ("transact_with", |store| {
             let durability = Some(Durability::Sync);
             let options = CommitOptions { durability, ..CommitOptions::default() };
-            drop(store.transact_with(txn().then([put("k", "7")]), options).unwrap());
+            store.transact_with(txn().then([put("k", "7")]), options).unwrap();
         }),
-        ("delete", |store| drop(store.delete("k").unwrap())),
+        ("delete", |store| {
+            store.delete("k").unwrap();
+        }),
         ("delete_range", |store| {
             store.put("k", "8").unwrap();
-            drop(store.delete_range(DeleteRangeRequest::new("k")).unwrap());
+            store.delete_range(DeleteRangeRequest::new("k")).unwrap();
         }),
     ];
     for (name, call) in calls {

@@ -30,8 +30,9 @@ impl Store {
         Ok(found.map(key_value))
     }
 
-    /// The version of `key` as of `revision`, or `None` when it was not alive then. It takes no view, so it is
-    /// cheaper than `at(revision)?.get(key)`; for several reads of one revision, take the view.
+    /// The version of `key` as of a point in history, a revision or a time, or `None` when it was not alive
+    /// then. It takes no view, so it is cheaper than `at(revision)?.get(key)`; for several reads of one
+    /// revision, take the view.
     ///
     /// # Errors
     ///
@@ -46,10 +47,8 @@ impl Store {
     /// assert_eq!(store.get_at("/a", first - 1)?, None);
     /// # Ok::<(), annals::Error>(())
     /// ```
-    pub fn get_at(&self, key: impl AsRef<[u8]>, revision: u64) -> Result<Option<KeyValue>> {
-        if revision == 0 {
-            return Err(check::no_revision_zero());
-        }
+    pub fn get_at(&self, key: impl AsRef<[u8]>, at: impl Into<At>) -> Result<Option<KeyValue>> {
+        let revision = at.into().revision(&self.engine)?;
         Ok(self.engine.get_at(&space::user(key.as_ref()), revision)?.map(key_value))
     }
 
@@ -117,19 +116,30 @@ impl Store {
         Ok(View::new(&self.engine, self.engine.latest()?))
     }
 
-    /// The store as of `revision`. If only some keys are kept that far back
+    /// The store as of a point in history: a revision, or a time. If only some keys are kept that far back
     /// ([`set_retention`](Self::set_retention)), reads of the others are refused, and so are ranges in
     /// which others can lie.
+    ///
+    /// ```
+    /// use std::time::{Duration, SystemTime};
+    /// # let directory = tempfile::tempdir().expect("a temporary directory");
+    /// # let store = annals::Store::open(directory.path())?;
+    /// let first = store.put("/a", "one")?.revision;
+    /// store.put("/a", "two")?;
+    /// assert_eq!(store.at(first)?.get("/a")?.expect("it lived").value, "one");
+    /// let now = SystemTime::now() + Duration::from_secs(1);
+    /// assert_eq!(store.at(now)?.get("/a")?.expect("it lives").value, "two");
+    /// # Ok::<(), annals::Error>(())
+    /// ```
     ///
     /// # Errors
     ///
     /// [`Compacted`](crate::ErrorKind::Compacted) if no key is kept that far back,
     /// [`FutureRevision`](crate::ErrorKind::FutureRevision);
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for revision 0.
-    pub fn at(&self, revision: u64) -> Result<View> {
-        if revision == 0 {
-            return Err(check::no_revision_zero());
-        }
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for revision 0; of a time, as
+    /// [`at_time`](Self::at_time).
+    pub fn at(&self, at: impl Into<At>) -> Result<View> {
+        let revision = at.into().revision(&self.engine)?;
         Ok(View::new(&self.engine, self.engine.view(revision)?))
     }
 
