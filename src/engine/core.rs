@@ -48,8 +48,9 @@ pub(super) struct Core {
     pub(super) busy: Mutex<()>,
     /// No HEAD file is worth a sweep for a watermark up to this.
     pub(super) swept: AtomicU64,
-    /// Of EVENTS files by number how many classes were forgotten when they were looked through for what can go.
-    pub(super) looked_through: Mutex<BTreeMap<u64, usize>>,
+    /// Of EVENTS files by number which keys were [forgotten](crate::reclaim::floors::Floors::forgotten) when they
+    /// were looked through for what can go.
+    pub(super) looked_through: Mutex<BTreeMap<u64, u64>>,
     /// A value could not be moved to another blob file, as it is damaged: they stay as they are until the store is opened
     /// again.
     pub(super) blobs_stay: AtomicBool,

@@ -75,19 +75,21 @@ impl Core {
             let looked = lock(&self.looked_through);
             let forgotten = |file: &Arc<SealedFile>| keep.forgotten(file.meta().max_revision);
             let is_due = |file: &&Arc<SealedFile>| {
-                forgotten(file) > looked.get(&file.meta().number).copied().unwrap_or(0)
+                forgotten(file) != looked.get(&file.meta().number).copied().unwrap_or(0)
             };
             files.events.iter().find(is_due).map(|file| (Arc::clone(file), forgotten(file)))
         };
         let Some((file, forgotten)) = due else { return Ok(false) };
-        let (number, segment) = (file.meta().number, file.open()?);
-        let added = match forgotten_bytes(segment, keep) {
-            Ok((all, gone)) if gone > 0 && gone.saturating_mul(THINNED) >= all => {
-                self.rewrite_events(keep, |work| thin_events(work, segment))?
-            }
-            // Damage is told to whoever asks for what is damaged: this is no reason to end writing.
+        let worth = || -> Result<_> {
+            let segment = file.open()?;
+            let (all, gone) = forgotten_bytes(segment, keep)?;
+            Ok((gone > 0 && gone.saturating_mul(THINNED) >= all).then_some(segment))
+        };
+        let added = match worth() {
+            Ok(Some(segment)) => self.rewrite_events(keep, |work| thin_events(work, segment))?,
+            // Damage, also a file that is not there, is told to whoever asks for it: it is no reason to end writing.
             Err(error) if error.corruption().is_none() => return Err(error),
-            _ => vec![number],
+            _ => vec![file.meta().number],
         };
         let present = self.shared.tables().files;
         let mut looked = lock(&self.looked_through);

@@ -1,0 +1,173 @@
+//! What rules of retention forget goes from the log of changes, too, where other rules keep as old revisions of
+//! other keys; and nothing else does.
+
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+#[path = "support/random.rs"]
+#[allow(dead_code, unreachable_pub, reason = "every test file uses a part of it")]
+mod random;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use annals::clock::ManualClock;
+use annals::vfs::MemoryVfs;
+use annals::{Options, Retention, Store, put};
+use random::Random;
+
+fn tiny(disk: &MemoryVfs, clock: &Arc<ManualClock>) -> Options {
+    Options::new()
+        .vfs(Arc::new(disk.clone()))
+        .clock(Arc::clone(clock) as _)
+        .background(false)
+        .store_id_seed(7)
+        .memtable_bytes(16 << 10)
+        .wal_bytes(64 << 10)
+        .segment_bytes(4 << 10)
+        .block_bytes(512)
+        .history_block_bytes(1024)
+        .l0_files_max(2)
+        .history_windows_max(3)
+        .retention_interval_seconds(0)
+}
+
+fn noise(seed: u64) -> Vec<u8> {
+    let mut random = Random::new(seed);
+    (0..300).map(|_| u8::try_from(random.below(256)).unwrap()).collect()
+}
+
+fn work(store: &Store) {
+    while store.run_background().unwrap() {}
+    store.reorganise().unwrap();
+}
+
+/// What a rule has forgotten goes from the log of changes, too, although another rule keeps as old revisions of other
+/// keys; and nothing else does.
+#[test]
+fn what_is_forgotten_is_not_kept_by_the_log_of_changes() {
+    let disk = MemoryVfs::new();
+    let clock = Arc::new(ManualClock::new(1_000_000));
+    let options = tiny(&disk, &clock);
+    let mut store = options.open("store").unwrap();
+    store.set_retention("/audit/", Some(Retention::forever())).unwrap();
+    store.set_retention("/events/", Some(Retention::forever())).unwrap();
+    for n in 0..400_u64 {
+        clock.advance(1_000);
+        let events = (0..3).map(|m| put(format!("/events/{}", (n + m) % 20), noise(n * 3 + m)));
+        let audit = (n % 4 == 0).then(|| put(format!("/audit/{}", n % 3), n.to_string()));
+        let ops: Vec<_> = events.chain(audit).collect();
+        store.txn().then(ops).metadata(format!("transaction {n}")).commit().unwrap();
+        while store.run_background().unwrap() {}
+    }
+    store.reorganise().unwrap();
+    let newest = store.revision();
+    let watched = |store: &Store, prefix: &str, from: u64| -> Vec<_> {
+        let watch = store.watch(prefix).prefix().from(from).start().unwrap();
+        let last = if prefix == "/audit/" { newest - 3 } else { newest };
+        let mut told = Vec::new();
+        for batch in watch {
+            let batch = batch.unwrap();
+            let events: Vec<_> = batch.events().iter().map(|e| (e.kind, e.kv.clone())).collect();
+            told.push((batch.revision(), batch.time(), batch.metadata().clone(), events));
+            if batch.revision() >= last {
+                break;
+            }
+        }
+        told
+    };
+    let times = |store: &Store| -> Vec<i64> {
+        (2..=newest).map(|revision| store.time_of(revision).unwrap()).collect()
+    };
+    let audit = watched(&store, "/audit/", 2);
+    assert_eq!(audit.len(), 100);
+    let (all_times, before) = (times(&store), store.stats().events);
+    let floor = newest - 40;
+    let young = watched(&store, "/events/", floor);
+
+    store.set_retention("/events/", Some(Retention::forever().keep_revisions(40))).unwrap();
+    assert!(store.apply_retention().unwrap());
+    store.compact(floor).unwrap();
+    work(&store);
+    let after = store.stats().events;
+    assert_eq!(after.entries, before.entries, "each revision has its time");
+    assert!(after.bytes * 3 < before.bytes, "{before:?} {after:?}");
+    for round in 0..2 {
+        assert_eq!(watched(&store, "/audit/", 2), audit);
+        assert_eq!(watched(&store, "/events/", floor), young);
+        assert_eq!(times(&store), all_times);
+        let refused = store.watch("/events/").prefix().from(floor - 1).start();
+        assert!(refused.and_then(|mut watch| watch.next().unwrap()).is_err());
+        // It is done: no file is written again and again.
+        let merges = store.stats().merges;
+        work(&store);
+        assert_eq!(store.stats().merges, merges, "round {round}");
+        store.close().unwrap();
+        let report = annals::check("store", &options, &mut |_, _| {}).unwrap();
+        assert_eq!(report.damage, []);
+        store = options.open("store").unwrap();
+    }
+}
+
+/// Revisions that each change a key of `a/`, of `b/` and of `kept/`, of which the last is kept for ever.
+fn three_classes(store: &Store) {
+    store.set_retention("kept/", Some(Retention::forever())).unwrap();
+    store.set_retention("a/", Some(Retention::forever())).unwrap();
+    for n in 0..400_u64 {
+        let keys = [format!("a/{}", n % 9), format!("b/{}", n % 5)];
+        let ops = keys.into_iter().zip(0..).map(|(key, m)| put(key, noise(n * 2 + m)));
+        store.txn().then(ops.chain([put("kept/one", "x")])).commit().unwrap();
+    }
+    work(store);
+}
+
+/// One class is forgotten in place of another: as many as before, and not the same.
+#[test]
+fn what_is_forgotten_next_goes_as_well() {
+    let (disk, clock) = (MemoryVfs::new(), Arc::new(ManualClock::new(1_000_000)));
+    let store = tiny(&disk, &clock).open("store").unwrap();
+    three_classes(&store);
+    let all = store.stats().events.bytes;
+    let few = Retention::forever().keep_revisions(10);
+    store.set_retention("a/", Some(few)).unwrap();
+    store.apply_retention().unwrap();
+    work(&store);
+    let one = store.stats().events.bytes;
+    assert!(one * 3 < all * 2, "{one} of {all}");
+    store.set_retention("a/", None).unwrap();
+    store.set_retention("", Some(few)).unwrap();
+    store.apply_retention().unwrap();
+    work(&store);
+    let both = store.stats().events.bytes;
+    assert!(both * 4 < all, "{both} of {all}");
+}
+
+/// A damaged file of the log of changes is no reason to end writing, nor is it looked at again and again.
+#[test]
+fn damage_that_nobody_asks_for_ends_nothing() {
+    let (disk, clock) = (MemoryVfs::new(), Arc::new(ManualClock::new(1_000_000)));
+    let store = tiny(&disk, &clock).open("store").unwrap();
+    three_classes(&store);
+    store.close().unwrap();
+    let events = disk.paths().into_iter().filter(|path| path.ends_with(".events"));
+    let events: Vec<String> = events.collect();
+    let path = Path::new(&events[events.len() / 2]);
+    let whole = disk.read(path).unwrap();
+    for what in ["missing", "cut", "flipped"] {
+        match what {
+            "missing" => disk.forget(path),
+            "cut" => disk.overwrite(path, &whole[..whole.len() / 2]),
+            _ => {
+                let mut content = whole.clone();
+                content.iter_mut().skip(90).step_by(97).for_each(|byte| *byte ^= 1);
+                disk.overwrite(path, &content);
+            }
+        }
+        let store = tiny(&disk.crash(0, annals::vfs::CrashMode::KeepAll), &clock).open("store");
+        let store = store.unwrap();
+        store.set_retention("a/", Some(Retention::forever().keep_revisions(10))).unwrap();
+        store.apply_retention().unwrap();
+        while store.run_background().unwrap() {}
+        store.put("a/1", what).unwrap();
+        assert_eq!(store.get("a/1").unwrap().unwrap().value, what);
+    }
+}
