@@ -16,7 +16,7 @@ use crate::cursor::{Reader, Writer};
 use crate::error::{DecodeError, Problem, Result};
 use crate::file_meta::FileMeta;
 use crate::layout::{Layout, field};
-use crate::limits::{MANIFEST_BYTES_MAX, NUMBER_MAX};
+use crate::limits::{KEY_BYTES_MAX, MANIFEST_BYTES_MAX, NUMBER_MAX};
 use crate::place::{FileKind, Place, StoreId};
 use crate::seal::ManifestStamp;
 use crate::wal_file::is_file_bytes;
@@ -48,6 +48,7 @@ const RECORD: &str = "manifest record";
 const KIND_STATE: u8 = 1;
 const KIND_WAL: u8 = 2;
 const KIND_FILE: u8 = 3;
+const KIND_FLOOR: u8 = 4;
 
 /// Which files make up the store, and how far it has come.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,6 +78,10 @@ pub struct Manifest {
     pub wal: Vec<WalFile>,
     /// The segment files.
     pub files: Vec<FileMeta>,
+    /// How far rules of retention have come by which segments may have been reclaimed: the prefix of users' keys,
+    /// and the oldest revision at which these can be read. Each prefix once, ascending. The rules themselves are
+    /// records, which may be in the log alone: this is for whoever reads a damaged one.
+    pub floors: Vec<(Vec<u8>, u64)>,
 }
 
 /// A WAL file the manifest lists.
@@ -109,6 +114,7 @@ impl Manifest {
             closed: false,
             wal: Vec::new(),
             files: Vec::new(),
+            floors: Vec::new(),
         }
     }
 
@@ -121,6 +127,12 @@ impl Manifest {
         }
         for file in &self.files {
             records.push(KIND_FILE, |out| file.encode(out));
+        }
+        for (prefix, floor) in &self.floors {
+            records.push(KIND_FLOOR, |out| {
+                out.put_prefixed(prefix);
+                out.put_varint(*floor);
+            });
         }
         let total = (HEADER_BYTES + records.bytes.len() + CRC_BYTES) as u64;
         let mut out = Vec::with_capacity(HEADER_BYTES + records.bytes.len() + CRC_BYTES);
@@ -188,8 +200,8 @@ impl Manifest {
         for _ in 0..count {
             let kind_at = records.position();
             let kind = records.u8("kind")?;
-            // Kinds ascend, and only those that describe one file repeat.
-            let repeats = matches!(kind, KIND_WAL | KIND_FILE);
+            // Kinds ascend, and the state stands once.
+            let repeats = matches!(kind, KIND_WAL | KIND_FILE | KIND_FLOOR);
             if kind < previous_kind || (kind == previous_kind && !repeats) {
                 return Err(records.error_at("kind", kind_at, Problem::Order));
             }
@@ -251,6 +263,13 @@ impl Manifest {
             KIND_STATE => self.decode_state(content)?,
             KIND_WAL => self.wal.push(WalFile::decode(content)?),
             KIND_FILE => self.files.push(FileMeta::decode(content)?),
+            KIND_FLOOR => {
+                let prefix = content.prefixed("prefix", KEY_BYTES_MAX)?;
+                if self.floors.last().is_some_and(|(before, _)| before.as_slice() >= prefix) {
+                    return Err(content.error_at("prefix", 0, Problem::Order));
+                }
+                self.floors.push((prefix.to_vec(), content.varint_number("floor", 1)?));
+            }
             _ => {
                 let found = u64::from(kind);
                 return Err(content.error_at("kind", 0, Problem::Invalid { found }));

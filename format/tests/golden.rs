@@ -167,13 +167,19 @@ fn current_file() {
 
 #[test]
 fn manifest_file() {
-    let sample = samples::manifest();
+    let what = "a manifest with every kind of record";
+    manifest_is("manifest-v1.hex", what, &samples::manifest());
+    let what = "a manifest with floors of rules of retention, too";
+    manifest_is("manifest-floors-v1.hex", what, &samples::manifest_with_floors());
+}
+
+fn manifest_is(file: &str, what: &str, sample: &Manifest) {
     let (encoded, _) = sample.encode();
-    let mut dump = Dump::new("a manifest with every kind of record", &encoded);
+    let mut dump = Dump::new(what, &encoded);
     dump.layout(&manifest::LAYOUT);
     while dump.reader.remaining() > 4 {
         let kind = dump.bytes(1, "kind")[0];
-        dump.comment(["state", "wal", "segment"][usize::from(kind) - 1]);
+        dump.comment(["state", "wal", "segment", "floor"][usize::from(kind) - 1]);
         dump.varint("length");
         match kind {
             1 => {
@@ -197,6 +203,10 @@ fn manifest_file() {
                 if dump.bytes(1, "has_end")[0] == 1 {
                     dump.varint("end");
                 }
+            }
+            4 => {
+                dump.prefixed("prefix");
+                dump.varint("floor");
             }
             _ => {
                 dump.varint("number");
@@ -226,8 +236,8 @@ fn manifest_file() {
         }
     }
     dump.bytes(4, "crc");
-    let bytes = golden("manifest-v1.hex", &dump.finish());
+    let bytes = golden(file, &dump.finish());
     assert_eq!(Manifest::decode(&bytes), Ok(sample.clone()));
     let stamp = sample.stamp();
-    assert_eq!(Manifest::decode_stamped(&bytes), Ok((sample, stamp)));
+    assert_eq!(Manifest::decode_stamped(&bytes), Ok((sample.clone(), stamp)));
 }

@@ -80,16 +80,18 @@ impl Core {
             files.events.iter().find(is_due).map(|file| (Arc::clone(file), forgotten(file)))
         };
         let Some((file, forgotten)) = due else { return Ok(false) };
-        let worth = || -> Result<_> {
+        let thin = || {
             let segment = file.open()?;
             let (all, gone) = forgotten_bytes(segment, keep)?;
-            Ok((gone > 0 && gone.saturating_mul(THINNED) >= all).then_some(segment))
+            if gone == 0 || gone.saturating_mul(THINNED) < all {
+                return Ok(vec![file.meta().number]);
+            }
+            self.rewrite_events(keep, |work| thin_events(work, segment))
         };
-        let added = match worth() {
-            Ok(Some(segment)) => self.rewrite_events(keep, |work| thin_events(work, segment))?,
+        let added = match thin() {
             // Damage, also a file that is not there, is told to whoever asks for it: it is no reason to end writing.
-            Err(error) if error.corruption().is_none() => return Err(error),
-            _ => vec![file.meta().number],
+            Err(error) if error.corruption().is_some() => vec![file.meta().number],
+            thinned => thinned?,
         };
         let present = self.shared.tables().files;
         let mut looked = lock(&self.looked_through);

@@ -64,6 +64,8 @@ impl Core {
         manifest.next_file = self.next_file.load(Ordering::Acquire);
         manifest.compacted = manifest.compacted.max(compacted);
         manifest.revision_floor = manifest.revision_floor.max(durable.revision);
+        // Before files go by these: the table that the reclaim went by, or a later one.
+        manifest.floors = self.retention.floors(&manifest.floors, compacted);
         if let Some(wal) = wal {
             manifest.wal = wal.listed();
         }

@@ -44,9 +44,10 @@ impl PutTogether {
         &self.path
     }
 
-    /// Opens what has been put there, which is a store but for HISTORY and EVENTS files that are lost, and gives
-    /// up what these would have to answer: the floors of their keys rise to behind it, those of rules of
-    /// retention and the watermark. Of no other key anything is given up.
+    /// Opens what has been put there, which is a store but for HISTORY and EVENTS files that are lost, and what is
+    /// lost of its log, and gives up what these would have to answer: the floors of the keys of the files rise to
+    /// behind it, those of rules of retention and the watermark; and rules have come as far as the manifest says.
+    /// Of no other key anything is given up.
     ///
     /// # Errors
     /// What opening, writing and closing a store answer; `InvalidArgument` if somebody has put another store

@@ -97,6 +97,12 @@ pub(crate) fn seal(closed: bool) -> Seal {
 }
 
 /// A manifest with every kind of record.
+pub(crate) fn manifest_with_floors() -> Manifest {
+    let floors = vec![(b"/events/".to_vec(), 900), (b"/pods/".to_vec(), 1)];
+    Manifest { floors, ..manifest() }
+}
+
+/// A manifest with every kind of record but floors.
 pub(crate) fn manifest() -> Manifest {
     Manifest {
         number: 3,

@@ -104,6 +104,12 @@ impl Retention {
         Arc::clone(self.table.load(&epoch::pin()))
     }
 
+    /// How far each rule has come, by prefix, for the manifest: of those known `before`, too, to whom the rules do not
+    /// come up, as those of a log that is damaged.
+    pub(super) fn floors(&self, before: &[(Vec<u8>, u64)], compacted: u64) -> Vec<(Vec<u8>, u64)> {
+        self.rules().floors_with(before, compacted)
+    }
+
     fn publish(&self, rules: Rules) {
         let highest = rules.prefixed.iter().map(|(_, rule)| rule.floor).max().unwrap_or(0);
         self.highest.fetch_max(highest, Ordering::SeqCst);
@@ -308,15 +314,16 @@ impl Core {
         Some(u64::try_from(left.saturating_sub(self.shared.elapsed_micros())).unwrap_or(0))
     }
 
-    /// Gives up what files of the past would have to answer, which are lost: the rules of their keys rise, and
-    /// the watermark. Durable when it returns.
+    /// Gives up what files of the past would have to answer, which are lost, and what was forgotten by rules, or
+    /// floors of theirs, that are lost: the rules of these keys rise, and the watermark. Durable when it returns.
     ///
     /// # Errors
     /// As [`set_rule`](Self::set_rule).
     pub(super) fn give_up(&self, lost: &[FileMeta]) -> Result<()> {
         let _writer = lock(&self.retention.writer);
+        let floors = lock(&self.state).manifest.floors.clone();
         let old = self.retention.rules();
-        self.change(true, &|place| Ok(old.without(lost, place.compacted)))?;
+        self.change(true, &|place| Ok(old.without(lost, &floors, place)))?;
         Ok(())
     }
 

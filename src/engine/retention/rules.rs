@@ -1,5 +1,6 @@
 //! The rules of one moment, what they come to, and how others take their place. Pure: no I/O.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use annals_format::retention::Rule;
@@ -9,6 +10,7 @@ use bytes::Bytes;
 
 use crate::commit::{Write, WriteKind};
 use crate::error::{ErrorKind, Result};
+use crate::index::Place;
 use crate::reclaim::floors::{Classes, Floors};
 use crate::sync::Arc;
 
@@ -145,13 +147,35 @@ impl Rules {
         changed.then(|| Change { rules: Self::new(kept), compact })
     }
 
-    /// The rules, and the watermark, when files of the past are lost: of the keys of each, nothing that it
-    /// would have to answer can be read any more. `None` if that changes nothing.
-    pub(super) fn without(&self, lost: &[FileMeta], compacted: u64) -> Option<Change> {
+    /// The rules, and the watermark, when files of the past are lost, of the keys of which nothing that these
+    /// would have to answer can be read any more; and when rules had come to `floors`, at most to the newest
+    /// revision: behind that there is nothing. A rule that is lost is one that was taken back. `None` if that
+    /// changes nothing.
+    pub(super) fn without(
+        &self,
+        lost: &[FileMeta],
+        floors: &[(Vec<u8>, u64)],
+        place: Place,
+    ) -> Option<Change> {
+        let newest = place.position.revision;
+        let mut rules: Vec<(Bytes, Rule)> = self.all().collect();
+        let mut changed = false;
+        for (prefix, floor) in self.lower_than(floors, place.compacted) {
+            let floor = (*floor).min(newest);
+            changed = true;
+            match rules.iter_mut().find(|(other, _)| other == prefix) {
+                Some((_, rule)) => rule.floor = floor,
+                None => {
+                    let taken_back = Rule { removed: true, floor, ..Rule::default() };
+                    rules.push((Bytes::copy_from_slice(prefix), taken_back));
+                }
+            }
+        }
+        let rules = Self::new(rules);
         let floor = |class: usize| {
             let needed = lost.iter().filter_map(|file| match file.kind {
                 FileKind::History => {
-                    let mut classes = self.classes.spanning(&file.first_key, &file.last_key);
+                    let mut classes = rules.classes.spanning(&file.first_key, &file.last_key);
                     classes.any(|of_file| of_file == class).then_some(file.death_upto + 1)
                 }
                 // Of all keys, and of which revision is of what time.
@@ -160,10 +184,38 @@ impl Rules {
             });
             needed.max().unwrap_or(0)
         };
-        let prefixes = self.prefixed.iter().map(|(prefix, _)| prefix.clone());
+        let prefixes = rules.prefixed.iter().map(|(prefix, _)| prefix.clone());
         let classes = std::iter::once(Bytes::new()).chain(prefixes).zip(0..);
         let wanted: Vec<_> = classes.map(|(prefix, class)| (prefix, floor(class))).collect();
-        self.raised(&wanted, compacted)
+        let raised = rules.raised(&wanted, place.compacted);
+        raised.or_else(|| changed.then_some(Change { rules, compact: None }))
+    }
+
+    /// Those of `floors` whose keys can be read further back by these rules.
+    fn lower_than<'f>(
+        &self,
+        floors: &'f [(Vec<u8>, u64)],
+        compacted: u64,
+    ) -> impl Iterator<Item = &'f (Vec<u8>, u64)> {
+        let now = self.floors(compacted);
+        let class = |prefix: &[u8]| self.classes.of(&[&[space::USER], prefix].concat());
+        floors.iter().filter(move |(prefix, floor)| now.of_class(class(prefix)) < *floor)
+    }
+
+    /// How far each rule has come, by prefix, that has come to anything; and those of `before` that have come
+    /// further than these rules say.
+    pub(super) fn floors_with(
+        &self,
+        before: &[(Vec<u8>, u64)],
+        compacted: u64,
+    ) -> Vec<(Vec<u8>, u64)> {
+        let of_rules = self.prefixed.iter().filter(|(_, rule)| rule.floor > 0);
+        let of_rules = of_rules.map(|(prefix, rule)| (prefix.to_vec(), rule.floor));
+        let mut floors: BTreeMap<Vec<u8>, u64> = of_rules.collect();
+        for (prefix, floor) in self.lower_than(before, compacted) {
+            floors.insert(prefix.clone(), *floor);
+        }
+        floors.into_iter().collect()
     }
 
     /// Whether time or new revisions may bring one of them further.

@@ -231,6 +231,74 @@ fn damage_of_the_past_costs_only_the_keys_that_it_is_of() {
     assert!(damages.iter().all(|count| *count > 0), "{damages:?}");
 }
 
+/// The log says how far a rule has come, and it is damaged just there: what was forgotten by that stays forgotten, and is
+/// not answered as if it had never been. Nor is the past of other keys given up.
+#[test]
+fn what_a_rule_has_forgotten_is_not_answered_though_its_record_is_lost() {
+    let tool = Tool::new();
+    let options = Options::new()
+        .memtable_bytes(16 << 10)
+        .segment_bytes(16 << 10)
+        .history_block_bytes(512)
+        .background(false);
+    let store = options.open(tool.store()).unwrap();
+    store.set_retention("a/", Some(Retention::forever())).unwrap();
+    for n in 0..400 {
+        store
+            .put(format!("{}/{}", if n % 2 == 0 { "a" } else { "b" }, n % 5), "x".repeat(60))
+            .unwrap();
+    }
+    store.reorganise().unwrap();
+    // From here on everything is in the log alone.
+    let few = Some(Retention::forever().keep_revisions(20));
+    store.set_retention("a/", few).unwrap();
+    store.set_retention("b/4", few).unwrap();
+    store.apply_retention().unwrap();
+    while store.run_background().unwrap() {}
+    store.put("b/0", "last").unwrap();
+    let newest = store.revision();
+    let floor = newest - 21;
+    assert_eq!(store.oldest_readable("a/".."a0"), floor);
+    let state = |store: &Store, key: &str, revision| store.get_at(key, revision).unwrap();
+    let truth: Vec<_> = (2..newest).map(|revision| state(&store, "b/1", revision)).collect();
+    let young: Vec<_> = (floor..newest).map(|revision| state(&store, "a/2", revision)).collect();
+    store.close().unwrap();
+
+    let flushed = tool.json(&["inspect"])["flushed_seq"].as_u64().unwrap();
+    let frames = tool.json(&["dump", "--wal"])["frames"].clone();
+    let frames = frames.as_array().unwrap().iter();
+    let mut damages = 0;
+    for frame in frames.filter(|frame| frame["seq"].as_u64().unwrap() > flushed) {
+        let path = tool.store().join(frame["file"].as_str().unwrap());
+        let whole = std::fs::read(&path).unwrap();
+        let mut content = whole.clone();
+        content[usize::try_from(frame["offset"].as_u64().unwrap()).unwrap() + 70] ^= 4;
+        std::fs::write(&path, content).unwrap();
+        let other = Tool::new();
+        let (told, _) = tool.repaired(&other);
+        std::fs::write(&path, whole).unwrap();
+        assert_eq!(told["way"], "copy", "{told}");
+        let saved = Store::open(other.store()).unwrap();
+        let seq = &frame["seq"];
+        for revision in 2..saved.revision() {
+            for key in ["a/0", "a/2", "b/4"] {
+                let found = saved.get_at(key, revision);
+                assert_eq!(found.is_ok(), revision >= floor, "{key} at {revision} without {seq}");
+            }
+            let at = usize::try_from(revision - 2).unwrap();
+            assert_eq!(state(&saved, "b/1", revision), truth[at], "at {revision} without {seq}");
+            if revision >= floor {
+                let at = usize::try_from(revision - floor).unwrap();
+                assert_eq!(state(&saved, "a/2", revision), young[at], "at {revision}");
+            }
+        }
+        saved.close().unwrap();
+        other.ok(&["verify"]);
+        damages += 1;
+    }
+    assert!(damages >= 4, "{damages}");
+}
+
 #[test]
 fn a_backup_that_nobody_reads_to_its_end_has_failed() {
     let tool = Tool::new();

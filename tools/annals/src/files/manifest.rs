@@ -95,5 +95,7 @@ pub(super) fn whole(manifest: &Manifest) -> Value {
     });
     object.insert("wal".into(), wal.collect());
     object.insert("files".into(), segments(manifest));
+    let floor = |(prefix, floor): &(Vec<u8>, u64)| json!({ "prefix": crate::bytes::json(prefix), "floor": floor });
+    object.insert("floors".into(), manifest.floors.iter().map(floor).collect());
     Value::Object(object)
 }
