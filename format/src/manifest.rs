@@ -78,9 +78,10 @@ pub struct Manifest {
     pub wal: Vec<WalFile>,
     /// The segment files.
     pub files: Vec<FileMeta>,
-    /// How far rules of retention have come by which segments may have been reclaimed: the prefix of users' keys,
-    /// and the oldest revision at which these can be read. Each prefix once, ascending. The rules themselves are
-    /// records, which may be in the log alone: this is for whoever reads a damaged one.
+    /// How far back the keys of each rule of retention could be read when the manifest was made, by which segments
+    /// may have been reclaimed: the prefix of users' keys, and the oldest revision; 0 for all. A key goes by the
+    /// longest prefix. Each prefix once, ascending; none if nothing is forgotten. The rules themselves are records,
+    /// which may be in the log alone: this is for whoever reads a damaged one.
     pub floors: Vec<(Vec<u8>, u64)>,
 }
 
@@ -268,7 +269,7 @@ impl Manifest {
                 if self.floors.last().is_some_and(|(before, _)| before.as_slice() >= prefix) {
                     return Err(content.error_at("prefix", 0, Problem::Order));
                 }
-                self.floors.push((prefix.to_vec(), content.varint_number("floor", 1)?));
+                self.floors.push((prefix.to_vec(), content.varint_number("floor", 0)?));
             }
             _ => {
                 let found = u64::from(kind);

@@ -104,8 +104,8 @@ impl Retention {
         Arc::clone(self.table.load(&epoch::pin()))
     }
 
-    /// How far each rule has come, by prefix, for the manifest: of those known `before`, too, to whom the rules do not
-    /// come up, as those of a log that is damaged.
+    /// How far back the keys of each rule can be read, for the manifest; not further than one `before` says, of which
+    /// the rules may be lost with a part of the log.
     pub(super) fn floors(&self, before: &[(Vec<u8>, u64)], compacted: u64) -> Vec<(Vec<u8>, u64)> {
         self.rules().floors_with(before, compacted)
     }

@@ -1,6 +1,6 @@
 //! The rules of one moment, what they come to, and how others take their place. Pure: no I/O.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use annals_format::retention::Rule;
@@ -160,15 +160,12 @@ impl Rules {
         let newest = place.position.revision;
         let mut rules: Vec<(Bytes, Rule)> = self.all().collect();
         let mut changed = false;
-        for (prefix, floor) in self.lower_than(floors, place.compacted) {
-            let floor = (*floor).min(newest);
+        for (prefix, floor) in self.behind(floors, place.compacted) {
+            let floor = floor.min(newest);
             changed = true;
-            match rules.iter_mut().find(|(other, _)| other == prefix) {
+            match rules.iter_mut().find(|(other, _)| *other == prefix) {
                 Some((_, rule)) => rule.floor = floor,
-                None => {
-                    let taken_back = Rule { removed: true, floor, ..Rule::default() };
-                    rules.push((Bytes::copy_from_slice(prefix), taken_back));
-                }
+                None => rules.push((prefix, Rule { removed: true, floor, ..Rule::default() })),
             }
         }
         let rules = Self::new(rules);
@@ -191,29 +188,39 @@ impl Rules {
         raised.or_else(|| changed.then_some(Change { rules, compact: None }))
     }
 
-    /// Those of `floors` whose keys can be read further back by these rules.
-    fn lower_than<'f>(
-        &self,
-        floors: &'f [(Vec<u8>, u64)],
-        compacted: u64,
-    ) -> impl Iterator<Item = &'f (Vec<u8>, u64)> {
-        let now = self.floors(compacted);
-        let class = |prefix: &[u8]| self.classes.of(&[&[space::USER], prefix].concat());
-        floors.iter().filter(move |(prefix, floor)| now.of_class(class(prefix)) < *floor)
+    /// The prefixes of these rules, and of `floors`, whose keys these rules let be read further back than `floors`
+    /// do, with how far those do. A key goes by the longest of its prefixes that is there.
+    fn behind(&self, floors: &[(Vec<u8>, u64)], compacted: u64) -> Vec<(Bytes, u64)> {
+        let classes = Arc::new(Classes::new(floors.iter().map(|(prefix, _)| prefix.as_slice())));
+        let of_classes = std::iter::once(0).chain(floors.iter().map(|(_, floor)| *floor));
+        let (before, now) = (Floors::new(classes, of_classes.collect()), self.floors(compacted));
+        let of_rules = self.prefixed.iter().map(|(prefix, _)| &prefix[..]);
+        let prefixes: BTreeSet<&[u8]> =
+            of_rules.chain(floors.iter().map(|(prefix, _)| prefix.as_slice())).collect();
+        let behind = prefixes.into_iter().filter_map(|prefix| {
+            let key = [&[space::USER], prefix].concat();
+            let floor = before.of(&key);
+            (now.of(&key) < floor).then(|| (Bytes::copy_from_slice(prefix), floor))
+        });
+        behind.collect()
     }
 
-    /// How far each rule has come, by prefix, that has come to anything; and those of `before` that have come
-    /// further than these rules say.
+    /// How far back the keys of each rule can be read, by prefix, but not further than `before` says; empty if nothing
+    /// of them is forgotten.
     pub(super) fn floors_with(
         &self,
         before: &[(Vec<u8>, u64)],
         compacted: u64,
     ) -> Vec<(Vec<u8>, u64)> {
-        let of_rules = self.prefixed.iter().filter(|(_, rule)| rule.floor > 0);
-        let of_rules = of_rules.map(|(prefix, rule)| (prefix.to_vec(), rule.floor));
+        let now = self.floors(compacted);
+        let of_rules = self.prefixed.iter().zip(1..);
+        let of_rules = of_rules.map(|((prefix, _), class)| (prefix.to_vec(), now.of_class(class)));
         let mut floors: BTreeMap<Vec<u8>, u64> = of_rules.collect();
-        for (prefix, floor) in self.lower_than(before, compacted) {
-            floors.insert(prefix.clone(), *floor);
+        for (prefix, floor) in self.behind(before, compacted) {
+            floors.insert(prefix.to_vec(), floor);
+        }
+        if floors.values().all(|floor| *floor == 0) {
+            return Vec::new();
         }
         floors.into_iter().collect()
     }
