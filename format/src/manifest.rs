@@ -80,8 +80,8 @@ pub struct Manifest {
     pub files: Vec<FileMeta>,
     /// How far back the keys of each rule of retention could be read when the manifest was made, by which segments
     /// may have been reclaimed: the prefix of users' keys, and the oldest revision; 0 for all. A key goes by the
-    /// longest prefix. Each prefix once, ascending; none if nothing is forgotten. The rules themselves are records,
-    /// which may be in the log alone: this is for whoever reads a damaged one.
+    /// longest prefix, and by `compacted` without one. Each prefix once, ascending. The rules themselves are
+    /// records, which may be in the log alone: this is for whoever reads a damaged one.
     pub floors: Vec<(Vec<u8>, u64)>,
 }
 

@@ -65,7 +65,7 @@ impl Core {
         manifest.compacted = manifest.compacted.max(compacted);
         manifest.revision_floor = manifest.revision_floor.max(durable.revision);
         // Before files go by these: the table that the reclaim went by, or a later one.
-        manifest.floors = self.retention.floors(&manifest.floors, compacted);
+        manifest.floors = self.retention.listed(manifest.compacted);
         if let Some(wal) = wal {
             manifest.wal = wal.listed();
         }

@@ -16,6 +16,7 @@ use crate::vfs::{LockGuard, Vfs};
 use super::Engine;
 use super::check::{CheckReport, check_of};
 use super::new_store::{check_ours, claim, directory, hold, remove_marker};
+use super::retention::Before;
 
 /// The directory, as long as it is no store yet. It is locked; dropped, it stays what it is: no store.
 #[derive(Debug)]
@@ -53,12 +54,14 @@ impl PutTogether {
     /// What opening, writing and closing a store answer; `InvalidArgument` if somebody has put another store
     /// there meanwhile.
     pub fn give_up(self, options: &Options, lost: &[FileMeta]) -> Result<Self> {
-        let Self { path, lock, .. } = self;
+        let Self { path, held, lock } = self;
+        let manifest = ManifestStore::new(held, &*path).of_load().load()?;
+        let (floors, compacted) = manifest.map(|m| (m.floors, m.compacted)).unwrap_or_default();
         // Opening takes it.
         drop(lock);
         let alone = options.clone().background(false);
         let (engine, _) = Engine::open_loading(&path, &alone)?;
-        engine.door().0.give_up(lost)?;
+        engine.door().0.give_up(lost, &Before { floors: &floors, compacted })?;
         engine.close()?;
         let (lock, held) = hold(&options.vfs, &path)?;
         check_ours(&path, &*held)?;

@@ -263,8 +263,12 @@ impl Model {
 
     fn push(&mut self, now: i64, change: impl FnOnce(&mut Entry)) {
         let mut entry = self.entry().clone();
-        entry.time = entry.time.max(now);
+        let before = entry.revision;
         change(&mut entry);
+        // What takes no revision leaves the time as it is.
+        if entry.revision > before {
+            entry.time = entry.time.max(now);
+        }
         self.journal.push(entry);
     }
 

@@ -57,6 +57,7 @@ use super::times::revision_at_time;
 use super::transact::Older;
 
 pub(super) use self::records::Records;
+pub(super) use self::rules::Before;
 use self::rules::Change;
 pub(crate) use self::rules::{Limits, Rules};
 
@@ -104,10 +105,9 @@ impl Retention {
         Arc::clone(self.table.load(&epoch::pin()))
     }
 
-    /// How far back the keys of each rule can be read, for the manifest; not further than one `before` says, of which
-    /// the rules may be lost with a part of the log.
-    pub(super) fn floors(&self, before: &[(Vec<u8>, u64)], compacted: u64) -> Vec<(Vec<u8>, u64)> {
-        self.rules().floors_with(before, compacted)
+    /// How far back the keys of each rule can be read, for the manifest.
+    pub(super) fn listed(&self, compacted: u64) -> Vec<(Vec<u8>, u64)> {
+        self.rules().listed(compacted)
     }
 
     fn publish(&self, rules: Rules) {
@@ -314,16 +314,15 @@ impl Core {
         Some(u64::try_from(left.saturating_sub(self.shared.elapsed_micros())).unwrap_or(0))
     }
 
-    /// Gives up what files of the past would have to answer, which are lost, and what was forgotten by rules, or
-    /// floors of theirs, that are lost: the rules of these keys rise, and the watermark. Durable when it returns.
+    /// Gives up what files of the past would have to answer, which are lost, and what was forgotten `before` by rules
+    /// and compactions that are lost: the rules of these keys rise, and the watermark. Durable when it returns.
     ///
     /// # Errors
     /// As [`set_rule`](Self::set_rule).
-    pub(super) fn give_up(&self, lost: &[FileMeta]) -> Result<()> {
+    pub(super) fn give_up(&self, lost: &[FileMeta], before: &Before<'_>) -> Result<()> {
         let _writer = lock(&self.retention.writer);
-        let floors = lock(&self.state).manifest.floors.clone();
         let old = self.retention.rules();
-        self.change(true, &|place| Ok(old.without(lost, &floors, place)))?;
+        self.change(true, &|place| Ok(old.without(lost, before, place)))?;
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! The rules of one moment, what they come to, and how others take their place. Pure: no I/O.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use annals_format::retention::Rule;
@@ -29,6 +29,15 @@ pub(crate) struct Rules {
 pub(crate) struct Limits {
     pub(super) rules: Arc<Rules>,
     pub(super) floors: Floors,
+}
+
+/// How far back keys could be read once, by which files may have been reclaimed.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::engine) struct Before<'a> {
+    /// Those with a prefix that had a rule, by the longest one. Each prefix once, ascending.
+    pub(in crate::engine) floors: &'a [(Vec<u8>, u64)],
+    /// All others.
+    pub(in crate::engine) compacted: u64,
 }
 
 /// Rules to be put in force, with a watermark to be set.
@@ -148,19 +157,19 @@ impl Rules {
     }
 
     /// The rules, and the watermark, when files of the past are lost, of the keys of which nothing that these
-    /// would have to answer can be read any more; and when rules had come to `floors`, at most to the newest
-    /// revision: behind that there is nothing. A rule that is lost is one that was taken back. `None` if that
-    /// changes nothing.
+    /// would have to answer can be read any more; and when everything had come to where it was `before`, at most to
+    /// the newest revision: behind that there is nothing. A rule that is lost is one that was taken back. `None` if
+    /// that changes nothing.
     pub(super) fn without(
         &self,
         lost: &[FileMeta],
-        floors: &[(Vec<u8>, u64)],
+        before: &Before<'_>,
         place: Place,
     ) -> Option<Change> {
         let newest = place.position.revision;
         let mut rules: Vec<(Bytes, Rule)> = self.all().collect();
         let mut changed = false;
-        for (prefix, floor) in self.behind(floors, place.compacted) {
+        for (prefix, floor) in self.behind(before, place.compacted) {
             let floor = floor.min(newest);
             changed = true;
             match rules.iter_mut().find(|(other, _)| *other == prefix) {
@@ -188,11 +197,12 @@ impl Rules {
         raised.or_else(|| changed.then_some(Change { rules, compact: None }))
     }
 
-    /// The prefixes of these rules, and of `floors`, whose keys these rules let be read further back than `floors`
-    /// do, with how far those do. A key goes by the longest of its prefixes that is there.
-    fn behind(&self, floors: &[(Vec<u8>, u64)], compacted: u64) -> Vec<(Bytes, u64)> {
+    /// The prefixes of these rules, and of those `before`, whose keys these rules let be read further back, with how
+    /// far those did. A key goes by the longest of its prefixes that is there.
+    fn behind(&self, before: &Before<'_>, compacted: u64) -> Vec<(Bytes, u64)> {
+        let floors = before.floors;
         let classes = Arc::new(Classes::new(floors.iter().map(|(prefix, _)| prefix.as_slice())));
-        let of_classes = std::iter::once(0).chain(floors.iter().map(|(_, floor)| *floor));
+        let of_classes = std::iter::once(before.compacted).chain(floors.iter().map(|(_, f)| *f));
         let (before, now) = (Floors::new(classes, of_classes.collect()), self.floors(compacted));
         let of_rules = self.prefixed.iter().map(|(prefix, _)| &prefix[..]);
         let prefixes: BTreeSet<&[u8]> =
@@ -205,24 +215,11 @@ impl Rules {
         behind.collect()
     }
 
-    /// How far back the keys of each rule can be read, by prefix, but not further than `before` says; empty if nothing
-    /// of them is forgotten.
-    pub(super) fn floors_with(
-        &self,
-        before: &[(Vec<u8>, u64)],
-        compacted: u64,
-    ) -> Vec<(Vec<u8>, u64)> {
-        let now = self.floors(compacted);
-        let of_rules = self.prefixed.iter().zip(1..);
-        let of_rules = of_rules.map(|((prefix, _), class)| (prefix.to_vec(), now.of_class(class)));
-        let mut floors: BTreeMap<Vec<u8>, u64> = of_rules.collect();
-        for (prefix, floor) in self.behind(before, compacted) {
-            floors.insert(prefix.to_vec(), floor);
-        }
-        if floors.values().all(|floor| *floor == 0) {
-            return Vec::new();
-        }
-        floors.into_iter().collect()
+    /// How far back the keys of each rule can be read, by prefix.
+    pub(super) fn listed(&self, compacted: u64) -> Vec<(Vec<u8>, u64)> {
+        let floors = self.floors(compacted);
+        let rules = self.prefixed.iter().zip(1..);
+        rules.map(|((prefix, _), class)| (prefix.to_vec(), floors.of_class(class))).collect()
     }
 
     /// Whether time or new revisions may bring one of them further.

@@ -304,15 +304,19 @@ fn a_backup_that_nobody_reads_to_its_end_has_failed() {
     let tool = Tool::new();
     leased(&tool).close().unwrap();
     for arguments in [&["backup", "-"][..], &["export"], &["export", "--base"]] {
-        let mut child = tool.command(arguments).stdout(Stdio::piped()).spawn().unwrap();
-        drop(child.stdout.take());
-        let done = child.wait_with_output().unwrap();
+        let mut command = tool.command(arguments);
+        let done = command.stdout(unread()).spawn().unwrap().wait_with_output().unwrap();
         let said = String::from_utf8_lossy(&done.stderr);
         assert_eq!(done.status.code(), Some(1), "{arguments:?} {said}");
         assert!(said.contains("standard output: "), "{arguments:?} {said}");
     }
     // What is looked at may be left.
-    let mut child = tool.command(&["range"]).stdout(Stdio::piped()).spawn().unwrap();
-    drop(child.stdout.take());
+    let mut child = tool.command(&["range"]).stdout(unread()).spawn().unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+/// A pipe that nobody reads from any more.
+fn unread() -> Stdio {
+    let (_, writer) = std::io::pipe().unwrap();
+    writer.into()
 }

@@ -220,9 +220,8 @@ fn copied(
     let mut target = PutTogether::begin(to, &options)?;
     let repaired = copy::copy(data, target.path(), files, damaged)?;
     if let Some((repaired, lost)) = repaired {
-        // What rules had forgotten, the records of which may be in what is left out of the log, is not there either.
-        let forgotten = damaged.has(&[FileKind::Wal]) && !files.manifest().floors.is_empty();
-        if !lost.is_empty() || forgotten {
+        // What was forgotten by rules of which the records may be in what is left out of the log is not there either.
+        if !lost.is_empty() || damaged.has(&[FileKind::Wal]) {
             target = match target.give_up(&options, &lost) {
                 Err(error) if error.corruption().is_some() => {
                     out.note(format_args!("a copy would not be sound: {error}"))?;
