@@ -48,12 +48,13 @@ impl PutTogether {
     /// Opens what has been put there, which is a store but for HISTORY and EVENTS files that are lost, and what is
     /// lost of its log, and gives up what these would have to answer: the floors of the keys of the files rise to
     /// behind it, those of rules of retention and the watermark; and rules have come as far as the manifest says.
-    /// Of no other key anything is given up.
+    /// Of no other key anything is given up. Answers whether keys of which the rule is lost cannot be read as far
+    /// back as they could.
     ///
     /// # Errors
     /// What opening, writing and closing a store answer; `InvalidArgument` if somebody has put another store
     /// there meanwhile.
-    pub fn give_up(self, options: &Options, lost: &[FileMeta]) -> Result<Self> {
+    pub fn give_up(self, options: &Options, lost: &[FileMeta]) -> Result<(Self, bool)> {
         let Self { path, held, lock } = self;
         let manifest = ManifestStore::new(held, &*path).of_load().load()?;
         let (floors, compacted) = manifest.map(|m| (m.floors, m.compacted)).unwrap_or_default();
@@ -61,11 +62,11 @@ impl PutTogether {
         drop(lock);
         let alone = options.clone().background(false);
         let (engine, _) = Engine::open_loading(&path, &alone)?;
-        engine.door().0.give_up(lost, &Before { floors: &floors, compacted })?;
+        let less = engine.door().0.give_up(lost, &Before { floors: &floors, compacted })?;
         engine.close()?;
         let (lock, held) = hold(&options.vfs, &path)?;
         check_ours(&path, &*held)?;
-        Ok(Self { path, held, lock })
+        Ok((Self { path, held, lock }, less))
     }
 
     /// [Checks](crate::check) what has been put there as the store that it is to be.

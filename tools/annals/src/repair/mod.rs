@@ -219,10 +219,10 @@ fn copied(
     let options = global.engine_options()?;
     let mut target = PutTogether::begin(to, &options)?;
     let repaired = copy::copy(data, target.path(), files, damaged)?;
-    if let Some((repaired, lost)) = repaired {
+    if let Some((mut repaired, lost)) = repaired {
         // What was forgotten by rules of which the records may be in what is left out of the log is not there either.
         if !lost.is_empty() || damaged.has(&[FileKind::Wal]) {
-            target = match target.give_up(&options, &lost) {
+            let given_up = match target.give_up(&options, &lost) {
                 Err(error) if error.corruption().is_some() => {
                     out.note(format_args!("a copy would not be sound: {error}"))?;
                     target::clear(target::again(to, &options)?)?;
@@ -230,6 +230,8 @@ fn copied(
                 }
                 given_up => given_up?,
             };
+            target = given_up.0;
+            repaired.past_lost |= given_up.1;
         }
         let report = shown("verified", |step| target.check(&options, step))?;
         let unsound = report.damage.first().map(ToString::to_string);
