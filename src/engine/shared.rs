@@ -8,7 +8,7 @@ use annals_format::limits::{COMMIT_TIME_MAX, COMMIT_TIME_MIN};
 
 use crate::clock::Clock;
 use crate::commit::World;
-use crate::index::{Generation, GenerationSize, Spare};
+use crate::index::{FIRST_BYTES, Generation, GenerationSize, Spare};
 use crate::options::Options;
 use crate::sync::plain::{AtomicI64, Mutex, OnceLock, Ordering, lock, try_lock};
 use crate::sync::{Arc, CachePadded, epoch};
@@ -118,13 +118,13 @@ impl Shared {
     }
 
     /// The current generation; `None` as long as what is made ahead of need may never be needed, since half of
-    /// the first one is not filled.
+    /// the first chunk of the first one is not filled.
     fn current(&self) -> Option<Current> {
         let guard = epoch::pin();
         let current = self.tables.load(&guard).generations.first()?;
-        let is_half_full = current.bytes_used() as u64 >= self.generation_bytes() / 2;
-        let id = current.id();
-        (id > 1 || is_half_full).then_some(Current { id, is_half_full })
+        let (id, used) = (current.id(), current.bytes_used() as u64);
+        let is_half_full = used >= self.generation_bytes() / 2;
+        (id > 1 || used >= FIRST_BYTES as u64 / 2).then_some(Current { id, is_half_full })
     }
 
     /// Whether no generation after `id` has been made ahead. False, too, in the moment in which another thread

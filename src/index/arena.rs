@@ -31,7 +31,7 @@ pub(super) const ALIGN: usize = 64;
 pub(super) const CHUNK_BYTES: usize = 2 << 20;
 
 /// Size of the first chunk: a small store needs no more.
-pub(super) const FIRST_BYTES: usize = 512 << 10;
+pub(crate) const FIRST_BYTES: usize = 512 << 10;
 
 /// The allocator. Its memory goes to the spare chunks when it is dropped.
 #[derive(Debug)]
