@@ -124,7 +124,8 @@ impl Shared {
         let current = self.tables.load(&guard).generations.first()?;
         let (id, used) = (current.id(), current.bytes_used() as u64);
         let is_half_full = used >= self.generation_bytes() / 2;
-        (id > 1 || used >= FIRST_BYTES as u64 / 2).then_some(Current { id, is_half_full })
+        (id > 1 || is_half_full || used >= FIRST_BYTES as u64 / 2)
+            .then_some(Current { id, is_half_full })
     }
 
     /// Whether no generation after `id` has been made ahead. False, too, in the moment in which another thread

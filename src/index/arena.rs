@@ -54,7 +54,7 @@ pub(super) struct Chunk {
     next: AtomicPtr<Self>,
     /// What `base` points to. Memory of the system's, not of the allocator's: a generation's comes
     /// back whole when it is flushed, whatever small things were allocated in between.
-    memory: MmapMut,
+    _memory: MmapMut,
 }
 
 // SAFETY: chunks are shared through atomics only, and the memory handed out belongs to the caller.
@@ -138,32 +138,17 @@ impl Arena {
             }
             let wanted = CHUNK_BYTES.max(bytes).min(left);
             let spare = if wanted == CHUNK_BYTES { self.spare.take(before) } else { None };
-            let is_fresh = spare.is_none();
-            let made = spare.unwrap_or_else(|| Chunk::mapped(wanted, before));
+            let made = spare.unwrap_or_else(|| Chunk::new(wanted, before));
             next = match chunk.next.compare_exchange(
                 ptr::null_mut(),
                 made.as_ptr(),
                 Ordering::AcqRel,
                 Ordering::Acquire,
             ) {
-                Ok(_) => {
-                    if is_fresh {
-                        // Only now: all threads may have come here at the same time, and to zero the pages of
-                        // each one's chunk would take all of them tens of milliseconds.
-                        // SAFETY: a chunk of this arena, which lives as long as it.
-                        populate(unsafe { &made.as_ref().memory });
-                    }
-                    made.as_ptr()
-                }
+                Ok(_) => made.as_ptr(),
                 Err(theirs) => {
-                    // Of one without pages there is nothing to keep.
-                    if is_fresh {
-                        // SAFETY: `made` was never shared: the CAS that would have done so failed.
-                        unsafe { Chunk::free(made) };
-                    } else {
-                        // SAFETY: as above.
-                        unsafe { self.spare.give(made) };
-                    }
+                    // SAFETY: `made` was never shared: the CAS that would have done so failed.
+                    unsafe { self.spare.give(made) };
                     theirs
                 }
             };
@@ -189,26 +174,15 @@ impl Drop for Arena {
 }
 
 impl Chunk {
-    /// A chunk whose pages are there.
     pub(super) fn new(bytes: usize, before: usize) -> NonNull<Self> {
-        let chunk = Self::mapped(bytes, before);
-        // SAFETY: made just now.
-        populate(unsafe { &chunk.as_ref().memory });
-        chunk
-    }
-
-    /// A chunk whose pages come when they are [populated], or used.
-    ///
-    /// [populated]: populate
-    fn mapped(bytes: usize, before: usize) -> NonNull<Self> {
         let mut memory = zeroed(bytes);
-        prefer_huge(&memory);
+        populate(&memory);
         debug_assert!(memory.len() == bytes && memory.as_ptr().addr().is_multiple_of(ALIGN));
         // SAFETY: a map is never at null.
         let base = unsafe { NonNull::new_unchecked(memory.as_mut_ptr()) };
         let next = AtomicPtr::new(ptr::null_mut());
         let used = AtomicUsize::new(0);
-        let chunk = Box::new(Self { base, bytes, before, used, next, memory });
+        let chunk = Box::new(Self { base, bytes, before, used, next, _memory: memory });
         // SAFETY: a box is never null.
         unsafe { NonNull::new_unchecked(Box::into_raw(chunk)) }
     }
@@ -241,19 +215,14 @@ pub(super) fn zeroed(bytes: usize) -> MmapMut {
     })
 }
 
-/// Asks for huge pages, each of which costs less than 512 small ones.
-fn prefer_huge(memory: &MmapMut) {
-    #[cfg(target_os = "linux")]
+/// Makes the pages of a map present, as huge ones if that is possible: one call costs less than a
+/// fault for every page, and a huge page less than 512 small ones. What the system cannot do it leaves
+/// to the faults.
+#[cfg(target_os = "linux")]
+pub(super) fn populate(memory: &MmapMut) {
     if memory.len() >= CHUNK_BYTES {
         let _ = memory.advise(Advice::HugePage);
     }
-}
-
-/// Makes the pages of a map present, as huge ones if that is possible: one call costs less than a
-/// fault for every page. What the system cannot do it leaves to the faults.
-#[cfg(target_os = "linux")]
-pub(super) fn populate(memory: &MmapMut) {
-    prefer_huge(memory);
     let _ = memory.advise(Advice::PopulateWrite);
 }
 
