@@ -3,32 +3,21 @@
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-#[path = "support/random.rs"]
-#[allow(dead_code, unreachable_pub, reason = "every test file uses a part of it")]
-mod random;
+mod support;
 
 use std::path::Path;
 use std::sync::Arc;
 
 use annals::clock::ManualClock;
-use annals::vfs::MemoryVfs;
+use annals::vfs::{CrashMode, MemoryVfs};
 use annals::{Options, Retention, Store, put};
-use random::Random;
+use support::random::Random;
+use support::{DIRECTORY, START_TIME};
 
 fn tiny(disk: &MemoryVfs, clock: &Arc<ManualClock>) -> Options {
-    Options::new()
-        .vfs(Arc::new(disk.clone()))
-        .clock(Arc::clone(clock) as _)
-        .background(false)
-        .store_id_seed(7)
-        .memtable_bytes(16 << 10)
-        .wal_bytes(64 << 10)
-        .segment_bytes(4 << 10)
-        .block_bytes(512)
-        .history_block_bytes(1024)
-        .l0_files_max(2)
-        .history_windows_max(3)
-        .retention_interval_seconds(0)
+    // The log of changes repeats all values.
+    let options = support::tiny(Arc::new(disk.clone()), Arc::clone(clock));
+    options.retention_interval_seconds(0).blob_value_bytes(64 << 10)
 }
 
 fn noise(seed: u64) -> Vec<u8> {
@@ -46,9 +35,9 @@ fn work(store: &Store) {
 #[test]
 fn what_is_forgotten_is_not_kept_by_the_log_of_changes() {
     let disk = MemoryVfs::new();
-    let clock = Arc::new(ManualClock::new(1_000_000));
+    let clock = Arc::new(ManualClock::new(START_TIME));
     let options = tiny(&disk, &clock);
-    let mut store = options.open("store").unwrap();
+    let mut store = options.open(DIRECTORY).unwrap();
     store.set_retention("/audit/", Some(Retention::forever())).unwrap();
     store.set_retention("/events/", Some(Retention::forever())).unwrap();
     for n in 0..400_u64 {
@@ -102,9 +91,9 @@ fn what_is_forgotten_is_not_kept_by_the_log_of_changes() {
         work(&store);
         assert_eq!(store.stats().merges, merges, "round {round}");
         store.close().unwrap();
-        let report = annals::check("store", &options, &mut |_, _| {}).unwrap();
+        let report = annals::check(DIRECTORY, &options, &mut |_, _| {}).unwrap();
         assert_eq!(report.damage, []);
-        store = options.open("store").unwrap();
+        store = options.open(DIRECTORY).unwrap();
     }
 }
 
@@ -123,8 +112,8 @@ fn three_classes(store: &Store) {
 /// One class is forgotten in place of another: as many as before, and not the same.
 #[test]
 fn what_is_forgotten_next_goes_as_well() {
-    let (disk, clock) = (MemoryVfs::new(), Arc::new(ManualClock::new(1_000_000)));
-    let store = tiny(&disk, &clock).open("store").unwrap();
+    let (disk, clock) = (MemoryVfs::new(), Arc::new(ManualClock::new(START_TIME)));
+    let store = tiny(&disk, &clock).open(DIRECTORY).unwrap();
     three_classes(&store);
     let all = store.stats().events.bytes;
     let few = Retention::forever().keep_revisions(10);
@@ -144,8 +133,8 @@ fn what_is_forgotten_next_goes_as_well() {
 /// A damaged file of the log of changes is no reason to end writing, nor is it looked at again and again.
 #[test]
 fn damage_that_nobody_asks_for_ends_nothing() {
-    let (disk, clock) = (MemoryVfs::new(), Arc::new(ManualClock::new(1_000_000)));
-    let store = tiny(&disk, &clock).open("store").unwrap();
+    let (disk, clock) = (MemoryVfs::new(), Arc::new(ManualClock::new(START_TIME)));
+    let store = tiny(&disk, &clock).open(DIRECTORY).unwrap();
     three_classes(&store);
     store.close().unwrap();
     let events = disk.paths().into_iter().filter(|path| path.ends_with(".events"));
@@ -162,7 +151,7 @@ fn damage_that_nobody_asks_for_ends_nothing() {
                 disk.overwrite(path, &content);
             }
         }
-        let store = tiny(&disk.crash(0, annals::vfs::CrashMode::KeepAll), &clock).open("store");
+        let store = tiny(&disk.crash(0, CrashMode::KeepAll), &clock).open(DIRECTORY);
         let store = store.unwrap();
         store.set_retention("a/", Some(Retention::forever().keep_revisions(10))).unwrap();
         store.apply_retention().unwrap();

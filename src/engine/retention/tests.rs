@@ -5,13 +5,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use annals_format::retention::Rule;
+use bytes::Bytes;
 
 use crate::clock::{ManualClock, SystemClock};
 use crate::engine::tests::{commit, compact, delete, memory, open, put, tiny, user};
 use crate::engine::{Engine, Scope};
 use crate::error::{Effect, ErrorKind};
+use crate::index::{Place, Position};
 use crate::options::Durability;
 use crate::vfs::{Fault, FaultVfs, Operation, Vfs};
+
+use super::{Before, Rules};
 
 const FOREVER: Rule = Rule { revisions: None, age: None, removed: false, floor: 0 };
 
@@ -327,4 +331,38 @@ impl Drop for SetAtEnd<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
+}
+
+/// The floors that a state whose rules are lost is to have: those of the log before it was cut, by the key.
+#[test]
+fn what_was_forgotten_before_the_log_was_cut_stays_so() {
+    let rule = |prefix: &'static str, floor, removed| {
+        (Bytes::from_static(prefix.as_bytes()), Rule { floor, removed, ..FOREVER })
+    };
+    let listed = |list: &[(&str, u64)]| -> Vec<(Vec<u8>, u64)> {
+        list.iter().map(|(prefix, floor)| (prefix.as_bytes().to_vec(), *floor)).collect()
+    };
+    let position = Position { seq: 100, revision: 90, time: 0 };
+    let place = |compacted| Place { order: 100, position, compacted, logged_bytes: 0 };
+    let floors = |rules: Vec<(Bytes, Rule)>, before: &[(&str, u64)], compacted| {
+        let (old, floors) = (Rules::new(rules), listed(before));
+        let before = Before { floors: &floors, compacted };
+        let change = old.without(&[], &before, place(compacted));
+        let rules = change.map_or(old, |change| change.rules);
+        let found = rules.floors(compacted);
+        ["a/1", "a/b/1", "c/1", "other"].map(|key| found.of(&user(key)))
+    };
+    // A rule had come further; one is lost, and what it keeps with it: its keys go by the rule around them.
+    assert_eq!(floors(vec![rule("a/", 10, false)], &[("a/", 30)], 5), [30, 30, 5, 5]);
+    assert_eq!(floors(vec![], &[("a/", 30), ("a/b/", 20)], 5), [30, 30, 5, 5]);
+    assert_eq!(floors(vec![], &[("a/", 30), ("a/b/", 40)], 5), [30, 40, 5, 5]);
+    // One that was taken back behind the cut: its keys went by the rule around them, or by the watermark.
+    let both = vec![rule("a/", 30, false), rule("a/b/", 10, false)];
+    assert_eq!(floors(both, &[("a/", 30)], 5), [30, 30, 5, 5]);
+    assert_eq!(floors(vec![rule("c/", 10, false)], &[], 50), [50, 50, 50, 50]);
+    // Not behind the newest revision, and nobody who is as far.
+    assert_eq!(floors(vec![rule("a/", 10, false)], &[("a/", 95)], 5), [90, 90, 5, 5]);
+    let kept = vec![rule("a/", 40, false), rule("a/b/", 0, false), rule("c/", 60, true)];
+    let before = [("a/", 30), ("a/b/", 0), ("c/", 20)];
+    assert_eq!(floors(kept, &before, 50), [40, 0, 60, 50]);
 }

@@ -9,13 +9,18 @@ use std::process::Stdio;
 use annals::{KeyValue, LeaseGrantRequest, Options, PutRequest, Retention, Store};
 use common::Tool;
 
+/// Options of a store whose files are small.
+fn small() -> Options {
+    Options::new()
+        .memtable_bytes(16 << 10)
+        .segment_bytes(16 << 10)
+        .block_bytes(512)
+        .history_block_bytes(512)
+}
+
 /// A store with keys that have a lease, of which each file is small.
 fn leased(tool: &Tool) -> Store {
-    let options = Options::new()
-        .memtable_bytes(16 << 10)
-        .segment_bytes(4 << 10)
-        .block_bytes(512)
-        .event_value_bytes(0);
+    let options = small().segment_bytes(4 << 10).event_value_bytes(0);
     let store = options.open(tool.store()).unwrap();
     for id in [7, 8] {
         store.lease_grant_with(LeaseGrantRequest::new(id, 100_000)).unwrap();
@@ -87,12 +92,7 @@ fn a_store_that_is_open_for_writing_is_not_repaired() {
 #[test]
 fn damage_of_events_brings_nothing_back() {
     let tool = Tool::new();
-    let options = Options::new()
-        .memtable_bytes(16 << 10)
-        .segment_bytes(16 << 10)
-        .block_bytes(512)
-        .history_block_bytes(512);
-    let store = options.open(tool.store()).unwrap();
+    let store = small().open(tool.store()).unwrap();
     store.set_retention("", Some(Retention::forever().keep_revisions(20))).unwrap();
     store.set_retention("kept/", Some(Retention::forever().keep_revisions(1000))).unwrap();
     for n in 0..60 {
@@ -145,12 +145,7 @@ fn damage_of_events_brings_nothing_back() {
 #[test]
 fn damage_of_the_past_costs_only_the_keys_that_it_is_of() {
     let tool = Tool::new();
-    let options = Options::new()
-        .memtable_bytes(16 << 10)
-        .segment_bytes(16 << 10)
-        .block_bytes(512)
-        .history_block_bytes(512);
-    let store = options.open(tool.store()).unwrap();
+    let store = small().open(tool.store()).unwrap();
     store.set_retention("audit/", Some(Retention::forever())).unwrap();
     let floor = 900;
     for n in 0..600 {
@@ -236,12 +231,7 @@ fn damage_of_the_past_costs_only_the_keys_that_it_is_of() {
 #[test]
 fn what_a_rule_has_forgotten_is_not_answered_though_its_record_is_lost() {
     let tool = Tool::new();
-    let options = Options::new()
-        .memtable_bytes(16 << 10)
-        .segment_bytes(16 << 10)
-        .history_block_bytes(512)
-        .background(false);
-    let store = options.open(tool.store()).unwrap();
+    let store = small().background(false).open(tool.store()).unwrap();
     store.set_retention("a/", Some(Retention::forever())).unwrap();
     for n in 0..400 {
         store
@@ -297,6 +287,53 @@ fn what_a_rule_has_forgotten_is_not_answered_though_its_record_is_lost() {
         damages += 1;
     }
     assert!(damages >= 4, "{damages}");
+}
+
+/// An old rule would forget what the last one keeps: so a rebuilt store has rules only where none can be another by now.
+#[test]
+fn rules_are_there_again_where_all_of_them_can_be_read() {
+    let tool = Tool::new();
+    let store = small().segment_bytes(4 << 10).event_value_bytes(0).open(tool.store()).unwrap();
+    store.set_retention("k/", Some(Retention::forever().keep_revisions(7))).unwrap();
+    for n in 0..120 {
+        store.put(format!("k/{n:03}"), "x".repeat(300)).unwrap();
+    }
+    store.reorganise().unwrap();
+    store.set_retention("late/", Some(Retention::forever())).unwrap();
+    store.put("k/last", "").unwrap();
+    store.close().unwrap();
+    let (mut sure, mut unsure) = (0, 0);
+    let heads = tool.lines(&["segments"]).into_iter().filter(|file| file["kind"] == "head");
+    let paths = heads.map(|file| file["file"].as_str().unwrap().to_owned());
+    let log = std::fs::read_dir(tool.store().join("wal")).unwrap();
+    let log = log.map(|entry| format!("wal/{}", entry.unwrap().file_name().to_str().unwrap()));
+    for path in paths.chain(log) {
+        let is_log = path.starts_with("wal");
+        let path = tool.store().join(path);
+        let whole = std::fs::read(&path).unwrap();
+        let mut content = whole.clone();
+        let from = if is_log { 4096 + 100 } else { 84 };
+        content[from..].iter_mut().step_by(200).take(40).for_each(|byte| *byte ^= 0x55);
+        std::fs::write(&path, content).unwrap();
+        let other = Tool::new();
+        let to = other.store();
+        let done = tool.run(&["repair", "--newest", "-o", "json", "--to", to.to_str().unwrap()]);
+        std::fs::write(&path, whole).unwrap();
+        let told: serde_json::Value = serde_json::from_str(&done.stdout()).unwrap();
+        assert_eq!(told["way"], "rebuild", "{told}");
+        let rows = told["files"].as_array().unwrap().iter();
+        let named = rows.filter(|row| row["what"] == "rule of retention").count();
+        let rules = Store::open(&to).unwrap().retention();
+        let prefixes: Vec<_> = rules.iter().map(|rule| &rule.prefix[..]).collect();
+        if prefixes == [&b"k/"[..], b"late/"] {
+            assert!(!is_log && named == 0, "{told}");
+            sure += 1;
+        } else {
+            assert!(prefixes.is_empty() && named < 3, "{prefixes:?} {told}");
+            unsure += 1;
+        }
+    }
+    assert!(sure > 1 && unsure > 1, "{sure} {unsure}");
 }
 
 #[test]

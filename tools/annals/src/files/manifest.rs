@@ -95,7 +95,10 @@ pub(super) fn whole(manifest: &Manifest) -> Value {
     });
     object.insert("wal".into(), wal.collect());
     object.insert("files".into(), segments(manifest));
-    let floor = |(prefix, floor): &(Vec<u8>, u64)| json!({ "prefix": crate::bytes::json(prefix), "floor": floor });
+    let floor = |(prefix, floor): &(Vec<u8>, u64)| {
+        let prefix = crate::bytes::json(prefix);
+        json!({ "prefix": prefix, "floor": floor })
+    };
     object.insert("floors".into(), manifest.floors.iter().map(floor).collect());
     Value::Object(object)
 }

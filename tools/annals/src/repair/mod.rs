@@ -4,7 +4,8 @@
 //!
 //! * **copy**: only the log, or only the past is damaged. The log is written anew up to where something is missing, as if
 //!   the machine had stopped there; what is damaged of the past is left out, and the copy gives up what that had to
-//!   answer: its keys can be read from behind it. Everything else is copied as it is. So is it where CURRENT alone is damaged, and the manifest it named is whole.
+//!   answer: its keys can be read from behind it. Everything else is copied as it is. So is it where CURRENT alone is
+//!   damaged, and the manifest it named is whole.
 //! * **rebuild**: newest versions are damaged. What can be read of them, and of those before them, makes a new store that
 //!   begins at the first revision behind which every transaction is whole and follows from what is known. EVENTS repeat
 //!   many values, so they fill gaps, and tell which keys are lost. Where the damaged store cannot be opened for reading,
@@ -63,8 +64,9 @@ be lost beside these, it says which. lost_revisions names the transactions of th
 read. Those behind damage in the log are left out of a copy, as the ones before them are missing;
 with --newest a store is rebuilt that has what they wrote. Where no manifest is whole, the files in
 the directory are taken for the store. A lease that is lost but for its keys has the longest time to
-live in the new store. Rules of retention are in it as far as they can be read; without a manifest
-they are to be set again.
+live in the new store. Rules of retention are in a rebuilt one only if all of them can be read, else
+the report names those that were found, to be set again. Of a log that is cut what came behind the
+cut is left out, rules and compactions as well.
 
 The new store is verified before the command ends. A store that a program has open for writing is
 not repaired. The exit code is 9 where lost_keys or lost_revisions name something, and where
@@ -222,7 +224,7 @@ fn copied(
     if let Some((mut repaired, lost)) = repaired {
         // What was forgotten by rules of which the records may be in what is left out of the log is not there either.
         if !lost.is_empty() || damaged.has(&[FileKind::Wal]) {
-            let given_up = match target.give_up(&options, &lost) {
+            let (made, less) = match target.give_up(&options, &lost) {
                 Err(error) if error.corruption().is_some() => {
                     out.note(format_args!("a copy would not be sound: {error}"))?;
                     target::clear(target::again(to, &options)?)?;
@@ -230,8 +232,8 @@ fn copied(
                 }
                 given_up => given_up?,
             };
-            target = given_up.0;
-            repaired.past_lost |= given_up.1;
+            target = made;
+            repaired.past_lost |= less;
         }
         let report = shown("verified", |step| target.check(&options, step))?;
         let unsound = report.damage.first().map(ToString::to_string);

@@ -43,6 +43,8 @@ fn spelled(prefix: &[u8], rule: &Rule) -> String {
 /// What was read of a damaged store, up to some revision.
 struct Gathered {
     salvage: Salvage,
+    /// Whether the rules of retention are known for sure.
+    rules_known: bool,
     rows: Vec<(FileName, u64, &'static str, String)>,
     lost: Lost,
 }
@@ -81,14 +83,14 @@ pub(super) fn rebuild(
             let target = target::again(to, &global.engine_options()?)?;
             gathered = gather(target.path(), files, damaged, (None, from_names))?;
             target::clear(target)?;
+            past = None;
             load(global, to, &mut gathered, None)?.unwrap_or_default()
         }
     };
-    let Gathered { salvage, rows, lost } = gathered;
+    let Gathered { salvage, rules_known, rows, lost } = gathered;
     let manifest = files.manifest();
-    let past_lost = from_names
-        || past.is_none()
-        || past.is_some_and(|past| salvage.rules().any(|(_, rule)| rule.floor < past.from));
+    let keeps_more = |from| salvage.rules().any(|(_, rule)| rule.floor < from);
+    let past_lost = past.is_none_or(|past| keeps_more(past.from));
     let mut repaired = Repaired { way: "rebuild", files: Vec::new(), lost, past_lost };
     if from_names {
         let name = FileName::new(FileKind::Manifest, manifest.number);
@@ -106,7 +108,7 @@ pub(super) fn rebuild(
         );
         repaired.note(name, 0, "lease", what);
     }
-    if from_names {
+    if !rules_known {
         // One that was taken back, or changed, may be found as it was, and what it forgets is gone.
         for (prefix, rule) in salvage.rules() {
             let name = FileName::new(FileKind::Manifest, manifest.number);
@@ -158,7 +160,8 @@ fn gather(
         rows.push((name, length(files, name), "read", lost.unwrap_or_default()));
     }
     rows.extend(log.missing(None).map(missing));
-    Ok(Gathered { salvage, rows, lost: log.finish() })
+    let rules_known = salvage.knows_rules(!damaged.has(&[FileKind::Wal]));
+    Ok(Gathered { salvage, rules_known, rows, lost: log.finish() })
 }
 
 /// Reads a segment; what became of it, and what is lost.
@@ -216,8 +219,8 @@ fn load(
     gathered: &mut Gathered,
     past: Option<&Past>,
 ) -> Outcome<Option<BTreeMap<i64, u64>>> {
-    let Gathered { salvage, lost, .. } = gathered;
-    let kept = salvage.rules().filter(|_| !salvage.from_names);
+    let Gathered { salvage, rules_known, lost, .. } = gathered;
+    let kept = salvage.rules().filter(|_| *rules_known);
     let rules: Vec<_> = kept.map(|(prefix, rule)| (prefix.to_vec(), *rule)).collect();
     let Salvage { keys, leases, revision, time, last, .. } = salvage;
     let compacted = match past {

@@ -12,7 +12,7 @@ use annals_format::entry::EntryRef;
 use annals_format::events::{EventKind, EventRef, Transaction};
 use annals_format::lease::Value as LeaseValue;
 use annals_format::retention::Rule;
-use annals_format::space::Key;
+use annals_format::space::{Key, RECORD_RETENTION, SYSTEM};
 use bytes::Bytes;
 
 use super::runs::{Found, Newest, Runs};
@@ -43,7 +43,7 @@ pub(super) struct Salvage {
     /// The last transaction that was seen: its revision, its time and its metadata.
     pub(super) last: (u64, i64, Bytes),
     /// Whether files may be missing that nobody names.
-    pub(super) from_names: bool,
+    from_names: bool,
 }
 
 impl Salvage {
@@ -67,6 +67,15 @@ impl Salvage {
     /// The rules of retention in force, by prefix.
     pub(super) fn rules(&self) -> impl Iterator<Item = (&[u8], &Rule)> {
         self.rules.iter().filter_map(|(prefix, (_, rule))| Some((&prefix[..], rule.as_ref()?)))
+    }
+
+    /// Whether these are all rules there are, as they were last: an old one would forget what the last one keeps.
+    /// `whole_log`: nothing of the log is lost.
+    pub(super) fn knows_rules(&self, whole_log: bool) -> bool {
+        let first = Key::Retention { prefix: &[] }.encode();
+        let end = [SYSTEM, RECORD_RETENTION + 1];
+        let meets = |gap: &KeyGap| gap.start().as_slice() < &end[..] && *gap.end() >= first;
+        whole_log && !self.from_names && !self.newest_gaps.iter().any(meets)
     }
 
     /// Fails if something that was found could not be kept.
