@@ -90,6 +90,11 @@ fn what_is_forgotten_is_not_kept_by_the_log_of_changes() {
         let merges = store.stats().merges;
         work(&store);
         assert_eq!(store.stats().merges, merges, "round {round}");
+        // Nor looked through again, as somebody begins to read an old revision, or ends.
+        let view = store.at(5).unwrap();
+        assert!(!store.run_background().unwrap());
+        drop(view);
+        assert!(!store.run_background().unwrap());
         store.close().unwrap();
         let report = annals::check(DIRECTORY, &options, &mut |_, _| {}).unwrap();
         assert_eq!(report.damage, []);

@@ -1,6 +1,6 @@
 //! The engine's parts, and the revisions everything turns on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use crate::commit::{Chain, World};
@@ -48,9 +48,9 @@ pub(super) struct Core {
     pub(super) busy: Mutex<()>,
     /// No HEAD file is worth a sweep for a watermark up to this.
     pub(super) swept: AtomicU64,
-    /// Of EVENTS files by number which keys were [forgotten](crate::reclaim::floors::Floors::forgotten) when they
-    /// were looked through for what can go.
-    pub(super) looked_through: Mutex<BTreeMap<u64, u64>>,
+    /// Of EVENTS files by number for which [forgotten](crate::reclaim::floors::Floors::forgotten) keys they have
+    /// been looked through.
+    pub(super) looked_through: Mutex<BTreeMap<u64, BTreeSet<u32>>>,
     /// A value could not be moved to another blob file, as it is damaged: they stay as they are until the store is opened
     /// again.
     pub(super) blobs_stay: AtomicBool,

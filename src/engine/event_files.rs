@@ -10,6 +10,8 @@
 //! (one for each rule of retention, and that of all others) that is forgotten up to its last revision, and once more
 //! when the store has been opened; and written again where a good part of it can go.
 
+use std::collections::BTreeSet;
+
 use annals_format::FileMeta;
 
 use crate::error::Result;
@@ -71,15 +73,22 @@ impl Core {
     /// Looks a file through of which some class is forgotten, and writes it again without that if it is a
     /// quarter of the file. Answers whether there was such a file.
     pub(super) fn thin_some_events(&self, files: &FileSet, keep: &Floors) -> Result<bool> {
+        // Else the files of which something is forgotten are dropped whole.
+        if keep.least() == keep.greatest() {
+            return Ok(false);
+        }
+        // Whoever begins to read an old revision holds floors down, until that ends: what was looked for once stays
+        // noted.
+        let none = BTreeSet::new();
         let due = {
             let looked = lock(&self.looked_through);
-            let forgotten = |file: &Arc<SealedFile>| keep.forgotten(file.meta().max_revision);
             let is_due = |file: &&Arc<SealedFile>| {
-                forgotten(file) != looked.get(&file.meta().number).copied().unwrap_or(0)
+                let noted = looked.get(&file.meta().number).unwrap_or(&none);
+                keep.forgotten(file.meta().max_revision).any(|piece| !noted.contains(&piece))
             };
-            files.events.iter().find(is_due).map(|file| (Arc::clone(file), forgotten(file)))
+            files.events.iter().find(is_due).cloned()
         };
-        let Some((file, forgotten)) = due else { return Ok(false) };
+        let Some(file) = due else { return Ok(false) };
         let thin = || {
             let segment = file.open()?;
             let (all, gone) = forgotten_bytes(segment, keep)?;
@@ -95,7 +104,9 @@ impl Core {
         };
         let present = self.shared.tables().files;
         let mut looked = lock(&self.looked_through);
-        looked.extend(added.into_iter().map(|number| (number, forgotten)));
+        let mut noted = looked.remove(&file.meta().number).unwrap_or_default();
+        noted.extend(keep.forgotten(file.meta().max_revision));
+        looked.extend(added.into_iter().map(|number| (number, noted.clone())));
         let is_there = |number: &u64| present.events.iter().any(|f| f.meta().number == *number);
         looked.retain(|number, _| is_there(number));
         Ok(true)

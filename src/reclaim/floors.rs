@@ -139,12 +139,12 @@ impl Floors {
         self.floors.get(class).or(self.floors.first()).copied().unwrap_or(0)
     }
 
-    /// A number for which keys can be read at no revision up to `upto`: 0 if there are none, and another one for
-    /// other keys.
-    pub(crate) fn forgotten(&self, upto: u64) -> u64 {
-        let pieces = self.classes.pieces.iter().filter(|(_, class)| self.of_class(*class) > upto);
-        let number = |(start, _): &(Vec<u8>, usize)| 1 + u64::from(crc32fast::hash(start));
-        pieces.map(number).fold(0, u64::wrapping_add)
+    /// A number for each piece whose keys can be read at no revision up to `upto`, the same whatever other pieces
+    /// there are.
+    pub(crate) fn forgotten(&self, upto: u64) -> impl Iterator<Item = u32> {
+        let pieces = self.classes.pieces.iter();
+        let pieces = pieces.filter(move |(_, class)| self.of_class(*class) > upto);
+        pieces.map(|(start, _)| crc32fast::hash(start))
     }
 
     /// The floor of an internal key.
