@@ -55,7 +55,7 @@
 //!   [`mod_revision`], [`create_revision`], [`version`], [`value`], [`lease()`].
 //! * [`Store::latest`], [`Store::at`], [`Store::at_time`] return a [`View`], which reads keys and
 //!   ranges from both ends.
-//! * [`Store::history`], [`Store::diff`], [`Store::log`] tell what changed; [`Store::time_of`] when. Points in history
+//! * [`Store::history`], [`Store::diff`], [`Store::log`] tell what changed ([`Log::visit`] much of it, fast); [`Store::time_of`] when. Points in history
 //!   are revisions, times or [`At::Latest`]: see [`At`].
 //! * [`Store::watch`] and [`Store::watch_range`] tell what changes as it changes, from any revision on: a
 //!   [`Watch`].
@@ -252,15 +252,15 @@ pub use crate::error::{Corruption, Effect, Error, ErrorKind, Result};
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
 #[doc(inline)]
 pub use crate::kv::{
-    AsKeyRange, At, COMMIT_TIME_MAX, COMMIT_TIME_MIN, Change, ChangeKind, Commit, CommitOptions,
-    Compare, CompareResult, CompareTarget, Comparing, ComparingValue, DeleteRangeRequest,
-    DeleteRangeResponse, Deleted, Diff, DiffIter, History, KeyRange, KeyValue, KvHash,
-    LEASE_TTL_MAX, LEASE_TTL_MIN, Lease, LeaseGrantRequest, LeaseRevokeResponse, Load, Loading,
-    Log, Modify, Op, OpResponse, Origin, Outcome, PutRequest, PutResponse, RangeIter, RangeRequest,
-    RangeResponse, Retention, RetentionRule, SortOrder, SortTarget, SpaceOptions, SpaceSurvey,
-    Store, Ticket, Transaction, TxnBuilder, TxnRequest, TxnResponse, Version, View,
-    create_revision, delete, delete_prefix, get, lease, mod_revision, prefix_range_end, put, range,
-    txn, value, version,
+    AsKeyRange, At, COMMIT_TIME_MAX, COMMIT_TIME_MIN, Change, ChangeKind, ChangeRef, Commit,
+    CommitOptions, Compare, CompareResult, CompareTarget, Comparing, ComparingValue,
+    DeleteRangeRequest, DeleteRangeResponse, Deleted, Diff, DiffIter, History, KeyRange, KeyValue,
+    KvHash, LEASE_TTL_MAX, LEASE_TTL_MIN, Lease, LeaseGrantRequest, LeaseRevokeResponse, Load,
+    Loading, Log, Modify, Op, OpResponse, Origin, Outcome, PutRequest, PutResponse, RangeIter,
+    RangeRequest, RangeResponse, Retention, RetentionRule, SortOrder, SortTarget, SpaceOptions,
+    SpaceSurvey, Store, Ticket, Transaction, TransactionRef, TxnBuilder, TxnRequest, TxnResponse,
+    Version, View, create_revision, delete, delete_prefix, get, lease, mod_revision,
+    prefix_range_end, put, range, txn, value, version,
 };
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
 #[doc(inline)]

@@ -15,8 +15,8 @@ use crate::sync::plain::lock;
 
 use super::core::Core;
 use super::{
-    Checkpoint, Content, Log, Outcome, Plan, Record, Rules, Scope, Snapshot, SpaceQuery, Stats,
-    Survey, Ticket, View, times,
+    Checkpoint, Content, Held, Log, Outcome, Plan, Record, Rules, Scope, Snapshot, SpaceQuery,
+    Stats, Survey, Ticket, View, times,
 };
 
 /// An open store of internal keys, as an [`Engine`](super::Engine) shows it. By itself it keeps nothing
@@ -217,9 +217,9 @@ impl Door {
         self.0.apply_retention()
     }
 
-    /// The state as of a transaction that `log` has told, whatever was compacted since.
-    pub(crate) fn view_of_log(&self, log: &Log, revision: u64) -> View {
-        View::of_log(&self.0, log, revision)
+    /// The state as of a transaction of a log, whatever was compacted since; `held` is what that holds on to.
+    pub(crate) fn view_of_log(&self, held: &Held, revision: u64) -> View {
+        View::of_log(&self.0, held, revision)
     }
 
     /// Makes everything applied durable.

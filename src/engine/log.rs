@@ -5,9 +5,10 @@
 
 use std::collections::VecDeque;
 
-use annals_format::events::{self, EventKind};
+use annals_format::events::{self, EventKind, EventRef};
 use annals_format::{DecodeError, Frame, space};
 use bytes::Bytes;
+use smallvec::SmallVec;
 
 use crate::error::{Error, Result};
 use crate::index::{Change, FrameCursor, FrameRef, Version};
@@ -35,7 +36,6 @@ const COPIED_BYTES_MAX: usize = 1024;
 /// from it, nor from the [states](super::View::of_log) at its transactions.
 #[derive(Debug)]
 pub(crate) struct Log {
-    pub(super) from: u64,
     upto: u64,
     /// Frames beyond this are not visible.
     seq: u64,
@@ -49,9 +49,26 @@ pub(crate) struct Log {
     with_values: bool,
     /// What is told, if not every change.
     told: Option<Told>,
+    held: Held,
+}
+
+/// What a log holds on to: the states from its first revision on. Cloning is cheap.
+#[derive(Clone, Debug)]
+pub(crate) struct Held {
+    pub(super) from: u64,
     pub(super) pin: Arc<Pin>,
     /// Which keys can be read as of `from`, where not all can.
     pub(super) limits: Option<Arc<Limits>>,
+}
+
+/// A transaction where it lies: in memory, or in a block of a file.
+#[derive(Debug)]
+pub(crate) struct TransactionRef<'a> {
+    pub(crate) revision: u64,
+    pub(crate) time: i64,
+    pub(crate) metadata: &'a [u8],
+    /// What it changed, by sub.
+    pub(crate) events: SmallVec<[EventRef<'a>; 1]>,
 }
 
 /// The changes that are told: those in a half-open range of users' keys, without the space byte.
@@ -118,7 +135,6 @@ impl Log {
     /// `pin` holds on to `from`.
     pub(super) fn of_files(files: &FileSet, (from, upto): (u64, u64), pin: &Arc<Pin>) -> Self {
         Self {
-            from,
             upto,
             seq: 0,
             files: events_of(files, from, upto),
@@ -128,8 +144,7 @@ impl Log {
             done: from > upto,
             with_values: true,
             told: None,
-            pin: Arc::clone(pin),
-            limits: None,
+            held: Held { from, pin: Arc::clone(pin), limits: None },
         }
     }
 
@@ -143,7 +158,6 @@ impl Log {
         let generations = tables.generations.iter().rev();
         let generations = generations.filter(|g| g.last().is_none_or(|last| last.revision >= from));
         Self {
-            from,
             upto,
             seq,
             files: events_of(&tables.files, from, upto),
@@ -153,8 +167,7 @@ impl Log {
             done: from > upto,
             with_values: false,
             told: None,
-            pin: Arc::new(pin),
-            limits,
+            held: Held { from, pin: Arc::new(pin), limits },
         }
     }
 
@@ -163,53 +176,117 @@ impl Log {
         self.with_values = true;
     }
 
+    /// What keeps the states at its transactions readable.
+    pub(crate) fn held(&self) -> &Held {
+        &self.held
+    }
+
     /// The next transaction, its changes gathered as whoever asks wants them.
     pub(crate) fn next_as<C: Gather>(&mut self) -> Option<Result<C::Whole>> {
+        self.step(|found, told, values| match found {
+            Found::Entry(entry, copies) => {
+                Ok(transaction_of_events::<C>(copies, entry, told, values)?)
+            }
+            Found::Frame(frame) => Ok(Some(transaction_of_frame::<C>(&frame, told, values)?)),
+        })
+    }
+
+    /// Shows `see` the next transaction where it lies. Copies nothing.
+    pub(crate) fn see_next<T>(
+        &mut self,
+        mut see: impl FnMut(TransactionRef<'_>) -> T,
+    ) -> Option<Result<T>> {
+        self.step(|found, told, values| match found {
+            Found::Entry(entry, _) => Ok(entry_in_place(entry, told, values)?.map(&mut see)),
+            Found::Frame(frame) => Ok(Some(see(frame_in_place(&frame, told, values)?))),
+        })
+    }
+
+    /// What `read` makes of the next transaction of which something is told. After an error, or the end, there is
+    /// none.
+    #[inline]
+    fn step<T>(
+        &mut self,
+        read: impl FnMut(Found<'_>, Option<&Told>, bool) -> std::result::Result<Option<T>, Unread>,
+    ) -> Option<Result<T>> {
         if self.done {
             return None;
         }
-        let step = self.step::<C>();
+        let step = self.find(read);
         self.done = !matches!(step, Ok(Some(_)));
         step.transpose()
     }
 
     #[inline]
-    fn step<C: Gather>(&mut self) -> Result<Option<C::Whole>> {
+    fn find<T>(
+        &mut self,
+        mut read: impl FnMut(Found<'_>, Option<&Told>, bool) -> std::result::Result<Option<T>, Unread>,
+    ) -> Result<Option<T>> {
+        let (from, told, values) = (self.held.from, self.told.as_ref(), self.with_values);
         loop {
             if let Some(replay) = &mut self.replay {
-                let (told, with_values) = (self.told.as_ref(), self.with_values);
-                while let Some(found) = replay.next()? {
-                    if found.revision > self.upto {
+                while let Some(entry) = replay.next()? {
+                    if entry.revision > self.upto {
                         return Ok(None);
                     }
-                    match transaction_of_events::<C>(&mut self.copies, &found, told, with_values) {
+                    match read(Found::Entry(&entry, &mut self.copies), told, values) {
                         Ok(None) => {}
-                        Ok(whole) => return Ok(whole),
-                        Err(error) => return Err(replay.damaged(&error)),
+                        Ok(made) => return Ok(made),
+                        Err(Unread::Entry(error)) => return Err(replay.damaged(&error)),
+                        Err(Unread::Frame(error)) => return Err(error),
                     }
                 }
                 self.replay = None;
             }
             let Some(file) = self.files.pop_front() else { break };
-            self.replay = Some(file.open()?.replay(self.from)?);
+            self.replay = Some(file.open()?.replay(from)?);
         }
         while let Some(frames) = self.generations.front_mut() {
             while let Some(frame) = frames.next(self.seq) {
                 let revision = frame.position().revision;
-                if !frame.takes_revision() || revision < self.from {
+                if !frame.takes_revision() || revision < from {
                     continue;
                 }
                 if revision > self.upto {
                     return Ok(None);
                 }
-                let told = self.told.as_ref();
-                if told.is_none_or(|told| users_changes(&frame).any(|(key, _)| told.has(key))) {
-                    return transaction_of_frame::<C>(&frame, told, self.with_values).map(Some);
+                if told.is_some_and(|told| !users_changes(&frame).any(|(key, _)| told.has(key))) {
+                    continue;
                 }
+                return read(Found::Frame(frame), told, values).map_err(|unread| match unread {
+                    Unread::Frame(error) => error,
+                    Unread::Entry(error) => damaged_frame(&error),
+                });
             }
             self.generations.pop_front();
         }
         Ok(None)
+    }
+}
+
+/// Where a transaction was found.
+enum Found<'a> {
+    /// In EVENTS, with the place where copies of it are made.
+    Entry(&'a Replayed<'a>, &'a mut Copies),
+    /// In memory.
+    Frame(FrameRef<'a>),
+}
+
+/// Why a transaction could not be read.
+enum Unread {
+    Entry(DecodeError),
+    Frame(Error),
+}
+
+impl From<DecodeError> for Unread {
+    fn from(error: DecodeError) -> Self {
+        Self::Entry(error)
+    }
+}
+
+impl From<Error> for Unread {
+    fn from(error: Error) -> Self {
+        Self::Frame(error)
     }
 }
 
@@ -291,6 +368,28 @@ fn transaction_of_value<C: Gather>(
     Ok(Some(events.whole(revision, decoded.time, metadata)))
 }
 
+/// A transaction in the memory of its block; `None` if it changed nothing of what is told.
+#[inline]
+fn entry_in_place<'a>(
+    entry: &Replayed<'a>,
+    told: Option<&Told>,
+    with_values: bool,
+) -> std::result::Result<Option<TransactionRef<'a>>, DecodeError> {
+    let decoded = events::Transaction::decode(entry.value)?;
+    let mut events = SmallVec::new();
+    for event in decoded.events() {
+        let event = event?;
+        if told.is_none_or(|told| told.has(event.key)) {
+            events.push(EventRef { value: event.value.filter(|_| with_values), ..event });
+        }
+    }
+    if told.is_some() && events.is_empty() {
+        return Ok(None);
+    }
+    let (revision, time, metadata) = (entry.revision, decoded.time, decoded.metadata);
+    Ok(Some(TransactionRef { revision, time, metadata, events }))
+}
+
 /// Decodes all transactions of an EVENTS file.
 ///
 /// # Errors
@@ -306,6 +405,35 @@ pub(super) fn check_transactions(segment: &Arc<Segment>) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The transaction of a frame in place, with those of its changes that are told.
+fn frame_in_place<'a>(
+    frame: &FrameRef<'a>,
+    told: Option<&Told>,
+    with_values: bool,
+) -> Result<TransactionRef<'a>> {
+    let position = frame.position();
+    let told = users_changes(frame).filter(|(key, _)| told.is_none_or(|told| told.has(key)));
+    let events = told.map(|(key, Change { version, .. })| {
+        let delete = version.is_tombstone();
+        EventRef {
+            kind: if delete { EventKind::Delete } else { EventKind::Put },
+            key,
+            sub: version.sub(),
+            create_revision: version.create_revision(),
+            version: version.version(),
+            lease: version.lease(),
+            value_bytes: version.value().len() as u64,
+            value: (with_values && !delete).then(|| version.value()),
+        }
+    });
+    Ok(TransactionRef {
+        revision: position.revision,
+        time: position.time,
+        metadata: metadata_of(frame)?,
+        events: events.collect(),
+    })
 }
 
 /// The transaction of a frame, with those of its changes that are told.
@@ -352,7 +480,10 @@ pub(super) fn users_changes<'a>(
 /// The metadata of a frame in memory.
 pub(super) fn metadata_of<'a>(frame: &FrameRef<'a>) -> Result<&'a [u8]> {
     let decoded = Frame::view(frame.bytes());
-    let (decoded, _) = decoded
-        .map_err(|error| Error::invalid(format!("a frame in memory is damaged: {error}")))?;
+    let (decoded, _) = decoded.map_err(|error| damaged_frame(&error))?;
     Ok(decoded.metadata)
+}
+
+fn damaged_frame(error: &DecodeError) -> Error {
+    Error::invalid(format!("a frame in memory is damaged: {error}"))
 }

@@ -102,7 +102,7 @@ pub(crate) use history::History;
 pub(crate) use increment::{Continuing, Frames, write_records};
 pub use latency::Latency;
 pub(crate) use load::BaseWriter;
-pub(crate) use log::{Log, Scope};
+pub(crate) use log::{Held, Log, Scope, TransactionRef};
 pub(crate) use receive::{Receiver, receive};
 pub(crate) use record::{Difference, Event, Gather, HistoryRecord, Record, Transaction};
 pub use report::{DroppedTail, OpenReport};

@@ -13,7 +13,7 @@ use super::core::Core;
 use super::count::count;
 use super::diff::Diff;
 use super::history::History;
-use super::log::Log;
+use super::log::Held;
 use super::pins::Pin;
 use super::read;
 use super::record::Record;
@@ -102,12 +102,12 @@ impl View {
 
     /// The state as of a transaction that a log has told, also when it has been compacted since: what
     /// the log holds on to keeps it readable.
-    pub(super) fn of_log(core: &Arc<Core>, log: &Log, revision: u64) -> Self {
-        debug_assert!(revision >= log.from, "the log holds on to nothing older");
+    pub(super) fn of_log(core: &Arc<Core>, held: &Held, revision: u64) -> Self {
+        debug_assert!(revision >= held.from, "the log holds on to nothing older");
         let newest = core.visible_place();
         let position = Position { revision, time: i64::MIN, ..newest.position };
         let place = Place { position, ..newest };
-        let (pin, limits) = (Arc::clone(&log.pin), log.limits.clone());
+        let (pin, limits) = (Arc::clone(&held.pin), held.limits.clone());
         Self { core: Arc::clone(core), pin, place, limits, system: None }
     }
 

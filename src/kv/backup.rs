@@ -9,10 +9,10 @@ use crate::error::{Error, ErrorKind, Result};
 
 use super::hash::{Hashing, KvHash};
 use super::load::event;
+use super::log::Log;
 use super::range::KeyRange;
 use super::seam::{self, Engine};
 use super::space;
-use super::view::Log;
 
 /// What was written to a backup; made by [`Store::backup`](crate::Store::backup).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

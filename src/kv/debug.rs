@@ -5,8 +5,9 @@
 
 use std::fmt::{Debug, Formatter, Result};
 
+use super::log::Log;
 use super::store::{AllLeases, Store};
-use super::view::{DiffIter, History, Log, RangeIter, View};
+use super::view::{DiffIter, History, RangeIter, View};
 
 impl Debug for Store {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {

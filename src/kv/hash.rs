@@ -28,11 +28,11 @@ use bytes::Bytes;
 use crate::error::{ErrorKind, Result};
 
 use super::eval::reads::key_value;
+use super::log::Log;
 use super::range::KeyRange;
 use super::seam::{Engine, Record, Scope, View, is_compacted};
 use super::space;
 use super::types::{Change, ChangeKind, KeyValue};
-use super::view::Log;
 
 /// Sums that are kept at once: 48 MiB of them.
 const SUMS_MAX: usize = 2 << 20;

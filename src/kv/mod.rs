@@ -26,6 +26,7 @@ mod extension;
 mod hash;
 pub(crate) mod live;
 mod load;
+mod log;
 mod range;
 mod request;
 mod response;
@@ -50,6 +51,7 @@ pub(crate) use eval::reads::key_value;
 pub(crate) use extension::{Extension, Lagging};
 pub use hash::KvHash;
 pub use load::{Load, Loading};
+pub use log::{ChangeRef, Log, TransactionRef};
 pub use range::{AsKeyRange, KeyRange, prefix_range_end};
 pub use request::{
     COMMIT_TIME_MAX, COMMIT_TIME_MIN, CommitOptions, Compare, CompareResult, CompareTarget,
@@ -66,4 +68,4 @@ pub use ticket::{Outcome, Ticket};
 pub use types::{
     Change, ChangeKind, Commit, Deleted, Diff, KeyValue, Lease, Origin, Transaction, Version,
 };
-pub use view::{DiffIter, History, Log, RangeIter, View};
+pub use view::{DiffIter, History, RangeIter, View};

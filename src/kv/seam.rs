@@ -8,9 +8,9 @@ use super::range::KeyRange;
 use super::space;
 
 pub(super) use crate::engine::{
-    BaseWriter, Diff as Differences, Difference, Door, Engine, Event, Gather, History,
+    BaseWriter, Diff as Differences, Difference, Door, Engine, Event, Gather, Held, History,
     HistoryRecord, INLINE_KEY_BYTES, InternalKey, Log, Outcome, Plan, Point, Record, Rules, Scan,
-    Scope, Snapshot, Stub, Ticket, Transaction, View, Write, WriteKind,
+    Scope, Snapshot, Stub, Ticket, Transaction, TransactionRef, View, Write, WriteKind,
 };
 
 impl Reads for Snapshot<'_> {

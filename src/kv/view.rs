@@ -13,7 +13,7 @@ use super::eval::reads::key_value;
 use super::range::{AsKeyRange, KeyRange};
 use super::seam::{self, Engine};
 use super::space;
-use super::types::{Change, ChangeKind, Diff, KeyValue, Origin, Transaction, Version};
+use super::types::{Diff, KeyValue, Origin, Version};
 
 /// The store as of one revision.
 ///
@@ -395,98 +395,3 @@ impl Iterator for DiffIter {
 }
 
 impl std::iter::FusedIterator for DiffIter {}
-
-/// Iterates over transactions, oldest first; made by [`Store::log`](crate::Store::log). What it has
-/// to tell, values included, stays readable as long as it lives, whatever is compacted meanwhile.
-///
-/// Short keys and values share memory with those beside them: to keep one keeps up to 4 KiB. Who keeps few of
-/// many copies them.
-#[must_use = "iterators are lazy"]
-pub struct Log {
-    engine: Engine,
-    transactions: Option<seam::Log>,
-    error: Option<Error>,
-    with_values: bool,
-}
-
-impl Log {
-    pub(super) fn new(engine: &Engine, first: Option<u64>, end: u64, range: &KeyRange) -> Self {
-        let (transactions, error) = match seam::log(engine, first, end, range) {
-            Ok(log) => (Some(log), None),
-            Err(error) => (None, Some(error)),
-        };
-        Self { engine: engine.clone(), transactions, error, with_values: false }
-    }
-
-    /// Reads the values written, too. One of up to [`event_value_bytes`](crate::Options::event_value_bytes)
-    /// costs nothing more; a longer one that is no longer in memory costs a look-up in the files.
-    pub fn with_values(mut self) -> Self {
-        self.with_values = true;
-        if let Some(log) = &mut self.transactions {
-            log.with_values();
-        }
-        self
-    }
-}
-
-impl Iterator for Log {
-    type Item = Result<Transaction>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if let Some(error) = self.error.take() {
-            return Some(Err(error));
-        }
-        let log = self.transactions.as_mut()?;
-        let mut item = log.next_as::<Vec<Change>>()?;
-        if self.with_values
-            && let Ok(found) = &mut item
-            && let Err(error) = look_up_missing(&self.engine, log, found)
-        {
-            item = Err(error);
-        }
-        if item.is_err() {
-            self.transactions = None;
-        }
-        Some(item)
-    }
-}
-
-impl std::iter::FusedIterator for Log {}
-
-/// Looks up the values that the log did not bring.
-fn look_up_missing(engine: &Engine, log: &seam::Log, found: &mut Transaction) -> Result<()> {
-    let lacks = |change: &&mut Change| change.kind == ChangeKind::Put && change.value.is_none();
-    let mut view = None;
-    for change in found.changes.iter_mut().filter(lacks) {
-        let view = view.get_or_insert_with(|| engine.view_of_log(log, found.revision));
-        let record = view.get(&space::user(&change.key))?;
-        change.value = record.map(|record| record.value);
-    }
-    Ok(())
-}
-
-impl seam::Gather for Vec<Change> {
-    type Whole = Transaction;
-
-    fn with_room(events: usize) -> Self {
-        Self::with_capacity(events)
-    }
-
-    #[inline]
-    fn add(&mut self, event: seam::Event) {
-        self.push(Change {
-            kind: if event.delete { ChangeKind::Delete } else { ChangeKind::Put },
-            key: event.key,
-            sub: event.sub,
-            create_revision: event.create_revision,
-            version: event.version,
-            lease: event.lease,
-            value: event.value,
-        });
-    }
-
-    #[inline]
-    fn whole(self, revision: u64, time: i64, metadata: Bytes) -> Transaction {
-        Transaction { revision, time, metadata, changes: self }
-    }
-}

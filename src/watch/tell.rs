@@ -87,7 +87,7 @@ pub(super) fn tell_next(
     }
     let Some(transaction) = log.next().transpose()? else { return Ok(None) };
     let Transaction { revision, time, metadata, events } = transaction;
-    let (head, view) = ((revision, time, &metadata), || Ok(door.view_of_log(log, revision)));
+    let (head, view) = ((revision, time, &metadata), || Ok(door.view_of_log(log.held(), revision)));
     tell_changes(head, events.into_iter(), wants, view, |value| value, each)?;
     Ok(Some(revision))
 }
@@ -97,7 +97,7 @@ fn tell_whole(log: &mut Log, door: &Door, each: &mut impl FnMut(Batch)) -> Resul
     let Some(mut gathered) = log.next_as::<Gathering>().transpose()? else { return Ok(None) };
     let revision = gathered.revision();
     if gathered.lacks_values {
-        let view = door.view_of_log(log, revision);
+        let view = door.view_of_log(log.held(), revision);
         // A value that is empty is looked up in vain, too.
         let lacks = |event: &&mut Event| event.kind == ChangeKind::Put && event.kv.value.is_empty();
         for event in gathered.events_mut().iter_mut().filter(lacks) {

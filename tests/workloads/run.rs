@@ -1,6 +1,7 @@
 //! Runs the steps of a script on a store whose disk may fail, and holds all it answers against the model.
 
 use std::cell::Cell;
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -364,8 +365,18 @@ impl Run {
                 Err(error) => self.tolerate(&error)?,
             }
         }
+        let expected = model.transactions(0);
         match store.log(..).with_values().collect::<annals::Result<Vec<_>>>() {
-            Ok(found) => same(|| "log".into(), &found, &model.transactions(0)),
+            Ok(found) => same(|| "log".into(), &found, &expected)?,
+            Err(error) => self.tolerate(&error)?,
+        }
+        let mut found = Vec::new();
+        let visited = store.log(..).with_values().visit(|transaction| {
+            found.push(transaction.to_transaction());
+            ControlFlow::<()>::Continue(())
+        });
+        match visited {
+            Ok(_) => same(|| "log, visited".into(), &found, &expected),
             Err(error) => self.tolerate(&error),
         }
     }

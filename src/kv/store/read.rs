@@ -9,13 +9,14 @@ use super::watermark::RulesBefore;
 use crate::kv::at::At;
 use crate::kv::eval::reads::{Reads as _, key_value};
 use crate::kv::eval::{check, select};
+use crate::kv::log::Log;
 use crate::kv::range::AsKeyRange;
 use crate::kv::request::RangeRequest;
 use crate::kv::response::RangeResponse;
 use crate::kv::seam::Newest;
 use crate::kv::space;
 use crate::kv::types::KeyValue;
-use crate::kv::view::{DiffIter, History, Log, View};
+use crate::kv::view::{DiffIter, History, View};
 
 impl Store {
     /// The newest version of `key`, or `None` when it is not alive. It takes no view, so it is cheaper

@@ -1,6 +1,6 @@
 //! annals itself: a compare-and-swap is a compare-and-put, a modification is one, a window is as many tickets.
 
-use std::ops::Bound;
+use std::ops::{Bound, ControlFlow};
 use std::path::Path;
 
 use annals::{Durability, Modify, Options, Outcome, Store, Ticket, put};
@@ -98,16 +98,14 @@ impl Peer for Annals {
 
     fn replay(&self, from: u64, limit: usize, visit: VisitKey<'_>) -> Result<Option<usize>> {
         let mut told = 0;
-        for transaction in self.0.log(from..).with_values() {
-            let transaction = transaction?;
-            for change in &transaction.changes {
-                visit(&change.key, transaction.revision, change.value.as_deref().unwrap_or(&[]));
+        let broke = self.0.log(from..).with_values().visit(|transaction| {
+            for change in transaction.changes() {
+                visit(change.key, transaction.revision(), change.value.unwrap_or(&[]));
                 told += 1;
             }
-            if told >= limit {
-                break;
-            }
-        }
+            if told >= limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        broke?;
         Ok(Some(told))
     }
 
