@@ -5,6 +5,7 @@
 
 mod support;
 
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -164,4 +165,53 @@ fn damage_that_nobody_asks_for_ends_nothing() {
         store.put("a/1", what).unwrap();
         assert_eq!(store.get("a/1").unwrap().unwrap().value, what);
     }
+}
+
+/// A rule that is taken back, when all other keys have come further, leaves its keys to these: they are forgotten, too.
+#[test]
+fn what_is_forgotten_with_its_rule_goes_as_well() {
+    let (disk, clock) = (MemoryVfs::new(), Arc::new(ManualClock::new(START_TIME)));
+    let store = tiny(&disk, &clock).open(DIRECTORY).unwrap();
+    three_classes(&store);
+    let all = store.stats().events.bytes;
+    store.compact(store.revision() - 10).unwrap();
+    work(&store);
+    let one = store.stats().events.bytes;
+    assert!(one * 3 < all * 2, "{one} of {all}");
+    store.set_retention("a/", None).unwrap();
+    work(&store);
+    let both = store.stats().events.bytes;
+    assert!(both * 4 < all, "{both} of {all}");
+}
+
+/// Damage that came after a reader had found the block whole is not written again as if it were whole.
+#[test]
+fn what_is_written_again_is_checked_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options::new()
+        .background(false)
+        .read_mode(annals::ReadMode::Mmap)
+        .retention_interval_seconds(0);
+    let store = options.open(directory.path()).unwrap();
+    three_classes(&store);
+    assert_eq!(store.log(..).with_values().map(Result::unwrap).count(), 400);
+    let events = std::fs::read_dir(directory.path().join("seg")).unwrap();
+    let events = events.map(|entry| entry.unwrap().path());
+    let path = { events }.find(|path| path.extension().is_some_and(|e| e == "events")).unwrap();
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    // A value that is kept, in the middle: it can be decoded as before.
+    let (content, value) = (std::fs::read(&path).unwrap(), &noise(2 * 200 + 1)[100..120]);
+    let at = content.windows(20).position(|window| window == value).unwrap();
+    file.write_all_at(&[content[at] ^ 1], at as u64).unwrap();
+    // That the file ends before what is kept.
+    for n in 0..20 {
+        store.put("kept/one", n.to_string()).unwrap();
+    }
+    store.set_retention("a/", Some(Retention::forever().keep_revisions(10))).unwrap();
+    store.apply_retention().unwrap();
+    while store.run_background().unwrap() {}
+    store.put("a/1", "it goes on").unwrap();
+    store.close().unwrap();
+    let report = annals::check(directory.path(), &options, &mut |_, _| {}).unwrap();
+    assert!(!report.damage.is_empty(), "nobody would know any more that it is damaged");
 }

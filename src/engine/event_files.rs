@@ -6,9 +6,9 @@
 //! Where a store is busy that one waits: its successors pass the floor, too, and writing each again and again
 //! would cost as much as writing EVENTS did, to save less than the size of one file.
 //!
-//! Which keys a file has changes of only the file itself says. So it is looked through, once for each class of keys
-//! (one for each rule of retention, and that of all others) that is forgotten up to its last revision, and once more
-//! when the store has been opened; and written again where a good part of it can go.
+//! Which keys a file has changes of only the file itself says. So it is looked through, once for each piece of the
+//! key space (those of `reclaim/floors.rs`) that is forgotten up to its last revision, again when the store has been
+//! opened or the file is made anew; and written again where a good part of it can go.
 
 use std::collections::BTreeSet;
 

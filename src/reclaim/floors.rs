@@ -139,12 +139,22 @@ impl Floors {
         self.floors.get(class).or(self.floors.first()).copied().unwrap_or(0)
     }
 
-    /// A number for each piece whose keys can be read at no revision up to `upto`, the same whatever other pieces
-    /// there are.
+    /// A number for each piece whose keys can be read at no revision up to `upto`: of pieces of the same keys the
+    /// same, whatever other pieces there are.
     pub(crate) fn forgotten(&self, upto: u64) -> impl Iterator<Item = u32> {
-        let pieces = self.classes.pieces.iter();
-        let pieces = pieces.filter(move |(_, class)| self.of_class(*class) > upto);
-        pieces.map(|(start, _)| crc32fast::hash(start))
+        let pieces = &self.classes.pieces;
+        let starts = pieces.iter().map(|(start, _)| start.as_slice());
+        // No piece begins with what ends the last one.
+        let ends = starts.clone().skip(1).chain([&[][..]]);
+        let spans = pieces.iter().zip(starts.zip(ends));
+        let forgotten = spans.filter(move |((_, class), _)| self.of_class(*class) > upto);
+        forgotten.map(|(_, (start, end))| {
+            let mut hasher = crc32fast::Hasher::new();
+            hasher.update(&(start.len() as u64).to_le_bytes());
+            hasher.update(start);
+            hasher.update(end);
+            hasher.finalize()
+        })
     }
 
     /// The floor of an internal key.

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use annals_format::entry::EntryRef;
-use annals_format::events::{Transaction, TransactionBuilder};
+use annals_format::events::{EventRef, Transaction, TransactionBuilder};
 use annals_format::space::USER;
 use annals_format::{FileKind, FileMeta};
 
@@ -170,37 +170,24 @@ pub(crate) fn join_events(work: &Work<'_>, files: &[Arc<Segment>]) -> Result<Rep
 pub(crate) fn thin_events(work: &Work<'_>, file: &Arc<Segment>) -> Result<Replacement> {
     let Work { context, host, segment_bytes, .. } = *work;
     let mut events = Output::new(context, host, FileKind::Events, None, segment_bytes);
-    let mut replay = file.replay(work.floors.least())?;
     let (mut kept, mut value) = (TransactionBuilder::new(), Vec::new());
-    let mut key = vec![USER];
-    while let Some(found) = replay.next()? {
-        let revision = found.revision;
-        value.clear();
-        let thinned = Transaction::decode(found.value).and_then(|transaction| {
-            for event in transaction.events() {
-                let event = event?;
-                key.truncate(1);
-                key.extend_from_slice(event.key);
-                if work.floors.of(&key) <= revision {
-                    kept.push(&event);
-                }
+    look_through(file, &work.floors, &mut |seen| {
+        match seen {
+            Seen::Change { event, is_forgotten: false } => kept.push(event),
+            Seen::Change { .. } => {}
+            Seen::End { revision, transaction } => {
+                value.clear();
+                // It tells of the changes, by which it is found.
+                let metadata = if kept.count() == 0 { &[] } else { transaction.metadata };
+                kept.finish(transaction.flags, transaction.time, metadata, &mut value);
+                let key = &revision.to_be_bytes()[..];
+                events.add(&EntryRef { key, revision, value: &value, ..EntryRef::default() })?;
             }
-            // It tells of the changes, by which it is found.
-            let metadata = if kept.count() == 0 { &[] } else { transaction.metadata };
-            kept.finish(transaction.flags, transaction.time, metadata, &mut value);
-            Ok(())
-        });
-        if let Err(error) = thinned {
-            return Err(replay.damaged(&error));
         }
-        let entry = EntryRef { revision, value: &value, ..EntryRef::default() };
-        events.add(&EntryRef { key: &revision.to_be_bytes(), ..entry })?;
-    }
-    Ok(Replacement {
-        removed: vec![file.meta().number],
-        added: events.finish()?,
-        ..Replacement::default()
-    })
+        Ok(())
+    })?;
+    let removed = vec![file.meta().number];
+    Ok(Replacement { removed, added: events.finish()?, ..Replacement::default() })
 }
 
 /// Bytes of the changes in an EVENTS file, and how many of these [thinning](thin_events) would leave out.
@@ -209,28 +196,49 @@ pub(crate) fn thin_events(work: &Work<'_>, file: &Arc<Segment>) -> Result<Replac
 /// What reading answers.
 pub(crate) fn forgotten_bytes(file: &Arc<Segment>, floors: &Floors) -> Result<(u64, u64)> {
     let (mut all, mut forgotten) = (0, 0);
-    let mut replay = file.replay(floors.least())?;
-    let mut key = vec![USER];
-    while let Some(found) = replay.next()? {
-        let revision = found.revision;
-        let counted = Transaction::decode(found.value).and_then(|transaction| {
-            for event in transaction.events() {
-                let event = event?;
-                key.truncate(1);
-                key.extend_from_slice(event.key);
-                let bytes = event.key.len() + event.value.map_or(0, <[u8]>::len);
-                all += bytes as u64;
-                if floors.of(&key) > revision {
-                    forgotten += bytes as u64;
-                }
-            }
-            Ok(())
-        });
-        if let Err(error) = counted {
-            return Err(replay.damaged(&error));
+    look_through(file, floors, &mut |seen| {
+        if let Seen::Change { event, is_forgotten } = seen {
+            let bytes = (event.key.len() + event.value.map_or(0, <[u8]>::len)) as u64;
+            all += bytes;
+            forgotten += if is_forgotten { bytes } else { 0 };
         }
-    }
+        Ok(())
+    })?;
     Ok((all, forgotten))
+}
+
+/// What is seen of an EVENTS file.
+enum Seen<'a> {
+    /// A change, and whether its key can be read at later revisions only.
+    Change { event: &'a EventRef<'a>, is_forgotten: bool },
+    /// The end of the transaction that made those before.
+    End { revision: u64, transaction: &'a Transaction<'a> },
+}
+
+/// Goes through the transactions from the least floor on. Like all background work it reads past map and cache, and
+/// checks every block, also one that a reader has found whole: what is written again has a checksum of its own.
+fn look_through(
+    file: &Arc<Segment>,
+    floors: &Floors,
+    see: &mut dyn FnMut(Seen<'_>) -> Result<()>,
+) -> Result<()> {
+    let mut cursor = file.cold_cursor();
+    cursor.seek(&floors.least().to_be_bytes(), u64::MAX)?;
+    let mut key = vec![USER];
+    while let Some(entry) = cursor.entry() {
+        let damaged = |error| cursor.damaged(&error);
+        let revision = entry.revision;
+        let transaction = &Transaction::decode(entry.value).map_err(damaged)?;
+        for event in transaction.events() {
+            let event = &event.map_err(damaged)?;
+            key.truncate(1);
+            key.extend_from_slice(event.key);
+            see(Seen::Change { event, is_forgotten: floors.of(&key) > revision })?;
+        }
+        see(Seen::End { revision, transaction })?;
+        cursor.next()?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

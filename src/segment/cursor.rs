@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use annals_format::DecodeError;
 use annals_format::entry::EntryRef;
 use annals_format::page::Handle;
 use bytes::Bytes;
@@ -16,7 +17,7 @@ use super::opened::Opened;
 use super::reader::{Entry, Version};
 use super::reader::{Segment, Want};
 use super::tree::Path;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// A position in the entries of a segment: key ascending, revision descending within a key.
 ///
@@ -166,6 +167,14 @@ impl Cursor {
         let entry = self.entry()?;
         let key = Bytes::copy_from_slice(entry.key);
         Some(Entry { key, version: Version::new(&entry, self.value().unwrap()) })
+    }
+
+    /// The error for what does not decode in the value of the entry it is at.
+    pub(crate) fn damaged(&self, error: &DecodeError) -> Error {
+        match self.segment.opened() {
+            Ok(file) => file.damaged_body(self.handle.unwrap_or_default(), error),
+            Err(error) => error,
+        }
     }
 
     const fn is_at_entry(&self) -> bool {
