@@ -432,3 +432,32 @@ fn a_log_that_is_refused_says_from_where_on_its_keys_are_kept() {
     }
     assert_eq!(store.log_of(21.., KeyRange::prefix("/a/")).map(Result::unwrap).count(), 10);
 }
+
+/// The floors that a manifest lists belong to its watermark, also in a copy that has come further than the last
+/// manifest of the store.
+#[test]
+fn a_copy_lists_how_far_back_its_keys_can_be_read() {
+    let (disk, clock) = (MemoryVfs::new(), Arc::new(ManualClock::new(1_700_000_000_000_000)));
+    let options = tiny(&disk, &clock);
+    let store = options.open("data").unwrap();
+    let put_until = |revision: u64| {
+        while store.revision() < revision {
+            store.put("/a/1", "x").unwrap();
+        }
+    };
+    put_until(20);
+    store.compact(10).unwrap();
+    store.set_retention("/a/", Some(Retention::forever())).unwrap();
+    put_until(60);
+    store.compact(50).unwrap();
+    store.checkpoint("copied").unwrap();
+    let mut stream = Vec::new();
+    store.backup(&mut stream).unwrap();
+    let into = annals::RestoreOptions::new().options(options.clone());
+    annals::restore(stream.as_slice(), "restored", &into).unwrap();
+    for made in ["copied", "restored"] {
+        let files = annals::inspect::StoreFiles::open(made, &options).unwrap();
+        let manifest = files.manifest();
+        assert_eq!((manifest.compacted, &manifest.floors[..]), (50, &[(b"/a/".to_vec(), 10)][..]));
+    }
+}

@@ -44,7 +44,7 @@ impl Content {
     /// `Closed`; what opening a file answers.
     pub(super) fn of(core: &Arc<Core>) -> Result<Self> {
         core.check_open()?;
-        let content = {
+        let mut content = {
             let state = lock(&core.state);
             let manifest = state.manifest.clone();
             let visible = core.visible_place();
@@ -65,8 +65,7 @@ impl Content {
             files.sort_unstable_by_key(|file| file.meta().number);
             Self { core: Arc::clone(core), manifest, visible, tables: Some(tables), files }
         };
-        // What a rule has come to is in the content as soon as its record is: readers have to know it, too.
-        core.retention.settle();
+        core.bring_copy_to(&mut content.manifest, content.visible);
         Ok(content)
     }
 
@@ -84,8 +83,7 @@ impl Content {
     /// The header of its backup.
     pub(crate) fn header(&self) -> Header {
         let Manifest { store, incarnation, compacted, .. } = self.manifest;
-        let (upto, compacted) = (self.revision(), compacted.max(self.visible.compacted));
-        Header { store, from: None, upto, compacted, incarnation }
+        Header { store, from: None, upto: self.revision(), compacted, incarnation }
     }
 
     /// Writes the manifest, and what is in no file yet.
@@ -93,13 +91,7 @@ impl Content {
     /// # Errors
     /// What the stream answers.
     pub(crate) fn write_state(&mut self, out: &mut StreamWriter<'_>) -> Result<()> {
-        let manifest = Manifest {
-            compacted: self.header().compacted,
-            revision_floor: self.revision(),
-            closed: true,
-            wal: Vec::new(),
-            ..self.manifest.clone()
-        };
+        let manifest = Manifest { closed: true, wal: Vec::new(), ..self.manifest.clone() };
         out.section(Part::Manifest, 0, Codec::Zstd)?;
         out.write(&manifest.encode().0)?;
         let Some(tables) = self.tables.take() else { return Ok(()) };

@@ -133,8 +133,7 @@ impl Core {
         drop(files);
         sync_dir(&**vfs, &to.join(SEGMENT_DIR))?;
 
-        manifest.compacted = manifest.compacted.max(visible.compacted);
-        manifest.revision_floor = visible.position.revision;
+        self.bring_copy_to(&mut manifest, visible);
         log.seal(&mut manifest)?;
         ManifestStore::new(Arc::clone(vfs), to).store(&mut manifest)?;
 

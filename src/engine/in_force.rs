@@ -3,7 +3,7 @@
 use annals_format::{FileMeta, Manifest};
 
 use crate::error::Result;
-use crate::index::Position;
+use crate::index::{Place, Position};
 use crate::sync::Ordering;
 use crate::wal::WalFiles;
 
@@ -69,6 +69,17 @@ impl Core {
         if let Some(wal) = wal {
             manifest.wal = wal.listed();
         }
+    }
+}
+
+impl Core {
+    /// Brings the manifest of a copy to what is visible in that. What a rule has come to is there as soon as its
+    /// record is, so readers come to know it first.
+    pub(super) fn bring_copy_to(&self, manifest: &mut Manifest, visible: Place) {
+        self.retention.settle();
+        manifest.compacted = manifest.compacted.max(visible.compacted);
+        manifest.revision_floor = visible.position.revision;
+        manifest.floors = self.retention.listed(manifest.compacted);
     }
 }
 
