@@ -16,7 +16,7 @@ use crate::cursor::{Reader, Writer};
 use crate::error::{DecodeError, Problem, Result};
 use crate::file_meta::FileMeta;
 use crate::layout::{Layout, field};
-use crate::limits::{KEY_BYTES_MAX, MANIFEST_BYTES_MAX, NUMBER_MAX};
+use crate::limits::{MANIFEST_BYTES_MAX, NUMBER_MAX, RETENTION_PREFIX_BYTES_MAX};
 use crate::place::{FileKind, Place, StoreId};
 use crate::seal::ManifestStamp;
 use crate::wal_file::is_file_bytes;
@@ -265,8 +265,9 @@ impl Manifest {
             KIND_WAL => self.wal.push(WalFile::decode(content)?),
             KIND_FILE => self.files.push(FileMeta::decode(content)?),
             KIND_FLOOR => {
-                let prefix = content.prefixed("prefix", KEY_BYTES_MAX)?;
-                if self.floors.last().is_some_and(|(before, _)| before.as_slice() >= prefix) {
+                let prefix = content.prefixed("prefix", RETENTION_PREFIX_BYTES_MAX)?;
+                let before = self.floors.last().map_or(&[][..], |(before, _)| before);
+                if before >= prefix {
                     return Err(content.error_at("prefix", 0, Problem::Order));
                 }
                 self.floors.push((prefix.to_vec(), content.varint_number("floor", 0)?));

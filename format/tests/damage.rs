@@ -286,6 +286,18 @@ fn forged_manifests_are_refused_or_canonical() {
     assert!(accepted > 1000, "{accepted} forged manifests were accepted");
 }
 
+/// A floor of a prefix that no rule can have, or that is no other than the watermark, is not believed.
+#[test]
+fn floors_are_of_prefixes_that_a_rule_can_have() {
+    let decoded = |length: usize| {
+        let floors = vec![(vec![b'a'; length], 9)];
+        let made = Manifest { floors, ..samples::manifest() };
+        Manifest::decode(&made.encode().0).map(|manifest| manifest == made)
+    };
+    assert_eq!((decoded(1), decoded(1024)), (Ok(true), Ok(true)));
+    assert!(decoded(0).is_err() && decoded(1025).is_err());
+}
+
 #[test]
 fn forged_frames_never_panic() {
     let binding = Binding::new(&STORE);

@@ -102,7 +102,7 @@ pub(crate) fn manifest_with_floors() -> Manifest {
     Manifest { floors, ..manifest() }
 }
 
-/// A manifest with every kind of record but floors.
+/// A manifest with every kind of record but floors, as stores without rules of retention have it.
 pub(crate) fn manifest() -> Manifest {
     Manifest {
         number: 3,
