@@ -34,7 +34,7 @@ fn main() -> Result<()> {
     }
 
     println!("on Tuesday evening:");
-    for kv in store.at_time(MONDAY + DAY + DAY / 2)?.prefix("/flags/") {
+    for kv in store.at(At::Time(MONDAY + DAY + DAY / 2))?.prefix("/flags/") {
         let kv = kv?;
         println!("  {} = {}", text(&kv.key), text(&kv.value));
     }

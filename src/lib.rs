@@ -53,7 +53,7 @@
 //!   [`Store::submit_compare_and_put`] and [`Store::submit`] give a [`Ticket`] to wait for or to await.
 //! * [`Store::txn`] builds transactions, with [`put`], [`get`], [`delete`] and the comparisons
 //!   [`mod_revision`], [`create_revision`], [`version`], [`value`], [`lease()`].
-//! * [`Store::latest`], [`Store::at`], [`Store::at_time`] return a [`View`], which reads keys and
+//! * [`Store::latest`], [`Store::at`] return a [`View`], which reads keys and
 //!   ranges from both ends.
 //! * [`Store::history`], [`Store::diff`], [`Store::log`] tell what changed ([`Log::visit`] much of it, fast); [`Store::time_of`] when. Points in history
 //!   are revisions, times or [`At::Latest`]: see [`At`].

@@ -20,8 +20,8 @@ use std::time::Duration;
 use annals::clock::ManualClock;
 use annals::vfs::{CrashMode, Fault, FaultVfs, MemoryVfs, Operation};
 use annals::{
-    Durability, Effect, Error, ErrorKind, KvHash, Op, Options, PutRequest, RangeRequest, Result,
-    Retention, RetentionRule, Slow, Store, TxnRequest, delete, put,
+    At, Durability, Effect, Error, ErrorKind, KvHash, Op, Options, PutRequest, RangeRequest,
+    Result, Retention, RetentionRule, Slow, Store, TxnRequest, delete, put,
 };
 use support::{DIRECTORY, START_TIME, tiny};
 
@@ -158,7 +158,7 @@ fn refused(place: &Place) -> Vec<(&'static str, Error)> {
         ),
         ("FutureRevision", error(store.compact(1_000))),
         ("FutureRevision", error(store.at(1_000).map(drop))),
-        ("NoRevisionAtTime", error(store.at_time(1).map(drop))),
+        ("NoRevisionAtTime", error(store.at(At::Time(1)).map(drop))),
         ("Locked", error(place.options.open(DIRECTORY).map(drop))),
         (
             "NoStore",

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 use annals::clock::ManualClock;
 use annals::vfs::{Fault, FaultVfs, MemoryVfs};
 use annals::{
-    Change, ChangeKind, ErrorKind, KeyValue, KvHash, Load, Loading, Options, Origin, Store,
+    At, Change, ChangeKind, ErrorKind, KeyValue, KvHash, Load, Loading, Options, Origin, Store,
     Transaction,
 };
 use support::check::{self, Depth, caught, good};
@@ -151,7 +151,7 @@ fn what_is_loaded_is_what_was_there_at_every_revision() {
             if at > 1 {
                 let transaction = model.transaction(at);
                 assert_eq!(store.time_of(at).unwrap(), transaction.time);
-                let found = store.at_time(transaction.time).unwrap().revision();
+                let found = store.at(At::Time(transaction.time)).unwrap().revision();
                 assert!(found >= at);
             }
             store.close().unwrap();

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use annals::vfs::MemoryVfs;
-use annals::{Diff, ErrorKind, Store};
+use annals::{At, Diff, ErrorKind, Store};
 use support::open_tiny;
 
 const KEYS: u64 = 10;
@@ -118,10 +118,31 @@ fn a_search_by_time_that_is_overtaken_is_not_refused_for_what_it_looked_at() {
         });
         while !ended.load(Ordering::SeqCst) {
             // Earlier than every transaction.
-            let error = store.at_time(0).unwrap_err();
+            let error = store.at(At::Time(0)).unwrap_err();
             assert!(matches!(error.kind(), ErrorKind::NoRevisionAtTime { .. }), "{error}");
             searches += 1;
         }
     });
     assert!(searches > 0);
+}
+
+#[test]
+fn the_newest_state_is_never_refused_however_it_is_asked_for() {
+    let store = open_tiny(Arc::new(MemoryVfs::new())).unwrap();
+    store.put("k", "").unwrap();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..3_000 {
+                let revision = store.put("k", "").unwrap().revision;
+                store.compact(revision).unwrap();
+                while store.run_background().unwrap() {}
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+        while !over.load(Ordering::Relaxed) {
+            assert!(store.get_at("k", At::Latest).unwrap().is_some());
+            assert!(store.at(At::Latest).unwrap().get("k").unwrap().is_some());
+        }
+    });
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use annals::clock::ManualClock;
 use annals::{
-    COMMIT_TIME_MAX, COMMIT_TIME_MIN, Commit, DeleteRangeRequest, Durability, ErrorKind, Op,
+    At, COMMIT_TIME_MAX, COMMIT_TIME_MIN, Commit, DeleteRangeRequest, Durability, ErrorKind, Op,
     OpResponse, Outcome, PutRequest, RangeRequest, Result, TxnRequest, create_revision, delete,
     delete_prefix, get, lease, mod_revision, put, range, txn, value, version,
 };
@@ -280,9 +280,9 @@ fn an_acknowledgement_names_its_durability_and_time() -> Result<()> {
     later.commit()?;
     let last = store.log(4..).next().expect("the transaction")?;
     assert_eq!((last.time, last.metadata.as_ref()), (time + 50, &b"m"[..]));
-    assert_eq!(store.at_time(time + 49)?.revision(), 3);
-    assert_eq!(store.at_time(time + 50)?.revision(), 4);
-    refused!(store.at_time(time - 1), ErrorKind::NoRevisionAtTime { .. });
+    assert_eq!(store.at(At::Time(time + 49))?.revision(), 3);
+    assert_eq!(store.at(At::Time(time + 50))?.revision(), 4);
+    refused!(store.at(At::Time(time - 1)), ErrorKind::NoRevisionAtTime { .. });
     Ok(())
 }
 

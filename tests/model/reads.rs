@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::path::Path;
 
-use annals::{KeyRange, Store};
+use annals::{At, KeyRange, Store};
 use bytes::Bytes;
 
 use crate::run::Run;
@@ -183,7 +183,7 @@ impl Run {
         let Some(transaction) = model.transactions(0).pop() else { return Ok(()) };
         let time = transaction.time - self.random.below(60_000).cast_signed();
         self.tell("at_time", &time);
-        let found = self.store().at_time(time).map(|view| view.revision());
+        let found = self.store().at(At::Time(time)).map(|view| view.revision());
         match model.revision_at_time(time) {
             Some(revision) if revision >= model.compacted() => {
                 let what = || format!("view at time {time}");

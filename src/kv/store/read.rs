@@ -49,7 +49,11 @@ impl Store {
     /// # Ok::<(), annals::Error>(())
     /// ```
     pub fn get_at(&self, key: impl AsRef<[u8]>, at: impl Into<At>) -> Result<Option<KeyValue>> {
-        let revision = at.into().revision(&self.engine)?;
+        let at = at.into();
+        if at == At::Latest {
+            return self.get(key);
+        }
+        let revision = at.revision(&self.engine)?;
         Ok(self.engine.get_at(&space::user(key.as_ref()), revision)?.map(key_value))
     }
 
@@ -137,22 +141,15 @@ impl Store {
     ///
     /// [`Compacted`](crate::ErrorKind::Compacted) if no key is kept that far back,
     /// [`FutureRevision`](crate::ErrorKind::FutureRevision);
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for revision 0; of a time, as
-    /// [`at_time`](Self::at_time).
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for revision 0; of a time,
+    /// [`NoRevisionAtTime`](crate::ErrorKind::NoRevisionAtTime), and `Compacted` also when the revision is compacted
+    /// while it is looked for.
     pub fn at(&self, at: impl Into<At>) -> Result<View> {
-        let revision = at.into().revision(&self.engine)?;
-        Ok(View::new(&self.engine, self.engine.view(revision)?))
-    }
-
-    /// The store as of a time, in microseconds since the Unix epoch: the last revision ordered
-    /// then or before.
-    ///
-    /// # Errors
-    ///
-    /// [`NoRevisionAtTime`](crate::ErrorKind::NoRevisionAtTime);
-    /// [`Compacted`](crate::ErrorKind::Compacted) when the revision is compacted while it is looked for.
-    pub fn at_time(&self, micros: i64) -> Result<View> {
-        self.at(self.engine.revision_at_time(micros)?)
+        let view = match at.into() {
+            At::Latest => self.engine.latest()?,
+            at => self.engine.view(at.revision(&self.engine)?)?,
+        };
+        Ok(View::new(&self.engine, view))
     }
 
     /// The retained versions of `key`, newest first, with tombstones marked. [`History::since`] and
