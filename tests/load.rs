@@ -17,8 +17,8 @@ use std::sync::{Arc, Mutex};
 use annals::clock::ManualClock;
 use annals::vfs::{Fault, FaultVfs, MemoryVfs};
 use annals::{
-    At, Change, ChangeKind, ErrorKind, KeyValue, KvHash, Load, Loading, Options, Origin, Store,
-    Transaction,
+    At, Change, ChangeKind, ErrorKind, KeyValue, KvHash, Load, Loading, Options, Origin, Retention,
+    Store, Transaction,
 };
 use support::check::{self, Depth, caught, good};
 use support::copies::{changes_disk, hashes, images, options, sound, whole};
@@ -101,6 +101,10 @@ fn load(options: &Options, path: &str, model: &Model) -> annals::Result<(Store, 
     for (id, ttl) in model.leases() {
         loading.lease(*id, *ttl, Some(1_500))?;
     }
+    // Of no key that is there.
+    loading.retention("kept for ever", Retention::forever().keep_revisions(9))?;
+    loading.retention("kept for ever", Retention::forever())?;
+    assert!(loading.retention([b'k'; 1025], Retention::forever()).is_err());
     let hash = loading.hash()?;
     Ok((loading.finish()?, hash))
 }
@@ -122,6 +126,8 @@ fn complete(options: &Options, model: &Model, expected: &[KvHash]) -> Result<boo
         }
         opened => good(|| "open".into(), opened)?,
     };
+    let rules: Vec<_> = store.retention().into_iter().map(|rule| rule.retention).collect();
+    check::same(|| "rules".into(), &rules, &vec![Some(Retention::forever())])?;
     whole(store, options, LOADED, model, expected)?;
     Ok(true)
 }

@@ -48,8 +48,7 @@ impl PutTogether {
     /// Opens what has been put there, which is a store but for HISTORY and EVENTS files that are lost, and what is
     /// lost of its log, and gives up what these would have to answer: the floors of the keys of the files rise to
     /// behind it, those of rules of retention and the watermark; and rules have come as far as the manifest says.
-    /// Of no other key anything is given up. Answers whether keys of which the rule is lost cannot be read as far
-    /// back as they could.
+    /// Of no other key anything is given up. Answers whether some keys cannot be read as far back as they could.
     ///
     /// # Errors
     /// What opening, writing and closing a store answer; `InvalidArgument` if somebody has put another store

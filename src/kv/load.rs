@@ -16,6 +16,7 @@ use super::eval::lease as lease_table;
 use super::hash::{KvHash, hash_at};
 use super::range::KeyRange;
 use super::request::LeaseGrantRequest;
+use super::retention::Retention;
 use super::seam::{
     self, BaseWriter, Engine, Event, HistoryRecord, InternalKey, Record, Write, WriteKind,
 };
@@ -35,8 +36,7 @@ const RECORD_BYTES_TOGETHER: usize = 1 << 20;
 /// the files, and no memory but for the keys changed at that revision itself. After it,
 /// [`begin`](Self::begin) answers a [`Loading`], which takes every later transaction, and the leases.
 ///
-/// Rules of retention are not taken along, nor what one of them kept that is older than the base: set them when
-/// it is finished.
+/// What a rule of retention kept that is older than the base is not taken along.
 ///
 /// Until [`Loading::finish`] returns, the directory is no store: opening it answers
 /// [`NotAStore`](crate::ErrorKind::NotAStore), also after a crash, and it is to be removed then.
@@ -157,7 +157,7 @@ impl Load {
     /// have the same place.
     pub fn begin(self) -> Result<Loading> {
         let (engine, report) = self.base.begin()?;
-        Ok(Loading { engine, report, leases: BTreeMap::new() })
+        Ok(Loading { engine, report, leases: BTreeMap::new(), rules: BTreeMap::new() })
     }
 }
 
@@ -166,6 +166,7 @@ pub struct Loading {
     engine: Engine,
     report: OpenReport,
     leases: BTreeMap<i64, Value>,
+    rules: BTreeMap<Bytes, Retention>,
 }
 
 impl Loading {
@@ -216,6 +217,19 @@ impl Loading {
         Ok(())
     }
 
+    /// Sets how long the keys with a prefix are kept, in place of what was said of it before, as
+    /// [`Store::set_retention`] does. It holds when the store is [finished](Self::finish).
+    ///
+    /// # Errors
+    ///
+    /// [`KeyTooLong`](crate::ErrorKind::KeyTooLong); [`finish`](Self::finish) answers
+    /// [`TooManyRules`](crate::ErrorKind::TooManyRules).
+    pub fn retention(&mut self, prefix: impl AsRef<[u8]>, retention: Retention) -> Result<()> {
+        check::retention_prefix(prefix.as_ref())?;
+        self.rules.insert(Bytes::copy_from_slice(prefix.as_ref()), retention);
+        Ok(())
+    }
+
     /// The hash of what is there so far, as [`Store::hash_at`] tells it. Makes everything durable first.
     ///
     /// # Errors
@@ -228,8 +242,11 @@ impl Loading {
 
     /// Ends the loading, without what the rooms above add.
     pub(crate) fn finish_alone(self) -> Result<Store> {
-        let Self { engine, report, leases } = self;
+        let Self { engine, report, leases, rules } = self;
         engine.flush()?;
+        for (prefix, retention) in rules {
+            engine.set_rule(&prefix, Some(retention.rule()))?;
+        }
         if !leases.is_empty() {
             let mut records = Records { engine: &engine, writes: Vec::new(), bytes: 0 };
             for (id, value) in &leases {

@@ -35,6 +35,7 @@ mod rules;
 #[cfg(test)]
 mod tests;
 
+use std::cell::Cell;
 use std::ops::Range;
 
 use annals_format::FileMeta;
@@ -316,20 +317,26 @@ impl Core {
 
     /// Gives up what files of the past would have to answer, which are lost, and what was forgotten `before` by rules
     /// and compactions that are lost: the rules of these keys rise, and the watermark. Durable when it returns. Answers
-    /// whether keys cannot be read as far back as before, as their rule is lost.
+    /// whether keys cannot be read as far back as before, as files had to answer that, or as their rule is lost.
     ///
     /// # Errors
     /// As [`set_rule`](Self::set_rule).
     pub(super) fn give_up(&self, lost: &[FileMeta], before: &Before<'_>) -> Result<bool> {
         let _writer = lock(&self.retention.writer);
         let old = self.retention.rules();
-        self.change(true, &|place| Ok(old.without(lost, before, place)))?;
+        let raised = Cell::new(false);
+        self.change(true, &|place| {
+            let (change, by_files) = old.without(lost, before, place);
+            raised.set(by_files);
+            Ok(change)
+        })?;
         let (rules, compacted) = (self.retention.rules(), self.compacted());
         let floors = rules.floors(compacted);
-        Ok(before.floors.iter().any(|(prefix, floor)| {
+        let lost_its_rule = before.floors.iter().any(|(prefix, floor)| {
             let has_rule = rules.all().any(|(other, rule)| other == *prefix && !rule.removed);
             !has_rule && floors.of(&[&[space::USER], &prefix[..]].concat()) > *floor
-        }))
+        });
+        Ok(raised.get() || lost_its_rule)
     }
 
     /// For who holds `writer`. `None`: memory is full.

@@ -156,16 +156,16 @@ impl Rules {
         changed.then(|| Change { rules: Self::new(kept), compact })
     }
 
-    /// The rules, and the watermark, when files of the past are lost, of the keys of which nothing that these
-    /// would have to answer can be read any more; and when everything had come to where it was `before`, at most to
-    /// the newest revision: behind that there is nothing. A rule that is lost is one that was taken back. `None` if
-    /// that changes nothing.
+    /// The rules, and the watermark, when files of the past are lost: nothing that these would have to answer can be
+    /// read any more, of their keys. And when everything had come to where it was `before`, at most to the newest
+    /// revision: behind that there is nothing. A rule that is lost is one that was taken back. `None` if that changes
+    /// nothing. Answers as well whether a file raises a floor.
     pub(super) fn without(
         &self,
         lost: &[FileMeta],
         before: &Before<'_>,
         place: Place,
-    ) -> Option<Change> {
+    ) -> (Option<Change>, bool) {
         let newest = place.position.revision;
         let mut rules: Vec<(Bytes, Rule)> = self.all().collect();
         let mut changed = false;
@@ -178,23 +178,26 @@ impl Rules {
             }
         }
         let rules = Self::new(rules);
-        let floor = |class: usize| {
-            let needed = lost.iter().filter_map(|file| match file.kind {
-                FileKind::History => {
-                    let mut classes = rules.classes.spanning(&file.first_key, &file.last_key);
-                    classes.any(|of_file| of_file == class).then_some(file.death_upto + 1)
+        let mut wanted = vec![0; rules.prefixed.len() + 1];
+        for file in lost {
+            // EVENTS are of all keys, and tell which revision is of what time.
+            let (first, last): (&[u8], &[u8]) = match file.kind {
+                FileKind::History => (&file.first_key, &file.last_key),
+                _ => (&[], &[u8::MAX]),
+            };
+            for class in rules.classes.spanning(first, last) {
+                if let Some(floor) = wanted.get_mut(class) {
+                    *floor = file.last_needed().saturating_add(1).max(*floor);
                 }
-                // Of all keys, and of which revision is of what time.
-                FileKind::Events => Some(file.max_revision + 1),
-                _ => None,
-            });
-            needed.max().unwrap_or(0)
-        };
+            }
+        }
+        let floors = rules.floors(place.compacted);
+        let raises = |(class, floor): (usize, &u64)| *floor > floors.of_class(class).max(1);
+        let by_files = wanted.iter().enumerate().any(raises);
         let prefixes = rules.prefixed.iter().map(|(prefix, _)| prefix.clone());
-        let classes = std::iter::once(Bytes::new()).chain(prefixes).zip(0..);
-        let wanted: Vec<_> = classes.map(|(prefix, class)| (prefix, floor(class))).collect();
+        let wanted: Vec<_> = std::iter::once(Bytes::new()).chain(prefixes).zip(wanted).collect();
         let raised = rules.raised(&wanted, place.compacted);
-        raised.or_else(|| changed.then_some(Change { rules, compact: None }))
+        (raised.or_else(|| changed.then_some(Change { rules, compact: None })), by_files)
     }
 
     /// The prefixes of these rules, and of those `before`, whose keys these rules let be read further back, with how

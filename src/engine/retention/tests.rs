@@ -347,7 +347,7 @@ fn what_was_forgotten_before_the_log_was_cut_stays_so() {
     let floors = |rules: Vec<(Bytes, Rule)>, before: &[(&str, u64)], compacted| {
         let (old, floors) = (Rules::new(rules), listed(before));
         let before = Before { floors: &floors, compacted };
-        let change = old.without(&[], &before, place(compacted));
+        let change = old.without(&[], &before, place(compacted)).0;
         let rules = change.map_or(old, |change| change.rules);
         let found = rules.floors(compacted);
         ["a/1", "a/b/1", "c/1", "other"].map(|key| found.of(&user(key)))

@@ -9,6 +9,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use annals_format::limits::RETENTION_PREFIX_BYTES_MAX;
 use bytes::Bytes;
 
 use super::reads::Reads;
@@ -130,6 +131,15 @@ pub(in crate::kv) fn time(micros: i64) -> Result<()> {
     Err(Error::invalid(format!(
         "the time of a commit, {micros} us since the epoch, is not in the years 1 to 9999"
     )))
+}
+
+/// The prefix of a rule of retention.
+pub(in crate::kv) fn retention_prefix(prefix: &[u8]) -> Result<()> {
+    let (bytes, max) = (prefix.len() as u64, RETENTION_PREFIX_BYTES_MAX);
+    if bytes > max {
+        return Err(ErrorKind::KeyTooLong { bytes, max }.into());
+    }
+    Ok(())
 }
 
 pub(in crate::kv) fn range(request: &RangeRequest) -> Result<()> {

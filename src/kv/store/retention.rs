@@ -1,10 +1,9 @@
 //! Rules of retention: set, list, apply.
 
-use annals_format::limits::RETENTION_PREFIX_BYTES_MAX;
-
-use crate::error::{ErrorKind, Result};
+use crate::error::Result;
 
 use super::Store;
+use crate::kv::eval::check;
 use crate::kv::range::AsKeyRange;
 use crate::kv::retention::{Retention, RetentionRule};
 use crate::kv::space;
@@ -58,10 +57,7 @@ impl Store {
         retention: Option<Retention>,
     ) -> Result<()> {
         let prefix = prefix.as_ref();
-        let (bytes, max) = (prefix.len() as u64, RETENTION_PREFIX_BYTES_MAX);
-        if bytes > max {
-            return Err(ErrorKind::KeyTooLong { bytes, max }.into());
-        }
+        check::retention_prefix(prefix)?;
         self.engine.set_rule(prefix, retention.map(Retention::rule))
     }
 

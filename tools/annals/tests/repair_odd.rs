@@ -289,6 +289,70 @@ fn what_a_rule_has_forgotten_is_not_answered_though_its_record_is_lost() {
     assert!(damages >= 4, "{damages}");
 }
 
+/// What nobody can read any more is not lost with its file: one that was compacted away and is not dropped yet.
+#[test]
+fn damage_of_what_is_forgotten_costs_nothing() {
+    let tool = Tool::new();
+    let store = small().background(false).open(tool.store()).unwrap();
+    for n in 0..300 {
+        store.put(format!("k/{:03}", n % 30), format!("{n} {}", "x".repeat(100))).unwrap();
+    }
+    store.reorganise().unwrap();
+    store.put("k/001", "last").unwrap();
+    store.compact(store.revision()).unwrap();
+    store.close().unwrap();
+    let damaged = files(&tool, &["history", "events"]);
+    assert!(damaged.len() > 1, "{damaged:?}");
+    for path in damaged {
+        let path = tool.store().join(path);
+        let mut content = std::fs::read(&path).unwrap();
+        content[100] ^= 0x55;
+        std::fs::write(&path, content).unwrap();
+    }
+    tool.run(&["verify"]).code(3);
+    let other = Tool::new();
+    let done = tool.run(&["repair", "-o", "json", "--to", other.store().to_str().unwrap()]);
+    let told: serde_json::Value = serde_json::from_str(&done.stdout()).unwrap();
+    assert_eq!((&told["way"], &told["past_lost"]), (&"copy".into(), &false.into()), "{told}");
+    done.code(0);
+    assert_eq!(other.json(&["get", "k/001"])["value"], "last");
+}
+
+/// Rules make no past of less than all there was: it is taken along from its first revision on.
+#[test]
+fn a_rebuilt_store_with_rules_has_lost_nothing_where_all_of_its_past_is_there() {
+    let tool = Tool::new();
+    let store = small().open(tool.store()).unwrap();
+    store.set_retention("k/", Some(Retention::forever())).unwrap();
+    for n in 0..300 {
+        store.put(format!("k/{:03}", n % 30), format!("{n} {}", "x".repeat(100))).unwrap();
+    }
+    store.reorganise().unwrap();
+    store.close().unwrap();
+    let path = tool.store().join(&files(&tool, &["head"])[0]);
+    let mut content = std::fs::read(&path).unwrap();
+    // Not the first block, in which leases and rules are looked for.
+    let middle = content.len() / 2;
+    content[middle] ^= 0x55;
+    std::fs::write(&path, content).unwrap();
+    let other = Tool::new();
+    let done = tool.run(&["repair", "-o", "json", "--to", other.store().to_str().unwrap()]);
+    let told: serde_json::Value = serde_json::from_str(&done.stdout()).unwrap();
+    assert_eq!((&told["way"], &told["past_lost"]), (&"rebuild".into(), &false.into()), "{told}");
+    done.code(0);
+    assert_eq!(
+        other.json(&["get", "k/005", "--at", "7"])["value"],
+        tool.json(&["get", "k/005", "--at", "7"])["value"]
+    );
+}
+
+/// The paths of the segments of these kinds.
+fn files(tool: &Tool, kinds: &[&str]) -> Vec<String> {
+    let files = tool.lines(&["segments"]).into_iter();
+    let files = files.filter(|file| kinds.contains(&file["kind"].as_str().unwrap()));
+    files.map(|file| file["file"].as_str().unwrap().to_owned()).collect()
+}
+
 /// An old rule would forget what the last one keeps: so a rebuilt store has rules only where none can be another by now.
 #[test]
 fn rules_are_there_again_where_all_of_them_can_be_read() {

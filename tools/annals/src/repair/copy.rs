@@ -53,8 +53,7 @@ pub(super) fn copy(
     let is_damaged = |meta: &FileMeta| damaged.0.contains(&FileName::new(meta.kind, meta.number));
     let (lost, kept): (Vec<_>, Vec<_>) =
         std::mem::take(&mut manifest.files).into_iter().partition(is_damaged);
-    repaired.past_lost = !lost.is_empty();
-    if lost.iter().map(last_needed).any(|last| last >= newest) {
+    if lost.iter().map(FileMeta::last_needed).any(|last| last >= newest) {
         return Ok(None);
     }
     // EVENTS are of all keys, so that with one file all before it are of no use, and the others go on from each other.
@@ -109,11 +108,6 @@ pub(super) fn copy(
     }
     put_in_force(to, &mut manifest)?;
     Ok(Some((repaired, lost)))
-}
-
-/// The last revision for which a file of the past is needed.
-fn last_needed(meta: &FileMeta) -> u64 {
-    if meta.kind == FileKind::History { meta.death_upto } else { meta.max_revision }
 }
 
 /// The log of the copy.

@@ -66,7 +66,7 @@ with --newest a store is rebuilt that has what they wrote. Where no manifest is 
 the directory are taken for the store. A lease that is lost but for its keys has the longest time to
 live in the new store. Rules of retention are in a rebuilt one only if all of them can be read, else
 the report names those that were found, to be set again. Of a log that is cut what came behind the
-cut is left out, rules and compactions as well.
+cut is left out, rules and compactions as well; what these had forgotten stays forgotten.
 
 The new store is verified before the command ends. A store that a program has open for writing is
 not repaired. The exit code is 9 where lost_keys or lost_revisions name something, and where
@@ -115,7 +115,7 @@ struct Repaired {
     way: &'static str,
     files: Vec<FileRow>,
     lost: Lost,
-    /// Whether some key cannot be read as far back as in the damaged store, where that is known by now.
+    /// Whether some key cannot be read as far back as in the damaged store.
     past_lost: bool,
 }
 
@@ -233,7 +233,7 @@ fn copied(
                 given_up => given_up?,
             };
             target = made;
-            repaired.past_lost |= less;
+            repaired.past_lost = less;
         }
         let report = shown("verified", |step| target.check(&options, step))?;
         let unsound = report.damage.first().map(ToString::to_string);

@@ -54,7 +54,7 @@ impl Past {
         let view = store.latest().ok()?;
         let (oldest, newest) = (store.oldest_readable(..).max(1), view.revision());
         drop(view);
-        let floors = store.retention().into_iter().map(|rule| rule.floor);
+        let floors = store.retention().into_iter().map(|rule| rule.floor.max(1));
         let floor = floors.fold(oldest.min(store.compacted_revision().max(1)), u64::min);
         let mut past = Self { store, oldest, floor, from: oldest, newest };
         past.find_whole();

@@ -89,8 +89,7 @@ pub(super) fn rebuild(
     };
     let Gathered { salvage, rules_known, rows, lost } = gathered;
     let manifest = files.manifest();
-    let keeps_more = |from| salvage.rules().any(|(_, rule)| rule.floor < from);
-    let past_lost = past.is_none_or(|past| keeps_more(past.from));
+    let past_lost = past.is_none_or(|past| past.begins_late());
     let mut repaired = Repaired { way: "rebuild", files: Vec::new(), lost, past_lost };
     if from_names {
         let name = FileName::new(FileKind::Manifest, manifest.number);
@@ -220,8 +219,10 @@ fn load(
     past: Option<&Past>,
 ) -> Outcome<Option<BTreeMap<i64, u64>>> {
     let Gathered { salvage, rules_known, lost, .. } = gathered;
-    let kept = salvage.rules().filter(|_| *rules_known);
-    let rules: Vec<_> = kept.map(|(prefix, rule)| (prefix.to_vec(), *rule)).collect();
+    let mut rules = Vec::new();
+    if *rules_known {
+        rules.extend(salvage.rules().map(|(prefix, rule)| (prefix.to_vec(), *rule)));
+    }
     let Salvage { keys, leases, revision, time, last, .. } = salvage;
     let compacted = match past {
         // Of one that was never compacted there is no base.
@@ -289,10 +290,9 @@ fn load(
     for id in granted.keys() {
         loading.lease(*id, LEASE_TTL_MAX, None)?;
     }
-    let store = loading.finish()?;
     for (prefix, rule) in rules {
-        store.set_retention(prefix, Some(retention(&rule)))?;
+        loading.retention(prefix, retention(&rule))?;
     }
-    store.close()?;
+    loading.finish()?.close()?;
     Ok(Some(granted))
 }
