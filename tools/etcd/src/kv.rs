@@ -34,24 +34,23 @@ impl Kv {
     ) -> Result<TxnResponse, Status> {
         let _place = self.0.begin_write()?;
         let ticket = if is_large(&request) {
-            let taken = place.take();
-            let work = move |store: &annals::Store| Ok((store.submit(request)?, taken));
+            let (server, taken) = (Arc::clone(&self.0), place.take());
+            let work = move |store: &annals::Store| {
+                let submitted = store.submit(request);
+                Ok((submitted.inspect_err(|error| server.alarms.note(error))?, taken))
+            };
             let (ticket, taken) = self.0.blocking(work).await?;
             *place = taken;
             ticket
-        } else if self.0.is_alone() {
-            // Nobody is held up by a sync in this thread, which saves waking another one for it and being woken.
-            let response = self.0.store.transact(request).map_err(|error| self.failed(&error))?;
-            self.0.metrics.transaction(&response);
-            return Ok(response);
         } else {
-            self.0.store.submit(request).map_err(|error| status(&error))?
+            self.0.store.submit(request).map_err(|error| self.failed(&error))?
         };
         let response = ticket.await.map_err(|error| self.failed(&error))?;
         self.0.metrics.transaction(&response);
         Ok(response)
     }
 
+    /// Every error of a write may raise an alarm.
     fn failed(&self, error: &annals::Error) -> Status {
         self.0.alarms.note(error);
         status(error)

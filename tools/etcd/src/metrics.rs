@@ -46,8 +46,6 @@ pub struct Metrics {
     pub received_bytes: AtomicU64,
     /// Bytes of the bodies of gRPC answers.
     pub sent_bytes: AtomicU64,
-    /// Unary calls that are not answered yet.
-    pub(crate) unary: AtomicI64,
     calls: Mutex<BTreeMap<Method, Calls>>,
 }
 
@@ -57,13 +55,6 @@ pub(crate) struct Method {
     pub(crate) service: &'static str,
     pub(crate) name: &'static str,
     pub(crate) kind: &'static str,
-}
-
-impl Method {
-    /// Whether one message goes each way.
-    pub(crate) fn is_unary(&self) -> bool {
-        self.kind == "unary"
-    }
 }
 
 #[derive(Debug, Default)]

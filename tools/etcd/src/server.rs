@@ -203,13 +203,6 @@ impl Server {
         Ok(Pending(&self.pending))
     }
 
-    /// Whether the caller's is the only call that is being answered, and another thread is there for one that comes:
-    /// then it may wait for the disk in this thread.
-    pub(crate) fn is_alone(&self) -> bool {
-        let threads = || tokio::runtime::Handle::current().metrics().num_workers();
-        self.metrics.unary.load(Ordering::Relaxed) <= 1 && threads() > 1
-    }
-
     /// Runs what may read files or wait for them.
     ///
     /// # Errors

@@ -85,7 +85,7 @@ impl Calls {
             ending.end(code);
             return answer.map(Body::new);
         }
-        let endless = !ending.method.is_unary() && !ENDING.contains(&ending.method.name);
+        let endless = ending.method.kind != "unary" && !ENDING.contains(&ending.method.name);
         let shutdown = self.shutdown.clone();
         let stop = endless.then(|| Box::pin(async move { shutdown.begun().await }) as Stop);
         answer.map(|inner| {
@@ -152,9 +152,6 @@ struct Ending {
 impl Ending {
     fn begin(metrics: Arc<Metrics>, method: Method) -> Self {
         metrics.started(method);
-        if method.is_unary() {
-            metrics.unary.fetch_add(1, Ordering::Relaxed);
-        }
         Self { metrics, method, ended: false }
     }
 
@@ -162,9 +159,6 @@ impl Ending {
         if !self.ended {
             self.ended = true;
             self.metrics.handled(self.method, code);
-            if self.method.is_unary() {
-                self.metrics.unary.fetch_sub(1, Ordering::Relaxed);
-            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Health, version, metrics, and the protection of browsers.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use annals::Options;
 use annals::vfs::{Fault, FaultVfs, MemoryVfs, Operation};
@@ -179,4 +180,58 @@ fn a_store_that_has_failed_is_not_healthy() {
     assert_eq!(failed().as_deref(), Some("1"));
     // It is read still.
     assert_eq!(post(ours.address(), "/v3/kv/range", r#"{"key":"YQ=="}"#).status, 200);
+}
+
+/// As long as one sync takes, be it that of a write that is alone, others are answered.
+#[test]
+fn a_disk_that_hangs_holds_up_only_who_waits_for_it() {
+    let faulty = FaultVfs::new(Arc::new(MemoryVfs::new()));
+    let ours = Running::over(&Options::new().vfs(Arc::new(faulty.clone())), &[]);
+    let address = ours.address();
+    let put = move || post(address, "/v3/kv/put", r#"{"key":"YQ=="}"#).status;
+    assert_eq!(put(), 200);
+    let (enter, entered) = std::sync::mpsc::channel();
+    let (leave, left) = std::sync::mpsc::channel::<()>();
+    let (enter, left) = (std::sync::Mutex::new(enter), std::sync::Mutex::new(left));
+    faulty.observe(move |_, operation| {
+        if operation == Operation::Sync && enter.lock().unwrap().send(()).is_ok() {
+            // Until the test has seen what it wants, or has failed.
+            let _ = left.lock().unwrap().recv();
+        }
+    });
+    let waits = std::thread::spawn(put);
+    entered.recv_timeout(Duration::from_secs(60)).unwrap();
+    for round in 0..20 {
+        let (answer, answered) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let range = post(address, "/v3/kv/range", r#"{"key":"YQ=="}"#).status;
+            answer.send((range, http(address, "GET /health", &[], "").status))
+        });
+        let told = answered.recv_timeout(Duration::from_secs(20));
+        assert_eq!(told, Ok((200, 200)), "round {round}");
+    }
+    assert!(!waits.is_finished());
+    drop((entered, leave));
+    assert_eq!(waits.join().unwrap(), 200);
+}
+
+/// A write that finds no space on the disk raises the alarm, be it small or one that another thread evaluates.
+#[test]
+fn a_full_disk_raises_the_alarm() {
+    let small = ("put", r#"{"key":"YQ==","value":"eA=="}"#.to_owned());
+    let delete = r#"{"request_delete_range":{"key":"Yg==","range_end":"Yw=="}}"#;
+    let put = r#"{"request_put":{"key":"YQ==","value":"eA=="}}"#;
+    let large = ("txn", format!(r#"{{"success":[{delete},{put}]}}"#));
+    for (method, request) in [small, large] {
+        let disk = MemoryVfs::new();
+        let options = Options::new().memtable_bytes(64 << 10).wal_bytes(64 << 10);
+        let ours = Running::over(&options.vfs(Arc::new(disk.clone())), &[]);
+        let send = || post(ours.address(), &format!("/v3/kv/{method}"), &request);
+        assert_eq!(send().status, 200);
+        disk.set_capacity(Some(disk.used_bytes()));
+        let refused = (0..100_000).map(|_| send()).find(|answer| answer.status != 200).unwrap();
+        assert_eq!(refused.json()["code"], 8, "{method}: {refused:?}");
+        let alarms = post(ours.address(), "/v3/maintenance/alarm", "{}").json();
+        assert_eq!(alarms["alarms"][0]["alarm"], "NOSPACE", "{method}: {alarms}");
+    }
 }
