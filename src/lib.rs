@@ -256,10 +256,10 @@ pub use crate::kv::{
     CommitOptions, Compare, CompareResult, CompareTarget, Comparing, ComparingValue,
     DeleteRangeRequest, DeleteRangeResponse, Deleted, Diff, DiffIter, History, KeyRange, KeyValue,
     KvHash, LEASE_TTL_MAX, LEASE_TTL_MIN, Lease, LeaseGrantRequest, LeaseRevokeResponse, Load,
-    Loading, Log, Modify, Op, OpResponse, Origin, Outcome, PutRequest, PutResponse, RangeIter,
-    RangeRequest, RangeResponse, Retention, RetentionRule, SortOrder, SortTarget, SpaceOptions,
-    SpaceSurvey, Store, Ticket, Transaction, TransactionRef, TxnBuilder, TxnRequest, TxnResponse,
-    Version, View, create_revision, delete, delete_prefix, get, lease, mod_revision,
+    Loading, Log, Modified, Modify, Op, OpResponse, Origin, Outcome, PutRequest, PutResponse,
+    RangeIter, RangeRequest, RangeResponse, Retention, RetentionRule, SortOrder, SortTarget,
+    SpaceOptions, SpaceSurvey, Store, Ticket, Transaction, TransactionRef, TxnBuilder, TxnRequest,
+    TxnResponse, Version, View, create_revision, delete, delete_prefix, get, lease, mod_revision,
     prefix_range_end, put, range, txn, value, version,
 };
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]

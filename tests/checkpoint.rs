@@ -13,6 +13,7 @@ mod support;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use annals::vfs::{CrashMode, Fault, FaultVfs, MemoryVfs, Operation};
 use annals::{At, Durability, ErrorKind, Options, ReadMode, Store};
@@ -373,7 +374,7 @@ fn rules_of_retention_and_leases_go_with_it() {
     }
     store.apply_retention().unwrap();
     store.reorganise().unwrap();
-    store.lease_grant(9, 60).unwrap();
+    store.lease_grant(9, Duration::from_secs(60)).unwrap();
     store.checkpoint(COPY).unwrap();
     let copy = options.open(COPY).unwrap();
     assert_eq!(copy.retention(), store.retention());

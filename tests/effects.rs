@@ -69,7 +69,7 @@ impl Place {
         for n in 0..30 {
             store.put(format!("key/{}", n % 5), format!("{n}").repeat(100)).unwrap();
         }
-        store.lease_grant(7, 60).unwrap();
+        store.lease_grant(7, Duration::from_secs(60)).unwrap();
         store.compact(10).unwrap();
         while store.run_background().unwrap() {}
         store.put("key/1", "in the log").unwrap();
@@ -146,8 +146,8 @@ fn refused(place: &Place) -> Vec<(&'static str, Error)> {
         ("LeaseNotFound", put_with(PutRequest::new("k", "v").lease(8))),
         ("LeaseNotFound", error(store.lease_revoke(9))),
         ("LeaseNotFound", error(store.lease_keep_alive(9))),
-        ("LeaseExists", error(store.lease_grant(7, 60))),
-        ("LeaseTtlTooLarge", error(store.lease_grant(11, i64::MAX))),
+        ("LeaseExists", error(store.lease_grant(7, Duration::from_secs(60)))),
+        ("LeaseTtlTooLarge", error(store.lease_grant(11, Duration::MAX))),
         ("InvalidArgument", error(store.at(0).map(drop))),
         ("InvalidArgument", error(store.txn().then([put("k", "v")]).time(i64::MAX).commit())),
         ("InvalidOption", error(place.options.clone().set("memtable_bytes", "no number"))),
@@ -249,7 +249,7 @@ fn a_failed_log_leaves_one_outcome_open_and_no_other() {
                 place.store.delete("key/1").map(drop),
                 place.store.compact(before.revision).map(drop),
                 place.store.lease_revoke(7).map(drop),
-                place.store.lease_grant(8, 60).map(drop),
+                place.store.lease_grant(8, Duration::from_secs(60)).map(drop),
                 place.store.set_retention("k", Some(Retention::forever())),
                 place.store.txn().then([put("k", "v")]).commit().map(drop),
                 place.store.modify("k", |_| annals::Modify::put("v")).map(drop),

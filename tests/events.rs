@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+use std::time::Duration;
+
 use annals::inspect::StoreFiles;
 use annals::{Durability, Op, Options, PutRequest, delete, put};
 use annals_format::FileKind;
@@ -12,7 +14,7 @@ fn every_transaction_is_told_as_it_was() {
     let directory = tempfile::tempdir().unwrap();
     let options = Options::new().event_value_bytes(10);
     let store = options.open(directory.path()).unwrap();
-    store.lease_grant(5, 600).unwrap();
+    store.lease_grant(5, Duration::from_secs(600)).unwrap();
     let leased = PutRequest::new("b", "12345678901").lease(5);
     let ops = [put("a", "1234567890"), Op::from(leased)];
     store.txn().then(ops).time(7_000_000).metadata("by hand").commit().unwrap();

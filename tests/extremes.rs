@@ -270,8 +270,11 @@ fn leases() {
         }
     }
     for id in [i64::MIN, -1, 1, i64::MAX] {
-        store.lease_grant(id, LEASE_TTL_MAX).unwrap();
-        assert!(matches!(kind(store.lease_grant(id, 5)), ErrorKind::LeaseExists { .. }));
+        store.lease_grant_with(LeaseGrantRequest::new(id, LEASE_TTL_MAX)).unwrap();
+        assert!(matches!(
+            kind(store.lease_grant(id, Duration::from_secs(5))),
+            ErrorKind::LeaseExists { .. }
+        ));
         let key = format!("leased/{id}");
         store.put_with(PutRequest::new(&key, "x").lease(id)).unwrap();
     }

@@ -4,6 +4,7 @@
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test stops where it fails")]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use annals::vfs::{CrashMode, MemoryVfs};
 use annals::{Error, ErrorKind, Options, PutRequest, Result, Store, delete, put, txn};
@@ -77,7 +78,7 @@ fn the_longest_key_and_metadata_survive() {
     let of = Killable::new(|options| {
         options.key_bytes_max(KEY_BYTES_MAX).metadata_bytes_max(METADATA_BYTES_MAX)
     });
-    let lease = of.store.lease_grant(7, 60).unwrap().id;
+    let lease = of.store.lease_grant(7, Duration::from_secs(60)).unwrap().id;
     let key = zeros(KEY_BYTES_MAX);
     of.store.put_with(PutRequest::new(&key, "long").lease(lease)).unwrap();
     let metadata = zeros(METADATA_BYTES_MAX);
@@ -130,7 +131,7 @@ fn the_bytes_of_a_transaction_are_those_of_its_payload() {
 #[test]
 fn what_a_transaction_adds_to_the_lease_table_counts() {
     let of = Killable::new(|options| options.transaction_bytes_max(4096));
-    let lease = of.store.lease_grant(7, 60).unwrap().id;
+    let lease = of.store.lease_grant(7, Duration::from_secs(60)).unwrap().id;
     let attached = |count: usize| {
         let puts = (0..count).map(|n| PutRequest::new(format!("{n:0>200}"), "").lease(lease));
         of.store.txn().then(puts).commit()

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
 use annals::clock::ManualClock;
 use annals::vfs::{Fault, FaultVfs, MemoryVfs, Operation};
@@ -126,8 +127,8 @@ fn exercise() {
     let options = options.blob_value_bytes(4_000);
     let store = options.open("store").unwrap();
     let watch = store.watch("a").start().unwrap();
-    let lease = store.lease_grant(0, 5).unwrap();
-    let long = store.lease_grant(0, 50_000).unwrap();
+    let lease = store.lease_grant(0, Duration::from_secs(5)).unwrap();
+    let long = store.lease_grant(0, Duration::from_secs(50_000)).unwrap();
     assert_ne!(lease.id, long.id);
     for round in 0..6 {
         for n in 0..20 {
@@ -188,7 +189,7 @@ fn calls_of_objects() {
 
     impl Transformer for Slow {
         fn from_storage(&self, data: &[u8], _: &[u8]) -> Result<(Vec<u8>, bool)> {
-            thread::sleep(std::time::Duration::from_millis(501));
+            thread::sleep(Duration::from_millis(501));
             Ok((data.to_vec(), false))
         }
 

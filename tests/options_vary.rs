@@ -158,7 +158,7 @@ impl Case {
                 let to = compacted + self.random.below(store.revision() - compacted + 1);
                 self.done(store.compact(to.max(1)), store, state);
             }
-            13 => self.done(store.lease_grant(7, 1 << 30), store, state),
+            13 => self.done(store.lease_grant(7, Duration::from_secs(1 << 30)), store, state),
             14 => store.flush().unwrap(),
             _ if self.random.one_in(3) => store.reorganise().unwrap(),
             _ => while store.run_background().unwrap() {},

@@ -9,6 +9,7 @@
 #![allow(clippy::expect_used, clippy::print_stdout, reason = "a test stops where it fails")]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use annals::vfs::MemoryVfs;
 use annals::{
@@ -61,7 +62,7 @@ fn fresh(durability: Durability) -> Store {
     let quiet = (0..QUIET).map(|n| annals::put(format!("quiet/{n}"), ""));
     store.txn().then(quiet).commit().expect("a transaction");
     for lease in 1..=2 {
-        store.lease_grant(lease, 60).expect("a lease");
+        store.lease_grant(lease, Duration::from_secs(60)).expect("a lease");
     }
     store
 }

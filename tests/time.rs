@@ -245,7 +245,7 @@ fn what_takes_no_revision_raises_no_time() {
         for round in 0..3 {
             store.set_retention(format!("/{round}/"), Some(Retention::forever())).unwrap();
             put_then(&store);
-            let lease = store.lease_grant(0, 60).unwrap();
+            let lease = store.lease_grant(0, Duration::from_secs(60)).unwrap();
             put_then(&store);
             store.lease_revoke(lease.id).unwrap();
             put_then(&store);

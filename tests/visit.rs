@@ -6,6 +6,7 @@ mod support;
 
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
+use std::time::Duration;
 
 use annals::vfs::MemoryVfs;
 use annals::{ErrorKind, KeyRange, Log, Options, Store, Transaction, delete, put};
@@ -35,7 +36,7 @@ fn visited(mut log: Log) -> annals::Result<Vec<Transaction>> {
 /// blocks; the last of them in memory alone.
 fn filled() -> Store {
     let store = open_tiny(Arc::new(MemoryVfs::new())).unwrap();
-    store.lease_grant(7, 600).unwrap();
+    store.lease_grant(7, Duration::from_secs(600)).unwrap();
     for n in 0..400_u64 {
         let value = |k: u64| vec![b'v'; [0, 10, 200, 1_025, 3_000][((n + k) % 5) as usize]];
         let key = |k: u64| format!("{}{}", ["a/", "b/"][(k % 2) as usize], (n * 7 + k) % 40);

@@ -2,6 +2,8 @@
 //!
 //! Whatever the bytes are, the answer is a typed error, and no store; or a store that can be opened.
 
+use std::time::Duration;
+
 use annals::vfs::MemoryVfs;
 use annals::{ErrorKind, RestoreOptions, Store, inspect_backup, restore};
 use annals_format::backup::{
@@ -114,7 +116,7 @@ pub(crate) fn seeds() -> Vec<(&'static str, u8, Vec<u8>)> {
     for (writes, first, second) in [(4, &mut full, &mut increment), (150, &mut files, &mut rest)] {
         let disk = MemoryVfs::new();
         let store = Store::open_with(dir::DIR, &dir::options(&disk)).expect("a new store");
-        store.lease_grant(9, 60).expect("a lease");
+        store.lease_grant(9, Duration::from_secs(60)).expect("a lease");
         for number in 0..writes {
             store.put(format!("/pods/{}", number % 7), "value ".repeat(9)).expect("a put");
             while store.run_background().expect("background work") {}

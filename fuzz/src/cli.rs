@@ -2,6 +2,8 @@
 //!
 //! The modules are the tool's own, which is a program and not a library.
 
+use std::time::Duration;
+
 use annals::vfs::MemoryVfs;
 use annals::{CommitOptions, Effect, Store};
 
@@ -44,7 +46,7 @@ pub(crate) fn txn(data: &[u8]) -> bool {
     }
     let disk = MemoryVfs::new();
     let store = Store::open_with(dir::DIR, &dir::options(&disk)).expect("a new store");
-    store.lease_grant(7, 60).expect("a lease");
+    store.lease_grant(7, Duration::from_secs(60)).expect("a lease");
     for key in ["k", "key1", "/pods/a"] {
         store.put(key, "1").expect("a put");
     }

@@ -4,6 +4,8 @@
 //! After every operation its answer is what the model says; now and then everything is compared. A
 //! crash leaves a prefix that holds everything acknowledged as durable.
 
+use std::time::Duration;
+
 use annals::vfs::{CrashMode, MemoryVfs};
 use annals::{
     DeleteRangeRequest, Diff, Durability, ErrorKind, KeyValue, PutRequest, Store, delete, get,
@@ -387,7 +389,7 @@ impl Run {
         let id = i64::from(input.byte() % 4) + 1;
         match input.below(3) {
             0 => {
-                let granted = self.store.lease_grant(id, 60);
+                let granted = self.store.lease_grant(id, Duration::from_secs(60));
                 assert_eq!(granted.is_ok(), self.model.leases.insert(id));
             }
             1 => {

@@ -4,6 +4,8 @@
 //! corpus tests does not depend on the code under test; after a change of the format they are made
 //! anew.
 
+use std::time::Duration;
+
 use annals::vfs::MemoryVfs;
 use annals::{PutRequest, Store, delete, put};
 use annals_format::batch::{self, BatchHeader, BatchKind, FramesCrc};
@@ -408,7 +410,7 @@ fn directories() -> Vec<(&'static str, u8, Vec<u8>)> {
     ] {
         let disk = MemoryVfs::new();
         let store = Store::open_with(dir::DIR, &dir::options(&disk)).expect("a new store");
-        let lease = store.lease_grant(9, 60).expect("a lease").id;
+        let lease = store.lease_grant(9, Duration::from_secs(60)).expect("a lease").id;
         for number in 0..writes {
             let key = format!("/pods/{}", number % 7);
             let value = vec![b'a' + u8::try_from(number % 26).expect("a letter"); 90];

@@ -14,6 +14,7 @@ use super::seam;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
 #[non_exhaustive]
+#[must_use = "a compare-and-swap that has lost is no error: the outcome says so"]
 pub enum Outcome {
     /// It changed something, at this revision.
     Committed {

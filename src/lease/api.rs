@@ -11,7 +11,7 @@ use super::list::{LeaseIter, LeaseStatus};
 use super::table::Renewal;
 
 impl Store {
-    /// Grants the lease `id` (0: the store picks one) for `ttl` seconds, at least
+    /// Grants the lease `id` (0: the store picks one) for `ttl`, rounded up to seconds, at least
     /// [`LEASE_TTL_MIN`](crate::LEASE_TTL_MIN). It takes no revision.
     ///
     /// Keys are attached to it with [`PutRequest::lease`](crate::PutRequest::lease). Unless it is
@@ -27,11 +27,12 @@ impl Store {
     /// use annals::clock::ManualClock;
     /// use annals::{Options, PutRequest};
     /// use std::sync::Arc;
+    /// use std::time::Duration;
     ///
     /// // A clock that a test moves, and a store without threads.
     /// let clock = Arc::new(ManualClock::new(0));
     /// let store = Options::new().clock(clock.clone()).background(false).open(path)?;
-    /// let lease = store.lease_grant(0, 60)?;
+    /// let lease = store.lease_grant(0, Duration::from_secs(60))?;
     /// store.put_with(PutRequest::new("/session", "me").lease(lease.id))?;
     ///
     /// clock.advance(59_000_000);
@@ -50,8 +51,8 @@ impl Store {
     ///
     /// [`LeaseExists`](crate::ErrorKind::LeaseExists),
     /// [`LeaseTtlTooLarge`](crate::ErrorKind::LeaseTtlTooLarge).
-    pub fn lease_grant(&self, id: i64, ttl: i64) -> Result<Lease> {
-        self.lease_grant_with(LeaseGrantRequest::new(id, ttl))
+    pub fn lease_grant(&self, id: i64, ttl: Duration) -> Result<Lease> {
+        self.lease_grant_with(LeaseGrantRequest::new(id, seconds(ttl)))
     }
 
     /// As [`Store::lease_grant`], with a least time to live of one's own.
@@ -86,9 +87,7 @@ impl Store {
     ///
     /// As [`Store::lease_grant`].
     pub fn lease(&self, ttl: Duration) -> Result<LeaseGuard> {
-        let whole = ttl.as_secs().saturating_add(u64::from(ttl.subsec_nanos() > 0));
-        let ttl = i64::try_from(whole).unwrap_or(i64::MAX);
-        let request = LeaseGrantRequest { id: 0, ttl, ttl_min: 1 };
+        let request = LeaseGrantRequest { id: 0, ttl: seconds(ttl), ttl_min: 1 };
         let lease = self.granted(&request, true)?;
         Ok(LeaseGuard::new(self.clone(), lease.id, lease.ttl))
     }
@@ -185,7 +184,9 @@ impl Store {
     /// # let store = annals::Store::open(directory.path())?;
     /// use annals::PutRequest;
     ///
-    /// let lease = store.lease_grant(0, 60)?;
+    /// use std::time::Duration;
+    ///
+    /// let lease = store.lease_grant(0, Duration::from_secs(60))?;
     /// store.put_with(PutRequest::new("/session", "me").lease(lease.id))?;
     /// let revoked = store.lease_revoke(lease.id)?;
     /// assert_eq!(revoked.deleted, ["/session"]);
@@ -207,7 +208,9 @@ impl Store {
     /// # let store = annals::Store::open(directory.path())?;
     /// use annals::{CommitOptions, PutRequest};
     ///
-    /// let lease = store.lease_grant(0, 60)?;
+    /// use std::time::Duration;
+    ///
+    /// let lease = store.lease_grant(0, Duration::from_secs(60))?;
     /// store.put_with(PutRequest::new("/session", "me").lease(lease.id))?;
     /// let by = CommitOptions { metadata: "by ada".into(), ..CommitOptions::default() };
     /// let revoked = store.lease_revoke_with(lease.id, by)?;
@@ -241,7 +244,9 @@ impl Store {
     /// # let store = annals::Store::open(directory.path())?;
     /// use annals::PutRequest;
     ///
-    /// let lease = store.lease_grant(0, 60)?;
+    /// use std::time::Duration;
+    ///
+    /// let lease = store.lease_grant(0, Duration::from_secs(60))?;
     /// store.put_with(PutRequest::new("/mine", "").lease(lease.id))?;
     /// let seen = store.lease_info(lease.id, true)?.expect("it was granted").keys;
     /// store.put_with(PutRequest::new("/theirs", "").lease(lease.id))?;
@@ -321,4 +326,10 @@ impl Store {
     pub fn lease_info(&self, id: i64, keys: bool) -> Result<Option<Lease>> {
         Ok(self.lease_records().info(id, keys)?.map(|(lease, _)| lease))
     }
+}
+
+/// A time to live in whole seconds, rounded up.
+fn seconds(ttl: Duration) -> i64 {
+    let whole = ttl.as_secs().saturating_add(u64::from(ttl.subsec_nanos() > 0));
+    i64::try_from(whole).unwrap_or(i64::MAX)
 }

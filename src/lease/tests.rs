@@ -163,7 +163,7 @@ fn a_lease_with_other_keys_than_those_given_lives_on() {
 }
 
 fn not_granted_twice(store: &Store) {
-    let kind = store.lease_grant(7, 60).unwrap_err().into_kind();
+    let kind = store.lease_grant(7, Duration::from_secs(60)).unwrap_err().into_kind();
     assert!(matches!(kind, ErrorKind::LeaseExists { lease: 7 }), "{kind:?}");
 }
 

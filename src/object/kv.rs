@@ -9,8 +9,8 @@ use std::time::Duration;
 use futures_core::Stream;
 
 use crate::kv::{
-    ChangeKind, KeyRange, KeyValue, RangeIter, RangeRequest, RangeResponse, Store, TxnRequest,
-    TxnResponse, Version,
+    ChangeKind, KeyRange, KeyValue, LeaseGrantRequest, RangeIter, RangeRequest, RangeResponse,
+    Store, TxnRequest, TxnResponse, Version,
 };
 use crate::watch::{Batch, Event, Watch};
 
@@ -264,7 +264,7 @@ impl Kv for Store {
     }
 
     fn grant(&self, ttl: i64) -> crate::Result<i64> {
-        Ok(self.lease_grant(0, ttl)?.id)
+        Ok(self.lease_grant_with(LeaseGrantRequest::new(0, ttl))?.id)
     }
 
     fn watch(&self, request: WatchRequest<'_>) -> crate::Result<StoreWatch> {

@@ -3,6 +3,7 @@
 use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use annals::vfs::MemoryVfs;
 use annals::{ErrorKind, RestoreOptions, inspect_backup, restore};
@@ -34,7 +35,7 @@ fn damage_to_any_bit_and_any_length_is_refused_and_leaves_no_store() {
         store.put(format!("/k/{}", n % 5), "value ".repeat(n)).unwrap();
     }
     store.delete("/k/1").unwrap();
-    store.lease_grant(7, 60).unwrap();
+    store.lease_grant(7, Duration::from_secs(60)).unwrap();
     let expected = hashes(&store);
     let stream = backup(&store);
     let no_store = |stream: &[u8], what: &dyn std::fmt::Display| {

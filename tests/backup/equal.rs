@@ -1,6 +1,7 @@
 //! What is restored is what was there: every version, lease and rule.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use annals::vfs::{Fault, FaultVfs, MemoryVfs, Operation};
 use annals::{At, Options, Retention, Store, inspect_backup};
@@ -77,7 +78,7 @@ fn rules_of_retention_and_leases_go_with_it() {
     let options = options(MemoryVfs::new());
     let store = options.open(DIRECTORY).unwrap();
     store.set_retention("/a/", Some(Retention::forever().keep_revisions(5))).unwrap();
-    let lease = store.lease_grant(9, 60).unwrap();
+    let lease = store.lease_grant(9, Duration::from_secs(60)).unwrap();
     for n in 0..30 {
         store.put(format!("/a/{}", n % 3), "v").unwrap();
         store

@@ -1,5 +1,7 @@
 //! Streams whose checksums hold, and which say what is not so: refused all the same, and never a store.
 
+use std::time::Duration;
+
 use annals::vfs::MemoryVfs;
 use annals::{ErrorKind, Store, inspect_backup};
 use annals_format::backup::{
@@ -173,7 +175,7 @@ fn an_increment_that_says_what_is_not_so() {
     let since = store.revision();
     store.put("/a", "1").unwrap();
     store.put("/b", "2").unwrap();
-    store.lease_grant(700, 60).unwrap();
+    store.lease_grant(700, Duration::from_secs(60)).unwrap();
     let mut stream = Vec::new();
     store.backup_from(since, &mut stream).unwrap();
     let parts = Parts::of(&stream);
@@ -220,7 +222,7 @@ fn damage_to_an_increment_leaves_no_store() {
     source.put("/a", "1").unwrap();
     let full = backup(&source);
     source.put("/a", "2").unwrap();
-    source.lease_grant(7, 60).unwrap();
+    source.lease_grant(7, Duration::from_secs(60)).unwrap();
     let mut increment = Vec::new();
     source.backup_from(2, &mut increment).unwrap();
     let refused = |increment: &[u8], what: &dyn std::fmt::Display| {

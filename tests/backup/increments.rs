@@ -223,7 +223,7 @@ fn increments_of_many_transactions_and_of_long_ones() {
 fn a_crash_with_increments_and_a_raised_revision_leaves_no_store_or_all_of_it() {
     let source = options(MemoryVfs::new()).open(DIRECTORY).unwrap();
     source.set_retention("/b/", Some(Retention::forever().keep_revisions(5))).unwrap();
-    source.lease_grant(3, 60).unwrap();
+    source.lease_grant(3, Duration::from_secs(60)).unwrap();
     for n in 0..30 {
         source.put(format!("/a/{}", n % 7), "x".repeat(n * 30)).unwrap();
     }

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use annals::vfs::{CrashMode, MemoryVfs};
 use annals::{Durability, Options, ReadMode, RestoreOptions, Retention, Store, restore};
@@ -159,7 +160,7 @@ fn increments_while_others_write_compact_and_set_rules() {
             while !stop.load(Ordering::Relaxed) {
                 n += 1;
                 let id = i64::try_from(n).unwrap();
-                store.lease_grant(id, 600).unwrap();
+                store.lease_grant(id, Duration::from_secs(600)).unwrap();
                 if n % 3 == 0 {
                     store.lease_revoke(id - 1).unwrap();
                 }

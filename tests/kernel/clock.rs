@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use annals::clock::ManualClock;
-use annals::{PutRequest, ReadMode};
+use annals::{LeaseGrantRequest, PutRequest, ReadMode};
 
 use crate::process::{Running, arguments, prepare, program};
 use crate::session::{directory, number, options, say};
@@ -21,7 +21,7 @@ const TTL: i64 = 1_000;
 pub fn lease() {
     let store = options(ReadMode::Mmap).open(directory()).unwrap();
     if number("SESSION", 0) == 0 {
-        store.lease_grant(LEASE, TTL).unwrap();
+        store.lease_grant_with(LeaseGrantRequest::new(LEASE, TTL)).unwrap();
         store.put_with(PutRequest::new("key", "value").lease(LEASE)).unwrap();
     }
     std::thread::sleep(Duration::from_millis(150));
@@ -89,7 +89,7 @@ fn a_wall_clock_that_jumps_ends_no_lease_and_keeps_none() {
     let options =
         options(ReadMode::Mmap).background(false).clock(Arc::<ManualClock>::clone(&clock));
     let mut store = options.open(dir.path()).unwrap();
-    store.lease_grant(LEASE, TTL).unwrap();
+    store.lease_grant_with(LeaseGrantRequest::new(LEASE, TTL)).unwrap();
     store.put_with(PutRequest::new("key", "value").lease(LEASE)).unwrap();
     let jumps = [start + 10 * 365 * 86_400 * SECOND, 0, start, i64::MAX / 2, start - TTL * SECOND];
     for (passed, jump) in (0..).zip(jumps) {

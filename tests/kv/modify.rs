@@ -1,9 +1,12 @@
 //! Changing a key by what it is.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use annals::vfs::{Fault, FaultVfs, MemoryVfs, Operation};
-use annals::{Effect, ErrorKind, KeyValue, Modify, Options, Outcome, Result, Store, Ticket};
+use annals::{
+    Effect, ErrorKind, KeyValue, Modified, Modify, Options, Outcome, Result, Store, Ticket,
+};
 
 use crate::{fresh, numbers, one};
 
@@ -22,16 +25,16 @@ fn still(vfs: Arc<dyn annals::vfs::Vfs>) -> Store {
 #[test]
 fn a_key_becomes_what_is_answered() -> Result<()> {
     let store = fresh();
-    assert_eq!(store.modify("a", more)?, Outcome::Committed { revision: 2 });
-    assert_eq!(store.modify("a", more)?, Outcome::Committed { revision: 3 });
+    assert_eq!(store.modify("a", more)?, Modified::Committed { revision: 2 });
+    assert_eq!(store.modify("a", more)?, Modified::Committed { revision: 3 });
     assert_eq!(
         (one(&store, "a")?.value.as_ref(), numbers(&one(&store, "a")?)),
         (&b"2"[..], (2, 3, 2))
     );
-    assert_eq!(store.modify("a", |_| Modify::Keep)?, Outcome::Unchanged { as_of: 3 });
-    assert_eq!(store.modify("b", |_| Modify::Keep)?, Outcome::Unchanged { as_of: 3 });
-    assert_eq!(store.modify("b", |_| Modify::Delete)?, Outcome::Unchanged { as_of: 3 });
-    assert_eq!(store.modify("a", |_| Modify::Delete)?, Outcome::Committed { revision: 4 });
+    assert_eq!(store.modify("a", |_| Modify::Keep)?, Modified::Unchanged { as_of: 3 });
+    assert_eq!(store.modify("b", |_| Modify::Keep)?, Modified::Unchanged { as_of: 3 });
+    assert_eq!(store.modify("b", |_| Modify::Delete)?, Modified::Unchanged { as_of: 3 });
+    assert_eq!(store.modify("a", |_| Modify::Delete)?, Modified::Committed { revision: 4 });
     assert_eq!(store.get("a")?, None);
     let mut seen = Vec::new();
     store.modify("a", |current| {
@@ -47,14 +50,14 @@ fn a_key_becomes_what_is_answered() -> Result<()> {
 fn a_lease_is_named_each_time() -> Result<()> {
     let store = fresh();
     for id in [7, 8] {
-        store.lease_grant(id, 60)?;
+        store.lease_grant(id, Duration::from_secs(60))?;
     }
     let with = |lease| move |_: Option<&KeyValue>| Modify::Put { value: b"v".to_vec(), lease };
     store.modify("a", with(7))?;
     store.modify("b", with(7))?;
     store.modify("b", with(8))?;
     store.modify("c", with(8))?;
-    assert_eq!(store.modify("c", |_| Modify::put("free"))?, Outcome::Committed { revision: 6 });
+    assert_eq!(store.modify("c", |_| Modify::put("free"))?, Modified::Committed { revision: 6 });
     store.lease_revoke(7)?;
     assert_eq!(store.get("a")?, None);
     assert_eq!(one(&store, "b")?.lease, 8);
@@ -82,7 +85,7 @@ fn what_is_refused_changes_nothing() -> Result<()> {
     store.clone().close()?;
     refused!(store.modify("a", more), ErrorKind::Closed);
     let reader = Store::open_read_only_with("store", &options)?;
-    assert_eq!(reader.modify("a", |_| Modify::Keep)?, Outcome::Unchanged { as_of: 2 });
+    assert_eq!(reader.modify("a", |_| Modify::Keep)?, Modified::Unchanged { as_of: 2 });
     refused!(reader.modify("a", |_| Modify::put("1")), ErrorKind::ReadOnly);
     Ok(())
 }
@@ -107,7 +110,7 @@ fn who_comes_in_between_is_seen() -> Result<()> {
     })?;
     let text = |text: &'static str| Some(text.into());
     assert_eq!(seen, [text("1"), text("2"), None, text("1")]);
-    assert_eq!(outcome, Outcome::Committed { revision: 7 });
+    assert_eq!(outcome, Modified::Committed { revision: 7 });
     assert_eq!(one(&store, "a")?.value, "1!");
     Ok(())
 }
@@ -117,7 +120,7 @@ fn a_panic_in_the_function_leaves_the_store_as_it_was() -> Result<()> {
     let store = fresh();
     let asked = || store.modify("a", |_| panic!("on purpose"));
     assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(asked)).is_err());
-    assert_eq!(store.modify("a", more)?, Outcome::Committed { revision: 2 });
+    assert_eq!(store.modify("a", more)?, Modified::Committed { revision: 2 });
     store.close()
 }
 

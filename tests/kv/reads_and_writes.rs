@@ -1,5 +1,7 @@
 //! Revisions, ranges, puts and deletes.
 
+use std::time::Duration;
+
 use annals::{
     DeleteRangeRequest, ErrorKind, Op, PutRequest, RangeRequest, Result, SortOrder, SortTarget,
     delete, get, put, txn, version,
@@ -169,7 +171,7 @@ fn counting_and_key_only_reads_of_the_past_are_checked_too() -> Result<()> {
 #[test]
 fn keeping_the_value_or_the_lease() -> Result<()> {
     let store = fresh();
-    store.lease_grant(7, 60)?;
+    store.lease_grant(7, Duration::from_secs(60))?;
     store.put_with(PutRequest::new("a", "one").lease(7))?;
     store.put_with(PutRequest::new("a", "").ignore_value().lease(7))?;
     assert_eq!((one(&store, "a")?.value.as_ref(), one(&store, "a")?.lease), (&b"one"[..], 7));
@@ -199,7 +201,7 @@ fn keeping_the_value_or_the_lease() -> Result<()> {
 #[test]
 fn a_put_without_a_lease_detaches_the_key() -> Result<()> {
     let store = fresh();
-    store.lease_grant(7, 60)?;
+    store.lease_grant(7, Duration::from_secs(60))?;
     store.put_with(PutRequest::new("a", "").lease(7))?;
     store.put("a", "free")?;
     assert_eq!(one(&store, "a")?.lease, 0);

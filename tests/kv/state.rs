@@ -1,5 +1,7 @@
 //! Compaction, leases, views, differences, the log, and many callers at once.
 
+use std::time::Duration;
+
 use annals::{
     Diff, ErrorKind, KeyRange, LeaseGrantRequest, PutRequest, RangeRequest, Result, Store, Version,
     delete, get, mod_revision, put,
@@ -76,16 +78,20 @@ fn a_view_outlives_the_compaction_of_its_revision() -> Result<()> {
 #[test]
 fn granting_leases() -> Result<()> {
     let store = fresh();
-    let granted = store.lease_grant(7, 60)?;
+    let granted = store.lease_grant(7, Duration::from_secs(60))?;
     assert_eq!((granted.id, granted.ttl, granted.revision), (7, 60, 1));
-    refused!(store.lease_grant(7, 60), ErrorKind::LeaseExists { lease: 7 });
+    refused!(store.lease_grant(7, Duration::from_secs(60)), ErrorKind::LeaseExists { lease: 7 });
     for ttl in [1, 0, -5] {
-        assert_eq!(store.lease_grant(0, ttl)?.ttl, 2);
+        assert_eq!(store.lease_grant_with(LeaseGrantRequest::new(0, ttl))?.ttl, 2);
     }
     let short = LeaseGrantRequest { ttl_min: 1, ..LeaseGrantRequest::new(8, 1) };
     assert_eq!(store.lease_grant_with(short)?.ttl, 1);
-    assert_eq!(store.lease_grant(9, 9_000_000_000)?.ttl, 9_000_000_000);
-    refused!(store.lease_grant(10, 9_000_000_001), ErrorKind::LeaseTtlTooLarge { .. });
+    assert_eq!(store.lease_grant(11, Duration::from_millis(2_001))?.ttl, 3);
+    assert_eq!(store.lease_grant(9, Duration::from_secs(9_000_000_000))?.ttl, 9_000_000_000);
+    refused!(
+        store.lease_grant(10, Duration::from_secs(9_000_000_001)),
+        ErrorKind::LeaseTtlTooLarge { .. }
+    );
     let with_least = |ttl, ttl_min| {
         store.lease_grant_with(LeaseGrantRequest { ttl_min, ..LeaseGrantRequest::new(10, ttl) })
     };
@@ -96,7 +102,7 @@ fn granting_leases() -> Result<()> {
         refused!(with_least(ttl, ttl), ErrorKind::InvalidArgument { .. });
     }
     let leases = store.lease_list()?;
-    assert_eq!(leases.len(), 6);
+    assert_eq!(leases.len(), 7);
     assert!(leases.iter().all(|lease| lease.id > 0));
     assert_eq!(store.revision(), 1);
     Ok(())
@@ -105,8 +111,8 @@ fn granting_leases() -> Result<()> {
 #[test]
 fn revoking_deletes_the_keys_in_byte_order_at_one_revision() -> Result<()> {
     let store = fresh();
-    store.lease_grant(7, 60)?;
-    store.lease_grant(8, 60)?;
+    store.lease_grant(7, Duration::from_secs(60))?;
+    store.lease_grant(8, Duration::from_secs(60))?;
     for key in ["c", "a", "b", "moved", "gone"] {
         store.put_with(PutRequest::new(key, "").lease(7))?;
     }
@@ -129,7 +135,7 @@ fn revoking_deletes_the_keys_in_byte_order_at_one_revision() -> Result<()> {
 fn a_lease_without_keys_is_revoked_without_a_revision() -> Result<()> {
     let store = fresh();
     store.put("a", "")?;
-    store.lease_grant(7, 60)?;
+    store.lease_grant(7, Duration::from_secs(60))?;
     assert_eq!(store.lease_revoke(7)?.revision, 2);
     assert_eq!(store.lease_list()?, []);
     Ok(())
@@ -139,7 +145,7 @@ fn a_lease_without_keys_is_revoked_without_a_revision() -> Result<()> {
 fn negative_lease_ids_are_leases_too() -> Result<()> {
     let store = fresh();
     for id in [-1, i64::MIN, i64::MAX, 1] {
-        store.lease_grant(id, 60)?;
+        store.lease_grant(id, Duration::from_secs(60))?;
         store.put_with(PutRequest::new(format!("of {id}"), "").lease(id))?;
     }
     let ids: Vec<i64> = store.lease_list()?.iter().map(|lease| lease.id).collect();
@@ -152,7 +158,7 @@ fn negative_lease_ids_are_leases_too() -> Result<()> {
 #[test]
 fn the_lease_table_is_not_among_the_keys() -> Result<()> {
     let store = fresh();
-    store.lease_grant(7, 60)?;
+    store.lease_grant(7, Duration::from_secs(60))?;
     store.put_with(PutRequest::new("a", "").lease(7))?;
     assert_eq!(store.range(RangeRequest::prefix(""))?.count, 1);
     assert_eq!(store.latest()?.range(..).count(), 1);

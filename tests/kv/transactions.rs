@@ -1,6 +1,7 @@
 //! Transactions: comparisons, branches, limits, tickets, times.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use annals::clock::ManualClock;
 use annals::{
@@ -16,7 +17,7 @@ use crate::{five, fresh, keys, numbers, options};
 #[test]
 fn comparisons() -> Result<()> {
     let store = fresh();
-    store.lease_grant(7, 60)?;
+    store.lease_grant(7, Duration::from_secs(60))?;
     store.put("a", "m")?;
     store.put_with(PutRequest::new("a", "m").lease(7))?; // create 2, mod 3, version 2
     let holds = |compare| Ok::<_, annals::Error>(store.txn().when([compare]).commit()?.succeeded);
@@ -181,7 +182,7 @@ fn a_key_written_twice_is_refused() -> Result<()> {
 #[test]
 fn a_put_deleted_by_a_later_nested_transaction_leaves_one_version() -> Result<()> {
     let store = fresh();
-    store.lease_grant(7, 60)?;
+    store.lease_grant(7, Duration::from_secs(60))?;
     store.put_with(PutRequest::new("was", "").lease(7))?;
     let puts = txn().then([put("new", "x"), put("was", "x"), put("kept", "x")]);
     let deletes = txn().then([delete("new"), delete("was")]);

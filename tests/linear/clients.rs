@@ -7,9 +7,9 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use annals::{
-    CompareResult, CompareTarget, DeleteRangeRequest, ErrorKind, KeyRange, KeyValue, Modify, Op,
-    OpResponse, Outcome, PutRequest, RangeRequest, RangeResponse, Store, Ticket, TxnRequest,
-    TxnResponse,
+    CompareResult, CompareTarget, DeleteRangeRequest, ErrorKind, KeyRange, KeyValue, Modified,
+    Modify, Op, OpResponse, Outcome, PutRequest, RangeRequest, RangeResponse, Store, Ticket,
+    TxnRequest, TxnResponse,
 };
 use bytes::Bytes;
 
@@ -188,8 +188,8 @@ impl Client<'_> {
             Err(what) => return Ok(Answer::Broken(what)),
         };
         Ok(match (outcome, put) {
-            (Outcome::Committed { revision }, true) => Answer::Step(Found::Put { revision, prev }),
-            (Outcome::Committed { revision } | Outcome::Unchanged { as_of: revision }, false) => {
+            (Modified::Committed { revision }, true) => Answer::Step(Found::Put { revision, prev }),
+            (Modified::Committed { revision } | Modified::Unchanged { as_of: revision }, false) => {
                 let prev: Vec<Kv> = prev.into_iter().collect();
                 Answer::Step(Found::Delete { revision, deleted: prev.len() as u64, prev })
             }

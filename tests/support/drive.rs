@@ -7,7 +7,9 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use annals::clock::{Clock, ManualClock};
-use annals::{CommitOptions, Durability, Effect, Error, ErrorKind, Store, Ticket};
+use annals::{
+    CommitOptions, Durability, Effect, Error, ErrorKind, LeaseGrantRequest, Store, Ticket,
+};
 
 use super::check::{Found, same, short};
 use super::model::{Answer, Model, Refused, Request};
@@ -228,7 +230,9 @@ fn run(store: &Store, request: &Request) -> annals::Result<Answer> {
             store.compact(revision)?;
             Answer::Compact
         }
-        Request::Grant { id, ttl } => Answer::Grant { ttl: store.lease_grant(id, ttl)?.ttl },
+        Request::Grant { id, ttl } => {
+            Answer::Grant { ttl: store.lease_grant_with(LeaseGrantRequest::new(id, ttl))?.ttl }
+        }
         Request::Revoke(id) => {
             let revoked = store.lease_revoke(id)?;
             Answer::Revoke { revision: revoked.revision, deleted: revoked.deleted }

@@ -228,6 +228,7 @@ impl Iterator for AllLeases {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::time::Duration;
 
     use super::*;
     use crate::kv::eval::reads::{Reads, Records};
@@ -281,7 +282,7 @@ mod tests {
     fn a_key_that_comes_meanwhile_keeps_a_lease_from_being_revoked_without_it() {
         let options = Options::new().vfs(Arc::new(MemoryVfs::new())).background(false);
         let store = options.open("store").unwrap();
-        store.lease_grant(7, 60).unwrap();
+        store.lease_grant(7, Duration::from_secs(60)).unwrap();
         store.put_with(PutRequest::new("a", "").lease(7)).unwrap();
         let mut evaluations = 0;
         let (answer, done) = store
@@ -305,7 +306,7 @@ mod tests {
         for flushed in [false, true] {
             let options = Options::new().vfs(Arc::new(MemoryVfs::new())).background(false);
             let store = options.open("store").unwrap();
-            store.lease_grant(7, 60).unwrap();
+            store.lease_grant(7, Duration::from_secs(60)).unwrap();
             let attached = ["a", "b"].map(|key| PutRequest::new(key, "").lease(7));
             store.transact(txn().then(attached)).unwrap();
             let interrupt = || {

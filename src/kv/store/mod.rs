@@ -45,7 +45,7 @@ use super::seam::{Engine, Newest};
 use super::types::Commit;
 
 pub(crate) use lease::{AllLeases, LeaseRecords};
-pub use modify::Modify;
+pub use modify::{Modified, Modify};
 pub use usage::{SpaceOptions, SpaceSurvey};
 
 /// A store, open.

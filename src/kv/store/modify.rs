@@ -41,6 +41,22 @@ pub enum Modify {
     Delete,
 }
 
+/// What a key came to by [`Store::modify`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
+pub enum Modified {
+    /// It was changed, at this revision.
+    Committed {
+        /// The transaction's revision.
+        revision: u64,
+    },
+    /// It stays as it is.
+    Unchanged {
+        /// The revision it was decided at.
+        as_of: u64,
+    },
+}
+
 impl Modify {
     /// A value, attached to no lease.
     pub fn put(value: impl Into<Vec<u8>>) -> Self {
@@ -56,7 +72,7 @@ impl Store {
     ///
     /// `change` may be called several times, and sees the newest state, which may not be durable yet: only when
     /// this call has returned `Ok` is it certain that there has ever been such a state. So it should do nothing but
-    /// decide. An answer of [`Unchanged`](Outcome::Unchanged), too, waits until what `change` saw is durable.
+    /// decide. An answer of [`Unchanged`](Modified::Unchanged), too, waits until what `change` saw is durable.
     ///
     /// A call costs two look-ups of the key, one copy of its value, and a commit. It is not fair: a `change`
     /// that takes long, beside fast ones of the same key, may be asked again for as long as they come.
@@ -64,7 +80,7 @@ impl Store {
     /// ```
     /// # let directory = tempfile::tempdir().expect("a temporary directory");
     /// # let store = annals::Store::open(directory.path())?;
-    /// use annals::{Outcome, Modify};
+    /// use annals::{Modified, Modify};
     ///
     /// let next = |current: Option<&annals::KeyValue>| {
     ///     let count = current.map_or(0, |kv| kv.value.len());
@@ -76,7 +92,7 @@ impl Store {
     ///     }
     /// });
     /// assert_eq!(store.get("/counter")?.expect("it is there").value, "xxx");
-    /// assert_eq!(store.modify("/counter", next)?, Outcome::Unchanged { as_of: 4 });
+    /// assert_eq!(store.modify("/counter", next)?, Modified::Unchanged { as_of: 4 });
     /// # Ok::<(), annals::Error>(())
     /// ```
     ///
@@ -87,10 +103,16 @@ impl Store {
         &self,
         key: impl AsRef<[u8]>,
         mut change: impl FnMut(Option<&KeyValue>) -> Modify,
-    ) -> Result<Outcome> {
-        let (outcome, done) = self.changed(key.as_ref(), &mut change)?;
+    ) -> Result<Modified> {
+        let done = self.changed(key.as_ref(), &mut change)?;
+        let outcome = done.decided(true);
         done.wait()?;
-        Ok(outcome)
+        Ok(match outcome {
+            Outcome::Committed { revision } => Modified::Committed { revision },
+            Outcome::Unchanged { as_of } | Outcome::Failed { as_of } => {
+                Modified::Unchanged { as_of }
+            }
+        })
     }
 
     /// As [`Store::modify`], with a ticket for the answer, which lists no responses. `change` is called
@@ -124,7 +146,7 @@ impl Store {
         key: impl AsRef<[u8]>,
         mut change: impl FnMut(Option<&KeyValue>) -> Modify,
     ) -> Result<Ticket> {
-        let (_, done) = self.changed(key.as_ref(), &mut change)?;
+        let done = self.changed(key.as_ref(), &mut change)?;
         let response =
             TxnResponse { revision: done.revision(), succeeded: true, responses: Vec::new() };
         Ok(done.ticket(response))
@@ -134,7 +156,7 @@ impl Store {
         &self,
         key: &[u8],
         change: &mut dyn FnMut(Option<&KeyValue>) -> Modify,
-    ) -> Result<(Outcome, Done<'_>)> {
+    ) -> Result<Done<'_>> {
         self.limits().sizes(key, &[])?;
         let options = CommitOptions::default();
         let (mut current, mut done) =
@@ -151,7 +173,7 @@ impl Store {
                     Some((Cow::Borrowed(&value[..]), *lease))
                 }
                 Modify::Delete if current.is_some() => None,
-                Modify::Delete | Modify::Keep => return Ok((done.decided(true), done)),
+                Modify::Delete | Modify::Keep => return Ok(done),
             };
             let seen = current.as_ref().map_or(0, |kv| kv.mod_revision);
             let ((replaced, newer), written) = self.write(&options, |evaluation| {
@@ -160,7 +182,7 @@ impl Store {
                 Ok((replaced, newer))
             })?;
             if replaced {
-                return Ok((written.decided(true), written));
+                return Ok(written);
             }
             (current, done) = (newer, written);
         }

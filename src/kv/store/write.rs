@@ -99,8 +99,9 @@ impl Store {
     /// # let directory = tempfile::tempdir().expect("a temporary directory");
     /// # let store = annals::Store::open(directory.path())?;
     /// use annals::PutRequest;
+    /// use std::time::Duration;
     ///
-    /// let lease = store.lease_grant(0, 60)?;
+    /// let lease = store.lease_grant(0, Duration::from_secs(60))?;
     /// store.put_with(PutRequest::new("/a", "one").lease(lease.id))?;
     /// let before = store.put_with(PutRequest::new("/a", "two").prev_kv())?.prev_kv;
     /// assert_eq!(before.map(|kv| kv.lease), Some(lease.id));

@@ -1,6 +1,7 @@
 //! Who claims a lease, and what becomes of it when the claim is dropped or its writing fails.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use annals_format::lease::Value;
 
@@ -80,7 +81,7 @@ fn an_id_whose_lease_is_over_is_free() {
     let store = options.open("store").unwrap();
     granted(&store, 7, 2);
     clock.advance(2 * SECOND);
-    store.lease_grant(7, 60).unwrap();
+    store.lease_grant(7, Duration::from_secs(60)).unwrap();
     assert_eq!(store.get("/of/7").unwrap(), None);
     assert_eq!((store.stats().leases, store.stats().leases_expired), (1, 1));
     clock.advance(59 * SECOND);
@@ -92,7 +93,7 @@ fn an_id_whose_lease_is_over_is_free() {
 fn a_guard_dropped_late_leaves_its_lease_its_time() {
     let (options, clock) = options();
     let store = options.open("store").unwrap();
-    let guard = store.lease(std::time::Duration::from_secs(3)).unwrap();
+    let guard = store.lease(Duration::from_secs(3)).unwrap();
     let id = guard.id();
     store.put_with(crate::kv::PutRequest::new(format!("/of/{id}"), "").lease(id)).unwrap();
     // Nobody looks.
@@ -137,12 +138,12 @@ fn an_id_is_free_when_its_lease_is_over_that_was_not_loaded_yet() {
     let store = options.open("store").unwrap();
     clock.advance(2 * SECOND);
     // Nothing was loaded: nobody ran what runs in the background.
-    store.lease_grant(7, 60).unwrap();
+    store.lease_grant(7, Duration::from_secs(60)).unwrap();
     assert_eq!(store.get("/of/7").unwrap(), None);
     assert_eq!(store.lease_keep_alive(7).unwrap(), 60);
     // One that is not over is left as it is.
     store.close().unwrap();
     let store = options.open("store").unwrap();
-    let kind = store.lease_grant(7, 60).unwrap_err().into_kind();
+    let kind = store.lease_grant(7, Duration::from_secs(60)).unwrap_err().into_kind();
     assert!(matches!(kind, ErrorKind::LeaseExists { lease: 7 }), "{kind:?}");
 }

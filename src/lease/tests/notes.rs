@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::kv::Store;
 use crate::lease::leases;
@@ -124,7 +125,7 @@ fn notes_keep_the_limits_of_the_format_only() {
     let options = options.lease_checkpoint_interval_seconds(60).transaction_bytes_max(4096);
     let store = options.open("store").unwrap();
     for id in 1..=500 {
-        store.lease_grant(id, 3600).unwrap();
+        store.lease_grant(id, Duration::from_secs(3600)).unwrap();
     }
     clock.advance(60 * SECOND);
     settle(&store);

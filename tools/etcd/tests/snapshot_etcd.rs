@@ -281,7 +281,7 @@ fn an_etcd_goes_on_from_many_keys() {
     for some in keys.chunks(50) {
         store.txn().then(some.iter().map(|key| put(key, "value"))).commit().unwrap();
     }
-    let lease = store.lease_grant(0, 5000).unwrap().id;
+    let lease = store.lease_grant(0, Duration::from_secs(5000)).unwrap().id;
     store.put_with(PutRequest::new("/leased", "").lease(lease)).unwrap();
     store.put("/long", vec![b'v'; 1_500_000]).unwrap();
     for n in 0..2000 {

@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
+use std::time::Duration;
 
 use annals::{PutRequest, Store, delete, put};
 use annals_etcd_files::bolt::Bolt;
@@ -49,10 +50,9 @@ pub fn history(store: &Store, random: &mut Random, keys: u64, steps: u64) {
                 let id = i64::from_le_bytes(
                     random.below(1 << 40).wrapping_mul(0x1234_5677).to_le_bytes(),
                 );
-                let ttl = i64::try_from(10_000 + random.below(1000)).unwrap();
-                leases.push(
-                    store.lease_grant(if random.below(2) == 0 { -id } else { id }, ttl).unwrap().id,
-                );
+                let id = if random.below(2) == 0 { -id } else { id };
+                let ttl = Duration::from_secs(10_000 + random.below(1000));
+                leases.push(store.lease_grant(id, ttl).unwrap().id);
             }
             15 | 16 => {
                 if let Some(lease) = leases.last() {
