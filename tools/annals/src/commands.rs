@@ -7,8 +7,8 @@ use crate::exit::Outcome;
 use crate::output::Output;
 use crate::{
     backup, bench, checkpoint, compact, export, files, generate, hash, import, leases, points,
-    readers, reads, repair, report, retention, schema, stats, top, tour, txn, verify, watch,
-    writes,
+    readers, reads, repair, report, retention, revert, schema, stats, top, tour, txn, verify,
+    watch, writes,
 };
 
 /// The commands.
@@ -28,6 +28,8 @@ pub(crate) enum Command {
     History(reads::HistoryArgs),
     /// Compare the states at two revisions.
     Diff(reads::DiffArgs),
+    /// Put keys back to what they were, at one revision.
+    Revert(revert::RevertArgs),
     /// Show the transactions in order: when, what changed, with which metadata.
     Log(reads::LogArgs),
     /// Tell what changes, as it comes, also while a program writes the store.
@@ -121,6 +123,7 @@ pub(crate) fn dispatch(cli: &Cli, out: &mut Output) -> Outcome {
         Command::Txn(args) => txn::txn(global, args, out),
         Command::History(args) => reads::history(global, args, out),
         Command::Diff(args) => reads::diff(global, args, out),
+        Command::Revert(args) => revert::revert(global, args, out),
         Command::Log(args) => reads::log(global, args, out),
         Command::Watch(args) => watch::watch(global, args, out),
         Command::Hash(args) => hash::hash(global, args, out),

@@ -31,6 +31,7 @@ mod reads;
 mod repair;
 mod report;
 mod retention;
+mod revert;
 mod schema;
 mod schemas;
 mod space;

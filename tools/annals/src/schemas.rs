@@ -39,6 +39,7 @@ pub(crate) const SCHEMAS: &[(&str, &str)] = &[
     ("retention.list", include_str!("../schemas/retention.list.json")),
     ("retention.set", include_str!("../schemas/retention.set.json")),
     ("retention.unset", include_str!("../schemas/retention.unset.json")),
+    ("revert", include_str!("../schemas/revert.json")),
     ("schema", include_str!("../schemas/schema.json")),
     ("segments", include_str!("../schemas/segments.json")),
     ("stats", include_str!("../schemas/stats.json")),

@@ -1,0 +1,168 @@
+//! `revert`: puts keys back to what they were, by one transaction. What they have been since stays in their history.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::io::{self, Write};
+
+use ::bytes::Bytes;
+use annals::{Diff, KeyRange, KeyValue, Op, PutRequest, TxnRequest, delete};
+use clap::Args;
+use serde::Serialize;
+use serde::ser::{SerializeMap as _, Serializer};
+use serde_json::json;
+
+use crate::args::Global;
+use crate::at::At;
+use crate::bytes::{self, Spelled, show};
+use crate::exit::{Failure, Outcome};
+use crate::output::{Output, Row};
+use crate::writes::CommitArgs;
+
+/// Arguments of `revert`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "All keys are put back at one revision, or none. A key whose value and lease are what they were is left as
+it is. What is there since stays in the history, so a revert can be reverted. A lease that has ended does
+not come back: its keys are put without one.
+
+Examples:
+  $ annals -C store revert 4 --prefix /flags/ --dry-run
+  $ annals -C store revert 4 --prefix /flags/ --metadata 'by ada: the rollout failed'
+  $ annals -C store revert -1 --key /pods/a"
+)]
+pub(crate) struct RevertArgs {
+    /// What they were then: a point in history, such as 7, -1, yesterday or 24h.
+    #[arg(value_name = "AT", allow_hyphen_values = true)]
+    to: At,
+    /// Every key that begins with this; '' is every key.
+    #[arg(long, value_name = "PREFIX", required_unless_present = "key")]
+    prefix: Option<OsString>,
+    /// This key.
+    #[arg(long, value_name = "KEY", conflicts_with = "prefix")]
+    key: Option<OsString>,
+    /// Show what would be done, and do nothing.
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    commit: CommitArgs,
+}
+
+/// What is done to a key.
+#[derive(Debug)]
+struct Step {
+    key: Bytes,
+    /// The key-value as it was; `None` if the key was not alive.
+    then: Option<KeyValue>,
+    /// The lease that it had then, where that has ended.
+    ended_lease: Option<i64>,
+}
+
+impl Step {
+    fn change(&self) -> &'static str {
+        if self.then.is_some() { "put" } else { "delete" }
+    }
+
+    /// What takes the key back.
+    fn op(&self) -> Op {
+        match &self.then {
+            None => delete(&self.key),
+            Some(kv) => PutRequest {
+                key: kv.key.clone(),
+                value: kv.value.clone(),
+                lease: if self.ended_lease.is_some() { 0 } else { kv.lease },
+                ..PutRequest::default()
+            }
+            .into(),
+        }
+    }
+}
+
+impl Serialize for Step {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("key", &Spelled(&self.key))?;
+        map.serialize_entry("change", self.change())?;
+        map.serialize_entry("mod_revision", &self.then.as_ref().map(|kv| kv.mod_revision))?;
+        map.serialize_entry("ended_lease", &self.ended_lease)?;
+        map.end()
+    }
+}
+
+impl Row for Step {
+    const COLUMNS: &'static [&'static str] =
+        &["change", "as of revision", "bytes", "key", "ended lease"];
+
+    fn cells(&self) -> Vec<String> {
+        let then = self.then.as_ref();
+        vec![
+            self.change().to_owned(),
+            then.map(|kv| kv.mod_revision.to_string()).unwrap_or_default(),
+            then.map(|kv| kv.value.len().to_string()).unwrap_or_default(),
+            show(&self.key, 120),
+            self.ended_lease.map(|id| id.to_string()).unwrap_or_default(),
+        ]
+    }
+
+    fn raw(&self, out: &mut dyn Write) -> io::Result<()> {
+        out.write_all(self.change().as_bytes())?;
+        out.write_all(b" ")?;
+        out.write_all(&self.key)?;
+        out.write_all(b"\n")
+    }
+}
+
+/// `revert`: keys as they were.
+pub(crate) fn revert(global: &Global, args: &RevertArgs, out: &mut Output) -> Outcome {
+    let store = if args.dry_run { global.read()? } else { global.write_existing()? };
+    let (to, newest) = (args.to.revision(&store)?, store.revision());
+    let range = match (&args.prefix, &args.key) {
+        (Some(prefix), _) => KeyRange::prefix(bytes::of_arg(prefix)),
+        (None, Some(key)) => KeyRange::key(bytes::of_arg(key)),
+        (None, None) => return Err(Failure::Usage("which keys?".into())),
+    };
+    let leases: BTreeSet<i64> = store.lease_list()?.into_iter().map(|lease| lease.id).collect();
+    let mut steps = Vec::new();
+    for difference in store.diff(to, newest, range)? {
+        let then = match difference? {
+            Diff::Changed { old, new } if (&old.value, old.lease) == (&new.value, new.lease) => {
+                continue;
+            }
+            Diff::Added(new) => Err(new.key),
+            Diff::Removed(old) | Diff::Changed { old, .. } => Ok(old),
+        };
+        steps.push(match then {
+            Err(key) => Step { key, then: None, ended_lease: None },
+            Ok(kv) => {
+                let has_ended = kv.lease != 0 && !leases.contains(&kv.lease);
+                let ended_lease = has_ended.then_some(kv.lease);
+                Step { key: kv.key.clone(), then: Some(kv), ended_lease }
+            }
+        });
+    }
+    let mut revision = None;
+    if !args.dry_run && !steps.is_empty() {
+        let success = steps.iter().map(Step::op).collect();
+        let request = TxnRequest { success, ..TxnRequest::default() };
+        let mut options = args.commit.options();
+        if options.metadata.is_empty() {
+            options.metadata = format!("revert to revision {to}").into();
+        }
+        revision = Some(store.transact_with(request, options)?.revision);
+    }
+    let mut rows = out.rows("changes");
+    for step in &steps {
+        rows.push(step)?;
+    }
+    rows.finish(&[("to", json!(to)), ("revision", json!(revision))])?;
+    match revision {
+        Some(revision) => out.note(format_args!(
+            "{} keys are what they were at revision {to}, from revision {revision} on",
+            steps.len()
+        ))?,
+        None if steps.is_empty() => {
+            out.note(format_args!("nothing to do: all is as it was at revision {to}"))?;
+        }
+        None => out.note("nothing was changed: --dry-run")?,
+    }
+    Ok(store.close()?)
+}

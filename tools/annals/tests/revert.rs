@@ -1,0 +1,100 @@
+//! `revert`: keys are put back to what they were, at one revision, and nothing else is.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod common;
+
+use common::Tool;
+use serde_json::{Value, json};
+
+/// The state of all keys at a point in history: key, value, lease.
+fn state(tool: &Tool, at: &str) -> Vec<(Value, Value, Value)> {
+    let lines = tool.lines(&["range", "--at", at]).into_iter();
+    lines.map(|kv| (kv["key"].clone(), kv["value"].clone(), kv["lease"].clone())).collect()
+}
+
+/// Revisions 2 to 9.
+fn filled() -> Tool {
+    let tool = Tool::new();
+    tool.ok(&["put", "/a/1", "one"]);
+    tool.ok(&["put", "/a/2", "two"]);
+    tool.ok(&["put", "/b/1", "other"]);
+    tool.ok(&["put", "/a/1", "uno"]);
+    tool.ok(&["del", "/a/2"]);
+    tool.ok(&["put", "/a/3", "tres"]);
+    tool.ok(&["put", "/b/1", "another"]);
+    // Written again with what it was.
+    tool.ok(&["put", "/a/1", "uno"]);
+    tool
+}
+
+#[test]
+fn keys_are_what_they_were_and_a_revert_can_be_reverted() {
+    let tool = filled();
+    let before = state(&tool, "latest");
+    let whole = tool.snapshot();
+    let would = tool.json(&["revert", "4", "--prefix", "/a/", "--dry-run"]);
+    assert_eq!(tool.snapshot(), whole);
+    let step = |key: &str, change: &str, mod_revision: Option<u64>| json!({ "key": key, "change": change, "mod_revision": mod_revision, "ended_lease": null });
+    let steps =
+        [step("/a/1", "put", Some(2)), step("/a/2", "put", Some(3)), step("/a/3", "delete", None)];
+    assert_eq!(
+        (&would["changes"], &would["to"], &would["revision"]),
+        (&json!(steps), &json!(4), &Value::Null)
+    );
+
+    let done = tool.json(&["revert", "4", "--prefix", "/a/"]);
+    assert_eq!((&done["changes"], &done["revision"]), (&json!(steps), &json!(10)));
+    let mut expected = state(&tool, "4");
+    expected[2] = before[2].clone();
+    assert_eq!(state(&tool, "latest"), expected);
+    let told = tool.lines(&["log", "--since", "10"]);
+    assert_eq!((told.len(), &told[0]["metadata"]), (1, &json!("revert to revision 4")));
+
+    assert_eq!(tool.json(&["revert", "9", "--prefix", "", "--metadata", "no"])["revision"], 11);
+    assert_eq!(state(&tool, "latest"), before);
+    assert_eq!(tool.lines(&["log", "--since", "11"])[0]["metadata"], "no");
+    // All is as it was: no revision is made.
+    let nothing = tool.run(&["revert", "-1", "--key", "/b/1"]);
+    nothing.code(0).says("nothing to do: all is as it was at revision 10");
+    assert_eq!(tool.json(&["stats"])["revision"], 11);
+    assert_eq!(tool.ok(&["revert", "2", "--key", "/a/1", "-o", "raw"]), "put /a/1\n");
+    assert_eq!(tool.json(&["get", "/a/1"])["value"], "one");
+}
+
+#[test]
+fn what_cannot_be_done_is_refused_and_changes_nothing() {
+    let tool = filled();
+    let whole = state(&tool, "latest");
+    tool.run(&["revert", "4"]).code(2).says("--prefix");
+    tool.run(&["revert", "4", "--key", "a", "--prefix", "b"]).code(2);
+    tool.run(&["revert", "99", "--prefix", ""]).code(6);
+    tool.ok(&["compact", "--at", "6", "--confirm"]);
+    tool.run(&["revert", "4", "--prefix", ""]).code(6).says("compacted");
+    // More than one transaction can have.
+    let large = tool.run(&["revert", "6", "--prefix", "", "-O", "transaction_operations_max=1"]);
+    assert_ne!(large.0.status.code(), Some(0));
+    assert_eq!(state(&tool, "latest"), whole);
+    assert_eq!(tool.json(&["stats"])["revision"], 9);
+    let absent = Tool::new();
+    absent.run(&["revert", "4", "--prefix", ""]).code(1);
+    assert!(!absent.store().exists());
+}
+
+#[test]
+fn a_lease_that_has_ended_does_not_come_back() {
+    let tool = Tool::new();
+    for id in ["7", "8"] {
+        tool.ok(&["lease", "grant", "600", "--id", id]);
+    }
+    tool.ok(&["put", "k", "with", "--lease", "7"]);
+    tool.ok(&["put", "l", "with", "--lease", "8"]);
+    tool.ok(&["put", "k", "without"]);
+    tool.ok(&["put", "l", "with"]);
+    tool.ok(&["lease", "revoke", "7"]);
+    let done = tool.json(&["revert", "3", "--prefix", ""]);
+    let leases = [&done["changes"][0]["ended_lease"], &done["changes"][1]["ended_lease"]];
+    assert_eq!(leases, [&json!(7), &Value::Null], "{done}");
+    let expected = [("k", "with", 0), ("l", "with", 8)]
+        .map(|(k, v, lease)| (json!(k), json!(v), json!(lease)));
+    assert_eq!(state(&tool, "latest"), expected);
+}
