@@ -30,6 +30,25 @@ fn record_n_is_revision_n_plus_1_and_time_is_kept() {
     assert_eq!(tool.ok(&["export"]), text);
 }
 
+/// Whoever looks for a revision by its time has to know which times are not those of the file.
+#[test]
+fn times_that_are_raised_are_told() {
+    let tool = Tool::new();
+    let line = |time: u64, n: u64| format!("{{\"time\":{time},\"puts\":{{\"k\":\"{n}\"}}}}\n");
+    let text: String = [50, 40, 45, 50, 60].into_iter().zip(0..).map(|(t, n)| line(t, n)).collect();
+    let file = tool.file("h.jsonl", text);
+    let done = tool.run(&["import", "history", &file, "--json"]);
+    let told: serde_json::Value = serde_json::from_str(&done.stdout()).unwrap();
+    assert_eq!(told["raised_times"], 2);
+    done.code(0).says("2 of 5 times were earlier than one before them");
+    // Those of a store that is there count as well.
+    let later = tool.file("later.jsonl", line(59, 5) + &line(61, 6));
+    let told = tool.json(&["import", "history", &later, "--append"]);
+    assert_eq!((&told["records"], &told["raised_times"]), (&2.into(), &1.into()));
+    let last = tool.file("last.jsonl", line(61, 7));
+    assert!(tool.json(&["import", "history", &last, "--append"]).get("raised_times").is_none());
+}
+
 #[test]
 fn refusals_name_the_line_and_apply_nothing_of_it() {
     for (bad, why) in [

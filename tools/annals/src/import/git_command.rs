@@ -33,9 +33,11 @@ pub(super) fn import(global: &Global, args: &GitArgs, out: &mut Output) -> Outco
     progress.finish();
     let skipped = records.lock().map_or(Skipped::default(), |records| records.skipped());
     let summary = done.as_ref().map(|summary| summary.json(&store, already)).ok();
+    let raised = done.as_ref().map_or(Ok(()), |summary| summary.note_times(out));
     let closed = super::close(store);
     done?;
     closed?;
+    raised?;
     let Some(mut summary) = summary else { return Ok(()) };
     summary["head"] = json!(head);
     summary["commits_without_effect"] = json!(skipped.commits);

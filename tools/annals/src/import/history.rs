@@ -67,9 +67,11 @@ pub(super) fn import(global: &Global, args: &HistoryArgs, out: &mut Output) -> O
     progress.finish();
     // What was imported before a refusal is kept, and the store closed in order.
     let summary = done.as_ref().map(|summary| summary.json(&store, already)).ok();
+    let raised = done.as_ref().map_or(Ok(()), |summary| summary.note_times(out));
     let closed = super::close(store);
     done?;
     closed?;
+    raised?;
     match summary {
         Some(summary) => out.object(&summary),
         None => Ok(()),

@@ -4,7 +4,7 @@
 //! {"commit": "sha", "time": 1462840837, "puts": {"/a": "text", "/b": {"b64": "//4="}}, "deletes": ["/c"]}
 //! ```
 //!
-//! - `time` is in unix seconds, whole or with a fraction of up to six digits.
+//! - `time` is in unix seconds, whole or with a fraction of up to six digits, or a text as in RFC 3339.
 //! - `commit` may be `null` or absent; `puts` and `deletes` may be absent, but not both empty.
 //! - A key is named at most once in a line.
 //! - Some members only `annals export` writes, where it must: `puts_b64`, a list of
@@ -21,7 +21,8 @@ use std::ops::Range;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
-use serde::de::{self, DeserializeSeed, MapAccess, SeqAccess, Visitor};
+use jiff::Timestamp;
+use serde::de::{self, DeserializeSeed, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
@@ -295,7 +296,7 @@ impl<'de> Deserialize<'de> for Micros {
             type Value = Micros;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a time in unix seconds")
+                f.write_str("a time in unix seconds, or a text as 2023-11-14T22:13:20Z")
             }
 
             fn visit_i64<E: de::Error>(self, seconds: i64) -> Result<Micros, E> {
@@ -306,6 +307,12 @@ impl<'de> Deserialize<'de> for Micros {
             fn visit_u64<E: de::Error>(self, seconds: u64) -> Result<Micros, E> {
                 let seconds = i64::try_from(seconds);
                 self.visit_i64(seconds.map_err(|_| E::custom("the time is out of range"))?)
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Micros, E> {
+                let time = text.parse::<Timestamp>().ok().filter(|_| !text.contains('['));
+                time.map(|time| Micros(time.as_microsecond()))
+                    .ok_or_else(|| E::invalid_value(Unexpected::Str(text), &self))
             }
 
             fn visit_f64<E: de::Error>(self, seconds: f64) -> Result<Micros, E> {
@@ -356,6 +363,30 @@ mod tests {
         for micros in [0, -1, 1, 1_700_000_000_123_456, -1_700_000_000_654_321, 5_000_000] {
             let text = format!("{{\"time\":{},\"deletes\":[\"k\"]}}", seconds(micros));
             assert_eq!(Line::parse(text.as_bytes()).unwrap().time, Micros(micros), "{text}");
+        }
+    }
+
+    #[test]
+    fn times_as_texts() {
+        for (text, micros) in [
+            ("1970-01-01T00:00:12Z", 12_000_000),
+            ("2023-11-14T23:13:20.000001+01:00", 1_700_000_000_000_001),
+            ("1969-12-31T23:59:59.5Z", -500_000),
+        ] {
+            let line = format!("{{\"time\":\"{text}\",\"deletes\":[\"k\"]}}");
+            assert_eq!(Line::parse(line.as_bytes()).unwrap().time, Micros(micros), "{text}");
+        }
+        for text in [
+            "",
+            "yesterday",
+            "12",
+            "2023-11-14",
+            "2023-11-14T23:13:20",
+            "2023-11-14T23:13:20+01:00[Europe/Rome]",
+        ] {
+            let line = format!("{{\"time\":\"{text}\",\"deletes\":[\"k\"]}}");
+            let error = Line::parse(line.as_bytes()).unwrap_err();
+            assert!(error.contains("2023-11-14T22:13:20Z"), "{text}: {error}");
         }
     }
 

@@ -87,8 +87,9 @@ pub(crate) enum ImportCommand {
 #[derive(Debug, Args)]
 #[command(after_help = "A line is
   {\"commit\": \"id\", \"time\": 1700000000, \"puts\": {\"KEY\": \"VALUE\"}, \"deletes\": [\"KEY\"]}
-Values (and deleted keys) that are not UTF-8 are {\"b64\": \"...\"}. Times are unix seconds and kept,
-but time does not go back: one that is earlier than that of the line before becomes that one.
+Values (and deleted keys) that are not UTF-8 are {\"b64\": \"...\"}. Times are unix seconds, or RFC 3339
+(\"2023-11-14T22:13:20Z\"), and kept, but time does not go back: one that is earlier than that of the
+line before, or of what is in the store, becomes that one.
 Record n becomes revision n + 1 of a fresh store, so what was exported from a compacted one has other
 revisions and versions there than before. A malformed line, or one without effect, is
 refused with its number; the lines before it are kept. An import that was interrupted goes on
@@ -173,6 +174,8 @@ pub(crate) struct Summary {
     deletes: u64,
     absent: u64,
     value_bytes: u64,
+    /// Times that were earlier than one before them, which they became.
+    raised_times: u64,
 }
 
 impl Summary {
@@ -200,7 +203,21 @@ impl Summary {
         if self.absent > 0 {
             summary["deletes_of_absent_keys"] = json!(self.absent);
         }
+        if self.raised_times > 0 {
+            summary["raised_times"] = json!(self.raised_times);
+        }
         summary
+    }
+
+    /// Says what has become of times that could not be kept.
+    fn note_times(&self, out: &mut Output) -> Outcome {
+        match self.raised_times {
+            0 => Ok(()),
+            count => out.note(format_args!(
+                "{count} of {} times were earlier than one before them in the store, and became that one",
+                self.records
+            )),
+        }
     }
 }
 
@@ -256,11 +273,14 @@ fn run(
         });
         let waiter = scope.spawn(move || wait_for(&waiting));
         let mut summary = Summary::default();
+        let mut latest = newest_time(store)?;
         let submitted = loop {
             let Some(record) = receiver.recv() else { break Ok(()) };
             let done = record.and_then(|record| {
-                let (number, bytes) = (record.number, record.bytes());
+                let (number, time, bytes) = (record.number, record.time, record.bytes());
                 let ticket = submit(store, record, &mut summary)?;
+                summary.raised_times += u64::from(time < latest);
+                latest = latest.max(time);
                 progress.set(position(number), || Cow::Owned(format!("{number} records")));
                 Ok((ticket, bytes))
             });
@@ -283,6 +303,14 @@ fn run(
         summary.absent = waited?;
         submitted.map(|()| summary)
     })
+}
+
+/// The time below which there can be no other any more.
+fn newest_time(store: &Store) -> Outcome<i64> {
+    match store.revision() {
+        1 => Ok(i64::MIN),
+        newest => Ok(store.time_of(newest)?),
+    }
 }
 
 /// Waits for every ticket; returns how many deletes found no key.
