@@ -19,6 +19,8 @@ use crate::shapes::Row;
 const VERSIONS: u64 = 100;
 /// Puts that are still in the log when a store is opened.
 const TAIL: u64 = 1_000;
+/// Keys that these write: the same in each store that has as many.
+const TAIL_KEYS: u64 = 100;
 /// Keys of one scan.
 const SCAN: u64 = 1_000;
 /// Reads after which memory is looked at.
@@ -79,7 +81,7 @@ fn make(options: &Options, versions: u64) -> (Dir, u64) {
     load::fill(&store, keys, versions / keys);
     // All of it in files, and behind it the same tail in each: as much as the log of any store has.
     store.reorganise().expect("background work");
-    let once = keys.min(TAIL);
+    let once = keys.min(TAIL_KEYS);
     for nonce in 0..TAIL / once {
         load::write(&store, 0..once, versions + nonce);
     }

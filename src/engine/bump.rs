@@ -31,12 +31,10 @@ use crate::manifest::ManifestStore;
 use crate::options::Options;
 use crate::segment::{NewSegment, SegmentContext, SegmentWriter};
 use crate::sync::Arc;
-use crate::vfs::{HeldVfs, Vfs};
 
 use super::Engine;
 use super::increment::Continuing;
-use super::new_store::{NewLog, check_ours, sync_dir, write_events};
-use super::open::take_lock;
+use super::new_store::{NewLog, hold, sync_dir, write_events};
 
 impl Continuing {
     /// Raises the revision by `by`, which is 1 or more. Answers it open again.
@@ -61,9 +59,7 @@ impl Continuing {
 
 /// Has what is closed go on at a revision.
 fn rewrite(dir: &Path, options: &Options, last_seq: u64, revision: u64) -> Result<()> {
-    let taken = take_lock(options, dir)?;
-    let vfs: &Arc<dyn Vfs> = &(Arc::new(HeldVfs::new(Arc::clone(&options.vfs), &taken)) as _);
-    check_ours(dir, &**vfs)?;
+    let (_lock, vfs) = &hold(&options.vfs, dir)?;
     let manifests = ManifestStore::new(Arc::clone(vfs), dir).of_load();
     let Some(mut manifest) = manifests.load()? else {
         return Err(Error::invalid("the store is gone that is being made here"));

@@ -18,10 +18,8 @@ use bytes::Bytes;
 use crate::commit::{InternalKey, Write, WriteKind};
 use crate::error::{Error, Result};
 use crate::options::{Durability, Options};
-use crate::vfs::HeldVfs;
 
-use super::new_store::{check_ours, remove_marker};
-use super::open::take_lock;
+use super::new_store::{hold, remove_marker};
 use super::receive::Receiver;
 use super::record::{Event, Events, Record, Transaction};
 use super::scan::Scan;
@@ -167,10 +165,8 @@ impl Continuing {
     pub(crate) fn finish(self) -> Result<()> {
         // It looks closed before it is a store, so that no store is ever seen that was not closed.
         let (dir, options) = self.close()?;
-        let lock = take_lock(&options, &dir)?;
-        let vfs = HeldVfs::new(options.vfs, &lock);
-        check_ours(&dir, &vfs)?;
-        remove_marker(&vfs, &dir)
+        let (_lock, vfs) = hold(&options.vfs, &dir)?;
+        remove_marker(&*vfs, &dir)
     }
 
     fn flush(&mut self) -> Result<()> {

@@ -48,9 +48,11 @@ pub(super) fn claim(vfs: &Arc<dyn Vfs>, to: &Path) -> Result<(LockGuard, Arc<dyn
     Ok(held(vfs, lock))
 }
 
-/// Locks a directory that was claimed before.
+/// Locks a directory that was claimed before, if nobody has put another store there meanwhile.
 pub(super) fn hold(vfs: &Arc<dyn Vfs>, to: &Path) -> Result<(LockGuard, Arc<dyn Vfs>)> {
-    Ok(held(vfs, take_lock(&**vfs, to)?))
+    let (lock, held) = held(vfs, take_lock(&**vfs, to)?);
+    check_ours(to, &*held)?;
+    Ok((lock, held))
 }
 
 fn held(vfs: &Arc<dyn Vfs>, lock: LockGuard) -> (LockGuard, Arc<dyn Vfs>) {
@@ -58,7 +60,8 @@ fn held(vfs: &Arc<dyn Vfs>, lock: LockGuard) -> (LockGuard, Arc<dyn Vfs>) {
     (lock, held)
 }
 
-fn take_lock(vfs: &dyn Vfs, to: &Path) -> Result<LockGuard> {
+/// Locks the directory of a store.
+pub(super) fn take_lock(vfs: &dyn Vfs, to: &Path) -> Result<LockGuard> {
     let path = to.join(LOCK);
     vfs.lock(&path).map_err(|error| match error.kind() {
         io::ErrorKind::WouldBlock => ErrorKind::Locked { path: to.to_path_buf() }.into(),

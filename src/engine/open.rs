@@ -18,7 +18,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::path::Path;
 
-use annals_format::name::{CURRENT, FileName, LOCK, SEGMENT_DIR, WAL_DIR};
+use annals_format::name::{CURRENT, FileName, SEGMENT_DIR, WAL_DIR};
 use annals_format::{FileKind, FileMeta, Frame, Manifest, StoreId};
 
 use crate::commit::Chain;
@@ -39,6 +39,7 @@ use super::chain_log::ChainLog;
 use super::core::{Core, SharedLog, State};
 use super::in_force::flushed;
 use super::jobs::{Busy, Depth, frozen_end};
+use super::new_store::take_lock;
 use super::pins::Pins;
 use super::report::{DroppedTail, OpenReport};
 use super::retention::Retention;
@@ -90,7 +91,7 @@ pub(super) fn open(
     make_dir(options, path)?;
     let canonical = vfs.canonical(path);
     let path = &*canonical.map_err(|error| Error::io("find the path of", path, error))?;
-    let guard = take_lock(options, path)?;
+    let guard = take_lock(&*options.vfs, path)?;
     // What a killed process named last may be in memory only; from here on it is relied on.
     vfs.sync_dir(path).map_err(|error| Error::io("sync directory", path, error))?;
     let options = &options.clone().vfs(Arc::new(HeldVfs::new(Arc::clone(vfs), &guard)));
@@ -437,14 +438,6 @@ fn make_dir(options: &Options, path: &Path) -> Result<()> {
     }
     let made = options.vfs.create_dir_all(path);
     made.map_err(|error| Error::io("create directory", path, error))
-}
-
-pub(super) fn take_lock(options: &Options, path: &Path) -> Result<LockGuard> {
-    let file = path.join(LOCK);
-    options.vfs.lock(&file).map_err(|error| match error.kind() {
-        io::ErrorKind::WouldBlock => ErrorKind::Locked { path: path.to_path_buf() }.into(),
-        _ => Error::io("lock", file, error),
-    })
 }
 
 /// The incarnation of a copy of a store that had this one: what is written to the copy is another history, also

@@ -64,7 +64,6 @@ impl PutTogether {
         let less = engine.door().0.give_up(lost, &Before { floors: &floors, compacted })?;
         engine.close()?;
         let (lock, held) = hold(&options.vfs, &path)?;
-        check_ours(&path, &*held)?;
         Ok((Self { path, held, lock }, less))
     }
 

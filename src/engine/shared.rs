@@ -8,7 +8,7 @@ use annals_format::limits::{COMMIT_TIME_MAX, COMMIT_TIME_MIN};
 
 use crate::clock::Clock;
 use crate::commit::World;
-use crate::index::{FIRST_BYTES, Generation, GenerationSize, Spare};
+use crate::index::{FIRST_CHUNK_BYTES, Generation, GenerationSize, Spare};
 use crate::options::Options;
 use crate::sync::plain::{AtomicI64, Mutex, OnceLock, Ordering, lock, try_lock};
 use crate::sync::{Arc, CachePadded, epoch};
@@ -124,7 +124,7 @@ impl Shared {
         let current = self.tables.load(&guard).generations.first()?;
         let (id, used) = (current.id(), current.bytes_used() as u64);
         let is_half_full = used >= self.generation_bytes() / 2;
-        (id > 1 || is_half_full || used >= FIRST_BYTES as u64 / 2)
+        (id > 1 || is_half_full || used >= FIRST_CHUNK_BYTES as u64 / 2)
             .then_some(Current { id, is_half_full })
     }
 

@@ -31,7 +31,7 @@ pub(super) const ALIGN: usize = 64;
 pub(super) const CHUNK_BYTES: usize = 2 << 20;
 
 /// Size of the first chunk: a small store needs no more.
-pub(crate) const FIRST_BYTES: usize = 512 << 10;
+pub(crate) const FIRST_CHUNK_BYTES: usize = 512 << 10;
 
 /// The allocator. Its memory goes to the spare chunks when it is dropped.
 #[derive(Debug)]
@@ -66,7 +66,7 @@ impl Arena {
     /// An arena that hands out at most `budget_bytes`.
     pub(super) fn new(budget_bytes: usize, spare: &Arc<Spare>) -> Self {
         let budget_bytes = budget_bytes.max(ALIGN).next_multiple_of(ALIGN);
-        let first = Chunk::new(FIRST_BYTES.min(budget_bytes), 0);
+        let first = Chunk::new(FIRST_CHUNK_BYTES.min(budget_bytes), 0);
         let current = AtomicPtr::new(first.as_ptr());
         Self { current, first, budget_bytes, spare: Arc::clone(spare) }
     }
@@ -275,10 +275,10 @@ mod tests {
 
     #[test]
     fn what_finds_no_room_takes_none() {
-        let arena = Arena::new(FIRST_BYTES, &Spare::new(0));
-        assert!(arena.alloc(FIRST_BYTES - 128).is_some());
+        let arena = Arena::new(FIRST_CHUNK_BYTES, &Spare::new(0));
+        assert!(arena.alloc(FIRST_CHUNK_BYTES - 128).is_some());
         assert!(arena.alloc(256).is_none());
-        assert_eq!(arena.bytes_used(), FIRST_BYTES - 128);
+        assert_eq!(arena.bytes_used(), FIRST_CHUNK_BYTES - 128);
         assert!(arena.alloc(128).is_some());
     }
 

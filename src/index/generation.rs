@@ -7,7 +7,7 @@ use std::slice;
 use annals_format::frame::{self, Binding, FrameSize, Op};
 use bytes::Bytes;
 
-use super::arena::{Arena, CHUNK_BYTES, FIRST_BYTES};
+use super::arena::{Arena, CHUNK_BYTES, FIRST_CHUNK_BYTES};
 use super::hash::{KeyHash, Table};
 use super::key::{KeyNode, tower_offset};
 use super::marks::Marks;
@@ -76,7 +76,7 @@ impl GenerationSize {
         let needed = parts.into_iter().fold(0, usize::saturating_add);
         // What is lost at the ends of chunks, if there is more than one: the node, which lies in one
         // chunk, and key nodes that do not fit into what is left of theirs.
-        let one_chunk = needed.saturating_add(ROOT_BYTES) <= FIRST_BYTES;
+        let one_chunk = needed.saturating_add(ROOT_BYTES) <= FIRST_CHUNK_BYTES;
         let lost = if one_chunk { 0 } else { needed / 8 + 2 * CHUNK_BYTES };
         let arena_bytes = needed.saturating_add(lost);
         Self { arena_bytes, keys }

@@ -41,7 +41,7 @@ mod spare;
 mod version;
 mod zeroed;
 
-pub(crate) use arena::FIRST_BYTES;
+pub(crate) use arena::FIRST_CHUNK_BYTES;
 pub(crate) use generation::{Full, Generation, GenerationSize, Transaction};
 pub(crate) use key::{KeyNode, Lookup, Newest};
 pub(crate) use node::{Change, FrameCursor, FrameRef, Link, Node, Place, Position};

@@ -41,9 +41,7 @@ impl Spare {
 
     /// Whether there are less than so many chunks, although there is room for them.
     pub(crate) fn holds_less_than(&self, chunks: usize) -> bool {
-        let chunks = chunks.min(self.slots.len());
-        let held = self.slots.iter().filter(|slot| !slot.load(Ordering::Relaxed).is_null());
-        held.take(chunks).count() < chunks
+        self.held() < chunks.min(self.slots.len())
     }
 
     /// How many chunks there are.
@@ -100,7 +98,7 @@ impl Drop for Spare {
 #[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
 mod tests {
     use super::*;
-    use crate::index::arena::{Arena, FIRST_BYTES};
+    use crate::index::arena::{Arena, FIRST_CHUNK_BYTES};
 
     #[test]
     fn chunks_of_a_dropped_arena_are_used_again() {
@@ -119,7 +117,7 @@ mod tests {
         let second = fill(&arena);
         let again = second.iter().filter(|start| first.contains(start)).count();
         assert!(again >= 2, "at least: the system may map a freed place again, too");
-        assert_eq!((arena.bytes_used(), held()), (FIRST_BYTES + 4 * CHUNK_BYTES, 0));
+        assert_eq!((arena.bytes_used(), held()), (FIRST_CHUNK_BYTES + 4 * CHUNK_BYTES, 0));
         // A chunk made for one large allocation is not kept.
         let large = Arena::new(9 * CHUNK_BYTES, &spare);
         assert!(large.alloc(3 * CHUNK_BYTES).is_some());
