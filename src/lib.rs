@@ -44,6 +44,7 @@
 //! | view | a reader's fixed revision; see [`View`] |
 //! | watch | a reader of what changes, revision by revision; see [`Watch`] |
 //! | compact | to forget what only reads below a revision could see; that revision itself stays readable |
+//! | floor | the oldest revision at which a key can be read: that of the last compaction ([`Store::compacted_revision`]; the watermark, in the specification and the code), or of the key's own [rule of retention](Store::set_retention); [`Store::oldest_readable`] tells it of any range |
 //! | lease | something keys can be attached to, so as to be deleted together when it is not renewed for its time to live |
 //!
 //! # Where to begin
