@@ -52,7 +52,7 @@ impl View {
     }
 
     /// The place that the change to the version of `key` as of the view had in its transaction, as
-    /// [`Change::sub`] tells it; `None` when it was not alive.
+    /// [`Change::sub`](crate::Change::sub) tells it; `None` when it was not alive.
     ///
     /// # Errors
     ///

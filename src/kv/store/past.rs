@@ -12,7 +12,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// As [`Store::at`] and, of a time, [`Store::at_time`].
+    /// As [`Store::at`].
     pub fn resolve(&self, at: impl Into<At>) -> Result<u64> {
         let at = at.into();
         let revision = at.revision(&self.engine)?;

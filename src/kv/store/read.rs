@@ -178,7 +178,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// As [`Store::at`], for either revision, and [`Store::at_time`]; [`InvalidArgument`](crate::ErrorKind::InvalidArgument)
+    /// As [`Store::at`], for either revision; [`InvalidArgument`](crate::ErrorKind::InvalidArgument)
     /// when `from` is greater than `to`.
     ///
     /// ```
