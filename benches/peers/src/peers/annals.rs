@@ -3,7 +3,7 @@
 use std::ops::{Bound, ControlFlow};
 use std::path::Path;
 
-use annals::{Durability, Modify, Options, Outcome, Store, Ticket, put};
+use annals::{Durability, Modified, Modify, Options, Outcome, Store, Ticket, put};
 
 use crate::peer::{Cas, Groups, Level, Peer, Result, Visit, VisitKey};
 
@@ -37,13 +37,15 @@ impl Peer for Annals {
     }
 
     fn cas(&self, cas: Cas<'_>) -> Result<Option<u64>> {
-        let outcome = match cas.seen {
-            Some(seen) => self.0.compare_and_put(cas.key, seen, cas.value)?,
-            None => self.0.modify(cas.key, |_| Modify::put(cas.value))?,
-        };
-        Ok(match outcome {
-            Outcome::Committed { revision } => Some(revision),
-            _ => None,
+        Ok(match cas.seen {
+            Some(seen) => match self.0.compare_and_put(cas.key, seen, cas.value)? {
+                Outcome::Committed { revision } => Some(revision),
+                _ => None,
+            },
+            None => match self.0.modify(cas.key, |_| Modify::put(cas.value))? {
+                Modified::Committed { revision } => Some(revision),
+                Modified::Unchanged { .. } => None,
+            },
         })
     }
 
