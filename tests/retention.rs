@@ -10,10 +10,11 @@ mod random;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use annals::clock::{Clock as _, ManualClock};
-use annals::vfs::{CrashMode, MemoryVfs};
+use annals::vfs::{CrashMode, FaultVfs, MemoryVfs, Operation};
 use annals::{ErrorKind, KeyRange, Options, RangeRequest, Retention, Store, delete, put, txn};
 use random::Random;
 
@@ -459,5 +460,50 @@ fn a_copy_lists_how_far_back_its_keys_can_be_read() {
         let files = annals::inspect::StoreFiles::open(made, &options).unwrap();
         let manifest = files.manifest();
         assert_eq!((manifest.compacted, &manifest.floors[..]), (50, &[(b"/a/".to_vec(), 10)][..]));
+    }
+}
+
+/// The floors of a copy's manifest are those of its own rules, whatever becomes of the rules of the store while it
+/// is made: by others a repair of the copy would answer what is gone, or give up what is there.
+#[test]
+fn a_copy_lists_the_floors_of_its_own_moment() {
+    for taken_back in [false, true] {
+        let (disk, clock) = (MemoryVfs::new(), Arc::new(ManualClock::new(1_700_000_000_000_000)));
+        let faulty = FaultVfs::new(Arc::new(disk.clone()));
+        let options = tiny(&disk, &clock).vfs(Arc::new(faulty.clone()));
+        let store = Arc::new(options.open("data").unwrap());
+        let few = Retention::forever().keep_revisions(10);
+        store.set_retention("/a/", Some(few)).unwrap();
+        for n in 0..200 {
+            store.put(format!("/a/{}", n % 7), "x".repeat(60)).unwrap();
+        }
+        store.reorganise().unwrap();
+        store.apply_retention().unwrap();
+        store.put("/b", "").unwrap();
+        if taken_back {
+            store.set_retention("/a/", None).unwrap();
+        }
+        let (there, files) = (Arc::clone(&store), AtomicU64::new(0));
+        faulty.observe(move |_, operation| {
+            // All that is in the copy has been fixed by now.
+            if operation == Operation::Create && files.fetch_add(1, Ordering::SeqCst) == 1 {
+                if taken_back {
+                    there.compact(there.revision()).unwrap();
+                } else {
+                    (0..50).for_each(|_| drop(there.put("/b", "").unwrap().revision));
+                }
+                assert!(there.apply_retention().unwrap());
+            }
+        });
+        store.checkpoint("copied").unwrap();
+        faulty.observe(|_, _| {});
+        let read = tiny(&disk, &clock);
+        let copy = Store::open_read_only_with("copied", &read).unwrap();
+        let rules = copy.retention();
+        let floors: Vec<_> = rules.iter().map(|rule| (rule.prefix.to_vec(), rule.floor)).collect();
+        assert_eq!(floors.len(), 1);
+        let files = annals::inspect::StoreFiles::open("copied", &read).unwrap();
+        assert_eq!(files.manifest().floors, floors, "taken back: {taken_back}");
+        assert_eq!(files.manifest().compacted, copy.compacted_revision());
     }
 }

@@ -44,10 +44,12 @@ impl Content {
     /// `Closed`; what opening a file answers.
     pub(super) fn of(core: &Arc<Core>) -> Result<Self> {
         core.check_open()?;
-        let mut content = {
+        let content = {
+            let _still = core.retention.still();
             let state = lock(&core.state);
-            let manifest = state.manifest.clone();
+            let mut manifest = state.manifest.clone();
             let visible = core.visible_place();
+            core.bring_copy_to(&mut manifest, visible);
             let tables = core.shared.tables();
             let shown: HashMap<u64, &Arc<SealedFile>> =
                 tables.files.all().map(|file| (file.meta().number, file)).collect();
@@ -65,7 +67,6 @@ impl Content {
             files.sort_unstable_by_key(|file| file.meta().number);
             Self { core: Arc::clone(core), manifest, visible, tables: Some(tables), files }
         };
-        core.bring_copy_to(&mut content.manifest, content.visible);
         Ok(content)
     }
 

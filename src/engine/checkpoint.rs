@@ -133,7 +133,6 @@ impl Core {
         drop(files);
         sync_dir(&**vfs, &to.join(SEGMENT_DIR))?;
 
-        self.bring_copy_to(&mut manifest, visible);
         log.seal(&mut manifest)?;
         ManifestStore::new(Arc::clone(vfs), to).store(&mut manifest)?;
 
@@ -166,10 +165,12 @@ impl Core {
         let early = lock(&self.state).manifest.files.clone();
         links.link(&early)?;
         let content = {
+            let _still = self.retention.still();
             let state = lock(&self.state);
-            let manifest = state.manifest.clone();
+            let mut manifest = state.manifest.clone();
             links.link(&manifest.files)?;
             let visible = self.visible_place();
+            self.bring_copy_to(&mut manifest, visible);
             Content { manifest, tables: self.shared.tables(), visible }
         };
         let needed: BTreeSet<u64> = content.manifest.files.iter().map(|meta| meta.number).collect();

@@ -197,7 +197,7 @@ impl Door {
 
     /// Waits until readers go by every record of a rule that is visible by now.
     pub(crate) fn settle_rules(&self) {
-        self.0.retention.settle();
+        drop(self.0.retention.still());
     }
 
     /// Sets the rule of retention of a prefix of users' keys, or takes it back; its floor is not the

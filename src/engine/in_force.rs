@@ -73,10 +73,10 @@ impl Core {
 }
 
 impl Core {
-    /// Brings the manifest of a copy to what is visible in that. What a rule has come to is there as soon as its
-    /// record is, so readers come to know it first.
+    /// Brings the manifest of a copy to what is visible in that. For who has the rules of retention
+    /// [standing still](super::retention::Retention::still) from before that was fixed until now: floors are of the
+    /// records that are in the copy, no others.
     pub(super) fn bring_copy_to(&self, manifest: &mut Manifest, visible: Place) {
-        self.retention.settle();
         manifest.compacted = manifest.compacted.max(visible.compacted);
         manifest.revision_floor = visible.position.revision;
         manifest.floors = self.retention.listed(manifest.compacted);

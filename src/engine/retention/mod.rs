@@ -48,7 +48,7 @@ use crate::error::{ErrorKind, Result};
 use crate::index::Place;
 use crate::reclaim::floors::Floors;
 use crate::sync::epoch;
-use crate::sync::plain::{AtomicI64, AtomicU64, Mutex, lock, try_lock};
+use crate::sync::plain::{AtomicI64, AtomicU64, Mutex, MutexGuard, lock, try_lock};
 use crate::sync::{Arc, AtomicBool, Ordering, fence};
 
 use super::core::Core;
@@ -97,9 +97,9 @@ impl Retention {
         }
     }
 
-    /// Waits until readers go by every record that is visible by now.
-    pub(super) fn settle(&self) {
-        drop(lock(&self.writer));
+    /// As long as this is held, the table is what all records say, and all of these are durable.
+    pub(super) fn still(&self) -> MutexGuard<'_, ()> {
+        lock(&self.writer)
     }
 
     fn rules(&self) -> Arc<Rules> {
