@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use annals::clock::ManualClock;
-use annals::vfs::{CrashMode, MemoryVfs};
+use annals::vfs::{CrashMode, Fault, FaultVfs, MemoryVfs, Operation};
 use annals::{Options, Retention, Store, put};
 use support::random::Random;
 use support::{DIRECTORY, START_TIME};
@@ -165,6 +165,41 @@ fn damage_that_nobody_asks_for_ends_nothing() {
         store.put("a/1", what).unwrap();
         assert_eq!(store.get("a/1").unwrap().unwrap().value, what);
     }
+}
+
+/// Nor is one with a place that the disk cannot read.
+#[test]
+fn a_place_that_cannot_be_read_ends_nothing() {
+    let (mut spared, mut reads) = (0, 0);
+    for round in 0..=40 {
+        let (disk, clock) = (MemoryVfs::new(), Arc::new(ManualClock::new(START_TIME)));
+        let faulty = FaultVfs::new(Arc::new(disk.clone()));
+        let options = tiny(&disk, &clock).vfs(Arc::new(faulty.clone()));
+        let store = options.open(DIRECTORY).unwrap();
+        three_classes(&store);
+        store.set_retention("a/", Some(Retention::forever().keep_revisions(10))).unwrap();
+        store.apply_retention().unwrap();
+        let before = faulty.op_count_of(Operation::Read);
+        if round > 0 {
+            faulty.fail(Some(Operation::Read), before + reads * round / 41, Fault::Io, false);
+        }
+        let ended = (0..10_000).find_map(|_| match store.run_background() {
+            Ok(true) => None,
+            ended => Some(ended),
+        });
+        match ended.unwrap() {
+            // Another file, of which something was to be written anew.
+            Err(error) => assert!(!error.to_string().contains(".events"), "{round}: {error}"),
+            Ok(_) => {
+                spared += faulty.fired();
+                store.put("a/1", "it goes on").unwrap();
+            }
+        }
+        if round == 0 {
+            reads = faulty.op_count_of(Operation::Read) - before;
+        }
+    }
+    assert!(spared > 5, "{spared} of {reads} reads");
 }
 
 /// A rule that is taken back, when all other keys have come further, leaves its keys to these: they are forgotten, too.

@@ -8,7 +8,7 @@
 //!
 //! Which keys a file has changes of only the file itself says. So it is looked through, once for each piece of the
 //! key space (those of `reclaim/floors.rs`) that is forgotten up to its last revision, again when the store has been
-//! opened or the file is made anew; and written again where a good part of it can go.
+//! opened, or the file joined or trimmed; and written again where a good part of it can go.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,9 @@ use annals_format::FileMeta;
 use crate::error::Result;
 use crate::observe::{Span, Task};
 use crate::reclaim::floors::Floors;
-use crate::reclaim::merge::{Replacement, Work, forgotten_bytes, join_events, thin_events};
+use crate::reclaim::merge::{
+    Replacement, Work, forgotten_bytes, is_of_one_file, join_events, thin_events,
+};
 use crate::reclaim::plan::{events_to_join, trims};
 use crate::sync::Arc;
 use crate::sync::plain::lock;
@@ -66,11 +68,11 @@ impl Core {
 
     fn write_events(&self, files: &[Arc<SealedFile>], keep: &Floors) -> Result<()> {
         let segments = open_all(files)?;
-        self.rewrite_events(keep, |work| join_events(work, &segments))?;
+        self.rewrite_events(keep, |work| join_events(work, &segments).map(Some))?;
         Ok(())
     }
 
-    /// Looks a file through of which some class is forgotten, and writes it again without that if it is a
+    /// Looks a file through of which some piece is forgotten, and writes it again without that if it is a
     /// quarter of the file. Answers whether there was such a file.
     pub(super) fn thin_some_events(&self, files: &FileSet, keep: &Floors) -> Result<bool> {
         // Else the files of which something is forgotten are dropped whole.
@@ -89,19 +91,7 @@ impl Core {
             files.events.iter().find(is_due).cloned()
         };
         let Some(file) = due else { return Ok(false) };
-        let thin = || {
-            let segment = file.open()?;
-            let (all, gone) = forgotten_bytes(segment, keep)?;
-            if gone == 0 || gone.saturating_mul(THINNED) < all {
-                return Ok(vec![file.meta().number]);
-            }
-            self.rewrite_events(keep, |work| thin_events(work, segment))
-        };
-        let added = match thin() {
-            // Damage, also a file that is not there, is told to whoever asks for it: it is no reason to end writing.
-            Err(error) if error.corruption().is_some() => vec![file.meta().number],
-            thinned => thinned?,
-        };
+        let added = self.thin(&file, keep)?.unwrap_or_else(|| vec![file.meta().number]);
         let present = self.shared.tables().files;
         let mut looked = lock(&self.looked_through);
         let mut noted = looked.remove(&file.meta().number).unwrap_or_default();
@@ -112,18 +102,34 @@ impl Core {
         Ok(true)
     }
 
-    /// Puts what `write` makes of files in their place; answers the numbers of the new ones.
+    /// Thins a file, and answers the numbers of the new ones. `None`: it stays as it is, as little would go, or as it
+    /// cannot be read. That, damage or a file that is not there, is told to whoever asks for it: it is no reason to end
+    /// writing.
+    fn thin(&self, file: &SealedFile, keep: &Floors) -> Result<Option<Vec<u64>>> {
+        let segment = match file.open() {
+            Err(error) if is_of_one_file(&error) => return Ok(None),
+            opened => opened?,
+        };
+        match forgotten_bytes(segment, keep)? {
+            Some((all, gone)) if gone > 0 && gone.saturating_mul(THINNED) >= all => {
+                self.rewrite_events(keep, |work| thin_events(work, segment))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Puts what `write` makes of files in their place, if it does; answers the numbers of the new ones.
     fn rewrite_events(
         &self,
         keep: &Floors,
-        write: impl FnOnce(&Work<'_>) -> Result<Replacement>,
-    ) -> Result<Vec<u64>> {
+        write: impl FnOnce(&Work<'_>) -> Result<Option<Replacement>>,
+    ) -> Result<Option<Vec<u64>>> {
         let span = Span::of(Task::Merge);
         let _within = span.enter();
         let host = Busy { core: self, depth: Depth::Merging };
-        let replacement = write(&self.work(&host, keep))?;
+        let Some(replacement) = write(&self.work(&host, keep))? else { return Ok(None) };
         let added = replacement.added.iter().map(|file| file.number).collect();
         self.merged(&span, replacement)?;
-        Ok(added)
+        Ok(Some(added))
     }
 }

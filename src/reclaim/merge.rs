@@ -11,7 +11,7 @@ use annals_format::events::{EventRef, Transaction, TransactionBuilder};
 use annals_format::space::USER;
 use annals_format::{FileKind, FileMeta};
 
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::segment::{ConcatCursor, EntryCursor, MergeCursor, Segment, SegmentContext};
 use crate::sync::Arc;
 
@@ -163,15 +163,15 @@ pub(crate) fn join_events(work: &Work<'_>, files: &[Arc<Segment>]) -> Result<Rep
 }
 
 /// Writes an EVENTS file again without the changes of keys that can be read at later revisions only. A transaction
-/// of which nothing is left stays, as its time is asked for.
+/// of which nothing is left stays, as its time is asked for. `None` if the file cannot be read.
 ///
 /// # Errors
-/// As for [`merge_windows`].
-pub(crate) fn thin_events(work: &Work<'_>, file: &Arc<Segment>) -> Result<Replacement> {
+/// As for [`merge_windows`], but for what reading answers.
+pub(crate) fn thin_events(work: &Work<'_>, file: &Arc<Segment>) -> Result<Option<Replacement>> {
     let Work { context, host, segment_bytes, .. } = *work;
     let mut events = Output::new(context, host, FileKind::Events, None, segment_bytes);
     let (mut kept, mut value) = (TransactionBuilder::new(), Vec::new());
-    look_through(file, &work.floors, &mut |seen| {
+    let was_read = look_through(file, &work.floors, &mut |seen| {
         match seen {
             Seen::Change { event, is_forgotten: false } => kept.push(event),
             Seen::Change { .. } => {}
@@ -186,17 +186,21 @@ pub(crate) fn thin_events(work: &Work<'_>, file: &Arc<Segment>) -> Result<Replac
         }
         Ok(())
     })?;
+    if !was_read {
+        return Ok(None);
+    }
     let removed = vec![file.meta().number];
-    Ok(Replacement { removed, added: events.finish()?, ..Replacement::default() })
+    Ok(Some(Replacement { removed, added: events.finish()?, ..Replacement::default() }))
 }
 
-/// Bytes of the changes in an EVENTS file, and how many of these [thinning](thin_events) would leave out.
+/// Bytes of the changes in an EVENTS file, and how many of these [thinning](thin_events) would leave out. `None` if the
+/// file cannot be read.
 ///
 /// # Errors
-/// What reading answers.
-pub(crate) fn forgotten_bytes(file: &Arc<Segment>, floors: &Floors) -> Result<(u64, u64)> {
+/// What is no matter of the file.
+pub(crate) fn forgotten_bytes(file: &Arc<Segment>, floors: &Floors) -> Result<Option<(u64, u64)>> {
     let (mut all, mut forgotten) = (0, 0);
-    look_through(file, floors, &mut |seen| {
+    let was_read = look_through(file, floors, &mut |seen| {
         if let Seen::Change { event, is_forgotten } = seen {
             let bytes = (event.key.len() + event.value.map_or(0, <[u8]>::len)) as u64;
             all += bytes;
@@ -204,7 +208,12 @@ pub(crate) fn forgotten_bytes(file: &Arc<Segment>, floors: &Floors) -> Result<(u
         }
         Ok(())
     })?;
-    Ok((all, forgotten))
+    Ok(was_read.then_some((all, forgotten)))
+}
+
+/// Whether what reading has answered is the matter of one file: damage, or a place that the disk cannot read.
+pub(crate) fn is_of_one_file(error: &Error) -> bool {
+    error.corruption().is_some() || matches!(error.kind(), ErrorKind::Io { .. })
 }
 
 /// What is seen of an EVENTS file.
@@ -217,10 +226,29 @@ enum Seen<'a> {
 
 /// Goes through the transactions from the least floor on. Like all background work it reads past map and cache, and
 /// checks every block, also one that a reader has found whole: what is written again has a checksum of its own.
+/// False if the file cannot be read.
 fn look_through(
     file: &Arc<Segment>,
     floors: &Floors,
     see: &mut dyn FnMut(Seen<'_>) -> Result<()>,
+) -> Result<bool> {
+    let mut seen = Ok(());
+    let read = read_through(file, floors, &mut |part| {
+        seen = see(part);
+        seen.is_ok()
+    });
+    seen?;
+    match read {
+        Err(error) if is_of_one_file(&error) => Ok(false),
+        read => read.map(|()| true),
+    }
+}
+
+/// The same until `see` wants no more.
+fn read_through(
+    file: &Arc<Segment>,
+    floors: &Floors,
+    see: &mut dyn FnMut(Seen<'_>) -> bool,
 ) -> Result<()> {
     let mut cursor = file.cold_cursor();
     cursor.seek(&floors.least().to_be_bytes(), u64::MAX)?;
@@ -233,9 +261,13 @@ fn look_through(
             let event = &event.map_err(damaged)?;
             key.truncate(1);
             key.extend_from_slice(event.key);
-            see(Seen::Change { event, is_forgotten: floors.of(&key) > revision })?;
+            if !see(Seen::Change { event, is_forgotten: floors.of(&key) > revision }) {
+                return Ok(());
+            }
         }
-        see(Seen::End { revision, transaction })?;
+        if !see(Seen::End { revision, transaction }) {
+            return Ok(());
+        }
         cursor.next()?;
     }
     Ok(())
