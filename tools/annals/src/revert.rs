@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 
 use ::bytes::Bytes;
-use annals::{Diff, KeyRange, KeyValue, Op, PutRequest, TxnRequest, delete};
+use annals::{Diff, KeyRange, KeyValue, Op, PutRequest, Store, TxnRequest, delete};
 use clap::Args;
 use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
@@ -22,8 +22,8 @@ use crate::writes::CommitArgs;
 #[derive(Debug, Args)]
 #[command(
     after_help = "All keys are put back at one revision, or none. A key whose value and lease are what they were is left as
-it is. What is there since stays in the history, so a revert can be reverted. A lease that has ended does
-not come back: its keys are put without one.
+it is. What is there since stays in the history, so a revert can be reverted; without --metadata it has
+'revert to revision N' there. A lease that has ended does not come back: its keys are put without one.
 
 Examples:
   $ annals -C store revert 4 --prefix /flags/ --dry-run
@@ -62,6 +62,12 @@ impl Step {
         if self.then.is_some() { "put" } else { "delete" }
     }
 
+    /// The lease that it gets.
+    fn lease(&self) -> i64 {
+        let then = self.then.as_ref().filter(|_| self.ended_lease.is_none());
+        then.map_or(0, |kv| kv.lease)
+    }
+
     /// What takes the key back.
     fn op(&self) -> Op {
         match &self.then {
@@ -69,7 +75,7 @@ impl Step {
             Some(kv) => PutRequest {
                 key: kv.key.clone(),
                 value: kv.value.clone(),
-                lease: if self.ended_lease.is_some() { 0 } else { kv.lease },
+                lease: self.lease(),
                 ..PutRequest::default()
             }
             .into(),
@@ -113,7 +119,13 @@ impl Row for Step {
 
 /// `revert`: keys as they were.
 pub(crate) fn revert(global: &Global, args: &RevertArgs, out: &mut Output) -> Outcome {
-    let store = if args.dry_run { global.read()? } else { global.write_existing()? };
+    let store = if args.dry_run {
+        global.read()?
+    } else {
+        // No lease ends between what is looked at and what is done.
+        let options = global.engine_options()?.create(false).lease_expiry(false);
+        Store::open_with(global.data()?, &options)?
+    };
     let (to, newest) = (args.to.revision(&store)?, store.revision());
     let range = match (&args.prefix, &args.key) {
         (Some(prefix), _) => KeyRange::prefix(bytes::of_arg(prefix)),
@@ -123,21 +135,20 @@ pub(crate) fn revert(global: &Global, args: &RevertArgs, out: &mut Output) -> Ou
     let leases: BTreeSet<i64> = store.lease_list()?.into_iter().map(|lease| lease.id).collect();
     let mut steps = Vec::new();
     for difference in store.diff(to, newest, range)? {
-        let then = match difference? {
-            Diff::Changed { old, new } if (&old.value, old.lease) == (&new.value, new.lease) => {
-                continue;
-            }
-            Diff::Added(new) => Err(new.key),
-            Diff::Removed(old) | Diff::Changed { old, .. } => Ok(old),
+        let (key, then, now) = match difference? {
+            Diff::Added(new) => (new.key, None, None),
+            Diff::Removed(old) => (old.key.clone(), Some(old), None),
+            Diff::Changed { old, new } => (old.key.clone(), Some(old), Some(new)),
         };
-        steps.push(match then {
-            Err(key) => Step { key, then: None, ended_lease: None },
-            Ok(kv) => {
-                let has_ended = kv.lease != 0 && !leases.contains(&kv.lease);
-                let ended_lease = has_ended.then_some(kv.lease);
-                Step { key: kv.key.clone(), then: Some(kv), ended_lease }
-            }
-        });
+        let lease = then.as_ref().map_or(0, |kv| kv.lease);
+        let ended_lease = (lease != 0 && !leases.contains(&lease)).then_some(lease);
+        let step = Step { key, then, ended_lease };
+        // Written since, but with what it was.
+        let is_so =
+            |then: &KeyValue, now: KeyValue| (&then.value, step.lease()) == (&now.value, now.lease);
+        if !step.then.as_ref().zip(now).is_some_and(|(then, now)| is_so(then, now)) {
+            steps.push(step);
+        }
     }
     let mut revision = None;
     if !args.dry_run && !steps.is_empty() {

@@ -97,4 +97,5 @@ fn a_lease_that_has_ended_does_not_come_back() {
     let expected = [("k", "with", 0), ("l", "with", 8)]
         .map(|(k, v, lease)| (json!(k), json!(v), json!(lease)));
     assert_eq!(state(&tool, "latest"), expected);
+    tool.run(&["revert", "3", "--prefix", ""]).code(0).says("nothing to do");
 }
