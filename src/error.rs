@@ -53,6 +53,7 @@ pub enum Effect {
 /// |---|---|---|
 /// | about the request, `EmptyKey` to `Lagged` | nothing | ask for something else |
 /// | [`ReadOnly`](Self::ReadOnly), [`Closed`](Self::Closed) | nothing | use another handle |
+/// | [`WouldWait`](Self::WouldWait) | nothing | the same by [`submit`](crate::Store::submit), which waits |
 /// | about the place, `NoStore` to `NoSpace` | nothing | another directory, another build, more space |
 /// | [`Corrupt`](Self::Corrupt) | nothing | `annals verify`, `annals repair`; what is not damaged is still answered, unless the log or `CURRENT` is: then the store does not open |
 /// | [`Io`](Self::Io) | nothing: of a read this call, of background work the store refuses writes from then on | reopen once the cause is gone |
@@ -187,6 +188,9 @@ pub enum ErrorKind {
     ReadOnly,
     /// The store has been closed.
     Closed,
+    /// The commit would have to wait for the disk before it has its place in the order, and was
+    /// [asked not to](crate::Store::try_submit).
+    WouldWait,
 
     // ---- The place; nothing was changed. ----
     /// There is no store in this directory.

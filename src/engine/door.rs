@@ -15,8 +15,8 @@ use crate::sync::plain::lock;
 
 use super::core::Core;
 use super::{
-    Checkpoint, Content, Held, Log, Outcome, Plan, Record, Rules, Scope, Snapshot, SpaceQuery,
-    Stats, Survey, Ticket, View, times,
+    Checkpoint, Content, Held, Log, Outcome, Patience, Plan, Record, Rules, Scope, Snapshot,
+    SpaceQuery, Stats, Survey, Ticket, View, times,
 };
 
 /// An open store of internal keys, as an [`Engine`](super::Engine) shows it. By itself it keeps nothing
@@ -109,6 +109,25 @@ impl Door {
         evaluate: &mut dyn FnMut(&Snapshot<'_>, &mut Plan<'r>) -> Result<bool>,
     ) -> Result<Outcome> {
         self.0.transact(durability, evaluate)
+    }
+
+    /// As [`transact`](Self::transact), with or without patience for what it may have to wait for before it has
+    /// its place.
+    ///
+    /// # Errors
+    /// As `transact`; `WouldWait`.
+    pub(crate) fn transact_by<'r>(
+        &self,
+        asked: (Option<Durability>, Patience),
+        evaluate: &mut dyn FnMut(&Snapshot<'_>, &mut Plan<'r>) -> Result<bool>,
+    ) -> Result<Outcome> {
+        self.0.transact_by(asked, evaluate)
+    }
+
+    /// Whether an outcome waits for nothing any more.
+    pub(crate) fn is_certain(&self, outcome: &Outcome) -> bool {
+        outcome.durability == Durability::Buffered
+            || self.0.chain.durable().seq >= outcome.position.seq
     }
 
     /// Waits as long as the durability asked for demands: not at all in `Buffered`.

@@ -113,7 +113,7 @@ pub use space::{PrefixSpace, Space};
 pub(crate) use space::{SpaceQuery, Survey, label};
 pub use stats::{FileStats, Stats};
 pub(crate) use stream::{Input, StreamReader, StreamWriter};
-pub(crate) use transact::{Outcome, Snapshot};
+pub(crate) use transact::{Outcome, Patience, Snapshot};
 pub(crate) use view::View;
 
 /// An open store of internal keys. Clones share it; the last one that goes closes it. The readers of

@@ -268,10 +268,16 @@ impl Core {
         outcome
     }
 
+    /// Whether a commit may [pause](Self::slow_down) when it has its place.
+    #[inline]
+    pub(super) fn would_pause(&self) -> bool {
+        self.shared.pressure.is_at_least(FROZEN_MAX)
+    }
+
     /// For a commit that has its place, and holds and pins nothing: pauses if flush is behind.
     #[inline]
     pub(super) fn slow_down(&self) {
-        if self.shared.pressure.is_at_least(FROZEN_MAX) {
+        if self.would_pause() {
             self.pause();
         }
     }

@@ -110,6 +110,25 @@ impl Below for Older<'_> {
     }
 }
 
+/// What is done where a commit has to wait before it has its place in the order: for memory, or the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// It waits, and where flush is behind it pauses.
+    Waits,
+    /// It is refused with `WouldWait`.
+    Refuses,
+}
+
+impl Patience {
+    /// For who would wait now.
+    fn check(self) -> Result<()> {
+        match self {
+            Self::Waits => Ok(()),
+            Self::Refuses => Err(ErrorKind::WouldWait.into()),
+        }
+    }
+}
+
 impl Core {
     /// Runs a transaction: `evaluate` reads a snapshot, fills in an empty plan, and answers whether there
     /// is anything to write; as often as it takes for nothing it depends on to change in between. The result is ordered and applied.
@@ -119,6 +138,18 @@ impl Core {
     pub(super) fn transact<'r>(
         self: &Arc<Self>,
         durability: Option<Durability>,
+        evaluate: &mut dyn FnMut(&Snapshot<'_>, &mut Plan<'r>) -> Result<bool>,
+    ) -> Result<Outcome> {
+        self.transact_by((durability, Patience::Waits), evaluate)
+    }
+
+    /// The same, with or without patience for what there may be to wait for.
+    ///
+    /// # Errors
+    /// As [`transact`](Self::transact); `WouldWait`.
+    pub(super) fn transact_by<'r>(
+        self: &Arc<Self>,
+        (durability, patience): (Option<Durability>, Patience),
         evaluate: &mut dyn FnMut(&Snapshot<'_>, &mut Plan<'r>) -> Result<bool>,
     ) -> Result<Outcome> {
         let durability = durability.unwrap_or(self.options.durability);
@@ -146,6 +177,9 @@ impl Core {
                 return Ok(outcome);
             }
             self.check_writable()?;
+            if !plan.writes.is_empty() && self.would_pause() {
+                patience.check()?;
+            }
             // What only forgets is taken all the same: it may be what gives space back, and there is room for it
             // in the generation of now as long as others wait here.
             if !has_waited && !plan.writes.is_empty() && self.must_wait_for_flush() {
@@ -182,11 +216,13 @@ impl Core {
                     // What is flushed meanwhile must come back, and nobody keeps quiet for one that
                     // sleeps.
                     drop((guard, quiet));
+                    patience.check()?;
                     self.wait_for_flush()?;
                     quiet = self.chain.quiet();
                 }
                 Err(OrderError::LogFull { logged_bytes, frame_bytes }) => {
                     drop((guard, quiet));
+                    patience.check()?;
                     self.wait_for_log((logged_bytes, frame_bytes), plan.compact.is_some())?;
                     quiet = self.chain.quiet();
                 }

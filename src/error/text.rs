@@ -101,6 +101,7 @@ impl fmt::Display for ErrorKind {
             ),
             Self::ReadOnly => f.write_str("the store was opened for reading only"),
             Self::Closed => f.write_str("the store has been closed"),
+            Self::WouldWait => f.write_str("the commit would have to wait for the disk"),
             Self::NoStore { path } => write!(f, "{}: no store here", path.display()),
             Self::NotAStore { path, detail } => {
                 write!(f, "{}: not a store: {detail}", path.display())

@@ -11,7 +11,7 @@ use crate::kv::eval::check::Limits;
 use crate::kv::eval::{Evaluation, Patch, check};
 use crate::kv::request::{CommitOptions, DeleteRangeRequest, PutRequest, TxnRequest};
 use crate::kv::response::{DeleteRangeResponse, PutResponse, TxnResponse};
-use crate::kv::seam::{self, Door, Snapshot};
+use crate::kv::seam::{self, Door, Patience, Snapshot};
 use crate::kv::ticket::{Outcome, Ticket};
 use crate::kv::types::{Commit, Deleted};
 
@@ -180,7 +180,7 @@ impl Store {
                 Evaluation::new(newest, &mut plan, self.limits(), false).transaction(&request)
             });
         }
-        let (response, done) = self.ordered(&request, &options)?;
+        let (response, done) = self.ordered(&request, (&options, Patience::Waits))?;
         done.wait()?;
         Ok(response)
     }
@@ -220,7 +220,37 @@ impl Store {
     pub fn submit_with(&self, request: TxnRequest, options: CommitOptions) -> Result<Ticket> {
         self.limits().transaction(&request)?;
         self.limits().commit(&options)?;
-        let (response, done) = self.ordered(&request, &options)?;
+        let (response, done) = self.ordered(&request, (&options, Patience::Waits))?;
+        Ok(done.ticket(response))
+    }
+
+    /// As [`Store::submit`], where nothing has to be waited for: for who must not be held up by a disk, such as a task
+    /// among others. What a transaction reads it may still read from files.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir().expect("a temporary directory");
+    /// # let store = annals::Store::open(directory.path())?;
+    /// use annals::{ErrorKind, put, txn};
+    ///
+    /// let request = txn().then([put("/a", "1")]);
+    /// let ticket = match store.try_submit(&request) {
+    ///     // In a runtime: by a thread that may wait.
+    ///     Err(error) if matches!(error.kind(), ErrorKind::WouldWait) => store.submit(request)?,
+    ///     submitted => submitted?,
+    /// };
+    /// assert_eq!(ticket.wait()?.revision, 2);
+    /// # Ok::<(), annals::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::transact`]; [`WouldWait`](crate::ErrorKind::WouldWait) where flush is behind, where the log has to be
+    /// gone on with in another file first, and where a refusal is not certain yet, as what it was decided on is not
+    /// durable.
+    pub fn try_submit(&self, request: &TxnRequest) -> Result<Ticket> {
+        self.limits().transaction(request)?;
+        let (response, done) =
+            self.ordered(request, (&CommitOptions::default(), Patience::Refuses))?;
         Ok(done.ticket(response))
     }
 
@@ -228,10 +258,12 @@ impl Store {
     fn ordered<'r>(
         &self,
         request: &'r TxnRequest,
-        options: &'r CommitOptions,
+        asked: (&'r CommitOptions, Patience),
     ) -> Result<(TxnResponse, Done<'_>)> {
         let (mut response, done) =
-            self.write(options, |evaluation| evaluation.transaction(request))?;
+            write_by(&self.engine, (self.limits(), self.has_leases()), asked, |evaluation| {
+                evaluation.transaction(request)
+            })?;
         if done.outcome.changed {
             done.patch().transaction(&mut response);
         }
@@ -253,8 +285,18 @@ impl Store {
 /// A refusal is an answer too: it waits until what it was decided on is durable.
 pub(crate) fn write_through<'e, 'r, T>(
     engine: &'e Door,
-    (limits, leases): (Limits, bool),
+    limits: (Limits, bool),
     options: &'r CommitOptions,
+    evaluate: impl FnMut(&mut Evaluation<'_, 'r>) -> Result<T>,
+) -> Result<(T, Done<'e>)> {
+    write_by(engine, limits, (options, Patience::Waits), evaluate)
+}
+
+/// The same, with or without patience.
+fn write_by<'e, 'r, T>(
+    engine: &'e Door,
+    (limits, leases): (Limits, bool),
+    (options, patience): (&'r CommitOptions, Patience),
     mut evaluate: impl FnMut(&mut Evaluation<'_, 'r>) -> Result<T>,
 ) -> Result<(T, Done<'e>)> {
     let durability = options.durability.unwrap_or(engine.options().durability);
@@ -273,7 +315,7 @@ pub(crate) fn write_through<'e, 'r, T>(
         };
         let outcome = {
             let _within = span.as_ref().map(Span::enter);
-            engine.transact(options.durability, &mut round)?
+            engine.transact_by((options.durability, patience), &mut round)?
         };
         match decided {
             Some((Ok((answer, _)), base, _)) => {
@@ -283,6 +325,9 @@ pub(crate) fn write_through<'e, 'r, T>(
                 return Ok((answer, Done { engine, base, outcome, span }));
             }
             Some((Err(error), _, compacted)) if rules.overtook(engine, &error, compacted) => {}
+            Some((Err(_), ..)) if patience == Patience::Refuses && !engine.is_certain(&outcome) => {
+                return Err(crate::error::ErrorKind::WouldWait.into());
+            }
             Some((Err(error), ..)) => {
                 engine.wait(&outcome)?;
                 return Err(error);

@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use annals::{Op, OpResponse, TxnRequest, TxnResponse};
+use annals::{ErrorKind, Op, OpResponse, Store, TxnRequest, TxnResponse};
 use prost::Message as _;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_stream::Stream;
@@ -26,34 +26,44 @@ type Answer<T> = Result<Response<T>, Status>;
 
 impl Kv {
     /// Commits, and waits until it is durable. What looks at many keys is evaluated by another thread, which has the place
-    /// that was taken for the answer as long.
+    /// that was taken for the answer as long; so is what would have to wait for the disk before it has its place in the
+    /// order.
     async fn commit(
         &self,
         request: TxnRequest,
         place: &mut Option<OwnedSemaphorePermit>,
     ) -> Result<TxnResponse, Status> {
-        let _place = self.0.begin_write()?;
-        let ticket = if is_large(&request) {
-            let (server, taken) = (Arc::clone(&self.0), place.take());
-            let work = move |store: &annals::Store| {
-                let submitted = store.submit(request);
-                Ok((submitted.inspect_err(|error| server.alarms.note(error))?, taken))
-            };
-            let (ticket, taken) = self.0.blocking(work).await?;
-            *place = taken;
-            ticket
-        } else {
-            self.0.store.submit(request).map_err(|error| self.failed(&error))?
+        let pending = self.0.begin_write()?;
+        // Damage that a reader meets ends no writing.
+        let is_write = !only_reads(&request);
+        let failed = |error: &annals::Error| {
+            self.0.note(error, is_write);
+            status(error)
         };
-        let response = ticket.await.map_err(|error| self.failed(&error))?;
+        let at_once = if is_large(&request) {
+            None
+        } else {
+            match self.0.store.try_submit(&request) {
+                Err(error) if matches!(error.kind(), ErrorKind::WouldWait) => None,
+                submitted => Some(submitted.map_err(|error| failed(&error))?),
+            }
+        };
+        let (ticket, _pending) = match at_once {
+            Some(ticket) => (ticket, pending),
+            None => {
+                let (server, taken) = (Arc::clone(&self.0), place.take());
+                let work = move |store: &Store| {
+                    let submitted = store.submit(request);
+                    Ok((submitted.inspect_err(|error| server.note(error, is_write))?, taken))
+                };
+                let ((ticket, taken), pending) = self.0.writing(pending, work).await?;
+                *place = taken;
+                (ticket, pending)
+            }
+        };
+        let response = ticket.await.map_err(|error| failed(&error))?;
         self.0.metrics.transaction(&response);
         Ok(response)
-    }
-
-    /// Every error of a write may raise an alarm.
-    fn failed(&self, error: &annals::Error) -> Status {
-        self.0.alarms.note(error);
-        status(error)
     }
 
     /// A place for a request that may answer `much`, refused before anything is written.
@@ -76,6 +86,15 @@ impl Kv {
         let mut response = self.commit(request, place).await?;
         Ok((response.revision, response.responses.pop()))
     }
+}
+
+/// Whether a transaction can change nothing.
+fn only_reads(request: &TxnRequest) -> bool {
+    request.success.iter().chain(&request.failure).all(|op| match op {
+        Op::Range(_) => true,
+        Op::Txn(nested) => only_reads(nested),
+        Op::Put(_) | Op::DeleteRange(_) => false,
+    })
 }
 
 /// Whether a transaction may look at more keys than a few.
@@ -169,8 +188,8 @@ impl pb::kv_server::Kv for Kv {
         self.0.alarms.check_space(bytes)?;
         if put.ignore_value && put.lease != 0 {
             // Alone, a put is refused for its lease before it is for its key; in a transaction it is the other way round.
-            let _place = self.0.begin_write()?;
-            let answer = self.0.blocking(move |store| store.put_with(put)).await?;
+            let place = self.0.begin_write()?;
+            let (answer, _place) = self.0.writing(place, move |store| store.put_with(put)).await?;
             self.0.metrics.puts.fetch_add(1, Ordering::Relaxed);
             return Ok(Response::new(answers::put(self.0.header(answer.revision), answer)));
         }
@@ -252,7 +271,8 @@ impl pb::kv_server::Kv for Kv {
             return Err(refuse(FUTURE));
         }
         self.0.alarms.check_intact()?;
-        let done = self.0.blocking(move |store| store.compact(revision)).await?;
+        let place = self.0.begin_write()?;
+        let (done, _place) = self.0.changing(place, move |store| store.compact(revision)).await?;
         Ok(Response::new(pb::CompactionResponse { header: self.0.header(done.revision) }))
     }
 }
@@ -271,7 +291,7 @@ mod tests {
     use crate::server::ServerOptions;
 
     fn served(directory: &std::path::Path) -> Kv {
-        let store = annals::Store::open(directory.join("store")).unwrap();
+        let store = Store::open(directory.join("store")).unwrap();
         let auth = Auth::open(directory, AuthOptions::default()).unwrap();
         let member = Member::open(directory, "default".into(), vec![]).unwrap();
         Kv(Server::new(store, auth, member, ServerOptions::new(directory)))

@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use annals::{ErrorKind, LeaseGrantRequest};
+use annals::{ErrorKind, LeaseGrantRequest, Store};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt as _};
@@ -39,9 +39,10 @@ impl pb::lease_server::Lease for Leases {
         }
         self.0.alarms.check_intact()?;
         self.0.alarms.check_space(0)?;
-        let _place = self.0.begin_write()?;
+        let place = self.0.begin_write()?;
         let lease = LeaseGrantRequest::new(wanted.id, wanted.ttl);
-        let lease = self.0.blocking(move |store| store.lease_grant_with(lease)).await?;
+        let grant = move |store: &Store| store.lease_grant_with(lease);
+        let (lease, _place) = self.0.changing(place, grant).await?;
         self.0.metrics.leases_granted.fetch_add(1, Ordering::Relaxed);
         Ok(Response::new(pb::LeaseGrantResponse {
             header: self.0.header(lease.revision),
@@ -58,16 +59,20 @@ impl pb::lease_server::Lease for Leases {
         let caller = self.0.caller(&request)?;
         let id = request.get_ref().id;
         self.0.alarms.check_intact()?;
-        let _place = self.0.begin_write()?;
+        let mut place = self.0.begin_write()?;
         let revoked = loop {
             if !caller.is_restricted() {
                 caller.must_be_known()?;
-                break self.0.blocking(move |store| store.lease_revoke(id)).await?;
+                let (revoked, _) =
+                    self.0.changing(place, move |store| store.lease_revoke(id)).await?;
+                break revoked;
             }
             let keys = self.0.keys_of(vec![id]).await?;
             caller.may_lease_revoke(&keys)?;
             // A key that was attached since is asked about as well.
-            let only = self.0.blocking(move |store| store.lease_revoke_only(id, &keys)).await?;
+            let revoke = move |store: &Store| store.lease_revoke_only(id, &keys);
+            let only;
+            (only, place) = self.0.changing(place, revoke).await?;
             if let Some(revoked) = only {
                 break revoked;
             }
@@ -140,7 +145,7 @@ impl pb::lease_server::Lease for Leases {
         request: Request<pb::LeaseLeasesRequest>,
     ) -> Answer<pb::LeaseLeasesResponse> {
         let caller = self.0.caller(&request)?;
-        let leases = self.0.blocking(annals::Store::lease_list).await?;
+        let leases = self.0.blocking(Store::lease_list).await?;
         let ids = leases.iter().map(|lease| lease.id).collect();
         let ids = if caller.is_restricted() { ids } else { Vec::new() };
         caller.may_lease_leases(self.0.keys_of(ids).await?)?;

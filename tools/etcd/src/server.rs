@@ -19,6 +19,9 @@ use crate::member::Member;
 use crate::metrics::Metrics;
 use crate::proto::etcdserverpb as pb;
 
+/// Writes that wait for the disk in threads of their own, at once; of the 512 that a runtime has.
+const WRITERS: usize = 128;
+
 /// Snapshots at once: each has a file as large as the store, and a processor while it is made.
 const SNAPSHOTS: usize = 4;
 
@@ -71,6 +74,8 @@ pub struct Server {
     /// Held by who writes the store anew: its newest and its compacted revision when that was last done.
     shrunk: Mutex<(u64, u64)>,
     pending: AtomicUsize,
+    /// Threads that writes may wait in: some of those that a runtime has.
+    writers: Arc<Semaphore>,
 }
 
 impl Server {
@@ -105,6 +110,7 @@ impl Server {
             held,
             shrunk,
             pending,
+            writers: Arc::new(Semaphore::new(WRITERS)),
         })
     }
 
@@ -194,13 +200,52 @@ impl Server {
     }
 
     /// A place among the writes that wait for the disk.
-    pub(crate) fn begin_write(&self) -> Result<Pending<'_>, Status> {
+    pub(crate) fn begin_write(self: &Arc<Self>) -> Result<Pending, Status> {
         // Relaxed: it counts, and orders nothing.
         if self.pending.fetch_add(1, Ordering::Relaxed) >= self.options.max_pending_writes {
             self.pending.fetch_sub(1, Ordering::Relaxed);
             return Err(refuse(TOO_MANY_REQUESTS));
         }
-        Ok(Pending(&self.pending))
+        Ok(Pending(Arc::clone(self)))
+    }
+
+    /// Raises the alarm that belongs to an error of a write. Damage that a reader meets raises none: that would end all
+    /// writing.
+    pub(crate) fn note(&self, error: &annals::Error, is_write: bool) {
+        if is_write {
+            self.alarms.note(error);
+        }
+    }
+
+    /// As [`writing`](Self::writing), with the alarm that an error raises.
+    pub(crate) async fn changing<T: Send + 'static>(
+        self: &Arc<Self>,
+        place: Pending,
+        work: impl FnOnce(&Store) -> annals::Result<T> + Send + 'static,
+    ) -> Result<(T, Pending), Status> {
+        let server = Arc::clone(self);
+        let work = move |store: &Store| work(store).inspect_err(|error| server.note(error, true));
+        self.writing(place, work).await
+    }
+
+    /// Runs what may wait for the disk before it has its place in the order, by one of the threads that there are for
+    /// it: those for reads stay free. The place among the writes is held as long as it runs, also where its caller has
+    /// gone.
+    ///
+    /// # Errors
+    /// That of the work; or that the server is stopping.
+    pub(crate) async fn writing<T: Send + 'static>(
+        self: &Arc<Self>,
+        place: Pending,
+        work: impl FnOnce(&Store) -> annals::Result<T> + Send + 'static,
+    ) -> Result<(T, Pending), Status> {
+        let stopping = |_| Status::unavailable("annals: the server is stopping");
+        let thread = Arc::clone(&self.writers).acquire_owned().await.map_err(stopping)?;
+        let work = move |store: &Store| {
+            let _thread = thread;
+            Ok((work(store)?, place))
+        };
+        self.blocking(work).await
     }
 
     /// Runs what may read files or wait for them.
@@ -225,10 +270,10 @@ pub struct PeerCommonName(pub String);
 
 /// A place among the writes that wait.
 #[derive(Debug)]
-pub(crate) struct Pending<'a>(&'a AtomicUsize);
+pub(crate) struct Pending(Arc<Server>);
 
-impl Drop for Pending<'_> {
+impl Drop for Pending {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.0.pending.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -199,8 +199,15 @@ fn a_disk_that_hangs_holds_up_only_who_waits_for_it() {
             let _ = left.lock().unwrap().recv();
         }
     });
-    let waits = std::thread::spawn(put);
+    let mut waits = vec![std::thread::spawn(put)];
     entered.recv_timeout(Duration::from_secs(60)).unwrap();
+    // As many as the log has room for, and more.
+    let large = format!(r#"{{"key":"YQ==","value":"{}"}}"#, "AAAA".repeat(20_000));
+    for _ in 0..8 {
+        let large = large.clone();
+        waits.push(std::thread::spawn(move || post(address, "/v3/kv/put", &large).status));
+    }
+    std::thread::sleep(Duration::from_millis(300));
     for round in 0..20 {
         let (answer, answered) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
@@ -210,9 +217,11 @@ fn a_disk_that_hangs_holds_up_only_who_waits_for_it() {
         let told = answered.recv_timeout(Duration::from_secs(20));
         assert_eq!(told, Ok((200, 200)), "round {round}");
     }
-    assert!(!waits.is_finished());
+    assert!(waits.iter().all(|wait| !wait.is_finished()));
     drop((entered, leave));
-    assert_eq!(waits.join().unwrap(), 200);
+    for wait in waits {
+        assert_eq!(wait.join().unwrap(), 200);
+    }
 }
 
 /// A write that finds no space on the disk raises the alarm, be it small or one that another thread evaluates.
@@ -222,11 +231,13 @@ fn a_full_disk_raises_the_alarm() {
     let delete = r#"{"request_delete_range":{"key":"Yg==","range_end":"Yw=="}}"#;
     let put = r#"{"request_put":{"key":"YQ==","value":"eA=="}}"#;
     let large = ("txn", format!(r#"{{"success":[{delete},{put}]}}"#));
-    for (method, request) in [small, large] {
+    let grant = ("lease", r#"{"TTL":"600"}"#.to_owned());
+    for (method, request) in [small, large, grant] {
         let disk = MemoryVfs::new();
         let options = Options::new().memtable_bytes(64 << 10).wal_bytes(64 << 10);
         let ours = Running::over(&options.vfs(Arc::new(disk.clone())), &[]);
-        let send = || post(ours.address(), &format!("/v3/kv/{method}"), &request);
+        let path = if method == "lease" { "lease/grant" } else { &format!("kv/{method}") };
+        let send = || post(ours.address(), &format!("/v3/{path}"), &request);
         assert_eq!(send().status, 200);
         disk.set_capacity(Some(disk.used_bytes()));
         let refused = (0..100_000).map(|_| send()).find(|answer| answer.status != 200).unwrap();
