@@ -421,3 +421,95 @@ fn unread() -> Stdio {
     let (_, writer) = std::io::pipe().unwrap();
     writer.into()
 }
+
+/// Flips a byte of a file, and repairs the store; answers what is told, and the exit code.
+fn damaged_at(tool: &Tool, path: &str, share: f64) -> (serde_json::Value, Option<i32>, Tool) {
+    let path = tool.store().join(path);
+    let whole = std::fs::read(&path).unwrap();
+    let mut content = whole.clone();
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "small"
+    )]
+    let at = (content.len() as f64 * share) as usize;
+    content[at] ^= 0x55;
+    std::fs::write(&path, content).unwrap();
+    let other = Tool::new();
+    let done = tool.run(&["repair", "-o", "json", "--to", other.store().to_str().unwrap()]);
+    std::fs::write(&path, whole).unwrap();
+    (serde_json::from_str(&done.stdout()).unwrap(), done.0.status.code(), other)
+}
+
+/// A compaction that is in the log alone has forgotten what it has forgotten, and no damage has.
+#[test]
+fn what_a_compaction_in_the_log_has_forgotten_is_not_lost() {
+    let tool = Tool::new();
+    let store = small().background(false).open(tool.store()).unwrap();
+    for n in 0..300 {
+        store.put(format!("k/{:03}", n % 30), format!("{n} {}", "x".repeat(100))).unwrap();
+    }
+    store.reorganise().unwrap();
+    store.put("k/001", "last").unwrap();
+    store.compact(200).unwrap();
+    // As it is when the machine stops.
+    let stopped = Tool::new();
+    for (path, content) in tool.snapshot() {
+        let path = stopped.store().join(path.strip_prefix(tool.store()).unwrap_or(&path));
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+    }
+    drop(store);
+    let first = files(&stopped, &["events"])[0].clone();
+    let (told, code, other) = damaged_at(&stopped, &first, 0.5);
+    assert_eq!(
+        (&told["past_lost"], &told["compacted_revision"], code),
+        (&false.into(), &200.into(), Some(0)),
+        "{told}"
+    );
+    assert_eq!(other.json(&["stats"])["compacted_revision"], 200);
+}
+
+/// A store that is compacted to its newest revision has no past to lose.
+#[test]
+fn where_there_is_no_past_none_is_lost() {
+    let tool = Tool::new();
+    let store = small().background(false).open(tool.store()).unwrap();
+    for n in 0..300 {
+        store.put(format!("k/{:03}", n % 30), format!("{n} {}", "x".repeat(100))).unwrap();
+    }
+    store.reorganise().unwrap();
+    store.compact(store.revision()).unwrap();
+    store.close().unwrap();
+    let head = files(&tool, &["head"])[0].clone();
+    let (told, code, _) = damaged_at(&tool, &head, 0.5);
+    assert_eq!(
+        (&told["way"], &told["past_lost"], code),
+        (&"rebuild".into(), &false.into(), Some(0)),
+        "{told}"
+    );
+}
+
+/// Rules of which not even the names could be read are named by what the manifest lists.
+#[test]
+fn rules_that_cannot_be_read_are_named() {
+    let tool = Tool::new();
+    let store = small().background(false).open(tool.store()).unwrap();
+    for prefix in ["a/", "b/", "c/"] {
+        store.set_retention(prefix, Some(Retention::forever())).unwrap();
+    }
+    for n in 0..300 {
+        store.put(format!("a/{:03}", n % 30), format!("{n} {}", "x".repeat(100))).unwrap();
+    }
+    store.reorganise().unwrap();
+    store.close().unwrap();
+    let head = files(&tool, &["head"])[0].clone();
+    let (told, code, other) = damaged_at(&tool, &head, 0.05);
+    assert_eq!((&told["way"], code), (&"rebuild".into(), Some(9)), "{told}");
+    let rows = told["files"].as_array().unwrap().iter();
+    let named: Vec<_> = rows.filter(|row| row["what"] == "rule of retention").collect();
+    assert_eq!(named.len(), 3, "{told}");
+    assert!(named[2]["lost"].as_str().unwrap().contains("--prefix c/"), "{named:?}");
+    assert!(other.lines(&["retention", "list"]).is_empty());
+}

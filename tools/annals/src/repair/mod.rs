@@ -32,7 +32,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use annals::inspect::{PutTogether, StoreFiles};
-use annals::{CheckReport, ErrorKind};
+use annals::{CheckReport, ErrorKind, Store};
 use annals_format::FileKind;
 use annals_format::name::{FileName, LOCK};
 use clap::Args;
@@ -199,15 +199,7 @@ pub(crate) fn repair(global: &Global, args: &RepairArgs, out: &mut Output) -> Ou
             (repaired, check(to, global, "verified")?)
         }
     };
-    // Names do not tell from where on there was a past, and without a manifest nobody can ask for it.
-    let compacted = if from_names { u64::MAX } else { files.manifest().compacted };
-    tell(
-        &Global { data: Some(to.to_path_buf()), ..global.clone() },
-        &repaired,
-        &report,
-        compacted,
-        out,
-    )
+    tell(&Global { data: Some(to.to_path_buf()), ..global.clone() }, &repaired, &report, out)
 }
 
 /// Makes a copy, and verifies it; `None`, and nothing is left of it, where it would not be sound.
@@ -290,16 +282,13 @@ fn can_copy(damaged: &Damaged) -> bool {
     !damaged.has(&newest) && !damaged.has(&[FileKind::Manifest, FileKind::Current])
 }
 
-/// Says what was done, and made; `compacted`: from where on the damaged store had a past.
-fn tell(
-    made: &Global,
-    repaired: &Repaired,
-    report: &CheckReport,
-    compacted: u64,
-    out: &mut Output,
-) -> Outcome {
+/// Says what was done, and made.
+fn tell(made: &Global, repaired: &Repaired, report: &CheckReport, out: &mut Output) -> Outcome {
     let to = made.data()?;
-    let past_lost = repaired.past_lost || report.compacted > compacted.max(1);
+    let past_lost = repaired.past_lost;
+    // A compaction may be in the log alone, which is not in the report.
+    let store = if report.damage.is_empty() { Some(made.read()?) } else { None };
+    let compacted = store.as_ref().map_or(report.compacted, Store::compacted_revision);
     let is_all = repaired.lost.is_empty() && !past_lost;
     let mut rows = out.rows("files");
     let mut lost = 0_u64;
@@ -314,14 +303,14 @@ fn tell(
         ("lost_revisions", json!(repaired.lost.revisions)),
         ("past_lost", json!(past_lost)),
         ("revision", json!(report.revision)),
-        ("compacted_revision", json!(report.compacted)),
+        ("compacted_revision", json!(compacted)),
     ])?;
     repaired.lost.tell(out)?;
     if let Some(damage) = report.damage.first() {
         return Err(Failure::Other(format!("{}: it is not sound: {damage}", to.display())));
     }
     let (way, revision) = (repaired.way, report.revision);
-    let readable = match report.compacted {
+    let readable = match compacted {
         0 => format!("every revision up to {revision} is readable"),
         compacted => format!("revisions {compacted} to {revision} are readable"),
     };
@@ -331,16 +320,13 @@ fn tell(
         _ => ", but not all that was committed is in it",
     };
     out.note(format_args!("{way}: {} is a sound store{all}; {readable}", to.display()))?;
-    for rule in made.read()?.retention().into_iter().filter(|rule| !rule.prefix.is_empty()) {
+    let rules = store.map_or_else(Vec::new, |store| store.retention());
+    for rule in rules.into_iter().filter(|rule| !rule.prefix.is_empty()) {
         let (prefix, from) = (show(&rule.prefix, 60), rule.floor.max(1));
         out.note(format_args!("keys with {prefix}: revisions {from} to {revision} are readable"))?;
     }
-    if report.compacted > compacted.max(1) {
-        let from = report.compacted;
-        out.note(format_args!(
-            "what was before revision {from} is not in it; the damaged store may still answer that: keep it as \
-             long as you need it"
-        ))?;
+    if past_lost {
+        out.note("the damaged store may still answer what of the past is not in it: keep it as long as you need it")?;
     }
     if is_all { Ok(()) } else { Err(Failure::Losses) }
 }

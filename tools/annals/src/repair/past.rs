@@ -47,6 +47,18 @@ pub(super) struct Past {
     pub(super) newest: u64,
 }
 
+/// The first revision at which any key of the damaged store can be read, by whatever rule; `None` if it cannot be
+/// opened.
+pub(super) fn floor(global: &Global) -> Option<u64> {
+    global.read().ok().map(|store| floor_of(&store))
+}
+
+fn floor_of(store: &Store) -> u64 {
+    let floors = store.retention().into_iter().map(|rule| rule.floor.max(1));
+    let all = store.oldest_readable(..).min(store.compacted_revision());
+    floors.fold(all.max(1), u64::min)
+}
+
 impl Past {
     /// Reads all that was written; `None` where nothing behind any revision is known.
     pub(super) fn of(global: &Global) -> Option<Self> {
@@ -54,8 +66,7 @@ impl Past {
         let view = store.latest().ok()?;
         let (oldest, newest) = (store.oldest_readable(..).max(1), view.revision());
         drop(view);
-        let floors = store.retention().into_iter().map(|rule| rule.floor.max(1));
-        let floor = floors.fold(oldest.min(store.compacted_revision().max(1)), u64::min);
+        let floor = floor_of(&store);
         let mut past = Self { store, oldest, floor, from: oldest, newest };
         past.find_whole();
         (past.from < past.newest).then_some(past)

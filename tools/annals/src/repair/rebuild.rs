@@ -14,7 +14,7 @@ use bytes::Bytes;
 
 use super::log::LogRead;
 use super::lost::Lost;
-use super::past::Past;
+use super::past::{self, Past};
 use super::salvage::Salvage;
 use super::{Damaged, Repaired, length, target};
 use crate::args::Global;
@@ -89,7 +89,11 @@ pub(super) fn rebuild(
     };
     let Gathered { salvage, rules_known, rows, lost } = gathered;
     let manifest = files.manifest();
-    let past_lost = past.is_none_or(|past| past.begins_late());
+    let past_lost = match &past {
+        Some(past) => past.begins_late(),
+        // Names do not tell from where on there was one.
+        None => from_names || past::floor(global).is_none_or(|floor| floor < salvage.revision),
+    };
     let mut repaired = Repaired { way: "rebuild", files: Vec::new(), lost, past_lost };
     if from_names {
         let name = FileName::new(FileKind::Manifest, manifest.number);
@@ -114,6 +118,16 @@ pub(super) fn rebuild(
             let again =
                 format!("set it again, if it still held: retention set {}", spelled(prefix, rule));
             repaired.note(name, 0, "rule of retention", again);
+        }
+        for (prefix, _) in &manifest.floors {
+            if salvage.rules().all(|(found, _)| found != prefix) {
+                let name = FileName::new(FileKind::Manifest, manifest.number);
+                let prefix = show(prefix, 60);
+                let what = format!(
+                    "what it said cannot be read; if it still held, set it again: retention set --prefix {prefix}"
+                );
+                repaired.note(name, 0, "rule of retention", what);
+            }
         }
     }
     Ok(repaired)
