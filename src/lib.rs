@@ -51,7 +51,7 @@
 //!
 //! * [`Store`] has every call. [`Store::put`], [`Store::get`], [`Store::delete`] are the short ones.
 //! * [`Store::compare_and_put`] is the usual compare-and-swap, [`Store::modify`] tries as often as it takes,
-//!   [`Store::submit_compare_and_put`] and [`Store::submit`] give a [`Ticket`] to wait for or to await.
+//!   [`Store::submit_compare_and_put`] and [`Store::submit`] give a [`Ticket`] to wait for or to await ([`Store::try_submit`]: by who must not wait for the disk before, either).
 //! * [`Store::txn`] builds transactions, with [`put`], [`get`], [`delete`] and the comparisons
 //!   [`mod_revision`], [`create_revision`], [`version`], [`value`], [`lease()`].
 //! * [`Store::latest`], [`Store::at`] return a [`View`], which reads keys and

@@ -32,7 +32,6 @@ impl Loading {
     ///
     /// # Errors
     ///
-    /// [`TooManyRules`](crate::ErrorKind::TooManyRules);
     /// [`Io`](crate::ErrorKind::Io), [`NoSpace`](crate::ErrorKind::NoSpace),
     /// [`Corrupt`](crate::ErrorKind::Corrupt), or what kept the log from being written. The directory may be a
     /// store, which is complete then, or none, and is to be removed.

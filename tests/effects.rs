@@ -122,8 +122,14 @@ fn refused(place: &Place) -> Vec<(&'static str, Error)> {
         }
     };
     let put_with = |request: PutRequest| error(store.put_with(request));
+    // A refusal that is not certain yet: what it was decided on is not durable.
+    let not_durable = store.submit(txn(vec![put("key/2", "4")])).unwrap();
+    let uncertain = PutRequest::new("none", "").ignore_value();
+    let would_wait = error(store.try_submit(&txn(vec![uncertain.into()])));
+    not_durable.wait().unwrap();
     vec![
         ("Lagged", lagged),
+        ("WouldWait", would_wait),
         ("EmptyKey", error(store.put("", "v"))),
         ("KeyTooLong", error(store.put("k".repeat(101), "v"))),
         ("ValueTooLong", error(store.put("k", vec![0; 10_001]))),
@@ -186,8 +192,8 @@ fn refusals_change_nothing_at_once_or_after_a_crash() {
         assert_eq!(error.effect(), Effect::None, "{error}");
         seen.insert(wanted.to_owned());
     }
-    // But for the two commits that the watch was behind by.
-    assert_eq!(place.store.revision(), before_last + 2);
+    // But for the two commits that the watch was behind by, and the one that was not durable.
+    assert_eq!(place.store.revision(), before_last + 3);
     let now = state(&place.store);
     assert_eq!(state(&place.crashed()), now);
     for name in ["k", "none"] {

@@ -102,9 +102,9 @@ fn load(options: &Options, path: &str, model: &Model) -> annals::Result<(Store, 
         loading.lease(*id, *ttl, Some(1_500))?;
     }
     // Of no key that is there.
-    loading.retention("kept for ever", Retention::forever().keep_revisions(9))?;
-    loading.retention("kept for ever", Retention::forever())?;
-    assert!(loading.retention([b'k'; 1025], Retention::forever()).is_err());
+    loading.set_retention("kept for ever", Retention::forever().keep_revisions(9))?;
+    loading.set_retention("kept for ever", Retention::forever())?;
+    assert!(loading.set_retention([b'k'; 1025], Retention::forever()).is_err());
     let hash = loading.hash()?;
     Ok((loading.finish()?, hash))
 }

@@ -307,3 +307,29 @@ fn what_only_reads_is_not_slowed() {
     store.close().unwrap();
     assert!(matches!(thread.join().unwrap(), ErrorKind::Closed));
 }
+
+/// Who must not wait is refused where others would pause or wait, and nothing has happened then.
+#[test]
+fn who_must_not_wait_is_told() {
+    let store = open_tiny(Arc::new(MemoryVfs::new())).unwrap();
+    let request = |n: u64| annals::txn().then([annals::put(format!("k{n}"), "v".repeat(1_000))]);
+    let mut tickets = Vec::new();
+    let refused = loop {
+        match store.try_submit(&request(tickets.len() as u64)) {
+            Ok(ticket) => tickets.push(ticket),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(refused.kind(), ErrorKind::WouldWait), "{refused}");
+    let count = tickets.len() as u64;
+    // Two generations of it wait for their flush, at least.
+    assert!(count > 20, "{count}");
+    assert_eq!(store.stats().waits, 0);
+    // Who may wait has it flushed, and goes on.
+    assert_eq!(store.transact(request(count)).unwrap().revision, count + 2);
+    for (ticket, revision) in tickets.into_iter().zip(2..) {
+        assert_eq!(ticket.wait().unwrap().revision, revision);
+    }
+    while store.run_background().unwrap() {}
+    assert!(store.try_submit(&request(0)).is_ok());
+}

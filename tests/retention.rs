@@ -490,7 +490,9 @@ fn a_copy_lists_the_floors_of_its_own_moment() {
                 if taken_back {
                     there.compact(there.revision()).unwrap();
                 } else {
-                    (0..50).for_each(|_| drop(there.put("/b", "").unwrap().revision));
+                    for _ in 0..50 {
+                        there.put("/b", "").unwrap();
+                    }
                 }
                 assert!(there.apply_retention().unwrap());
             }

@@ -107,6 +107,7 @@ pub(crate) use receive::{Receiver, receive};
 pub(crate) use record::{Difference, Event, Gather, HistoryRecord, Record, Transaction};
 pub use report::{DroppedTail, OpenReport};
 pub(crate) use restore::Restoring;
+pub(crate) use retention::RULES_MAX;
 pub(crate) use retention::Rules;
 pub(crate) use scan::Scan;
 pub use space::{PrefixSpace, Space};

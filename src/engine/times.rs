@@ -3,9 +3,9 @@
 //! The time stands at the head of a transaction, in memory and in EVENTS, and nothing else of it is looked
 //! at: however much it changed, it is asked for in one look-up.
 
-use annals_format::{DecodeError, events};
+use annals_format::events;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{ErrorKind, Result};
 use crate::index::Position;
 
 use super::core::Core;
@@ -45,13 +45,9 @@ impl Times {
             if cursor.entry().is_none_or(|entry| entry.revision != revision) {
                 return Ok(None);
             }
-            // Where the value lies in the file is not known here.
-            let damaged = |error: DecodeError| {
-                let error = DecodeError { offset: 0, ..error };
-                Error::undecodable(cursor.segment().path(), 0, &error)
-            };
             let value = cursor.value()?;
-            return Ok(Some(events::Transaction::decode(&value).map_err(damaged)?.time));
+            let decoded = events::Transaction::decode(&value);
+            return Ok(Some(decoded.map_err(|error| cursor.damaged(&error))?.time));
         }
         for generation in self.tables.generations.iter() {
             let mut frames = generation.frames_before(revision);

@@ -8,7 +8,7 @@ use annals_format::lease::Value;
 use bytes::Bytes;
 
 use crate::engine::OpenReport;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::options::Options;
 
 use super::eval::check;
@@ -222,10 +222,12 @@ impl Loading {
     ///
     /// # Errors
     ///
-    /// [`KeyTooLong`](crate::ErrorKind::KeyTooLong); [`finish`](Self::finish) answers
-    /// [`TooManyRules`](crate::ErrorKind::TooManyRules).
-    pub fn retention(&mut self, prefix: impl AsRef<[u8]>, retention: Retention) -> Result<()> {
+    /// [`KeyTooLong`](crate::ErrorKind::KeyTooLong); [`TooManyRules`](crate::ErrorKind::TooManyRules) for more than 64.
+    pub fn set_retention(&mut self, prefix: impl AsRef<[u8]>, retention: Retention) -> Result<()> {
         check::retention_prefix(prefix.as_ref())?;
+        if self.rules.len() >= seam::RULES_MAX && !self.rules.contains_key(prefix.as_ref()) {
+            return Err(ErrorKind::TooManyRules { max: seam::RULES_MAX as u64 }.into());
+        }
         self.rules.insert(Bytes::copy_from_slice(prefix.as_ref()), retention);
         Ok(())
     }

@@ -50,7 +50,7 @@ impl Log {
     /// what it broke with. After that the log goes on behind the last one it was shown.
     ///
     /// For who goes through much of the past and keeps little: an iterator makes each transaction, here keys and
-    /// values are where they lie, in memory or in the block of a file, and a change costs about half as much.
+    /// values are where they lie, in memory or in the block of a file, and a change costs some 0.6 of that.
     ///
     /// # Errors
     ///

@@ -9,8 +9,8 @@ use super::space;
 
 pub(super) use crate::engine::{
     BaseWriter, Diff as Differences, Difference, Door, Engine, Event, Gather, Held, History,
-    HistoryRecord, INLINE_KEY_BYTES, InternalKey, Log, Outcome, Patience, Plan, Point, Record,
-    Rules, Scan, Scope, Snapshot, Stub, Ticket, Transaction, TransactionRef, View, Write,
+    HistoryRecord, INLINE_KEY_BYTES, InternalKey, Log, Outcome, Patience, Plan, Point, RULES_MAX,
+    Record, Rules, Scan, Scope, Snapshot, Stub, Ticket, Transaction, TransactionRef, View, Write,
     WriteKind,
 };
 

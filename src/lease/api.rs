@@ -11,8 +11,8 @@ use super::list::{LeaseIter, LeaseStatus};
 use super::table::Renewal;
 
 impl Store {
-    /// Grants the lease `id` (0: the store picks one) for `ttl`, rounded up to seconds, at least
-    /// [`LEASE_TTL_MIN`](crate::LEASE_TTL_MIN). It takes no revision.
+    /// Grants the lease `id` (0: the store picks one) for `ttl`, rounded up to seconds, 2 at least
+    /// ([`LEASE_TTL_MIN`](crate::LEASE_TTL_MIN)). It takes no revision.
     ///
     /// Keys are attached to it with [`PutRequest::lease`](crate::PutRequest::lease). Unless it is
     /// [renewed](Self::lease_keep_alive) in time it ends: the lease and its keys are deleted, at one

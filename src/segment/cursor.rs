@@ -88,11 +88,6 @@ impl Cursor {
         }
     }
 
-    /// The segment it walks.
-    pub(crate) fn segment(&self) -> &Arc<Segment> {
-        &self.segment
-    }
-
     /// Goes to the first entry at or after (`key`, `at`): the newest version of `key` with a
     /// revision of at most `at`, else the newest version of the next key.
     pub(crate) fn seek(&mut self, key: &[u8], at: u64) -> Result<()> {

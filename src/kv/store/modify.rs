@@ -21,7 +21,7 @@ use super::Store;
 use super::write::Done;
 use crate::kv::request::CommitOptions;
 use crate::kv::response::TxnResponse;
-use crate::kv::ticket::{Outcome, Ticket};
+use crate::kv::ticket::Ticket;
 use crate::kv::types::KeyValue;
 
 /// What becomes of a key: the answer of the function given to [`Store::modify`].
@@ -41,7 +41,7 @@ pub enum Modify {
     Delete,
 }
 
-/// What a key came to by [`Store::modify`].
+/// What a key came to by [`Store::modify`]. There is no third case: a lost comparison is none of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(rename_all = "snake_case"))]
 pub enum Modified {
@@ -105,13 +105,12 @@ impl Store {
         mut change: impl FnMut(Option<&KeyValue>) -> Modify,
     ) -> Result<Modified> {
         let done = self.changed(key.as_ref(), &mut change)?;
-        let outcome = done.decided(true);
+        let (changed, revision) = (done.changed(), done.revision());
         done.wait()?;
-        Ok(match outcome {
-            Outcome::Committed { revision } => Modified::Committed { revision },
-            Outcome::Unchanged { as_of } | Outcome::Failed { as_of } => {
-                Modified::Unchanged { as_of }
-            }
+        Ok(if changed {
+            Modified::Committed { revision }
+        } else {
+            Modified::Unchanged { as_of: revision }
         })
     }
 

@@ -47,7 +47,8 @@ impl Store {
         Ok(outcome)
     }
 
-    /// As [`Store::compare_and_put`], with a ticket for the answer, which lists no responses.
+    /// As [`Store::compare_and_put`], with a ticket for the answer, which lists no responses: whether it has lost says
+    /// [`succeeded`](TxnResponse::succeeded), or the ticket's [`outcome`](Ticket::outcome).
     ///
     /// ```
     /// # let directory = tempfile::tempdir().expect("a temporary directory");

@@ -34,6 +34,11 @@ impl Done<'_> {
         Patch { base: self.base, revision: self.revision() }
     }
 
+    /// Whether it wrote a key.
+    pub(super) fn changed(&self) -> bool {
+        self.outcome.changed
+    }
+
     /// What it came to, if its comparisons held or not.
     pub(super) fn decided(&self, succeeded: bool) -> Outcome {
         let revision = self.revision();

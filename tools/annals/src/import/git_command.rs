@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use annals::Store;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::GitArgs;
 use super::git::{self, Records, Repository, Skipped};
@@ -32,17 +32,15 @@ pub(super) fn import(global: &Global, args: &GitArgs, out: &mut Output) -> Outco
     let done = super::run(&store, next, &mut progress, |number| number);
     progress.finish();
     let skipped = records.lock().map_or(Skipped::default(), |records| records.skipped());
-    let summary = done.as_ref().map(|summary| summary.json(&store, already)).ok();
-    let raised = done.as_ref().map_or(Ok(()), |summary| summary.note_times(out));
+    let mut told = done.as_ref().map_or(Value::Null, |summary| summary.json(&store, already));
     let closed = super::close(store);
-    done?;
+    let summary = done?;
     closed?;
-    raised?;
-    let Some(mut summary) = summary else { return Ok(()) };
-    summary["head"] = json!(head);
-    summary["commits_without_effect"] = json!(skipped.commits);
-    summary["submodule_changes_skipped"] = json!(skipped.submodules);
-    out.object(&summary)
+    summary.note_times(out)?;
+    told["head"] = json!(head);
+    told["commits_without_effect"] = json!(skipped.commits);
+    told["submodule_changes_skipped"] = json!(skipped.submodules);
+    out.object(&told)
 }
 
 /// The last commit in the store that the history of `head` has.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use annals::Store;
-use serde_json::json;
+use serde_json::{Value, json};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::line::Line;
@@ -66,16 +66,12 @@ pub(super) fn import(global: &Global, args: &HistoryArgs, out: &mut Output) -> O
     let done = super::run(&store, next, &mut progress, position);
     progress.finish();
     // What was imported before a refusal is kept, and the store closed in order.
-    let summary = done.as_ref().map(|summary| summary.json(&store, already)).ok();
-    let raised = done.as_ref().map_or(Ok(()), |summary| summary.note_times(out));
+    let told = done.as_ref().map_or(Value::Null, |summary| summary.json(&store, already));
     let closed = super::close(store);
-    done?;
+    let summary = done?;
     closed?;
-    raised?;
-    match summary {
-        Some(summary) => out.object(&summary),
-        None => Ok(()),
-    }
+    summary.note_times(out)?;
+    out.object(&told)
 }
 
 /// Lines that say all of a store.

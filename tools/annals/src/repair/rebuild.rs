@@ -305,7 +305,7 @@ fn load(
         loading.lease(*id, LEASE_TTL_MAX, None)?;
     }
     for (prefix, rule) in rules {
-        loading.retention(prefix, retention(&rule))?;
+        loading.set_retention(prefix, retention(&rule))?;
     }
     loading.finish()?.close()?;
     Ok(Some(granted))
