@@ -59,27 +59,26 @@ impl Core {
     fn bring_up_to_date(&self, manifest: &mut Manifest, wal: Option<&WalFiles>) {
         // Only what is durable: a watermark that a crash takes back would leave a store that has
         // lost what it must answer. It is asked for first, so the floor is not below it.
-        let compacted = self.chain.durable_place().compacted;
+        let watermark = || manifest.compacted.max(self.chain.durable_place().compacted);
+        // Before files go by these: the table that the reclaim went by, or a later one.
+        let (compacted, floors) = self.retention.listed_with(watermark);
         let durable = self.chain.durable();
         manifest.next_file = self.next_file.load(Ordering::Acquire);
-        manifest.compacted = manifest.compacted.max(compacted);
+        (manifest.compacted, manifest.floors) = (compacted, floors);
         manifest.revision_floor = manifest.revision_floor.max(durable.revision);
-        // Before files go by these: the table that the reclaim went by, or a later one.
-        manifest.floors = self.retention.listed(manifest.compacted);
         if let Some(wal) = wal {
             manifest.wal = wal.listed();
         }
     }
-}
 
-impl Core {
     /// Brings the manifest of a copy to what is visible in that. For who has the rules of retention
     /// [standing still](super::retention::Retention::still) from before that was fixed until now: floors are of the
     /// records that are in the copy, no others.
     pub(super) fn bring_copy_to(&self, manifest: &mut Manifest, visible: Place) {
-        manifest.compacted = manifest.compacted.max(visible.compacted);
+        let watermark = || manifest.compacted.max(visible.compacted);
+        let (compacted, floors) = self.retention.listed_with(watermark);
+        (manifest.compacted, manifest.floors) = (compacted, floors);
         manifest.revision_floor = visible.position.revision;
-        manifest.floors = self.retention.listed(manifest.compacted);
     }
 }
 

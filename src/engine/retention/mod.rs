@@ -106,9 +106,16 @@ impl Retention {
         Arc::clone(self.table.load(&epoch::pin()))
     }
 
-    /// How far back the keys of each rule can be read, for the manifest.
-    pub(super) fn listed(&self, compacted: u64) -> Vec<(Vec<u8>, u64)> {
-        self.rules().listed(compacted)
+    /// A watermark, and how far back the keys of each rule can be read with it, for the manifest. Both of one moment:
+    /// a rule that was taken back goes when the watermark has come as far.
+    pub(super) fn listed_with(&self, watermark: impl Fn() -> u64) -> (u64, Vec<(Vec<u8>, u64)>) {
+        loop {
+            let rules = self.rules();
+            let compacted = watermark();
+            if Arc::ptr_eq(&rules, &self.rules()) {
+                return (compacted, rules.listed(compacted));
+            }
+        }
     }
 
     fn publish(&self, rules: Rules) {
