@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let count = |kv: Option<&annals::KeyValue>| Modify::put(kv.map_or(1, |kv| kv.version + 1).to_string());
     store.modify("/count", count)?;                           // read, change and write, again until nobody came between
     let ticket = store.submit_compare_and_put("/leader", 0, "me")?;   // ordered now; many tickets share one sync
-    ticket.wait()?;                                           // durable now. Or `ticket.await`, in any async runtime
+    assert!(ticket.wait()?.succeeded);                        // durable now, and nobody was there before. Or `ticket.await`, in any async runtime
     let copy = store.checkpoint("monday")?;                   // a store of its own, by hard links, while others write
     store.backup(&mut File::create("monday.backup")?)?;       // one stream with checksums, for annals::restore
     assert_eq!(Store::open("monday")?.hash_at(At::Latest)?, store.hash_at(copy.revision)?);   // etcd's HashKV
