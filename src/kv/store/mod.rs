@@ -334,7 +334,7 @@ impl Store {
     /// Closes the store: makes everything durable, marks it as cleanly closed, and gives up the lock
     /// of the directory, whoever has handles, views or iterators still. Other handles
     /// and views answer [`Closed`](crate::ErrorKind::Closed) from then on; iterators of which an item
-    /// was taken go on. A commit that is on its way answers `Closed` too, or is durable.
+    /// was taken go on, but for a log that has to look a value up ([`Log::with_values`](crate::Log::with_values)). A commit that is on its way answers `Closed` too, or is durable.
     ///
     /// Not to be called by a waker: that may run in a thread which has to end its work first. (It may drop handles.)
     ///
