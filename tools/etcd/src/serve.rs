@@ -4,6 +4,7 @@ pub(crate) mod authority;
 pub(crate) mod calls;
 pub(crate) mod conn;
 pub(crate) mod frames;
+pub(crate) mod linger;
 pub(crate) mod notify;
 pub(crate) mod pace;
 pub(crate) mod wire;

@@ -23,6 +23,7 @@ use crate::http::{Front, Traffic};
 use crate::metrics::Metrics;
 use crate::serve::Shutdown;
 use crate::serve::frames::Walked;
+use crate::serve::linger::Lingering;
 use crate::serve::pace::{Pace, Spare};
 use crate::serve::wire::Wire;
 use crate::server::PeerCommonName;
@@ -156,7 +157,7 @@ impl Common {
             }
         });
         let limit = Some(Box::pin(sleep(HEADER_TIME)));
-        let stream = Spoken { stream, read: 0, turn: 0, limit };
+        let stream = Spoken { stream: Lingering::new(stream), read: 0, turn: 0, limit };
         let io = TokioIo::new(Walked::new(stream, pace));
         let connection = builder.serve_connection(io, service);
         tokio::pin!(connection);

@@ -1,5 +1,7 @@
 //! Health, version, metrics, and the protection of browsers.
 
+use std::io::Write as _;
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,7 +9,7 @@ use annals::Options;
 use annals::vfs::{Fault, FaultVfs, MemoryVfs, Operation};
 use serde_json::json;
 
-use crate::common::{Running, http, post};
+use crate::common::{Answer, Running, http, post};
 
 #[test]
 fn health_and_version() {
@@ -244,5 +246,43 @@ fn a_full_disk_raises_the_alarm() {
         assert_eq!(refused.json()["code"], 8, "{method}: {refused:?}");
         let alarms = post(ours.address(), "/v3/maintenance/alarm", "{}").json();
         assert_eq!(alarms["alarms"][0]["alarm"], "NOSPACE", "{method}: {alarms}");
+    }
+}
+
+/// Who goes on speaking while the server ends the connection gets the whole answer all the same: without waiting for its
+/// client, a server that closes takes back what is on its way.
+#[test]
+fn an_answer_is_whole_though_its_client_speaks_on() {
+    let ours = Running::start(&[]);
+    let value = "AAAA".repeat(300_000);
+    for key in ["YQ==", "Yg==", "Yw==", "ZA=="] {
+        let put = format!(r#"{{"key":"{key}","value":"{value}"}}"#);
+        assert_eq!(post(ours.address(), "/v3/kv/put", &put).status, 200);
+    }
+    let wanted = r#"{"key":"YQ==","range_end":"eg=="}"#;
+    for round in 0..5 {
+        let mut stream = TcpStream::connect(ours.address()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        let length = wanted.len();
+        let head = format!(
+            "POST /v3/kv/range HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n"
+        );
+        stream.write_all((head + wanted).as_bytes()).unwrap();
+        // It says more than anybody reads.
+        let mut more = stream.try_clone().unwrap();
+        let speaks = std::thread::spawn(move || {
+            for _ in 0..40 {
+                if more.write_all(&[b'x'; 4096]).is_err() {
+                    return;
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        std::thread::sleep(Duration::from_millis(200));
+        let answer = Answer::read(&stream).unwrap();
+        assert_eq!(answer.status, 200);
+        let whole: Result<serde_json::Value, _> = serde_json::from_str(&answer.body);
+        assert!(whole.is_ok(), "round {round}: {} bytes", answer.body.len());
+        speaks.join().unwrap();
     }
 }

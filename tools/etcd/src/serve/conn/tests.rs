@@ -137,6 +137,9 @@ async fn headers_of_http_1_that_do_not_end_are_ended() {
     }
 }
 
+/// Seconds that an ended connection waits for its peer to end it as well.
+const LINGERS: u64 = 1;
+
 #[tokio::test(start_paused = true)]
 async fn bodies_that_do_not_end_are_refused() {
     let limit = crate::gateway::BODY_TIME.as_secs();
@@ -147,11 +150,11 @@ async fn bodies_that_do_not_end_are_refused() {
         let (time, answer) = held_after(head.as_bytes()).await;
         assert!(answer.starts_with("HTTP/1.1 504 "), "{path}: {answer}");
         assert!(answer.contains("\"code\":4"), "{path}: {answer}");
-        assert_eq!(time, limit, "{path}");
+        assert_eq!(time, limit + LINGERS, "{path}");
         let slow = once(head.into_bytes()).chain(repeat_n(b" ".to_vec(), 990));
         let (time, answer) = held(common(&[]), false, slow, SECOND).await;
         assert!(answer.starts_with("HTTP/1.1 504 "), "{path}: {answer}");
-        assert_eq!(time, limit, "{path}");
+        assert_eq!(time, limit + LINGERS, "{path}");
     }
 }
 
@@ -171,16 +174,16 @@ async fn who_speaks_http_2_and_does_not_answer_is_ended() {
         [&greeting[..], &frame(1, 4, 1, &[0x83, 0x86, 0x84])].concat(),
     ];
     for said in said {
-        assert_eq!(held_after(&said).await.0, 7200 + 20, "{said:?}");
+        assert_eq!(held_after(&said).await.0, 7200 + 20 + LINGERS, "{said:?}");
         let asked = common(&["--grpc-keepalive-interval=10s", "--grpc-keepalive-timeout=5s"]);
         let (time, _) = held(asked, false, once(said.clone()), SECOND).await;
-        assert_eq!(time, 10 + 5, "{said:?}");
+        assert_eq!(time, 10 + 5 + LINGERS, "{said:?}");
     }
     // Headers that come drop by drop are no answer.
     let asked = common(&["--grpc-keepalive-interval=10s", "--grpc-keepalive-timeout=5s"]);
     let slow = once([&greeting[..], &frame(1, 0, 1, &[0; 200])[..9]].concat());
     let slow = slow.chain(repeat_n(vec![0x83], 190));
-    assert_eq!(held(asked, false, slow, SECOND).await.0, 10 + 5);
+    assert_eq!(held(asked, false, slow, SECOND).await.0, 10 + 5 + LINGERS);
 }
 
 /// Reads a frame: its kind, its flags and what is in it. None at the end.
