@@ -91,6 +91,7 @@ fn usual(kind: &ErrorKind) -> &'static str {
         ErrorKind::Lagged { .. } => "watch again, with --since and the revision named",
         ErrorKind::ReadOnly => "open the store for writing",
         ErrorKind::Closed => "open the store again",
+        ErrorKind::WouldWait => "submit it by a call that waits",
         ErrorKind::NoStore { .. } => {
             "is -C right? `annals put`, `annals import` and `annals restore` make a store where there is none"
         }
