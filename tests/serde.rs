@@ -14,9 +14,9 @@ use annals::{
 use annals::{
     Change, CheckReport, Checkpoint, Commit, DeleteRangeResponse, Deleted, Diff, DroppedTail,
     Error, Event, FileStats, KeyValue, KvHash, Latency, Lease, LeaseRevokeResponse, LeaseStatus,
-    OpResponse, OpenReport, Options, Origin, Outcome, PrefixSpace, PutResponse, RangeResponse,
-    Retention, RetentionRule, Space, Stats, TornTail, Transaction, TxnResponse, Version, delete,
-    get, put,
+    Modified, OpResponse, OpenReport, Options, Origin, Outcome, PrefixSpace, PutResponse,
+    RangeResponse, Retention, RetentionRule, Space, Stats, TornTail, Transaction, TxnResponse,
+    Version, delete, get, put,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -34,13 +34,13 @@ const OTHERS: &str = "AsKeyRange At CommitOptions Compare CompareResult CompareT
     ComparingValue DeleteRangeRequest DiffIter History HistoryCodec KeyRange Knob KnobRange \
     LeaseGrantRequest LeaseGuard LeaseIter Load Loading Log Modify Op Options RestoreOptions PutRequest RangeIter RangeRequest ReadMode \
     Result Slow SortOrder SortTarget SpaceOptions SpaceSurvey Store Ticket TxnBuilder TxnRequest View \
-    Watch WatchBuilder WatchHandle Effect ErrorKind";
+    Watch WatchBuilder WatchHandle Effect ErrorKind ChangeRef TransactionRef";
 
 #[test]
 fn every_answer_that_is_public_can_be_serialized() {
     let answers = names!(BackupInfo BackupReport Batch Change ChangeKind CheckReport Checkpoint Commit Corruption
         DeleteRangeResponse Deleted Diff DroppedTail Durability Error Event FileStats KeyValue KvHash
-        Latency Lease LeaseRevokeResponse LeaseStatus OpResponse OpenReport Origin Outcome PrefixSpace
+        Latency Lease LeaseRevokeResponse LeaseStatus Modified OpResponse OpenReport Origin Outcome PrefixSpace
         PutResponse RangeResponse RestoreReport Retention RetentionRule Space Stats TornTail Transaction TxnResponse
         Version);
     let known: BTreeSet<&str> = OTHERS.split_whitespace().chain(answers).collect();
