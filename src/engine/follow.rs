@@ -19,7 +19,7 @@ use crate::sync::epoch;
 use super::attend::Attendant;
 use super::core::Core;
 use super::door::Door;
-use super::log::{Log, transaction_of_frame, users_changes};
+use super::log::{Log, damaged_frame, transaction_of_frame, users_changes};
 use super::pins::Pin;
 use super::record::{Events, Transaction};
 use super::scan::end_of_space;
@@ -88,7 +88,8 @@ impl Seen<'_> {
     pub(crate) fn decode(&self, values: bool) -> Result<Transaction> {
         let mut decoded = match self {
             // Without a restriction there is always one.
-            Self::Frame(frame) => transaction_of_frame::<Events>(frame, None, values)?,
+            Self::Frame(frame) => transaction_of_frame::<Events>(frame, None, values)
+                .map_err(|error| damaged_frame(&error))?,
             Self::Events(transaction) => transaction.clone(),
         };
         if !values {

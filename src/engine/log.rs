@@ -184,10 +184,8 @@ impl Log {
     /// The next transaction, its changes gathered as whoever asks wants them.
     pub(crate) fn next_as<C: Gather>(&mut self) -> Option<Result<C::Whole>> {
         self.step(|found, told, values| match found {
-            Found::Entry(entry, copies) => {
-                Ok(transaction_of_events::<C>(copies, entry, told, values)?)
-            }
-            Found::Frame(frame) => Ok(Some(transaction_of_frame::<C>(&frame, told, values)?)),
+            Found::Entry(entry, copies) => transaction_of_events::<C>(copies, entry, told, values),
+            Found::Frame(frame) => transaction_of_frame::<C>(&frame, told, values).map(Some),
         })
     }
 
@@ -198,7 +196,9 @@ impl Log {
     ) -> Option<Result<T>> {
         self.step(|found, told, values| match found {
             Found::Entry(entry, _) => Ok(entry_in_place(entry, told, values)?.map(&mut see)),
-            Found::Frame(frame) => Ok(Some(see(frame_in_place(&frame, told, values)?))),
+            Found::Frame(frame) => {
+                frame_in_place(&frame, told, values).map(|found| Some(see(found)))
+            }
         })
     }
 
@@ -207,7 +207,7 @@ impl Log {
     #[inline]
     fn step<T>(
         &mut self,
-        read: impl FnMut(Found<'_>, Option<&Told>, bool) -> std::result::Result<Option<T>, Unread>,
+        read: impl FnMut(Found<'_>, Option<&Told>, bool) -> std::result::Result<Option<T>, DecodeError>,
     ) -> Option<Result<T>> {
         if self.done {
             return None;
@@ -220,7 +220,11 @@ impl Log {
     #[inline]
     fn find<T>(
         &mut self,
-        mut read: impl FnMut(Found<'_>, Option<&Told>, bool) -> std::result::Result<Option<T>, Unread>,
+        mut read: impl FnMut(
+            Found<'_>,
+            Option<&Told>,
+            bool,
+        ) -> std::result::Result<Option<T>, DecodeError>,
     ) -> Result<Option<T>> {
         let (from, told, values) = (self.held.from, self.told.as_ref(), self.with_values);
         loop {
@@ -232,8 +236,7 @@ impl Log {
                     match read(Found::Entry(&entry, &mut self.copies), told, values) {
                         Ok(None) => {}
                         Ok(made) => return Ok(made),
-                        Err(Unread::Entry(error)) => return Err(replay.damaged(&error)),
-                        Err(Unread::Frame(error)) => return Err(error),
+                        Err(error) => return Err(replay.damaged(&error)),
                     }
                 }
                 self.replay = None;
@@ -253,10 +256,8 @@ impl Log {
                 if told.is_some_and(|told| !users_changes(&frame).any(|(key, _)| told.has(key))) {
                     continue;
                 }
-                return read(Found::Frame(frame), told, values).map_err(|unread| match unread {
-                    Unread::Frame(error) => error,
-                    Unread::Entry(error) => damaged_frame(&error),
-                });
+                let read = read(Found::Frame(frame), told, values);
+                return read.map_err(|error| damaged_frame(&error));
             }
             self.generations.pop_front();
         }
@@ -270,24 +271,6 @@ enum Found<'a> {
     Entry(&'a Replayed<'a>, &'a mut Copies),
     /// In memory.
     Frame(FrameRef<'a>),
-}
-
-/// Why a transaction could not be read.
-enum Unread {
-    Entry(DecodeError),
-    Frame(Error),
-}
-
-impl From<DecodeError> for Unread {
-    fn from(error: DecodeError) -> Self {
-        Self::Entry(error)
-    }
-}
-
-impl From<Error> for Unread {
-    fn from(error: Error) -> Self {
-        Self::Frame(error)
-    }
 }
 
 impl Iterator for Log {
@@ -412,7 +395,7 @@ fn frame_in_place<'a>(
     frame: &FrameRef<'a>,
     told: Option<&Told>,
     with_values: bool,
-) -> Result<TransactionRef<'a>> {
+) -> std::result::Result<TransactionRef<'a>, DecodeError> {
     let position = frame.position();
     let told = users_changes(frame).filter(|(key, _)| told.is_none_or(|told| told.has(key)));
     let events = told.map(|(key, Change { version, .. })| {
@@ -441,7 +424,7 @@ pub(super) fn transaction_of_frame<C: Gather>(
     frame: &FrameRef<'_>,
     told: Option<&Told>,
     with_values: bool,
-) -> Result<C::Whole> {
+) -> std::result::Result<C::Whole, DecodeError> {
     let position = frame.position();
     let value = |version: &Version| {
         // A delete has none, in memory as in EVENTS.
@@ -478,12 +461,11 @@ pub(super) fn users_changes<'a>(
 }
 
 /// The metadata of a frame in memory.
-pub(super) fn metadata_of<'a>(frame: &FrameRef<'a>) -> Result<&'a [u8]> {
-    let decoded = Frame::view(frame.bytes());
-    let (decoded, _) = decoded.map_err(|error| damaged_frame(&error))?;
-    Ok(decoded.metadata)
+pub(super) fn metadata_of<'a>(frame: &FrameRef<'a>) -> std::result::Result<&'a [u8], DecodeError> {
+    Ok(Frame::view(frame.bytes())?.0.metadata)
 }
 
-fn damaged_frame(error: &DecodeError) -> Error {
+/// The error for a frame in memory that does not decode.
+pub(super) fn damaged_frame(error: &DecodeError) -> Error {
     Error::invalid(format!("a frame in memory is damaged: {error}"))
 }

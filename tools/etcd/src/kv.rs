@@ -51,12 +51,9 @@ impl Kv {
         let (ticket, _pending) = match at_once {
             Some(ticket) => (ticket, pending),
             None => {
-                let (server, taken) = (Arc::clone(&self.0), place.take());
-                let work = move |store: &Store| {
-                    let submitted = store.submit(request);
-                    Ok((submitted.inspect_err(|error| server.note(error, is_write))?, taken))
-                };
-                let ((ticket, taken), pending) = self.0.writing(pending, work).await?;
+                let taken = place.take();
+                let work = move |store: &Store| Ok((store.submit(request)?, taken));
+                let ((ticket, taken), pending) = self.0.writing((pending, is_write), work).await?;
                 *place = taken;
                 (ticket, pending)
             }
@@ -189,7 +186,8 @@ impl pb::kv_server::Kv for Kv {
         if put.ignore_value && put.lease != 0 {
             // Alone, a put is refused for its lease before it is for its key; in a transaction it is the other way round.
             let place = self.0.begin_write()?;
-            let (answer, _place) = self.0.writing(place, move |store| store.put_with(put)).await?;
+            let (answer, _place) =
+                self.0.writing((place, true), move |store| store.put_with(put)).await?;
             self.0.metrics.puts.fetch_add(1, Ordering::Relaxed);
             return Ok(Response::new(answers::put(self.0.header(answer.revision), answer)));
         }
@@ -272,7 +270,8 @@ impl pb::kv_server::Kv for Kv {
         }
         self.0.alarms.check_intact()?;
         let place = self.0.begin_write()?;
-        let (done, _place) = self.0.changing(place, move |store| store.compact(revision)).await?;
+        let (done, _place) =
+            self.0.writing((place, true), move |store| store.compact(revision)).await?;
         Ok(Response::new(pb::CompactionResponse { header: self.0.header(done.revision) }))
     }
 }

@@ -42,7 +42,7 @@ impl pb::lease_server::Lease for Leases {
         let place = self.0.begin_write()?;
         let lease = LeaseGrantRequest::new(wanted.id, wanted.ttl);
         let grant = move |store: &Store| store.lease_grant_with(lease);
-        let (lease, _place) = self.0.changing(place, grant).await?;
+        let (lease, _place) = self.0.writing((place, true), grant).await?;
         self.0.metrics.leases_granted.fetch_add(1, Ordering::Relaxed);
         Ok(Response::new(pb::LeaseGrantResponse {
             header: self.0.header(lease.revision),
@@ -64,7 +64,7 @@ impl pb::lease_server::Lease for Leases {
             if !caller.is_restricted() {
                 caller.must_be_known()?;
                 let (revoked, _) =
-                    self.0.changing(place, move |store| store.lease_revoke(id)).await?;
+                    self.0.writing((place, true), move |store| store.lease_revoke(id)).await?;
                 break revoked;
             }
             let keys = self.0.keys_of(vec![id]).await?;
@@ -72,7 +72,7 @@ impl pb::lease_server::Lease for Leases {
             // A key that was attached since is asked about as well.
             let revoke = move |store: &Store| store.lease_revoke_only(id, &keys);
             let only;
-            (only, place) = self.0.changing(place, revoke).await?;
+            (only, place) = self.0.writing((place, true), revoke).await?;
             if let Some(revoked) = only {
                 break revoked;
             }

@@ -217,33 +217,24 @@ impl Server {
         }
     }
 
-    /// As [`writing`](Self::writing), with the alarm that an error raises.
-    pub(crate) async fn changing<T: Send + 'static>(
-        self: &Arc<Self>,
-        place: Pending,
-        work: impl FnOnce(&Store) -> annals::Result<T> + Send + 'static,
-    ) -> Result<(T, Pending), Status> {
-        let server = Arc::clone(self);
-        let work = move |store: &Store| work(store).inspect_err(|error| server.note(error, true));
-        self.writing(place, work).await
-    }
-
     /// Runs what may wait for the disk before it has its place in the order, by one of the threads that there are for
     /// it: those for reads stay free. The place among the writes is held as long as it runs, also where its caller has
-    /// gone.
+    /// gone. Of one that only reads (not `is_write`) no error raises an alarm.
     ///
     /// # Errors
     /// That of the work; or that the server is stopping.
     pub(crate) async fn writing<T: Send + 'static>(
         self: &Arc<Self>,
-        place: Pending,
+        (place, is_write): (Pending, bool),
         work: impl FnOnce(&Store) -> annals::Result<T> + Send + 'static,
     ) -> Result<(T, Pending), Status> {
         let stopping = |_| Status::unavailable("annals: the server is stopping");
         let thread = Arc::clone(&self.writers).acquire_owned().await.map_err(stopping)?;
+        let server = Arc::clone(self);
         let work = move |store: &Store| {
             let _thread = thread;
-            Ok((work(store)?, place))
+            let done = work(store).inspect_err(|error| server.note(error, is_write));
+            Ok((done?, place))
         };
         self.blocking(work).await
     }

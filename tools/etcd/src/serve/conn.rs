@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -23,7 +23,7 @@ use crate::http::{Front, Traffic};
 use crate::metrics::Metrics;
 use crate::serve::Shutdown;
 use crate::serve::frames::Walked;
-use crate::serve::linger::Lingering;
+use crate::serve::linger::Ending;
 use crate::serve::pace::{Pace, Spare};
 use crate::serve::wire::Wire;
 use crate::server::PeerCommonName;
@@ -157,7 +157,7 @@ impl Common {
             }
         });
         let limit = Some(Box::pin(sleep(HEADER_TIME)));
-        let stream = Spoken { stream: Lingering::new(stream), read: 0, turn: 0, limit };
+        let stream = Spoken { stream, read: 0, turn: 0, limit, ending: None };
         let io = TokioIo::new(Walked::new(stream, pace));
         let connection = builder.serve_connection(io, service);
         tokio::pin!(connection);
@@ -198,13 +198,15 @@ impl Drop for Open {
 }
 
 /// A connection that fails if its peer says nothing for long at its beginning: nothing else notices that. And one that
-/// leaves its thread to others before all is read that has come.
+/// leaves its thread to others before all is read that has come, and waits for its peer in the end.
 struct Spoken<S> {
     stream: S,
     read: usize,
     /// Bytes that were read since others had their turn.
     turn: usize,
     limit: Option<Pin<Box<Sleep>>>,
+    /// Once the server has said its last.
+    ending: Option<Ending>,
 }
 
 impl<S: Wire> Wire for Spoken<S> {
@@ -240,7 +242,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Spoken<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Spoken<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Spoken<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -265,8 +267,12 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Spoken<S> {
         Pin::new(&mut self.stream).poll_flush(context)
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Self { stream, ending, .. } = self.get_mut();
+        if ending.is_none() {
+            ready!(Pin::new(&mut *stream).poll_shutdown(context))?;
+        }
+        ending.get_or_insert_with(Ending::new).poll_end(stream, context).map(Ok)
     }
 }
 

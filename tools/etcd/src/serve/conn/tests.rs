@@ -363,7 +363,7 @@ async fn who_breaks_the_rules_again_and_again_is_ended() {
 async fn what_has_come_is_read_in_turns() {
     let (mut ours, theirs) = duplex(1 << 20);
     ours.write_all(&vec![7; 40 * TURN_BYTES]).await.unwrap();
-    let mut spoken = Spoken { stream: theirs, read: 0, turn: 0, limit: None };
+    let mut spoken = Spoken { stream: theirs, read: 0, turn: 0, limit: None, ending: None };
     let turns = Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let others = Arc::clone(&turns);
     let other = tokio::spawn(async move {
