@@ -6,7 +6,7 @@ mod common;
 
 use std::process::Stdio;
 
-use annals::{KeyValue, LeaseGrantRequest, Options, PutRequest, Retention, Store};
+use annals::{LeaseGrantRequest, Options, PutRequest, Retention, Store};
 use common::Tool;
 
 /// Options of a store whose files are small.
