@@ -1,5 +1,6 @@
 //! What the server is told by flags, environment and `--config-file`: etcd's names and defaults.
 
+mod compaction;
 pub(crate) mod file;
 pub(crate) mod flags;
 pub(crate) mod url;
@@ -10,6 +11,7 @@ use std::time::Duration;
 
 use clap::Parser;
 
+pub use crate::config::compaction::AutoCompaction;
 use crate::config::flags::{Flags, Note, parse_duration, parse_switch};
 pub use crate::config::url::{ListenUrl, Place};
 
@@ -51,6 +53,9 @@ pub struct Config {
     /// This member's client URLs, told to clients that ask for them [default: those it listens on]
     #[arg(long, default_value = "", hide_default_value = true)]
     pub advertise_client_urls: String,
+    /// This member's peer URLs, told to clients that list the members: there are no peers
+    #[arg(long, default_value = "http://localhost:2380")]
+    pub initial_advertise_peer_urls: String,
     /// URLs to listen on for /metrics and /health alone
     #[arg(long, default_value = "", hide_default_value = true)]
     pub listen_metrics_urls: String,
@@ -203,17 +208,6 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// How the past is given up by itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AutoCompaction {
-    /// It is not.
-    Off,
-    /// What is older than this.
-    Periodic(Duration),
-    /// What is that many revisions back.
-    Revision(i64),
-}
-
 impl Config {
     /// Reads the command line of this process, its environment and the file they name.
     ///
@@ -320,6 +314,8 @@ impl Config {
         if self.cert_file.as_os_str().is_empty() != self.key_file.as_os_str().is_empty() {
             return Err("--cert-file and --key-file are needed together".to_owned());
         }
+        ListenUrl::parse_list(&self.initial_advertise_peer_urls)
+            .map_err(|error| format!("--initial-advertise-peer-urls: {error}"))?;
         for url in self.listen_all()? {
             if url.tls && !self.auto_tls && self.cert_file.as_os_str().is_empty() {
                 return Err(format!(
@@ -413,41 +409,12 @@ impl Config {
             "" => &self.listen_client_urls,
             given => given,
         };
-        told.split(',').map(str::trim).filter(|url| !url.is_empty()).map(Into::into).collect()
+        list(told)
     }
 
-    /// How the past is given up by itself.
-    ///
-    /// # Errors
-    /// The mode is none, or the retention is no number or duration.
-    pub fn auto_compaction(&self) -> Result<AutoCompaction, String> {
-        let text = self.auto_compaction_retention.as_str();
-        let wrong = |what: &str| format!("--auto-compaction-retention {text:?} is no {what}");
-        let number = text.parse::<i64>().ok();
-        match self.auto_compaction_mode.as_str() {
-            "revision" | "periodic" if text.is_empty() || number == Some(0) => {
-                Ok(AutoCompaction::Off)
-            }
-            "revision" => number
-                .filter(|number| *number > 0)
-                .map(AutoCompaction::Revision)
-                .ok_or_else(|| wrong("number of revisions")),
-            "periodic" => {
-                let time = match number {
-                    Some(hours) => {
-                        u64::try_from(hours).ok().and_then(|hours| hours.checked_mul(3600))
-                    }
-                    None => {
-                        return Ok(periodic(parse_duration(text).map_err(|_| wrong("duration"))?));
-                    }
-                };
-                let time = time.ok_or_else(|| wrong("number of hours"))?;
-                Ok(periodic(Duration::from_secs(time)))
-            }
-            mode => {
-                Err(format!("unsupported --auto-compaction-mode {mode:?}: periodic or revision"))
-            }
-        }
+    /// The peer URLs that the server tells clients.
+    pub fn peers(&self) -> Vec<String> {
+        list(&self.initial_advertise_peer_urls)
     }
 
     /// The lines of the log that tell about flags and variables which are not followed: a text, and the flag.
@@ -472,14 +439,15 @@ impl Config {
     }
 }
 
+/// The parts of a text with commas.
+fn list(text: &str) -> Vec<String> {
+    text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(Into::into).collect()
+}
+
 /// A path, which may be empty: none.
 #[expect(clippy::unnecessary_wraps, reason = "what clap asks for")]
 fn parse_path(text: &str) -> Result<PathBuf, String> {
     Ok(text.into())
-}
-
-fn periodic(time: Duration) -> AutoCompaction {
-    if time.is_zero() { AutoCompaction::Off } else { AutoCompaction::Periodic(time) }
 }
 
 /// What `--version` says.

@@ -81,7 +81,7 @@ pub fn open(config: &Config) -> Result<Arc<Server>, String> {
             auth = open()?;
         }
     }
-    let member = Member::open(directory, config.name.clone(), config.advertised());
+    let member = Member::open(directory, config.name.clone(), config.peers(), config.advertised());
     let member = member.map_err(|error| told("cannot open the member in", &error))?;
     let options = ServerOptions {
         max_txn_ops: config.max_txn_ops,

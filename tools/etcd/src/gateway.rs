@@ -6,6 +6,7 @@
 pub(crate) mod json;
 pub(crate) mod paths;
 mod read;
+pub(crate) mod socket;
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -117,6 +118,11 @@ impl Gateway {
             }
             Err(status) => refuse(&status),
         }
+    }
+
+    /// Whether a call of this path takes more than one message.
+    fn is_stream(&self, path: &str) -> bool {
+        self.methods.get(path).is_some_and(|(_, method)| method.is_client_streaming())
     }
 
     async fn one(&self, mut body: Body, kind: &MessageDescriptor) -> Result<Bytes, Status> {

@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Versio
 use serde_json::json;
 
 use crate::config::Config;
-use crate::gateway::Gateway;
+use crate::gateway::{Gateway, socket};
 use crate::metrics::{Metrics, Text};
 use crate::serve::Shutdown;
 use crate::serve::calls::Calls;
@@ -82,7 +82,8 @@ impl fmt::Debug for Front {
 
 struct Inner {
     calls: Calls,
-    gateway: Option<Gateway>,
+    gateway: Option<Arc<Gateway>>,
+    shutdown: Shutdown,
     probe: Arc<dyn Probe>,
     metrics: Arc<Metrics>,
     origins: Vec<String>,
@@ -102,7 +103,7 @@ impl Front {
     /// # Errors
     /// A setting that cannot be followed.
     pub fn new(config: &Config, app: App, shutdown: Shutdown) -> Result<Self, String> {
-        let calls = Calls::new(app.grpc, Arc::clone(&app.metrics), shutdown);
+        let calls = Calls::new(app.grpc, Arc::clone(&app.metrics), shutdown.clone());
         let gateway = config
             .enable_grpc_gateway
             .then(|| Gateway::new(calls.clone(), config.max_request_bytes));
@@ -111,7 +112,8 @@ impl Front {
         };
         let inner = Inner {
             calls,
-            gateway: gateway.transpose()?,
+            gateway: gateway.transpose()?.map(Arc::new),
+            shutdown,
             probe: app.probe,
             metrics: app.metrics,
             origins: list(&config.cors),
@@ -198,6 +200,9 @@ impl Front {
         if inner.client_certificates && peer.common_name.is_some() && inner.probe.auth_enabled() {
             let body = "CommonName of client sending a request against gateway will be ignored and not used as expected\n";
             return text(StatusCode::BAD_REQUEST, body);
+        }
+        if socket::is_asked(&request) {
+            return socket::agree(gateway, &inner.shutdown, path, request);
         }
         gateway.handle(&path, request).await
     }

@@ -292,7 +292,7 @@ mod tests {
     fn served(directory: &std::path::Path) -> Kv {
         let store = Store::open(directory.join("store")).unwrap();
         let auth = Auth::open(directory, AuthOptions::default()).unwrap();
-        let member = Member::open(directory, "default".into(), vec![]).unwrap();
+        let member = Member::open(directory, "default".into(), vec![], vec![]).unwrap();
         Kv(Server::new(store, auth, member, ServerOptions::new(directory)))
     }
 

@@ -39,7 +39,12 @@ impl Member {
     ///
     /// # Errors
     /// Where the file cannot be read or written, or is not one.
-    pub fn open(directory: &Path, name: String, client_urls: Vec<String>) -> io::Result<Self> {
+    pub fn open(
+        directory: &Path,
+        name: String,
+        peer_urls: Vec<String>,
+        client_urls: Vec<String>,
+    ) -> io::Result<Self> {
         let path = directory.join(FILE);
         let mut member = match fs::read(&path) {
             Ok(bytes) => serde_json::from_slice::<Self>(&bytes).map_err(|error| {
@@ -58,7 +63,7 @@ impl Member {
         member.term = member.term.saturating_add(1);
         member.keep(directory, &path)?;
         member.name = name;
-        member.peer_urls = vec!["http://localhost:2380".to_owned()];
+        member.peer_urls = peer_urls;
         member.client_urls = client_urls;
         Ok(member)
     }
@@ -81,7 +86,7 @@ mod tests {
     #[test]
     fn a_member_stays_who_it_is_and_its_term_grows() {
         let directory = tempfile::tempdir().unwrap();
-        let open = || Member::open(directory.path(), "default".into(), vec![]);
+        let open = || Member::open(directory.path(), "default".into(), vec![], vec![]);
         let (first, second) = (open().unwrap(), open().unwrap());
         assert_eq!((first.cluster_id, first.id), (second.cluster_id, second.id));
         assert_eq!((first.term, second.term), (2, 3));

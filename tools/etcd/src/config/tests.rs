@@ -74,11 +74,11 @@ fn the_line_of_a_cluster_of_one_is_taken_as_it_is() {
     .unwrap();
     assert_eq!((config.name.as_str(), config.quota_backend_bytes), ("m2", -1));
     assert_eq!(config.listen_client().unwrap().len(), 2);
+    assert_eq!(config.peers(), ["http://127.0.0.1:2"]);
     assert_eq!(config.watch_progress_notify_interval, Duration::from_secs(5));
     let told: Vec<_> = config.warnings().into_iter().map(|(_, flag)| flag).collect();
     let expected = [
         "listen-peer-urls",
-        "initial-advertise-peer-urls",
         "initial-cluster",
         "initial-cluster-token",
         "initial-cluster-state",

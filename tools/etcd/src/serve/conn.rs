@@ -19,6 +19,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
 use crate::config::Config;
+use crate::gateway::socket::After;
 use crate::http::{Front, Traffic};
 use crate::metrics::Metrics;
 use crate::serve::Shutdown;
@@ -138,9 +139,12 @@ impl Common {
         });
         let peer = Arc::new(peer);
         let under_way = Arc::new(());
+        let after = After::default();
+        let then = after.clone();
         let service = service_fn(move |request: Request<Incoming>| {
             let (front, peer, under_way) =
                 (front.clone(), Arc::clone(&peer), Arc::clone(&under_way));
+            let after = after.clone();
             // Each has one, and so has the service.
             let is_crowded = Arc::strong_count(&under_way) > AT_ONCE + 1;
             async move {
@@ -148,6 +152,7 @@ impl Common {
                     tokio::task::yield_now().await;
                 }
                 let mut request = request.map(Body::new);
+                request.extensions_mut().insert(after);
                 if let Some(name) = &peer.common_name {
                     request.extensions_mut().insert(name.clone());
                 }
@@ -159,7 +164,7 @@ impl Common {
         let limit = Some(Box::pin(sleep(HEADER_TIME)));
         let stream = Spoken { stream, read: 0, turn: 0, limit, ending: None };
         let io = TokioIo::new(Walked::new(stream, pace));
-        let connection = builder.serve_connection(io, service);
+        let connection = builder.serve_connection_with_upgrades(io, service);
         tokio::pin!(connection);
         let ended = tokio::select! {
             ended = connection.as_mut() => ended,
@@ -177,6 +182,12 @@ impl Common {
                 "remote-addr" = remote,
                 "error" = error.to_string()
             );
+        }
+        if let Some(afterwards) = then.take() {
+            tokio::select! {
+                () = afterwards => {}
+                () = shutdown.cut() => {}
+            }
         }
     }
 }

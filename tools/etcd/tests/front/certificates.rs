@@ -4,6 +4,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use rcgen::{
@@ -143,12 +144,29 @@ fn files(certificate: &Path, key: &Path) -> (Vec<CertificateDer<'static>>, Priva
 
 /// Asks for health. Answers with the certificate that the server showed.
 pub(crate) fn ask(to: SocketAddr, config: ClientConfig) -> std::io::Result<(Answer, Vec<u8>)> {
+    ask_in(Duration::ZERO, to, config)
+}
+
+/// The same, by a client that takes the answer a while after it has come.
+pub(crate) fn ask_slowly(
+    to: SocketAddr,
+    config: ClientConfig,
+) -> std::io::Result<(Answer, Vec<u8>)> {
+    ask_in(Duration::from_millis(200), to, config)
+}
+
+fn ask_in(
+    time: Duration,
+    to: SocketAddr,
+    config: ClientConfig,
+) -> std::io::Result<(Answer, Vec<u8>)> {
     use std::io::Write as _;
     let name = ServerName::try_from("localhost").unwrap();
     let connection =
         ClientConnection::new(Arc::new(config), name).map_err(std::io::Error::other)?;
     let mut stream = StreamOwned::new(connection, std::net::TcpStream::connect(to)?);
     stream.write_all(&request("GET /health", &[], ""))?;
+    std::thread::sleep(time);
     let answer = Answer::read(&mut stream)?;
     let shown =
         stream.conn.peer_certificates().and_then(|chain| chain.first()).map(|leaf| leaf.to_vec());

@@ -44,8 +44,13 @@ impl Running {
         let config = Config::read(&words, &[]).unwrap();
         let store = options.open(directory.path().join("store")).unwrap();
         let auth = Auth::open(directory.path(), annals_etcd::auth::AuthOptions::default()).unwrap();
-        let member =
-            Member::open(directory.path(), config.name.clone(), config.advertised()).unwrap();
+        let member = Member::open(
+            directory.path(),
+            config.name.clone(),
+            config.peers(),
+            config.advertised(),
+        )
+        .unwrap();
         let server = Server::new(store, auth, member, ServerOptions::new(directory.path()));
         let runtime = Runtime::new().unwrap();
         let (shutdown, metrics) = (serve::Shutdown::default(), server.metrics());

@@ -11,9 +11,9 @@ use crate::child::LONG;
 use crate::common::{Answer, Running, http, http_for, post, request};
 
 /// A real etcd.
-struct Etcd {
+pub(crate) struct Etcd {
     child: Child,
-    address: SocketAddr,
+    pub(crate) address: SocketAddr,
     _directory: tempfile::TempDir,
 }
 
@@ -26,7 +26,7 @@ impl Drop for Etcd {
 
 impl Etcd {
     /// Starts one, if there is one here.
-    fn start() -> Option<Self> {
+    pub(crate) fn start() -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
         let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let (address, peer) = (free(), free());
@@ -78,7 +78,7 @@ fn plain(answer: &Answer) -> (u16, Value) {
     (status, value)
 }
 
-fn strip(value: &mut Value) {
+pub(crate) fn strip(value: &mut Value) {
     match value {
         Value::Object(map) => {
             for name in [

@@ -7,7 +7,7 @@ use annals_etcd::config::Config;
 use annals_etcd::tls::Tls;
 use rustls::pki_types::ServerName;
 
-use crate::certificates::{Authority, ask, start};
+use crate::certificates::{Authority, VERSIONS, ask, ask_slowly, start};
 
 #[test]
 fn certificates_are_read_again_when_they_change() {
@@ -44,7 +44,12 @@ fn clients_have_to_show_a_certificate_of_the_authority() {
     authority.sign("client", "ada");
     let ours = start(&authority.mutual());
     assert_eq!(ask(ours.address(), authority.client(Some("client"))).unwrap().0.status, 200);
-    assert!(ask(ours.address(), authority.client(None)).is_err());
+    // Who has none learns why it is sent away, though it has asked for something already.
+    for version in VERSIONS {
+        let anonymous = authority.client_of(None, &[version]);
+        let told = ask_slowly(ours.address(), anonymous).unwrap_err().to_string();
+        assert!(told.contains("alert"), "{version:?}: {told}");
+    }
     // One that another authority has signed.
     let stranger = Authority::new();
     stranger.sign("client", "eve");

@@ -74,7 +74,8 @@ impl Ours {
         let store = store.open(directory.path().join("store")).expect("a store");
         let auth = AuthOptions { bcrypt_cost: 4, ..AuthOptions::default() };
         let auth = Auth::open(directory.path(), auth).expect("no users yet");
-        let member = Member::open(directory.path(), "default".into(), vec![]).expect("a member");
+        let member =
+            Member::open(directory.path(), "default".into(), vec![], vec![]).expect("a member");
         let mut options = ServerOptions::new(directory.path());
         change(&mut options);
         let server = Server::new(store, auth, member, options);

@@ -1,0 +1,196 @@
+//! The gateway by WebSocket, beside that of a real etcd.
+
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
+use tokio_tungstenite::tungstenite::http::HeaderValue;
+use tokio_tungstenite::tungstenite::protocol::CloseFrame;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::{Error, Message, WebSocket, client};
+
+use crate::child::LONG;
+use crate::common::{Running, http, post};
+use crate::gateway::{Etcd, strip};
+
+type Socket = WebSocket<TcpStream>;
+
+/// A WebSocket to a path, asked for with such headers.
+fn connect(to: SocketAddr, path: &str, headers: &[(&'static str, &'static str)]) -> Socket {
+    let stream = TcpStream::connect(to).unwrap();
+    stream.set_read_timeout(Some(LONG)).unwrap();
+    let mut request = format!("ws://{to}{path}").into_client_request().unwrap();
+    for (name, value) in headers {
+        request.headers_mut().insert(*name, HeaderValue::from_static(value));
+    }
+    let (socket, answer) = client(request, stream).unwrap();
+    assert_eq!(answer.status(), 101);
+    socket
+}
+
+fn say(socket: &mut Socket, text: &str) {
+    socket.send(Message::text(text)).unwrap();
+}
+
+/// The next message, without what differs from server to server.
+fn hear(socket: &mut Socket) -> Value {
+    let text = socket.read().unwrap().into_text().unwrap();
+    let mut value = serde_json::from_str(&text).unwrap_or_else(|_| text.to_string().into());
+    strip(&mut value);
+    value
+}
+
+/// How it ends: etcd hangs up without a word.
+fn end(mut socket: Socket) -> Option<Message> {
+    match socket.read() {
+        Ok(last) => Some(last),
+        Err(Error::ConnectionClosed | Error::Protocol(_) | Error::Io(_)) => None,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn calls_and_streams_are_answered_as_by_etcd() {
+    let etcd = Etcd::start();
+    let ours = Running::start(&[]);
+    let both = std::iter::once(ours.address()).chain(etcd.as_ref().map(|etcd| etcd.address));
+    let mut told = Vec::new();
+    for address in both {
+        let mut heard = Vec::new();
+        for (path, said) in [
+            ("kv/put", r#"{"key":"Zm9v","value":"YmFy"}"#),
+            ("kv/range", r#"{"key":"Zm9v"}"#),
+            ("kv/range", r#"{"key":7}"#),
+            ("kv/compaction", r#"{"revision":"100"}"#),
+            ("lease/grant", r#"{"TTL":"100","ID":"7"}"#),
+        ] {
+            let mut socket = connect(address, &format!("/v3/{path}"), &[]);
+            say(&mut socket, said);
+            let mut answer = hear(&mut socket);
+            // The words of the parser are its own.
+            if answer["code"] == 3 {
+                answer = answer["code"].clone();
+            }
+            heard.push(answer);
+            end(socket);
+        }
+        let mut watch = connect(address, "/v3/watch", &[]);
+        say(&mut watch, r#"{"create_request":{"key":"Zm9v","start_revision":"2"}}"#);
+        heard.extend([hear(&mut watch), hear(&mut watch)]);
+        post(address, "/v3/kv/put", r#"{"key":"Zm9v","value":"eHg="}"#);
+        heard.push(hear(&mut watch));
+        say(&mut watch, r#"{"create_request":{"key":"Zm8="}}"#);
+        heard.push(hear(&mut watch));
+        // Two requests in one message.
+        let mut alive = connect(address, "/v3/lease/keepalive", &[]);
+        say(&mut alive, "{\"ID\":\"7\"}\n{\"ID\":\"8\"}");
+        heard.extend([hear(&mut alive), hear(&mut alive)]);
+        say(&mut alive, r#"{"ID":"7"}"#);
+        heard.push(hear(&mut alive));
+        told.push(heard);
+    }
+    assert!(told[0].len() == 12 && !told[0].contains(&Value::Null), "{told:#?}");
+    assert!(told.windows(2).all(|pair| pair[0] == pair[1]), "{told:#?}");
+}
+
+#[test]
+fn who_asks_is_told_by_a_subprotocol_or_a_cookie() {
+    let ours = Running::start(&[]);
+    let address = ours.address();
+    for (path, body) in [
+        ("role/add", r#"{"name":"root"}"#),
+        ("user/add", r#"{"name":"root","password":"secret"}"#),
+        ("user/grant", r#"{"user":"root","role":"root"}"#),
+        ("enable", "{}"),
+    ] {
+        assert_eq!(post(address, &format!("/v3/auth/{path}"), body).status, 200, "{path}");
+    }
+    let login = r#"{"name":"root","password":"secret"}"#;
+    let token = post(address, "/v3/auth/authenticate", login).json()["token"].clone();
+    let token = token.as_str().unwrap();
+    let leak = |text: String| -> &'static str { text.leak() };
+    let get = |headers: &[(&'static str, &'static str)]| {
+        let mut socket = connect(address, "/v3/kv/range", headers);
+        say(&mut socket, r#"{"key":"Zm9v"}"#);
+        hear(&mut socket)["error"].clone()
+    };
+    assert_eq!(get(&[]), "etcdserver: user name is empty");
+    let cookie = leak(format!("a=b; token={token}"));
+    assert_eq!(get(&[("cookie", cookie)]), Value::Null);
+    for text in [format!("Bearer, {token}"), format!("Bearer,{token}")] {
+        assert_eq!(get(&[("sec-websocket-protocol", leak(text))]), Value::Null);
+    }
+    assert_eq!(
+        get(&[("sec-websocket-protocol", "Bearer, wrong")]),
+        "etcdserver: invalid auth token"
+    );
+}
+
+#[test]
+fn the_server_says_that_it_has_ended() {
+    let ours = Running::start(&[]);
+    let mut socket = connect(ours.address(), "/v3/nope", &[]);
+    say(&mut socket, "{}");
+    assert_eq!(hear(&mut socket), json!({"error": "Not Found", "code": 5, "message": "Not Found"}));
+    assert!(matches!(end(socket), Some(Message::Close(_))));
+    // What is no message ends it, too, and so does the client.
+    let mut socket = connect(ours.address(), "/v3/lease/keepalive", &[]);
+    say(&mut socket, "{");
+    say(&mut socket, "]");
+    assert_eq!(hear(&mut socket)["code"], 3);
+    assert!(matches!(end(socket), Some(Message::Close(_))));
+    let mut socket = connect(ours.address(), "/v3/watch", &[]);
+    say(&mut socket, r#"{"create_request":{"key":"Zm9v"}}"#);
+    hear(&mut socket);
+    let code = CloseFrame { code: CloseCode::Normal, reason: "".into() };
+    socket.close(Some(code)).unwrap();
+    assert!(matches!(end(socket), Some(Message::Close(_))));
+}
+
+#[test]
+fn a_server_that_stops_waits_for_none() {
+    let mut ours = Running::start(&[]);
+    let mut watch = connect(ours.address(), "/v3/watch", &[]);
+    say(&mut watch, r#"{"create_request":{"key":"Zm9v"}}"#);
+    hear(&mut watch);
+    let silent = connect(ours.address(), "/v3/watch", &[]);
+    let begun = Instant::now();
+    ours.shutdown.begin();
+    let hung_up = std::thread::spawn(move || {
+        while !matches!(watch.read(), Ok(Message::Close(_)) | Err(_)) {}
+        end(silent)
+    });
+    let ended = ours.ended.take().unwrap();
+    ours.runtime.block_on(ended).unwrap().unwrap();
+    hung_up.join().unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn what_is_no_handshake_is_refused() {
+    let ours = Running::start(&[]);
+    let asks = |more: &[&str]| {
+        let headers = [&["Connection: Upgrade", "Upgrade: websocket"], more].concat();
+        http(ours.address(), "GET /v3/watch", &headers, "").status
+    };
+    assert_eq!(asks(&[]), 400);
+    assert_eq!(asks(&["Sec-WebSocket-Version: 12", "Sec-WebSocket-Key: AAAA"]), 400);
+    // Other ends of an upgrade are not spoken.
+    let headers = ["Connection: Upgrade", "Upgrade: h2c"];
+    assert_eq!(http(ours.address(), "GET /v3/watch", &headers, "").status, 501);
+    assert_eq!(post(ours.address(), "/v3/kv/put", r#"{"key":"Zm9v"}"#).status, 200);
+}
+
+#[test]
+fn messages_that_are_too_large_end_it() {
+    let ours = Running::start(&["--max-request-bytes", "1000"]);
+    let mut socket = connect(ours.address(), "/v3/kv/put", &[]);
+    let body = format!(r#"{{"key":"{}"}}"#, "YWFh".repeat(1_000_000));
+    // The server may hang up before all of it has been sent.
+    let _ = socket.send(Message::text(body));
+    let ended = Instant::now();
+    while socket.read().is_ok() {}
+    assert!(ended.elapsed() < Duration::from_secs(10));
+    assert_eq!(post(ours.address(), "/v3/kv/put", r#"{"key":"Zm9v"}"#).status, 200);
+}
