@@ -25,15 +25,15 @@ pub(crate) struct Kv(pub(crate) Arc<Server>);
 type Answer<T> = Result<Response<T>, Status>;
 
 impl Kv {
-    /// Commits, and waits until it is durable. What looks at many keys is evaluated by another thread, which has the place
+    /// Commits a request of so many bytes, and waits until it is durable. What looks at many keys is evaluated by another thread, which has the place
     /// that was taken for the answer as long; so is what would have to wait for the disk before it has its place in the
     /// order.
     async fn commit(
         &self,
-        request: TxnRequest,
+        (request, bytes): (TxnRequest, usize),
         place: &mut Option<OwnedSemaphorePermit>,
     ) -> Result<TxnResponse, Status> {
-        let pending = self.0.begin_write()?;
+        let pending = self.0.begin_write(bytes)?;
         // Damage that a reader meets ends no writing.
         let is_write = !only_reads(&request);
         let failed = |error: &annals::Error| {
@@ -76,11 +76,11 @@ impl Kv {
     /// Commits one operation, and answers with what became of it.
     async fn commit_one(
         &self,
-        op: Op,
+        (op, bytes): (Op, usize),
         place: &mut Option<OwnedSemaphorePermit>,
     ) -> Result<(u64, Option<OpResponse>), Status> {
         let request = TxnRequest { success: vec![op], ..TxnRequest::default() };
-        let mut response = self.commit(request, place).await?;
+        let mut response = self.commit((request, bytes), place).await?;
         Ok((response.revision, response.responses.pop()))
     }
 }
@@ -185,13 +185,13 @@ impl pb::kv_server::Kv for Kv {
         self.0.alarms.check_space(bytes)?;
         if put.ignore_value && put.lease != 0 {
             // Alone, a put is refused for its lease before it is for its key; in a transaction it is the other way round.
-            let place = self.0.begin_write()?;
+            let place = self.0.begin_write(bytes)?;
             let (answer, _place) =
                 self.0.writing((place, true), move |store| store.put_with(put)).await?;
             self.0.metrics.puts.fetch_add(1, Ordering::Relaxed);
             return Ok(Response::new(answers::put(self.0.header(answer.revision), answer)));
         }
-        let (revision, answer) = self.commit_one(Op::Put(put), &mut None).await?;
+        let (revision, answer) = self.commit_one((Op::Put(put), bytes), &mut None).await?;
         let answer = match answer {
             Some(OpResponse::Put(put)) => put,
             _ => annals::PutResponse { revision, prev_kv: None },
@@ -206,11 +206,12 @@ impl pb::kv_server::Kv for Kv {
         let caller = self.0.caller(&request)?;
         let delete = requests::delete_range(request.get_ref())?;
         caller.may_delete(request.get_ref())?;
-        self.0.check_size(request.get_ref().encoded_len())?;
+        let bytes = request.get_ref().encoded_len();
+        self.0.check_size(bytes)?;
         self.0.alarms.check_intact()?;
         let delete = Op::DeleteRange(delete);
         let mut place = self.begin_answer(answers_much(&delete)).await?;
-        let (revision, answer) = self.commit_one(delete, &mut place).await?;
+        let (revision, answer) = self.commit_one((delete, bytes), &mut place).await?;
         let answer = match answer {
             Some(OpResponse::DeleteRange(deleted)) => deleted,
             _ => annals::DeleteRangeResponse { revision, ..Default::default() },
@@ -227,8 +228,8 @@ impl pb::kv_server::Kv for Kv {
         let leases = caller.leases_of_txn(request.get_ref());
         caller.may_write_keys(self.0.keys_of(leases).await?)?;
         let request = request.into_inner();
+        let bytes = request.encoded_len();
         if !is_read_only(&request) {
-            let bytes = request.encoded_len();
             self.0.check_size(bytes)?;
             self.0.alarms.check_intact()?;
             if has_put(&request) {
@@ -239,7 +240,7 @@ impl pb::kv_server::Kv for Kv {
         drop(request);
         let reads_much = txn.success.iter().chain(&txn.failure).any(answers_much);
         let mut place = self.begin_answer(reads_much).await?;
-        let response = self.commit(txn, &mut place).await?;
+        let response = self.commit((txn, bytes), &mut place).await?;
         if only_reads {
             caller.is_current()?;
         }
@@ -269,7 +270,7 @@ impl pb::kv_server::Kv for Kv {
             return Err(refuse(FUTURE));
         }
         self.0.alarms.check_intact()?;
-        let place = self.0.begin_write()?;
+        let place = self.0.begin_write(0)?;
         let (done, _place) =
             self.0.writing((place, true), move |store| store.compact(revision)).await?;
         Ok(Response::new(pb::CompactionResponse { header: self.0.header(done.revision) }))
@@ -290,10 +291,14 @@ mod tests {
     use crate::server::ServerOptions;
 
     fn served(directory: &std::path::Path) -> Kv {
+        served_with(directory, ServerOptions::new(directory))
+    }
+
+    fn served_with(directory: &std::path::Path, options: ServerOptions) -> Kv {
         let store = Store::open(directory.join("store")).unwrap();
         let auth = Auth::open(directory, AuthOptions::default()).unwrap();
         let member = Member::open(directory, "default".into(), vec![], vec![]).unwrap();
-        Kv(Server::new(store, auth, member, ServerOptions::new(directory)))
+        Kv(Server::new(store, auth, member, options))
     }
 
     fn put(key: &'static str, value: Vec<u8>) -> pb::PutRequest {
@@ -303,6 +308,26 @@ mod tests {
     fn txn(requests: impl IntoIterator<Item = Wanted>) -> Request<pb::TxnRequest> {
         let success = requests.into_iter().map(|request| pb::RequestOp { request: Some(request) });
         Request::new(pb::TxnRequest { success: success.collect(), ..Default::default() })
+    }
+
+    #[tokio::test]
+    async fn of_what_waits_for_the_disk_there_is_not_too_much() {
+        let directory = tempfile::tempdir().unwrap();
+        let options =
+            ServerOptions { max_pending_bytes: 1000, ..ServerOptions::new(directory.path()) };
+        let kv = served_with(directory.path(), options);
+        let put = |bytes| kv.put(Request::new(put("key", vec![0; bytes])));
+        let waiting = kv.0.begin_write(900).unwrap();
+        for _ in 0..3 {
+            let refused = put(500).await.map(drop).unwrap_err();
+            assert_eq!(refused.code(), tonic::Code::ResourceExhausted);
+        }
+        assert_eq!(kv.0.store.revision(), 1, "nothing was written");
+        put(50).await.unwrap();
+        drop(waiting);
+        put(500).await.unwrap();
+        // One alone is as large as a request may be.
+        put(5000).await.unwrap();
     }
 
     #[tokio::test]

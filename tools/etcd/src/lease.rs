@@ -39,7 +39,7 @@ impl pb::lease_server::Lease for Leases {
         }
         self.0.alarms.check_intact()?;
         self.0.alarms.check_space(0)?;
-        let place = self.0.begin_write()?;
+        let place = self.0.begin_write(0)?;
         let lease = LeaseGrantRequest::new(wanted.id, wanted.ttl);
         let grant = move |store: &Store| store.lease_grant_with(lease);
         let (lease, _place) = self.0.writing((place, true), grant).await?;
@@ -59,7 +59,7 @@ impl pb::lease_server::Lease for Leases {
         let caller = self.0.caller(&request)?;
         let id = request.get_ref().id;
         self.0.alarms.check_intact()?;
-        let mut place = self.0.begin_write()?;
+        let mut place = self.0.begin_write(0)?;
         let revoked = loop {
             if !caller.is_restricted() {
                 caller.must_be_known()?;

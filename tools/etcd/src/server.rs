@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use annals::Store;
@@ -38,6 +38,8 @@ pub struct ServerOptions {
     pub watch_progress_interval: Duration,
     /// Writes that wait for the disk before more are refused.
     pub max_pending_writes: usize,
+    /// Bytes of the writes that wait for the disk before more are refused: a client that has gone leaves its own behind.
+    pub max_pending_bytes: u64,
     /// Watches that one stream may have.
     pub max_watches_per_stream: usize,
     /// Where large answers are put together.
@@ -53,6 +55,7 @@ impl ServerOptions {
             quota_bytes: 2 << 30,
             watch_progress_interval: Duration::from_secs(600),
             max_pending_writes: 5000,
+            max_pending_bytes: 256 << 20,
             max_watches_per_stream: 100_000,
             temporary_dir: directory.to_path_buf(),
         }
@@ -74,6 +77,7 @@ pub struct Server {
     /// Held by who writes the store anew: its newest and its compacted revision when that was last done.
     shrunk: Mutex<(u64, u64)>,
     pending: AtomicUsize,
+    pending_bytes: AtomicU64,
     /// Threads that writes may wait in: some of those that a runtime has.
     writers: Arc<Semaphore>,
 }
@@ -95,7 +99,7 @@ impl Server {
         let alarms = Alarms::new(&store, options.quota_bytes)
             .on_disk_of(&options.temporary_dir)
             .with_raised(raised);
-        let (auth, pending) = (Arc::new(auth), AtomicUsize::new(0));
+        let auth = Arc::new(auth);
         let metrics = Arc::default();
         let snapshots = Arc::new(Semaphore::new(SNAPSHOTS));
         let (held, shrunk) = (Held::new(), Mutex::default());
@@ -109,7 +113,8 @@ impl Server {
             snapshots,
             held,
             shrunk,
-            pending,
+            pending: AtomicUsize::new(0),
+            pending_bytes: AtomicU64::new(0),
             writers: Arc::new(Semaphore::new(WRITERS)),
         })
     }
@@ -199,14 +204,21 @@ impl Server {
         if whole > self.options.max_request_bytes { Err(refuse(TOO_LARGE)) } else { Ok(()) }
     }
 
-    /// A place among the writes that wait for the disk.
-    pub(crate) fn begin_write(self: &Arc<Self>) -> Result<Pending, Status> {
-        // Relaxed: it counts, and orders nothing.
-        if self.pending.fetch_add(1, Ordering::Relaxed) >= self.options.max_pending_writes {
-            self.pending.fetch_sub(1, Ordering::Relaxed);
+    /// A place among the writes that wait for the disk, for one of so many bytes.
+    ///
+    /// # Errors
+    /// Too many wait, or too much; one alone is never too much.
+    pub(crate) fn begin_write(self: &Arc<Self>, bytes: usize) -> Result<Pending, Status> {
+        let bytes = bytes as u64;
+        // Relaxed: they count, and order nothing.
+        let others = self.pending.fetch_add(1, Ordering::Relaxed);
+        let waiting = self.pending_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let place = Pending { server: Arc::clone(self), bytes };
+        let is_much = waiting > 0 && waiting.saturating_add(bytes) > self.options.max_pending_bytes;
+        if others >= self.options.max_pending_writes || is_much {
             return Err(refuse(TOO_MANY_REQUESTS));
         }
-        Ok(Pending(Arc::clone(self)))
+        Ok(place)
     }
 
     /// Raises the alarm that belongs to an error of a write. Damage that a reader meets raises none: that would end all
@@ -261,10 +273,14 @@ pub struct PeerCommonName(pub String);
 
 /// A place among the writes that wait.
 #[derive(Debug)]
-pub(crate) struct Pending(Arc<Server>);
+pub(crate) struct Pending {
+    server: Arc<Server>,
+    bytes: u64,
+}
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        self.0.pending.fetch_sub(1, Ordering::Relaxed);
+        self.server.pending.fetch_sub(1, Ordering::Relaxed);
+        self.server.pending_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
