@@ -6,16 +6,17 @@
 //! line for most stores, none where nothing was alive). Leases are not exported: they belong to
 //! the running store. The form of `--base` has all of this: see [`whole`](crate::whole).
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use annals::{ChangeKind, KeyValue, Store, Transaction};
-use bytes::Bytes;
+use ::bytes::Bytes;
+use annals::{ChangeKind, KeyRange, KeyValue, Store, Transaction};
 use clap::Args;
 
 use crate::args::Global;
-use crate::bytes::{Spelled, show};
+use crate::bytes::{self, Spelled, show};
 use crate::exit::{Failure, Outcome};
 use crate::import::{Metadata, seconds};
 use crate::output::Output;
@@ -32,7 +33,8 @@ const STATE_KEYS_MAX: usize = 100_000;
 #[command(
     after_help = "The lines are what `annals import history` reads; -o has no effect. A compacted store begins with
 its state at the oldest revision at which every key can be read: what is gone stays gone, and an
-import of it counts revisions and versions anew, from 2 and from 1. Leases are left out.
+import of it counts revisions and versions anew, from 2 and from 1. Leases are left out. Keys with
+--prefix may go back further than all, by a rule of retention: see `annals retention list`.
 
 With --base the lines say all of it, and an import makes a new store with the same revisions,
 versions, leases and hash. Rules of retention are not in either: `annals backup` has them, too.
@@ -40,6 +42,7 @@ versions, leases and hash. Rules of retention are not in either: `annals backup`
 Examples:
   $ annals -C store export | annals -C other import history -
   $ annals -C store export all.jsonl.zst
+  $ annals -C store export --prefix /flags/ flags.jsonl
   $ annals -C store export --base whole.jsonl.zst
   $ annals -C copy import history whole.jsonl.zst"
 )]
@@ -48,20 +51,36 @@ pub(crate) struct ExportArgs {
     /// store of.
     #[arg(long)]
     base: bool,
+    /// Only what was done to keys with this prefix.
+    #[arg(long, value_name = "PREFIX", conflicts_with = "base")]
+    prefix: Option<OsString>,
     /// Write to this new file, compressed where it is named .zst, rather than to standard output.
     /// Until it is whole it is named FILE.part.
     file: Option<PathBuf>,
 }
 
+impl ExportArgs {
+    /// The keys that are wanted.
+    fn range(&self) -> KeyRange {
+        self.prefix
+            .as_ref()
+            .map_or_else(KeyRange::all, |prefix| KeyRange::prefix(bytes::of_arg(prefix)))
+    }
+}
+
 /// `export`: the whole history.
 pub(crate) fn export(global: &Global, args: &ExportArgs, out: &mut Output) -> Outcome {
     let store = global.read()?;
-    let from = store.oldest_readable(..);
-    let rules = store.retention();
+    let from = store.oldest_readable(args.range());
+    let mut rules = store.retention();
+    if let Some(prefix) = &args.prefix {
+        // Of others nothing is wanted, nor is what is noted below about the rest.
+        rules.retain(|rule| rule.prefix.starts_with(&bytes::of_arg(prefix)));
+    }
     let kept =
         rules.iter().map(|rule| (format!("keys with {}", show(&rule.prefix, 60)), rule.floor));
     // What no rule is about is kept until it is compacted.
-    let is_all = rules.iter().any(|rule| rule.prefix.is_empty());
+    let is_all = args.prefix.is_some() || rules.iter().any(|rule| rule.prefix.is_empty());
     let others = ("other keys".to_owned(), store.compacted_revision().max(1));
     for (keys, floor) in kept.chain((!is_all).then_some(others)) {
         if floor < from {
@@ -144,27 +163,33 @@ fn write(args: &ExportArgs, store: &Store, line: &mut dyn FnMut(&[u8]) -> Outcom
     if args.base {
         return whole::write(store, line);
     }
-    let compacted = store.oldest_readable(..);
+    let range = args.range();
+    let compacted = store.oldest_readable(&range);
     let latest = store.latest()?.revision();
     if compacted > 1 {
-        write_state(store, compacted, line)?;
+        write_state(store, &range, compacted, line)?;
     }
     let first = compacted.max(1) + 1;
     if first > latest {
         return Ok(());
     }
-    for transaction in store.log(first..=latest).with_values() {
+    for transaction in store.log_of(first..=latest, &range).with_values() {
         line(&transaction_line(transaction?)?)?;
     }
     Ok(())
 }
 
-fn write_state(store: &Store, revision: u64, line: &mut dyn FnMut(&[u8]) -> Outcome) -> Outcome {
-    let transaction = store.log(revision..=revision).next().and_then(Result::ok);
+fn write_state(
+    store: &Store,
+    range: &KeyRange,
+    revision: u64,
+    line: &mut dyn FnMut(&[u8]) -> Outcome,
+) -> Outcome {
+    let transaction = store.log_of(revision..=revision, range).next().and_then(Result::ok);
     let time = transaction.map_or(0, |transaction| transaction.time);
     let mut puts: Vec<(Bytes, Bytes)> = Vec::new();
     let mut bytes = 0;
-    for kv in store.at(revision)?.range(..) {
+    for kv in store.at(revision)?.range(range) {
         let KeyValue { key, value, .. } = kv?;
         if bytes + value.len() > STATE_BYTES_MAX && !puts.is_empty() || puts.len() >= STATE_KEYS_MAX
         {
@@ -216,9 +241,7 @@ impl Head {
             // The marker of an import is about that import, not about the transaction.
             Some(ours) => Metadata { import: None, ..ours },
             None if metadata.is_empty() => Metadata::default(),
-            None => {
-                Metadata { metadata: Some(crate::bytes::json(metadata)), ..Metadata::default() }
-            }
+            None => Metadata { metadata: Some(bytes::json(metadata)), ..Metadata::default() },
         };
         Self { time, origin }
     }

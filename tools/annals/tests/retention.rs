@@ -61,6 +61,18 @@ fn each_prefix_is_kept_as_its_rule_says() {
     let export =
         tool.run(&["export"]).code(0).says("keys with /audit/ can be read from revision 0");
     assert_eq!(export.stdout().lines().count(), 3, "a state and two transactions");
+    // Of a prefix as far back as it goes.
+    let audit = tool.run(&["export", "--prefix", "/audit/"]).code(0);
+    assert_eq!(audit.stderr(), "", "nothing is left out");
+    let audit = audit.stdout();
+    assert_eq!(audit.lines().count(), 4);
+    let other = Tool::new();
+    other.run_with(&["import", "history", "-"], audit.as_bytes()).code(0);
+    assert_eq!(other.column("revision", &["log", "--prefix", "/audit/"]), ["2", "3", "4", "5"]);
+    assert_eq!(other.column("revision", &["log"]), ["2", "3", "4", "5"], "nothing else");
+    let events = tool.run(&["export", "--prefix", "/events/"]).code(0).stdout();
+    assert!(events.contains("/events/a") && !events.contains("/audit/"), "{events}");
+    tool.run(&["export", "--prefix", "/", "--base"]).code(2).says("--base");
     tool.run(&["verify"]).code(0).says("but for what `annals retention list` says");
 
     let listed = tool.lines(&["retention", "list"]);
