@@ -60,10 +60,7 @@ impl At {
 
     /// Opens the view.
     pub(crate) fn view(self, store: &Store) -> Outcome<View> {
-        Ok(match self.of(store) {
-            annals::At::Latest => store.latest()?,
-            at => store.at(store.resolve(at)?)?,
-        })
+        Ok(store.at(self.of(store))?)
     }
 
     /// The last revision that is not after it, which must be readable.
