@@ -68,6 +68,8 @@ fn run(directory: &TempDir, port: u16, peer: u16, tls: Option<&Tls>) -> Child {
         .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
         .args(["--initial-cluster", &format!("default={peer}")])
         .args(["--experimental-watch-progress-notify-interval", "100ms"])
+        // It has nobody to agree with: as by default it would wait a second before it is its own leader.
+        .args(["--heartbeat-interval", "10", "--election-timeout", "100"])
         .args(tls.map_or(&[][..], |tls| &tls.arguments))
         .stdin(null())
         .stdout(null())
