@@ -172,4 +172,10 @@ fn a_damaged_block_is_told_and_nothing_of_it_or_behind_it_is_shown() {
     assert_eq!(log.visit(|_| ControlFlow::Break(())).unwrap(), None);
     let made: Vec<_> = store.log(2..).with_values().map_while(Result::ok).collect();
     assert_eq!(whole, made);
+    // What ends before the damage is not told of it.
+    let before: annals::Result<Vec<_>> = store.log(..next).with_values().collect();
+    assert_eq!(before.unwrap(), whole);
+    assert_eq!(visited(store.log(..next).with_values()).unwrap(), whole);
+    let none = store.log_of(..next, KeyRange::prefix("nothing")).next();
+    assert!(none.is_none(), "{none:?}");
 }

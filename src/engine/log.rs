@@ -213,7 +213,7 @@ impl Log {
             return None;
         }
         let step = self.find(read);
-        self.done = !matches!(step, Ok(Some(_)));
+        self.done |= !matches!(step, Ok(Some(_)));
         step.transpose()
     }
 
@@ -230,10 +230,15 @@ impl Log {
         loop {
             if let Some(replay) = &mut self.replay {
                 while let Some(entry) = replay.next()? {
-                    if entry.revision > self.upto {
-                        return Ok(None);
+                    if entry.revision >= self.upto {
+                        if entry.revision > self.upto {
+                            return Ok(None);
+                        }
+                        // What comes behind it is not looked at, which might be damaged.
+                        self.done = true;
                     }
                     match read(Found::Entry(&entry, &mut self.copies), told, values) {
+                        Ok(None) if self.done => return Ok(None),
                         Ok(None) => {}
                         Ok(made) => return Ok(made),
                         Err(error) => return Err(replay.damaged(&error)),

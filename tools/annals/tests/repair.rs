@@ -96,10 +96,15 @@ fn a_log_is_cut_where_damage_begins() {
 #[test]
 fn damage_of_the_past_costs_the_past_up_to_there() {
     for ending in [".hist", ".events"] {
-        let tool = filled();
+        // Values that EVENTS do not repeat cannot be taken from there. (Where one file of each is damaged, nobody makes up
+        // for the other.)
+        let tool = filled_with(&["-O", "event_value_bytes=0"]);
+        flip(&files(&tool, "seg", ".hist")[0], 100);
         let found = files(&tool, "seg", ending);
         assert!(!found.is_empty(), "{ending}");
-        flip(&found[0], 100);
+        if ending == ".events" {
+            flip(&found[0], 100);
+        }
         let truth = state(&tool, "latest");
         let table = Tool::new();
         // In the table, too, all of what is lost.

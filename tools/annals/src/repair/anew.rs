@@ -151,10 +151,10 @@ impl Anew {
         let is_next = frame.seq == self.seq + 1 && frame.revision == revision;
         if self.ended || (frame.seq > self.seq && !is_next) {
             self.ended = true;
-            self.behind += 1;
+            self.behind += u64::from(frame.takes_revision());
             self.upto = self.upto.max(Some(frame.revision));
             if let Some(row) = self.rows.last_mut() {
-                row.behind += 1;
+                row.behind += u64::from(frame.takes_revision());
             }
             return;
         }

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use serde_json::{Value, json};
 
+use super::mend::Gap;
 use crate::bytes::{json as bytes_json, show};
 use crate::exit::Outcome;
 use crate::output::Output;
@@ -17,13 +18,20 @@ pub(super) struct Lost {
     pub(super) keys: Vec<Value>,
     /// Revisions that are lost: the first, and the last where it is known.
     pub(super) revisions: Vec<Value>,
+    /// Revisions, from the first to the last, of which it is not known who wrote them, and when.
+    pub(super) origins: Vec<Gap>,
     told: Vec<String>,
 }
 
 impl Lost {
     /// Whether nothing is known to be lost.
     pub(super) fn is_empty(&self) -> bool {
-        self.keys.is_empty() && self.revisions.is_empty()
+        self.keys.is_empty() && self.revisions.is_empty() && self.origins.is_empty()
+    }
+
+    /// Whether all that was written is there.
+    pub(super) fn is_only_origins(&self) -> bool {
+        self.keys.is_empty() && self.revisions.is_empty() && !self.origins.is_empty()
     }
 
     /// The newest version of a key.
@@ -60,6 +68,9 @@ impl Lost {
                 }
             };
             out.note(format_args!("lost: revisions from {from} {upto}{behind}"))?;
+        }
+        for (first, last) in &self.origins {
+            out.note(format_args!("lost: who wrote revisions {first} to {last}, and when"))?;
         }
         Ok(())
     }

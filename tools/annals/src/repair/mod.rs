@@ -2,11 +2,12 @@
 //!
 //! The original is never written to. There are two ways; the first of them that can be gone is taken:
 //!
-//! * **copy**: only the log, or only the past is damaged. The log is written anew up to where something is missing, as if
+//! * **copy**: only the log, or only the past is damaged, and a rebuilt store would not have more of it. The log is written anew
+//!   up to where something is missing, as if
 //!   the machine had stopped there; what is damaged of the past is left out, and the copy gives up what that had to
 //!   answer: its keys can be read from behind it. Everything else is copied as it is. So is it where CURRENT alone is
 //!   damaged, and the manifest it named is whole.
-//! * **rebuild**: newest versions are damaged. What can be read of them, and of those before them, makes a new store that
+//! * **rebuild**: newest versions are damaged; or the past is, and the files of versions and EVENTS make up for each other. What can be read of them, and of those before them, makes a new store that
 //!   begins at the first revision behind which every transaction is whole and follows from what is known. EVENTS repeat
 //!   many values, so they fill gaps, and tell which keys are lost. Where the damaged store cannot be opened for reading,
 //!   as its log, or the header, index or footer of a file is damaged, or the first block, in which leases and rules are
@@ -19,6 +20,7 @@ mod current;
 mod found;
 mod log;
 mod lost;
+mod mend;
 mod past;
 mod rebuild;
 mod runs;
@@ -33,8 +35,8 @@ use std::path::{Path, PathBuf};
 
 use annals::inspect::{PutTogether, StoreFiles};
 use annals::{CheckReport, ErrorKind, Store};
-use annals_format::FileKind;
 use annals_format::name::{FileName, LOCK};
+use annals_format::{FileKind, FileMeta};
 use clap::Args;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -46,13 +48,14 @@ use crate::output::{Output, Row, cell};
 use crate::progress::Progress;
 
 use lost::Lost;
+use past::Past;
 
 /// Arguments of `repair`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "The original is only read. The report has a line for each file: what became of it, and what of it is
-lost. way: copy, where only the log or the past was damaged and a revision behind the damage is left
-to begin at, else rebuild. A damaged log ends where something of it is in no file any more; what is
+lost. way: copy, where only the log or the past was damaged, a revision behind the damage is left to
+begin at, and a rebuilt store would not have more of the past; else rebuild. A damaged log ends where something of it is in no file any more; what is
 damaged of the past is left out, and the keys it was of can be read from behind it: those of a rule
 of retention by that rule, all others by compacting the copy. A rebuilt store has the newest
 versions that can be read, at their revisions, and their past from where it is whole: behind the
@@ -70,8 +73,9 @@ cut is left out, rules and compactions as well; what these had forgotten stays f
 
 The new store is verified before the command ends. A store that a program has open for writing is
 not repaired. The exit code is 9 where lost_keys or lost_revisions name something, and where
-past_lost says that the past of some key begins later than it did; else 0: also then the report may
-name what could be lost. Keep the damaged store until what you need of it is elsewhere. A backup is
+past_lost says that the past of some key begins later than it did, and where lost_origins names
+revisions whose metadata and time are lost (they have the time of the next one); else 0: also then
+the report may name what could be lost. Keep the damaged store until what you need of it is elsewhere. A backup is
 better: `annals help backup`.
 
 Examples:
@@ -185,7 +189,8 @@ pub(crate) fn repair(global: &Global, args: &RepairArgs, out: &mut Output) -> Ou
         out.note("nothing is damaged; a copy is made all the same")?;
     }
     let rather_newest = args.newest && damaged.has(&[FileKind::Wal]);
-    let copied = if !from_names && !rather_newest && can_copy(&damaged) {
+    let past = past_beyond_copy(global, &files, &damaged).filter(|_| !from_names);
+    let copied = if !from_names && !rather_newest && past.is_none() && can_copy(&damaged) {
         copied(global, data, to, (&files, &damaged), out)
             .map_err(|failure| target::left(to, failure))?
     } else {
@@ -194,12 +199,25 @@ pub(crate) fn repair(global: &Global, args: &RepairArgs, out: &mut Output) -> Ou
     let (repaired, report) = match copied {
         Some(copied) => copied,
         None => {
-            let repaired = rebuild::rebuild(global, to, &files, &damaged, from_names)
+            let repaired = rebuild::rebuild(global, to, (&files, past), &damaged, from_names)
                 .map_err(|failure| target::left(to, failure))?;
             (repaired, check(to, global, "verified")?)
         }
     };
     tell(&Global { data: Some(to.to_path_buf()), ..global.clone() }, &repaired, &report, out)
+}
+
+/// The past that a rebuilt store would have, where only that is damaged and a copy would have less.
+fn past_beyond_copy(global: &Global, files: &StoreFiles, damaged: &Damaged) -> Option<Past> {
+    let past = [FileKind::History, FileKind::Events];
+    let is_past = |name: &FileName| past.contains(&name.kind);
+    if damaged.0.is_empty() || !damaged.0.iter().all(is_past) {
+        return None;
+    }
+    let lost = files.manifest().files.iter();
+    let lost = lost.filter(|meta| damaged.0.contains(&FileName::new(meta.kind, meta.number)));
+    let needed = lost.map(FileMeta::last_needed).max()?;
+    Past::of(global, files).filter(|past| past.goes_beyond(needed))
 }
 
 /// Makes a copy, and verifies it; `None`, and nothing is left of it, where it would not be sound.
@@ -302,6 +320,7 @@ fn tell(made: &Global, repaired: &Repaired, report: &CheckReport, out: &mut Outp
         ("lost_keys", json!(repaired.lost.keys)),
         ("lost_revisions", json!(repaired.lost.revisions)),
         ("past_lost", json!(past_lost)),
+        ("lost_origins", json!(repaired.lost.origins)),
         ("revision", json!(report.revision)),
         ("compacted_revision", json!(compacted)),
     ])?;
@@ -317,6 +336,7 @@ fn tell(made: &Global, repaired: &Repaired, report: &CheckReport, out: &mut Outp
     let all = match (repaired.lost.is_empty(), past_lost) {
         (true, false) => "",
         (true, true) => ", but not all of the past is in it",
+        _ if repaired.lost.is_only_origins() => ", but not who wrote all of it, and when",
         _ => ", but not all that was committed is in it",
     };
     out.note(format_args!("{way}: {} is a sound store{all}; {readable}", to.display()))?;

@@ -1,6 +1,7 @@
 //! How much of its past a rebuilt store can have.
 //!
-//! The damaged store is read as anybody would read it: that answers with what is true, or with an error. From the revision on
+//! The damaged store is read as anybody would read it: that answers with what is true, or with an error. What EVENTS do not tell
+//! any more is put together from the versions where these are whole ([`mend`]). From the revision on
 //! behind which every transaction can be read, values included, the past is known, if what it begins with is: the
 //! versions that were the newest at that revision, which are put together from all files. Where a later transaction
 //! does not follow from these, since it changes a key of which a version is lost, the past begins behind it.
@@ -8,9 +9,11 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use annals::{Change, ChangeKind, Store};
+use annals::inspect::StoreFiles;
+use annals::{Change, ChangeKind, Store, Transaction};
 use bytes::Bytes;
 
+use super::mend::{self, Gap};
 use super::salvage::{Salvage, is_within};
 use crate::args::Global;
 use crate::exit::Outcome;
@@ -45,6 +48,9 @@ pub(super) struct Past {
     /// Behind this every transaction can be read.
     pub(super) from: u64,
     pub(super) newest: u64,
+    /// Revisions behind `from` whose transactions were put together, in order, and what they are then.
+    pub(super) mended: Vec<Gap>,
+    transactions: BTreeMap<u64, Transaction>,
 }
 
 /// The first revision at which any key of the damaged store can be read, by whatever rule; `None` if it cannot be
@@ -61,15 +67,23 @@ fn floor_of(store: &Store) -> u64 {
 
 impl Past {
     /// Reads all that was written; `None` where nothing behind any revision is known.
-    pub(super) fn of(global: &Global) -> Option<Self> {
+    pub(super) fn of(global: &Global, files: &StoreFiles) -> Option<Self> {
         let store = global.read().ok()?;
         let view = store.latest().ok()?;
         let (oldest, newest) = (store.oldest_readable(..).max(1), view.revision());
         drop(view);
         let floor = floor_of(&store);
-        let mut past = Self { store, oldest, floor, from: oldest, newest };
-        past.find_whole();
+        let (mended, transactions) = (Vec::new(), BTreeMap::new());
+        let mut past = Self { store, oldest, floor, from: oldest, newest, mended, transactions };
+        let gaps = past.gaps();
+        past.mend(files, gaps);
         (past.from < past.newest).then_some(past)
+    }
+
+    /// Whether a store that is rebuilt of it can be read at revisions at which one could not that has nothing of what was
+    /// needed up to this revision, and at all others, too.
+    pub(super) fn goes_beyond(&self, needed: u64) -> bool {
+        !self.begins_late() || (self.floor == self.oldest && self.from < needed)
     }
 
     /// Whether there was something before `from`, which is not taken along.
@@ -79,34 +93,105 @@ impl Past {
 
     /// When the first transaction behind `from` was ordered.
     pub(super) fn time_behind(&self) -> Outcome<i64> {
-        let next = self.store.log(self.from + 1..).next().transpose()?;
+        let next = self.transactions().next().transpose()?;
         Ok(next.map_or(0, |transaction| transaction.time))
     }
 
-    /// Finds from where on every transaction can be read.
-    fn find_whole(&mut self) {
+    /// The transactions behind `from`, with values.
+    pub(super) fn transactions(&self) -> impl Iterator<Item = annals::Result<Transaction>> + '_ {
+        // What is read as it is, and what follows it that is not.
+        let mut pieces = Vec::new();
+        let mut next = self.from + 1;
+        for gap in &self.mended {
+            pieces.push((next, gap.0 - 1, Some(*gap)));
+            next = gap.1 + 1;
+        }
+        pieces.push((next, self.newest, None));
+        pieces.into_iter().flat_map(|(first, last, gap)| {
+            let read = (first <= last).then(|| self.store.log(first..=last).with_values());
+            let mended = gap.map(|(first, last)| self.transactions.range(first..=last));
+            let mended = mended.into_iter().flatten().map(|(_, transaction)| transaction.clone());
+            read.into_iter().flatten().chain(mended.map(Ok))
+        })
+    }
+
+    /// The revisions whose transactions cannot be read, or not whole.
+    fn gaps(&self) -> Vec<Gap> {
         let mut progress = Progress::new(Some(self.newest - self.oldest), "revisions");
+        let mut gaps: Vec<Gap> = Vec::new();
         let (mut next, mut errors) = (self.oldest + 1, 0_u64);
         while next <= self.newest {
-            let begun = next;
-            for transaction in self.store.log(next..=self.newest).with_values() {
-                let Ok(transaction) = transaction else { break };
-                let has_value =
-                    |change: &Change| change.kind == ChangeKind::Delete || change.value.is_some();
-                if !transaction.changes.iter().all(has_value) {
-                    break;
-                }
-                next = transaction.revision + 1;
-                progress.set(next - self.oldest, || Cow::Borrowed("looked at"));
+            let end = self.readable(next, self.newest, |revision| {
+                progress.set(revision - self.oldest, || Cow::Borrowed("looked at"));
+            });
+            if end > self.newest {
+                break;
             }
-            if next > self.newest {
-                return;
-            }
-            // What comes next cannot be read, or not whole.
-            errors = if next == begun { errors + 1 } else { 1 };
+            errors = if end == next { errors + 1 } else { 1 };
             let skipped = errors.saturating_sub(ERRORS).max(1);
-            self.from = (next + skipped - 1).min(self.newest);
-            next = self.from + 1;
+            let last = (end + skipped - 1).min(self.newest);
+            match gaps.last_mut().filter(|gap| gap.1 + 1 == end) {
+                Some(gap) => gap.1 = last,
+                None => gaps.push((end, last)),
+            }
+            next = last + 1;
+        }
+        // What was skipped may be readable from somewhere on.
+        for gap in &mut gaps {
+            let (mut bad, mut good) = (gap.0, gap.1 + 1);
+            while good - bad > 1 {
+                let middle = bad + (good - bad) / 2;
+                let is_good = self.readable(middle, good - 1, |_| {}) == good;
+                if is_good { good = middle } else { bad = middle }
+            }
+            gap.1 = good - 1;
+        }
+        gaps
+    }
+
+    /// The first of these revisions whose transaction cannot be read whole; the one behind the last if all can.
+    fn readable(&self, first: u64, last: u64, mut step: impl FnMut(u64)) -> u64 {
+        let mut next = first;
+        for transaction in self.store.log(first..=last).with_values() {
+            let Ok(transaction) = transaction else { break };
+            let has_value =
+                |change: &Change| change.kind == ChangeKind::Delete || change.value.is_some();
+            if !transaction.changes.iter().all(has_value) {
+                break;
+            }
+            next = transaction.revision + 1;
+            step(transaction.revision);
+        }
+        next
+    }
+
+    /// Puts together what is in the gaps, but for what comes before one where that cannot be done: behind that `from` is.
+    fn mend(&mut self, files: &StoreFiles, gaps: Vec<Gap>) {
+        if gaps.is_empty() {
+            return;
+        }
+        let mut found = mend::changes(files, &gaps);
+        for (first, last) in gaps.into_iter().rev() {
+            // It is not known when that was, but that it was not later than what came next.
+            let is_last = last == self.newest;
+            let next = (!is_last).then(|| self.store.log(last + 1..).next()).flatten();
+            let time = match next {
+                Some(Ok(next)) => Some(next.time),
+                None if is_last && files.manifest().flushed_revision == last => {
+                    Some(files.manifest().flushed_time)
+                }
+                _ => None,
+            };
+            let all = (first..=last).map(|revision| {
+                let changes = found.remove(&revision)?;
+                Some(Transaction { revision, time: time?, metadata: Bytes::new(), changes })
+            });
+            let Some(all) = all.collect::<Option<Vec<_>>>() else {
+                self.from = last;
+                break;
+            };
+            self.transactions.extend(all.into_iter().map(|one| (one.revision, one)));
+            self.mended.insert(0, (first, last));
         }
     }
 
@@ -133,7 +218,7 @@ impl Past {
             Ok(())
         })?;
         let mut later = None;
-        for transaction in self.store.log(self.from + 1..=self.newest) {
+        for transaction in self.transactions() {
             let Some(transaction) = transaction.ok().filter(|_| bytes <= BYTES) else {
                 later = Some(self.newest);
                 break;
@@ -164,7 +249,13 @@ impl Past {
                 }
             }
         }
-        self.from = later.unwrap_or(self.from);
+        if let Some(later) = later {
+            self.from = later;
+            self.mended.retain(|gap| gap.1 > later);
+            if let Some(first) = self.mended.first_mut() {
+                first.0 = first.0.max(later + 1);
+            }
+        }
         Ok(later.is_none())
     }
 }

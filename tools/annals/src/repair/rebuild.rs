@@ -52,16 +52,17 @@ struct Gathered {
 /// How often it is tried to have a past that follows from what is known.
 const TRIES: usize = 8;
 
-/// Makes the store. `from_names`: the manifest was made of what lies in the directory.
+/// Makes the store, with this past if it is known already. `from_names`: the manifest was made of what lies in the directory.
 pub(super) fn rebuild(
     global: &Global,
     to: &Path,
-    files: &StoreFiles,
+    (files, past): (&StoreFiles, Option<Past>),
     damaged: &Damaged,
     from_names: bool,
 ) -> Outcome<Repaired> {
     // Names do not tell from where on there is a past.
-    let mut past = if from_names { None } else { Past::of(global) };
+    let known = || if from_names { None } else { Past::of(global, files) };
+    let mut past = past.or_else(known);
     // Its directory is ours as long as this reads, and has the file of what does not fit into memory.
     let target = PutTogether::begin(to, &global.engine_options()?)?;
     let mut tries = 0;
@@ -87,7 +88,8 @@ pub(super) fn rebuild(
             load(global, to, &mut gathered, None)?.unwrap_or_default()
         }
     };
-    let Gathered { salvage, rules_known, rows, lost } = gathered;
+    let Gathered { salvage, rules_known, rows, mut lost } = gathered;
+    lost.origins.extend(past.iter().flat_map(|past| &past.mended));
     let manifest = files.manifest();
     let past_lost = match &past {
         Some(past) => past.begins_late(),
@@ -205,7 +207,10 @@ fn segment(
             ("read for keys and values", both("who changed what, and when".to_owned(), lost))
         }
         (FileKind::Events, Some(past)) => {
-            let lost = salvage.events(files, meta);
+            let mut lost = salvage.events(files, meta);
+            if !lost.is_empty() && !past.mended.is_empty() {
+                lost += "; put together from the versions, but for who wrote them, and when";
+            }
             ("read", both(before("who changed what, and when", past), lost))
         }
         (_, Some(past)) => {
@@ -276,7 +281,7 @@ fn load(
     })?;
     let mut loading = load.begin()?;
     if let Some(past) = past {
-        for transaction in past.store.log(past.from + 1..=past.newest).with_values() {
+        for transaction in past.transactions() {
             let transaction = transaction?;
             match loading.transaction(&transaction) {
                 Err(error) if matches!(error.kind(), ErrorKind::InvalidArgument { .. }) => {

@@ -88,9 +88,11 @@ impl Tool {
     pub(crate) fn repaired(&self, other: &Self) -> (Value, Done) {
         let to = other.store();
         let done = self.run(&["repair", "-o", "json", "--to", to.to_str().unwrap()]);
-        let told: Value = serde_json::from_str(&done.stdout()).unwrap();
+        let told = serde_json::from_str(&done.stdout());
+        let told: Value = told.unwrap_or_else(|_| panic!("{}", done.stderr()));
         let lost = |of: &str| !told[of].as_array().unwrap().is_empty();
-        let is_whole = !lost("lost_keys") && !lost("lost_revisions") && told["past_lost"] == false;
+        let none = !["lost_keys", "lost_revisions", "lost_origins"].into_iter().any(lost);
+        let is_whole = none && told["past_lost"] == false;
         (told, done.code(if is_whole { 0 } else { 9 }))
     }
 
