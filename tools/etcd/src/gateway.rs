@@ -22,6 +22,7 @@ use http_body::{Body as _, Frame};
 use http_body_util::BodyExt as _;
 use prost_reflect::{MessageDescriptor, MethodDescriptor};
 use serde_json::Value;
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tonic::{Code, Status};
 
@@ -89,12 +90,13 @@ impl Gateway {
         let input = method.input();
         let asked = async {
             if method.is_client_streaming() {
-                Requests::begin(request.into_body(), input, self.max_body).await.map(Body::new)
+                let begun = Requests::begin(request.into_body(), input, self.max_body).await;
+                begun.map(|(requests, gone)| (Body::new(requests), Some(gone)))
             } else {
-                self.one(request.into_body(), &input).await.map(Body::from)
+                self.one(request.into_body(), &input).await.map(|body| (Body::from(body), None))
             }
         };
-        let body = match timeout(BODY_TIME, asked).await {
+        let (body, gone) = match timeout(BODY_TIME, asked).await {
             Ok(Ok(body)) => body,
             Ok(Err(status)) => return refuse(&status),
             Err(_) => {
@@ -108,7 +110,7 @@ impl Gateway {
         *call.headers_mut() = headers;
         let answer = self.calls.call(call).await;
         if method.is_server_streaming() {
-            return Lines::answer(answer, method.output()).await;
+            return Lines::answer(answer, method.output(), gone).await;
         }
         let share = answer.extensions().get::<Share>().cloned();
         match whole(answer, &method.output()).await {
@@ -222,11 +224,18 @@ struct Requests {
     ready: VecDeque<Bytes>,
     max: usize,
     over: bool,
+    /// Who answers is told that the client is gone, which nobody else notices while its stream has not ended.
+    gone: Option<oneshot::Sender<()>>,
 }
 
 impl Requests {
-    /// Waits for the first message, so that one that is wrong is refused.
-    async fn begin(body: Body, kind: MessageDescriptor, max: usize) -> Result<Self, Status> {
+    /// Waits for the first message, so that one that is wrong is refused. Tells, too, when the client is gone.
+    async fn begin(
+        body: Body,
+        kind: MessageDescriptor,
+        max: usize,
+    ) -> Result<(Self, oneshot::Receiver<()>), Status> {
+        let (gone, is_gone) = oneshot::channel();
         let mut this = Self {
             body,
             kind,
@@ -234,6 +243,7 @@ impl Requests {
             ready: VecDeque::new(),
             max,
             over: false,
+            gone: Some(gone),
         };
         while this.ready.is_empty() && !this.over {
             let frame = this.body.frame().await;
@@ -244,7 +254,22 @@ impl Requests {
                 return Err(status);
             }
         }
-        Ok(this)
+        Ok((this, is_gone))
+    }
+
+    /// No more is asked. What still comes is read and forgotten, to notice when the client is gone.
+    fn break_off(&mut self) {
+        self.over = true;
+        let mut body = std::mem::take(&mut self.body);
+        let Some(gone) = self.gone.take() else { return };
+        tokio::spawn(async move {
+            while let Some(piece) = body.frame().await {
+                if piece.is_err() {
+                    let _ = gone.send(());
+                    return;
+                }
+            }
+        });
     }
 
     fn take(&mut self, piece: Option<Result<Frame<Bytes>, axum::Error>>) -> Result<(), Status> {
@@ -288,10 +313,15 @@ impl http_body::Body for Requests {
             let Poll::Ready(piece) = Pin::new(&mut self.body).poll_frame(context) else {
                 return Poll::Pending;
             };
-            if let Err(status) = self.take(piece) {
+            if matches!(piece, Some(Err(_))) {
+                self.over = true;
+                if let Some(gone) = self.gone.take() {
+                    let _ = gone.send(());
+                }
+            } else if let Err(status) = self.take(piece) {
                 // The answers go on, as etcd's do: only no more is asked.
                 debug!("a stream of requests over HTTP is broken", "error" = status.message());
-                self.over = true;
+                self.break_off();
             }
         }
     }
@@ -303,6 +333,8 @@ struct Lines {
     kind: MessageDescriptor,
     frames: BytesMut,
     over: bool,
+    /// Comes when the client is gone.
+    gone: Option<oneshot::Receiver<()>>,
 }
 
 /// A step of a stream.
@@ -314,14 +346,18 @@ enum Step {
 
 impl Lines {
     /// Waits for the first message: before it, an error is an answer of its own.
-    async fn answer(answer: Response<Body>, kind: MessageDescriptor) -> Response<Body> {
+    async fn answer(
+        answer: Response<Body>,
+        kind: MessageDescriptor,
+        gone: Option<oneshot::Receiver<()>>,
+    ) -> Response<Body> {
         let (head, body) = answer.into_parts();
         if let Some(status) =
             Status::from_header_map(&head.headers).filter(|status| status.code() != Code::Ok)
         {
             return json_answer(http_status(status.code()), stream_error(&status).to_string());
         }
-        let mut lines = Self { body, kind, frames: BytesMut::new(), over: false };
+        let mut lines = Self { body, kind, frames: BytesMut::new(), over: false, gone };
         let first = std::future::poll_fn(|context| lines.poll_step(context)).await;
         let body = match first {
             Step::Failed(status) => {
@@ -337,6 +373,14 @@ impl Lines {
         loop {
             if self.over {
                 return Poll::Ready(Step::End);
+            }
+            match self.gone.as_mut().map(|gone| Pin::new(gone).poll(context)) {
+                Some(Poll::Ready(Ok(()))) => {
+                    self.over = true;
+                    continue;
+                }
+                Some(Poll::Ready(Err(_))) => self.gone = None,
+                Some(Poll::Pending) | None => {}
             }
             match unframe(&self.kind, &mut self.frames) {
                 Ok(Some(message)) => {

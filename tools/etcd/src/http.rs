@@ -164,6 +164,12 @@ impl Front {
         answer
     }
 
+    /// Whether a page of this origin, if it is one, may see answers.
+    fn may_see(&self, origin: Option<&HeaderValue>) -> bool {
+        let origins = &self.0.origins;
+        origin.is_none_or(|origin| origin.to_str().is_ok_and(|origin| allows(origins, origin)))
+    }
+
     /// Tells browsers whose pages may see the answer.
     fn share(&self, headers: &mut HeaderMap, origin: Option<HeaderValue>) {
         let all = self.0.origins.iter().any(|allowed| allowed == "*");
@@ -202,6 +208,10 @@ impl Front {
             return text(StatusCode::BAD_REQUEST, body);
         }
         if socket::is_asked(&request) {
+            // Nobody keeps a page from reading what comes over one, unlike the answer to a request.
+            if !self.may_see(request.headers().get(ORIGIN)) {
+                return text(StatusCode::FORBIDDEN, "this origin is not allowed: see --cors\n");
+            }
             return socket::agree(gateway, &inner.shutdown, path, request);
         }
         gateway.handle(&path, request).await

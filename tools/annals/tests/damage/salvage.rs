@@ -211,15 +211,18 @@ fn compare(store: &Store, made: &Made, report: &Value) -> Result<Saved, String> 
         return Ok(Saved::Others);
     }
     let from = store.compacted_revision().max(truth.compacted());
-    let gaps: Vec<(u64, u64)> = serde_json::from_value(report["lost_origins"].clone())
-        .map_err(|error| error.to_string())?;
-    past(store, truth, (from, &gaps), &|key| lost_keys.contains(key) || is_unsure)?;
+    past(store, truth, (from, &gaps(report)?), &|key| lost_keys.contains(key) || is_unsure)?;
     Ok(match others {
         0 if !is_past_lost => Saved::Everything,
         0 if from < newest => Saved::Past,
         0 => Saved::Newest,
         _ => Saved::Others,
     })
+}
+
+/// The revisions of which it is not known who wrote them.
+fn gaps(report: &Value) -> Result<Vec<(u64, u64)>, String> {
+    serde_json::from_value(report["lost_origins"].clone()).map_err(|error| error.to_string())
 }
 
 /// Whether the past is as it was, from this revision on, but for what is named, and for who wrote what is in the gaps.

@@ -20,7 +20,7 @@ use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::server::create_response_with_body;
@@ -31,8 +31,16 @@ use crate::debug;
 use crate::gateway::{BODY_TIME, Gateway};
 use crate::serve::Shutdown;
 
-/// How long a client may take to hang up once all is said.
+/// How long a client may take for the last message, and to hang up then.
 const LAST: Duration = Duration::from_secs(1);
+
+/// How many pings may come at once, and how long each takes of what was saved up. Each is answered, and who does not read
+/// the answers makes them pile up.
+const PINGS: u32 = 1000;
+const PING: Duration = Duration::from_millis(100);
+
+/// Bytes of a socket's buffers: most of them wait for an event, and for nothing else.
+const BUFFER: usize = 4 << 10;
 
 type Socket = WebSocketStream<TokioIo<Upgraded>>;
 
@@ -133,17 +141,22 @@ impl Asked {
     /// Answers, until one of both has ended.
     async fn answer(self, io: TokioIo<Upgraded>) {
         let most = self.gateway.max_body;
-        let limits =
-            WebSocketConfig::default().max_message_size(Some(most)).max_frame_size(Some(most));
+        let limits = WebSocketConfig::default()
+            .max_message_size(Some(most))
+            .max_frame_size(Some(most))
+            .read_buffer_size(BUFFER)
+            .write_buffer_size(BUFFER);
         let socket = Socket::from_raw_socket(io, Role::Server, Some(limits)).await;
-        let (mut to, mut from) = socket.split();
+        let (mut to, from) = socket.split();
+        let mut from = Coming { messages: from, pinged: Instant::now() };
         let first = tokio::select! {
-            first = timeout(BODY_TIME, message(&mut from)) => first.ok().flatten(),
+            first = timeout(BODY_TIME, from.message()) => first.ok().flatten(),
             () = self.shutdown.begun() => None,
         };
         if let Some(first) = first {
             let (messages, coming) = mpsc::channel(1);
-            let body = if self.gateway.is_stream(&self.path) {
+            let is_stream = self.gateway.is_stream(&self.path);
+            let body = if is_stream {
                 let first = tokio_stream::iter([first]).chain(ReceiverStream::new(coming));
                 let frames = first.map(|text| Ok::<_, axum::Error>(http_body::Frame::data(text)));
                 Body::new(StreamBody::new(frames))
@@ -161,34 +174,57 @@ impl Asked {
             };
             tokio::select! {
                 () = answered => {}
-                () = pass_on(&mut from, &messages) => {}
+                () = from.pass_on(is_stream.then_some(&messages)) => {}
             }
         }
-        // It may be gone already.
-        let _ = to.close().await;
-        let _ = timeout(LAST, async { while message(&mut from).await.is_some() {} }).await;
-    }
-}
-
-/// The next message of the client, as a line; none when it has ended.
-async fn message(from: &mut SplitStream<Socket>) -> Option<Bytes> {
-    loop {
-        let mut text = match from.next().await?.ok()? {
-            Message::Text(text) => BytesMut::from(text.as_bytes()),
-            Message::Binary(bytes) => bytes.into(),
-            Message::Close(_) => return None,
-            Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => continue,
+        // It may be gone already, or not read.
+        let last = async {
+            let _ = to.close().await;
+            from.pass_on(None).await;
         };
-        text.extend_from_slice(b"\n");
-        return Some(text.freeze());
+        let _ = timeout(LAST, last).await;
     }
 }
 
-/// Takes messages from the client to the call until it hangs up. What a call does not take is not read.
-async fn pass_on(from: &mut SplitStream<Socket>, messages: &mpsc::Sender<Bytes>) {
-    while let Some(text) = message(from).await {
-        // A call that takes no more may still have to answer.
-        let _ = messages.send(text).await;
+/// What comes from the client.
+struct Coming {
+    messages: SplitStream<Socket>,
+    /// The time by which its pings are paid for.
+    pinged: Instant,
+}
+
+impl Coming {
+    /// The next message, as a line; none when the client has ended, or sends too many pings.
+    async fn message(&mut self) -> Option<Bytes> {
+        loop {
+            let mut text = match self.messages.next().await?.ok()? {
+                Message::Text(text) => BytesMut::from(text.as_bytes()),
+                Message::Binary(bytes) => bytes.into(),
+                Message::Close(_) => return None,
+                Message::Ping(_) if self.is_too_much() => return None,
+                Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => continue,
+            };
+            text.extend_from_slice(b"\n");
+            return Some(text.freeze());
+        }
+    }
+
+    fn is_too_much(&mut self) -> bool {
+        let now = Instant::now();
+        self.pinged = self.pinged.max(now) + PING;
+        self.pinged.saturating_duration_since(now) > PING * PINGS
+    }
+
+    /// Takes messages to the call until the client hangs up. What a stream does not take is not read; what no call takes is
+    /// read and forgotten: nothing else tells that the client is gone.
+    async fn pass_on(&mut self, mut messages: Option<&mpsc::Sender<Bytes>>) {
+        while let Some(text) = self.message().await {
+            if let Some(to) = messages
+                && to.send(text).await.is_err()
+            {
+                messages = None;
+            }
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The gateway by WebSocket, beside that of a real etcd.
 
+use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -165,6 +166,92 @@ fn a_server_that_stops_waits_for_none() {
     ours.runtime.block_on(ended).unwrap().unwrap();
     hung_up.join().unwrap();
     assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+}
+
+/// How many connections the server has, but for the one that asks.
+fn connections(ours: &Running) -> u64 {
+    let metrics = http(ours.address(), "GET /metrics", &[], "").body;
+    let open = metrics.lines().find_map(|line| line.strip_prefix("annals_connections "));
+    open.unwrap().parse::<u64>().unwrap() - 1
+}
+
+fn until_none_is_left(ours: &Running, what: &str) {
+    let begun = Instant::now();
+    while connections(ours) > 0 {
+        assert!(begun.elapsed() < Duration::from_secs(10), "{what}: {}", connections(ours));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_client_that_is_gone_is_noticed_whatever_it_sent_before() {
+    let ours = Running::start(&[]);
+    let address = ours.address();
+    // Somebody has the lock.
+    let mut lock = connect(address, "/v3/lock/lock", &[]);
+    say(&mut lock, r#"{"name":"TA=="}"#);
+    hear(&mut lock);
+    end(lock);
+    let watch = r#"{"create_request":{"key":"Zm9v"}}"#;
+    for (path, first) in [
+        ("watch", watch),
+        ("watch", "[1]"),
+        ("election/observe", r#"{"name":"TA=="}"#),
+        ("lock/lock", r#"{"name":"TA=="}"#),
+    ] {
+        for number in 0..5 {
+            let mut socket = connect(address, &format!("/v3/{path}"), &[]);
+            say(&mut socket, first);
+            for _ in 0..number {
+                say(&mut socket, "{");
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        until_none_is_left(&ours, &format!("{path} after {first}"));
+    }
+    // By HTTP/1.1, where the request has not ended.
+    for rest in ["", "2\r\n[]\r\n", "1\r\n}\r\n2\r\n{}\r\n"] {
+        let mut stream = TcpStream::connect(address).unwrap();
+        let head =
+            "POST /v3/watch HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n";
+        let asked = format!("{head}{:x}\r\n{watch}\r\n{rest}", watch.len());
+        stream.write_all(asked.as_bytes()).unwrap();
+        stream.set_read_timeout(Some(LONG)).unwrap();
+        assert!(stream.read(&mut [0; 4096]).unwrap() > 0);
+        std::thread::sleep(Duration::from_millis(20));
+        drop(stream);
+        until_none_is_left(&ours, rest);
+    }
+}
+
+#[test]
+fn who_pings_and_does_not_listen_is_sent_away() {
+    let ours = Running::start(&[]);
+    let mut socket = connect(ours.address(), "/v3/watch", &[]);
+    say(&mut socket, r#"{"create_request":{"key":"Zm9v"}}"#);
+    hear(&mut socket);
+    for _ in 0..900 {
+        socket.send(Message::Ping(vec![7; 100].into())).unwrap();
+    }
+    while !matches!(socket.read().unwrap(), Message::Pong(_)) {}
+    let refused =
+        (0..1_000_000).find_map(|_| socket.send(Message::Ping(vec![7; 100].into())).err());
+    assert!(refused.is_some(), "a hundred megabytes of pings");
+    drop(socket);
+    until_none_is_left(&ours, "pings");
+}
+
+#[test]
+fn pages_of_other_origins_get_none() {
+    let ours = Running::start(&["--cors=http://good.example"]);
+    let ask = |origin: &str| {
+        let headers = ["Connection: Upgrade", "Upgrade: websocket", origin];
+        http(ours.address(), "GET /v3/watch", &headers, "").status
+    };
+    // A handshake that is allowed has then to be one.
+    assert_eq!(ask("Origin: http://good.example"), 400);
+    assert_eq!(ask("Origin: http://evil.example"), 403);
+    assert_eq!(ask("Accept: text/plain"), 400);
 }
 
 #[test]
