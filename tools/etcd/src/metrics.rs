@@ -42,8 +42,6 @@ pub struct Metrics {
     pub failed_handshakes: AtomicU64,
     /// Connections that were slowed down, since too many frames that ask for nothing came on them.
     pub slowed_connections: AtomicU64,
-    /// Connections that came faster than they are taken.
-    pub delayed_connections: AtomicU64,
     /// Bytes of the bodies of gRPC requests.
     pub received_bytes: AtomicU64,
     /// Bytes of the bodies of gRPC answers.
@@ -175,8 +173,6 @@ impl Metrics {
         let slowed =
             "Connections on which more frames came that ask for nothing than were read at once.";
         text.counter("annals_slowed_connections_total", slowed, of(&self.slowed_connections));
-        let delayed = "Connections that came faster than they are taken, and waited.";
-        text.counter("annals_delayed_connections_total", delayed, of(&self.delayed_connections));
         self.write_calls(text);
         process::write(text);
     }

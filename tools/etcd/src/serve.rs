@@ -1,6 +1,5 @@
 //! Listening, serving and stopping.
 
-pub(crate) mod arrivals;
 pub(crate) mod authority;
 pub(crate) mod calls;
 pub(crate) mod conn;
@@ -16,7 +15,6 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream, UnixListener};
@@ -26,7 +24,6 @@ use tokio::time::{sleep, timeout};
 use crate::config::{Config, ListenUrl, Place};
 use crate::http::{App, Front, Traffic};
 use crate::metrics::process;
-use crate::serve::arrivals::Arrivals;
 use crate::serve::conn::{Common, Peer, builder};
 use crate::serve::notify::notify;
 use crate::tls::Tls;
@@ -179,7 +176,6 @@ impl Server {
             builder: builder(config),
         };
         let permits = Arc::new(Semaphore::new(max_connections(config)));
-        let arrivals = Arc::new(Arrivals::default());
         let (alive, mut all_ended) = mpsc::channel::<()>(1);
         info!(
             "enabled capabilities for version",
@@ -190,12 +186,9 @@ impl Server {
             bound.tell();
             // Who looks after the server gets through when there are too many others.
             let monitors = bound.traffic == Traffic::Metrics;
-            let (permits, arrivals) = if monitors {
-                (Arc::new(Semaphore::new(MONITORS)), Arc::default())
-            } else {
-                (Arc::clone(&permits), Arc::clone(&arrivals))
-            };
-            let acceptor = Acceptor { bound, common: common.clone(), permits, arrivals };
+            let permits =
+                if monitors { Arc::new(Semaphore::new(MONITORS)) } else { Arc::clone(&permits) };
+            let acceptor = Acceptor { bound, common: common.clone(), permits };
             tokio::spawn(acceptor.run(alive.clone()));
         }
         drop((alive, common));
@@ -299,7 +292,6 @@ struct Acceptor {
     bound: Bound,
     common: Common,
     permits: Arc<Semaphore>,
-    arrivals: Arc<Arrivals>,
 }
 
 impl Acceptor {
@@ -337,10 +329,7 @@ impl Acceptor {
                     continue;
                 }
             };
-            // While there are too many, or they come too fast, this one waits here and those behind it in the kernel.
-            if !self.arrivals.wait(secure).await {
-                self.common.metrics.delayed_connections.fetch_add(1, Ordering::Relaxed);
-            }
+            // While there are too many, this one waits here and those behind it in the kernel.
             let Ok(permit) = Arc::clone(&self.permits).acquire_owned().await else { return };
             tokio::spawn(async move {
                 serving.await;
