@@ -43,7 +43,7 @@ fn a_damaged_block_is_lost_and_no_other() {
             &mut |entry| {
                 found.insert(entry.key.to_vec());
             },
-            &mut |_| lost += 1,
+            &mut |_, _| lost += 1,
         );
         salvaged.unwrap();
         assert_eq!(lost, 1, "block {at}");

@@ -238,23 +238,23 @@ impl SegmentFile {
     }
 
     /// Its entries in order, but those of damaged blocks, and those whose value cannot be read where it lies. `lost` is
-    /// told of both.
+    /// told of both: of a damaged block without an entry, of a value with the entry that refers to it.
     ///
     /// # Errors
     /// The footer or the index cannot be read: what has not been handed out by then is lost, too.
     pub fn salvage(
         &self,
         each: &mut dyn FnMut(&EntryRef<'_>),
-        lost: &mut dyn FnMut(&Error),
+        lost: &mut dyn FnMut(&Error, Option<&EntryRef<'_>>),
     ) -> Result<()> {
         let mut blocks = Leaves::from(&self.0, &[])?;
         while blocks.span().is_some() {
             let read = blocks.read(&mut |entry, value, _| match value() {
                 Ok(value) => each(&EntryRef { value: &value, ..*entry }),
-                Err(error) => lost(&error),
+                Err(error) => lost(&error, Some(entry)),
             });
             if let Err(error) = read {
-                lost(&error);
+                lost(&error, None);
             }
             blocks.next()?;
         }

@@ -356,3 +356,38 @@ fn rules_that_cannot_be_read_are_named() {
     assert!(named[2]["lost"].as_str().unwrap().contains("--prefix c/"), "{named:?}");
     assert!(other.lines(&["retention", "list"]).is_empty());
 }
+
+/// Newest versions that EVENTS have forgotten: who was one of them is named where that is known, else how many there may be.
+#[test]
+fn newest_versions_that_are_nowhere_else_are_told() {
+    let tool = Tool::new();
+    let options = small().blob_value_bytes(3000).background(false);
+    let store = options.open(tool.store()).unwrap();
+    store.put("big", "x".repeat(4000)).unwrap();
+    for n in 0..100 {
+        store.put(format!("k/{n:03}"), format!("{n:080}")).unwrap();
+    }
+    store.compact(store.revision()).unwrap();
+    store.reorganise().unwrap();
+    store.put("last", "").unwrap();
+    let truth: Vec<KeyValue> =
+        store.latest().unwrap().range(..).collect::<annals::Result<_>>().unwrap();
+    store.close().unwrap();
+    let all = |other: &Tool| -> Vec<KeyValue> {
+        let store = Store::open(other.store()).unwrap();
+        store.latest().unwrap().range(..).collect::<annals::Result<_>>().unwrap()
+    };
+    let (told, code, other) = damaged_at(&tool, &files(&tool, &["blob"])[0], 0.5);
+    assert_eq!((code, &told["lost_entries"]), (Some(9), &0.into()), "{told}");
+    assert_eq!(told["lost_keys"], serde_json::json!([{"key": "big", "revision": 2, "kept": null}]));
+    assert_eq!(all(&other), truth[1..]);
+    let (told, code, other) = damaged_at(&tool, &files(&tool, &["head"])[0], 0.3);
+    let found = all(&other);
+    let lost = truth.iter().filter(|kv| !found.contains(kv)).count();
+    assert!(lost > 0 && found.iter().all(|kv| truth.contains(kv)));
+    assert_eq!(
+        (code, told["lost_entries"].as_u64()),
+        (Some(9), u64::try_from(lost).ok()),
+        "{told}"
+    );
+}

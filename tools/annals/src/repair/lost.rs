@@ -1,11 +1,14 @@
 //! What a repair could not save, as far as it is known by name.
 
+use annals_format::FileKind;
 use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::mend::Gap;
+use super::salvage::KeyGap;
 use crate::bytes::{json as bytes_json, show};
 use crate::exit::Outcome;
+use crate::files::key_cell;
 use crate::output::Output;
 
 /// Lines about keys on standard error; a document has all of them.
@@ -20,18 +23,37 @@ pub(super) struct Lost {
     pub(super) revisions: Vec<Value>,
     /// Revisions, from the first to the last, of which it is not known who wrote them, and when.
     pub(super) origins: Vec<Gap>,
+    /// Newest versions, at most, that are named nowhere else, and the keys that they are between.
+    pub(super) entries: u64,
+    between: Vec<String>,
     told: Vec<String>,
 }
 
 impl Lost {
     /// Whether nothing is known to be lost.
     pub(super) fn is_empty(&self) -> bool {
-        self.keys.is_empty() && self.revisions.is_empty() && self.origins.is_empty()
+        self.has_all_written() && self.origins.is_empty()
     }
 
     /// Whether all that was written is there.
     pub(super) fn is_only_origins(&self) -> bool {
-        self.keys.is_empty() && self.revisions.is_empty() && !self.origins.is_empty()
+        self.has_all_written() && !self.origins.is_empty()
+    }
+
+    fn has_all_written(&self) -> bool {
+        self.keys.is_empty() && self.revisions.is_empty() && self.entries == 0
+    }
+
+    /// Newest versions of keys within these gaps, of which nothing is known.
+    pub(super) fn entries(&mut self, count: u64, gaps: &[KeyGap]) {
+        self.entries += count;
+        if count > 0 {
+            let ends = |gap: &KeyGap| {
+                let cell = |key: &[u8]| key_cell(FileKind::Head, key, 80);
+                format!("{} and {}", cell(gap.start()), cell(gap.end()))
+            };
+            self.between.extend(gaps.iter().map(ends));
+        }
     }
 
     /// The newest version of a key.
@@ -68,6 +90,13 @@ impl Lost {
                 }
             };
             out.note(format_args!("lost: revisions from {from} {upto}{behind}"))?;
+        }
+        if self.entries > 0 {
+            let between = self.between.get(..KEYS_TOLD).unwrap_or(&self.between).join(", ");
+            out.note(format_args!(
+                "lost: up to {} newest versions that nothing else tells of, of keys between {between}",
+                self.entries
+            ))?;
         }
         for (first, last) in &self.origins {
             out.note(format_args!("lost: who wrote revisions {first} to {last}, and when"))?;

@@ -39,7 +39,7 @@ pub(super) fn changes(files: &StoreFiles, gaps: &[Gap]) -> BTreeMap<u64, Vec<Cha
                         found.entry(entry.revision).or_default().push(change);
                     }
                 },
-                &mut |_| is_whole = false,
+                &mut |_, _| is_whole = false,
             )
         });
         if read.is_err() || !is_whole || bytes > BYTES {

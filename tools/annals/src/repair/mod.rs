@@ -62,8 +62,9 @@ versions that can be read, at their revisions, and their past from where it is w
 last value that is lost, where the damaged store can still be opened for reading.
 
 lost_keys names the keys of which something newer was written than could be read, and what is there
-instead (kept: a revision, or nothing); where a line of the report says that keys or revisions may
-be lost beside these, it says which. lost_revisions names the transactions of the log that cannot be
+instead (kept: a revision, or nothing); lost_entries is how many newest versions there were at most
+of which only the range of keys is known, where a line of the report says which; such a key may be
+absent, or as it was before. lost_revisions names the transactions of the log that cannot be
 read. Those behind damage in the log are left out of a copy, as the ones before them are missing;
 with --newest a store is rebuilt that has what they wrote. Where no manifest is whole, the files in
 the directory are taken for the store. A lease that is lost but for its keys has the longest time to
@@ -72,8 +73,8 @@ the report names those that were found, to be set again. Of a log that is cut wh
 cut is left out, rules and compactions as well; what these had forgotten stays forgotten.
 
 The new store is verified before the command ends. A store that a program has open for writing is
-not repaired. The exit code is 9 where lost_keys or lost_revisions name something, and where
-past_lost says that the past of some key begins later than it did, and where lost_origins names
+not repaired. The exit code is 9 where lost_keys or lost_revisions name something, lost_entries
+is not 0, where past_lost says that the past of some key begins later than it did, and where lost_origins names
 revisions whose metadata and time are lost (they have the time of the next one); else 0: also then
 the report may name what could be lost. Keep the damaged store until what you need of it is elsewhere. A backup is
 better: `annals help backup`.
@@ -320,6 +321,7 @@ fn tell(made: &Global, repaired: &Repaired, report: &CheckReport, out: &mut Outp
         ("lost_keys", json!(repaired.lost.keys)),
         ("lost_revisions", json!(repaired.lost.revisions)),
         ("past_lost", json!(past_lost)),
+        ("lost_entries", json!(repaired.lost.entries)),
         ("lost_origins", json!(repaired.lost.origins)),
         ("revision", json!(report.revision)),
         ("compacted_revision", json!(compacted)),

@@ -1,7 +1,7 @@
 //! A new store of the newest versions that can be read, and of what is known of how they came to be.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use bytes::Bytes;
 use super::log::LogRead;
 use super::lost::Lost;
 use super::past::{self, Past};
-use super::salvage::Salvage;
+use super::salvage::{Salvage, is_within};
 use super::{Damaged, Repaired, length, target};
 use crate::args::Global;
 use crate::bytes::show;
@@ -48,6 +48,9 @@ struct Gathered {
     rows: Vec<(FileName, u64, &'static str, String)>,
     lost: Lost,
 }
+
+/// So many keys in gaps are remembered at most; of more it is said that they may be lost.
+const KNOWN: usize = 1 << 20;
 
 /// How often it is tried to have a past that follows from what is known.
 const TRIES: usize = 8;
@@ -243,6 +246,15 @@ fn load(
         rules.extend(salvage.rules().map(|(prefix, rule)| (prefix.to_vec(), *rule)));
     }
     let Salvage { keys, leases, revision, time, last, .. } = salvage;
+    let Salvage { newest_gaps, missing, missing_upto, .. } = salvage;
+    // Keys in the gaps of newest versions of which it is known all the same what became of them.
+    let mut known: HashSet<Bytes> = HashSet::new();
+    let mut know = |key: &Bytes, revision: u64| {
+        let counts = revision <= *missing_upto && known.len() < KNOWN;
+        if counts && is_within(newest_gaps, key) {
+            known.insert(key.clone());
+        }
+    };
     let compacted = match past {
         // Of one that was never compacted there is no base.
         Some(past) if past.from <= 1 => 0,
@@ -264,6 +276,10 @@ fn load(
     keys.each(&mut |key, found| {
         if let Some((revision, kept)) = found.lost() {
             lost.key(key, revision, kept);
+        }
+        // What is not by an event was in a file that can be read, not in a gap.
+        if found.newest.as_ref().is_none_or(|newest| newest.by_event) {
+            know(key, found.newest.as_ref().map_or(found.written, |newest| newest.revision));
         }
         let Some(newest) = &found.newest else { return Ok(()) };
         match &newest.alive {
@@ -290,6 +306,7 @@ fn load(
                 done => done?,
             }
             for change in transaction.changes {
+                know(&change.key, transaction.revision);
                 dangling.remove(&change.key);
                 if is_lost(change.lease) {
                     dangling.insert(change.key, change.lease);
@@ -297,6 +314,7 @@ fn load(
             }
         }
     }
+    lost.entries(missing.saturating_sub(known.len() as u64), newest_gaps);
     for (id, (_, lease)) in &*leases {
         if let Some(lease) = lease {
             loading.lease(*id, lease.ttl, lease.remaining)?;

@@ -32,6 +32,10 @@ pub(super) struct Salvage {
     /// Where files that have keys could not be read, and which of these were of newest versions.
     pub(super) gaps: Vec<KeyGap>,
     pub(super) newest_gaps: Vec<KeyGap>,
+    /// How many entries of files of newest versions are in the gaps.
+    pub(super) missing: u64,
+    /// None of these was written behind this revision.
+    pub(super) missing_upto: u64,
     /// Why findings could not be kept.
     failure: Option<Failure>,
     pub(super) leases: Leases,
@@ -54,6 +58,8 @@ impl Salvage {
             limit,
             gaps: Vec::new(),
             newest_gaps: Vec::new(),
+            missing: 0,
+            missing_upto: 0,
             failure: None,
             leases: BTreeMap::new(),
             rules: BTreeMap::new(),
@@ -130,6 +136,18 @@ impl Salvage {
         }
     }
 
+    /// An entry that could be read, but for its value where it has none: that may be elsewhere.
+    fn read(&mut self, entry: &EntryRef<'_>, has_value: bool) {
+        if has_value {
+            self.entry(entry);
+        } else if let Ok(Key::User(key)) = Key::decode(entry.key)
+            && entry.revision <= self.limit
+        {
+            let written = entry.revision;
+            self.found(Bytes::copy_from_slice(key), Found { newest: None, written });
+        }
+    }
+
     /// A record of the system's, of this sequence number.
     pub(super) fn system(&mut self, key: &Key<'_>, seq: u64, value: Option<&[u8]>) {
         match key {
@@ -148,12 +166,16 @@ impl Salvage {
 
     /// Reads a file of newest versions; answers what is lost of it.
     pub(super) fn segment(&mut self, files: &StoreFiles, meta: &FileMeta) -> String {
-        let (lost, gaps) = read(files, meta, &mut |entry| {
+        let (lost, gaps, missing) = read(files, meta, &mut |entry, has_value| {
             // What a fold has taken over is newer elsewhere, or gone.
             if entry.key >= meta.folded_to.as_slice() {
-                self.entry(entry);
+                self.read(entry, has_value);
             }
         });
+        if missing > 0 {
+            self.missing += missing;
+            self.missing_upto = self.missing_upto.max(meta.max_revision);
+        }
         self.newest_gaps.extend(gaps.iter().cloned());
         self.gaps.extend(gaps);
         lost
@@ -162,10 +184,10 @@ impl Salvage {
     /// Reads a file of superseded versions, of which those count that were the newest at the limit; answers what is
     /// lost of it.
     pub(super) fn history(&mut self, files: &StoreFiles, meta: &FileMeta) -> String {
-        let (lost, gaps) = read(files, meta, &mut |entry| {
+        let (lost, gaps, _) = read(files, meta, &mut |entry, has_value| {
             // What superseded the others is found by itself, or was the end of a key and is forgotten.
             if entry.revision <= self.limit && self.limit < entry.death {
-                self.entry(entry);
+                self.read(entry, has_value);
             }
         });
         self.gaps.extend(gaps);
@@ -176,7 +198,7 @@ impl Salvage {
     /// To be read behind the others: where these can be read they know better, since what EVENTS say of a key may be long
     /// over, and the deletion be forgotten everywhere, or be in what is damaged here.
     pub(super) fn events(&mut self, files: &StoreFiles, meta: &FileMeta) -> String {
-        let (lost, _) = read(files, meta, &mut |entry| {
+        let (lost, ..) = read(files, meta, &mut |entry, _| {
             let Ok(transaction) = Transaction::decode(entry.value) else { return };
             if self.transaction(entry.revision, transaction.time, transaction.metadata) {
                 for event in transaction.events().flatten() {
@@ -209,26 +231,31 @@ impl Salvage {
     }
 }
 
-/// Reads a segment, but what is damaged of it; answers what is lost, in words, and between which keys.
+/// Reads a segment, but what is damaged of it; answers what is lost, in words, between which keys, and how many entries
+/// of which nothing is known. `each` is told, too, whether the value could be read.
 fn read(
     files: &StoreFiles,
     meta: &FileMeta,
-    each: &mut dyn FnMut(&EntryRef<'_>),
-) -> (String, Vec<KeyGap>) {
-    let lost = RefCell::new(Gaps::default());
+    each: &mut dyn FnMut(&EntryRef<'_>, bool),
+) -> (String, Vec<KeyGap>, u64) {
+    let (lost, each) = (RefCell::new(Gaps::default()), RefCell::new(each));
     // The first error is the one that the others may come from.
     let mut first = None;
-    let mut entries = 0_u64;
+    let (mut entries, mut without_value) = (0_u64, 0_u64);
     let read = files.segment(meta).and_then(|segment| {
         segment.salvage(
             &mut |entry| {
-                each(entry);
+                each.borrow_mut()(entry, true);
                 lost.borrow_mut().read(entry.key);
                 entries += 1;
             },
-            &mut |error| {
+            &mut |error, entry| {
                 first.get_or_insert_with(|| error.to_string());
                 lost.borrow_mut().begin();
+                if let Some(entry) = entry {
+                    each.borrow_mut()(entry, false);
+                    without_value += 1;
+                }
             },
         )
     });
@@ -241,10 +268,11 @@ fn read(
     let missing = meta.entries.saturating_sub(entries);
     let first = first.or_else(|| read.err().map(|error| error.to_string()));
     let why = first.map(|why| format!(": {why}")).unwrap_or_default();
+    let unknown = missing.saturating_sub(without_value);
     if lost.is_empty() {
-        return (lost, gaps);
+        return (lost, gaps, unknown);
     }
-    (format!("{missing} of {} entries, of {lost}{why}", meta.entries), gaps)
+    (format!("{missing} of {} entries, of {lost}{why}", meta.entries), gaps, unknown)
 }
 
 /// Internal keys of which something may be lost: from one to another, both included, as a key may have more than one

@@ -77,7 +77,7 @@ pub fn check(disk: &MemoryVfs, made: &Made, more: &[&str]) -> Result<Saved, Stri
     let named = ["lost_keys", "lost_revisions", "lost_origins"];
     let named = named.map(|of| report[of].as_array().map_or(0, Vec::len));
     let past_lost = report["past_lost"].as_bool().unwrap_or_default();
-    if (code == Some(LOSSES)) != (named != [0; 3] || past_lost) {
+    if (code == Some(LOSSES)) != (named != [0; 3] || past_lost || report["lost_entries"] != 0) {
         return Err(format!("repair ends with {code:?} and names {named:?}, {past_lost}: {said}"));
     }
     let on_disk = annals::Options::new();
@@ -183,11 +183,8 @@ fn compare(store: &Store, made: &Made, report: &Value) -> Result<Saved, String> 
         let wrote = all.filter(|t| t.changes.iter().any(|change| change.key == *key));
         wrote.map(|transaction| transaction.revision).max().unwrap_or(0)
     };
-    // A file of keys that is gone, and of which EVENTS do not tell what was in it.
-    let is_unsure = losses.iter().any(|lost| {
-        let of_newest = lost.contains(".head") || lost.contains(".l0");
-        of_newest && lost.contains("keys")
-    }) && losses.iter().any(|lost| lost.contains(".events") && lost.contains("; "));
+    // Newest versions of which only the keys before and behind are known.
+    let is_unsure = report["lost_entries"] != 0;
     let mut others = 0;
     for key in expected.keys().chain(found.keys()).collect::<BTreeSet<_>>() {
         let is_same = found.get(key) == expected.get(key);
