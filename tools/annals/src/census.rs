@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::convert::Infallible;
 
 use annals::inspect::{StoreFiles, WalPart};
 use annals_format::events::Transaction;
@@ -234,7 +235,7 @@ pub(crate) fn by_key(global: &Global, args: &SpaceArgs, out: &mut Output) -> Out
             })))?;
         }
     }
-    rows.cut(keys.iter().skip(top));
+    rows.cut(keys.iter().skip(top).map(Ok::<_, Infallible>));
     rows.finish(&[("all_keys", json!(count)), ("given_up", json!(census.given_up))])?;
     if census.given_up > 0 {
         out.note("there are too many keys to count each: what is told of one may be too little")?;

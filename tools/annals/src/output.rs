@@ -155,7 +155,15 @@ impl Output {
 
     /// Begins a list. In JSON it becomes the member `name` of an object.
     pub(crate) fn rows(&mut self, name: &'static str) -> Rows<'_> {
-        Rows { output: self, name, count: 0, columns: &[], batch: Vec::new(), left_out: 0 }
+        Rows {
+            output: self,
+            name,
+            count: 0,
+            columns: &[],
+            batch: Vec::new(),
+            left_out: 0,
+            is_cut_off: false,
+        }
     }
 
     /// Writes out what is buffered. Every command that ends well ends with it.
@@ -174,14 +182,23 @@ pub(crate) struct Rows<'a> {
     columns: &'static [&'static str],
     batch: Vec<Vec<String>>,
     left_out: usize,
+    /// What comes behind those cannot be read.
+    is_cut_off: bool,
 }
 
 impl Rows<'_> {
     /// Says in a table how many rows a limit has left out. Nothing else says it: whoever reads JSON
     /// asked for the limit and counts what comes.
-    pub(crate) fn cut<T>(&mut self, left_out: impl Iterator<Item = T>) {
-        if matches!(self.output.format, Format::Table) {
-            self.left_out = left_out.take(LEFT_OUT_MAX + 1).count();
+    pub(crate) fn cut<T, E>(&mut self, left_out: impl Iterator<Item = Result<T, E>>) {
+        if !matches!(self.output.format, Format::Table) {
+            return;
+        }
+        for one in left_out.take(LEFT_OUT_MAX + 1) {
+            self.is_cut_off = one.is_err();
+            if self.is_cut_off {
+                break;
+            }
+            self.left_out += 1;
         }
     }
 
@@ -223,6 +240,10 @@ impl Rows<'_> {
                     self.table()?;
                 }
                 match self.left_out {
+                    count if self.is_cut_off => writeln!(
+                        self.output.out,
+                        "... {count} more, and then what cannot be read: without a limit it is told why"
+                    )?,
                     0 => {}
                     1..=LEFT_OUT_MAX => {
                         writeln!(self.output.out, "... {} more", self.left_out)?;

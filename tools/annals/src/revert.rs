@@ -126,7 +126,14 @@ pub(crate) fn revert(global: &Global, args: &RevertArgs, out: &mut Output) -> Ou
         let options = global.engine_options()?.create(false).lease_expiry(false);
         Store::open_with(global.data()?, &options)?
     };
-    let (to, newest) = (args.to.revision(&store)?, store.revision());
+    let newest = store.revision();
+    if let At::Back(count) = args.to
+        && count >= newest
+    {
+        let what = format!("there are no {count} revisions before the newest, {newest}");
+        return Err(Failure::Usage(what));
+    }
+    let to = args.to.revision(&store)?;
     let range = match (&args.prefix, &args.key) {
         (Some(prefix), _) => KeyRange::prefix(bytes::of_arg(prefix)),
         (None, Some(key)) => KeyRange::key(bytes::of_arg(key)),
@@ -134,7 +141,7 @@ pub(crate) fn revert(global: &Global, args: &RevertArgs, out: &mut Output) -> Ou
     };
     let leases: BTreeSet<i64> = store.lease_list()?.into_iter().map(|lease| lease.id).collect();
     let mut steps = Vec::new();
-    for difference in store.diff(to, newest, range)? {
+    for difference in store.diff(to, newest, &range)? {
         let (key, then, now) = match difference? {
             Diff::Added(new) => (new.key, None, None),
             Diff::Removed(old) => (old.key.clone(), Some(old), None),
@@ -170,6 +177,11 @@ pub(crate) fn revert(global: &Global, args: &RevertArgs, out: &mut Output) -> Ou
             "{} keys are what they were at revision {to}, from revision {revision} on",
             steps.len()
         ))?,
+        None if steps.is_empty() && store.at(to)?.range(&range).next().is_none() => {
+            out.note(format_args!(
+                "nothing to do: there is no such key, nor was at revision {to}"
+            ))?;
+        }
         None if steps.is_empty() => {
             out.note(format_args!("nothing to do: all is as it was at revision {to}"))?;
         }

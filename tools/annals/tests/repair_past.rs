@@ -357,6 +357,21 @@ fn rules_that_cannot_be_read_are_named() {
     assert!(other.lines(&["retention", "list"]).is_empty());
 }
 
+/// Who asks for a few rows is not told of a number that ends where damage begins.
+#[test]
+fn rows_that_a_limit_leaves_out_may_be_damaged() {
+    let tool = Tool::new();
+    written(&tool, |_| ()).close().unwrap();
+    let path = tool.store().join(&files(&tool, &["events"])[0]);
+    let mut content = std::fs::read(&path).unwrap();
+    let middle = content.len() / 2;
+    content[middle] ^= 0x55;
+    std::fs::write(&path, content).unwrap();
+    let few = tool.run(&["log", "--limit", "1"]).code(0).stdout();
+    assert!(few.contains("more, and then what cannot be read"), "{few}");
+    tool.run(&["log"]).code(3);
+}
+
 /// Newest versions that EVENTS have forgotten: who was one of them is named where that is known, else how many there may be.
 #[test]
 fn newest_versions_that_are_nowhere_else_are_told() {

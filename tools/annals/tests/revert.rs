@@ -75,6 +75,10 @@ fn what_cannot_be_done_is_refused_and_changes_nothing() {
     assert_ne!(large.0.status.code(), Some(0));
     assert_eq!(state(&tool, "latest"), whole);
     assert_eq!(tool.json(&["stats"])["revision"], 9);
+    // A prefix that nobody has, and more than there was.
+    tool.run(&["revert", "8", "--prefix", "/nothere/"]).code(0).says("there is no such key");
+    tool.run(&["revert", "-9", "--prefix", ""]).code(2).says("no 9 revisions before the newest, 9");
+    assert_eq!(state(&tool, "latest"), whole);
     let absent = Tool::new();
     absent.run(&["revert", "4", "--prefix", ""]).code(1);
     assert!(!absent.store().exists());

@@ -240,7 +240,7 @@ pub(crate) fn history(global: &Global, args: &HistoryArgs, out: &mut Output) -> 
             (told, left) = (true, left - 1);
         }
         if left == 0 {
-            rows.cut(std::iter::from_fn(|| versions.step().ok().flatten()));
+            rows.cut(std::iter::from_fn(|| versions.step().transpose()));
         }
         let compacted = json!(store.compacted_revision());
         let oldest = json!(store.oldest_readable(KeyRange::key(&key)));

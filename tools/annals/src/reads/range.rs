@@ -5,6 +5,7 @@
 //! (by value: the values are kept).
 
 use std::cmp::Ordering;
+use std::convert::Infallible;
 use std::ffi::OsString;
 
 use annals::{KeyRange, KeyValue, View};
@@ -196,6 +197,6 @@ fn in_other_order(view: &View, args: &RangeArgs, rows: &mut Rows<'_>) -> Outcome
             rows.push(&args.row(&kv))?;
         }
     }
-    rows.cut(kvs.iter().skip(limit));
+    rows.cut(kvs.iter().skip(limit).map(Ok::<_, Infallible>));
     Ok(())
 }

@@ -246,7 +246,7 @@ fn load(
         rules.extend(salvage.rules().map(|(prefix, rule)| (prefix.to_vec(), *rule)));
     }
     let Salvage { keys, leases, revision, time, last, .. } = salvage;
-    let Salvage { newest_gaps, missing, missing_upto, .. } = salvage;
+    let Salvage { newest_gaps, missing, missing_upto, events_damaged, .. } = salvage;
     // Keys in the gaps of newest versions of which it is known all the same what became of them.
     let mut known: HashSet<Bytes> = HashSet::new();
     let mut know = |key: &Bytes, revision: u64| {
@@ -278,7 +278,7 @@ fn load(
             lost.key(key, revision, kept);
         }
         // What is not by an event was in a file that can be read, not in a gap.
-        if found.newest.as_ref().is_none_or(|newest| newest.by_event) {
+        if !*events_damaged && found.newest.as_ref().is_none_or(|newest| newest.by_event) {
             know(key, found.newest.as_ref().map_or(found.written, |newest| newest.revision));
         }
         let Some(newest) = &found.newest else { return Ok(()) };

@@ -36,6 +36,8 @@ pub(super) struct Salvage {
     pub(super) missing: u64,
     /// None of these was written behind this revision.
     pub(super) missing_upto: u64,
+    /// Not all of EVENTS could be read: what they say of a key may be long over.
+    pub(super) events_damaged: bool,
     /// Why findings could not be kept.
     failure: Option<Failure>,
     pub(super) leases: Leases,
@@ -60,6 +62,7 @@ impl Salvage {
             newest_gaps: Vec::new(),
             missing: 0,
             missing_upto: 0,
+            events_damaged: false,
             failure: None,
             leases: BTreeMap::new(),
             rules: BTreeMap::new(),
@@ -208,6 +211,7 @@ impl Salvage {
                 }
             }
         });
+        self.events_damaged |= !lost.is_empty();
         lost
     }
 
