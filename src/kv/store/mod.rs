@@ -160,7 +160,10 @@ impl Store {
     }
 
     /// Opens the store in `directory` for reading only: nothing is written, and a live writer is
-    /// not disturbed. It shows the store as it was durable when it was opened.
+    /// not disturbed. It shows the store as it was durable when it was opened; [`refreshed`](Self::refreshed)
+    /// answers one that shows what has come since. A [watch](Self::watch) of it tells what there is and ends: to
+    /// follow a writer of another process, begin the next one at the
+    /// [`resume_revision`](crate::Watch::resume_revision) of the last, in the store refreshed.
     ///
     /// # Errors
     ///

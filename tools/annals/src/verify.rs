@@ -116,10 +116,14 @@ pub(crate) fn verify(global: &Global, _args: &VerifyArgs, out: &mut Output) -> O
         (0, _) => Err(Failure::Other("something could not be checked".into())),
         (places, _) => {
             out.note(format_args!("{} in {extent}", count(places, "damaged place")))?;
-            out.note(
+            let meanwhile = match global.read() {
+                Ok(_) => "What is not damaged can be read meanwhile",
+                Err(_) => "Until then it cannot be opened",
+            };
+            out.note(format_args!(
                 "what to do: keep the directory as it is, and restore a backup, or let `annals repair --to DIR` save what \
-                 can be read; it names the keys that are lost. What is not damaged can be read meanwhile",
-            )?;
+                 can be read; it names the keys that are lost. {meanwhile}"
+            ))?;
             Err(Failure::Damaged)
         }
     }
