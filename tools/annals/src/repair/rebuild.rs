@@ -15,7 +15,7 @@ use bytes::Bytes;
 use super::log::LogRead;
 use super::lost::Lost;
 use super::past::{self, Past};
-use super::salvage::{Salvage, is_within};
+use super::salvage::Salvage;
 use super::{Damaged, Repaired, length, target};
 use crate::args::Global;
 use crate::bytes::show;
@@ -246,12 +246,11 @@ fn load(
         rules.extend(salvage.rules().map(|(prefix, rule)| (prefix.to_vec(), *rule)));
     }
     let Salvage { keys, leases, revision, time, last, .. } = salvage;
-    let Salvage { newest_gaps, missing, missing_upto, events_damaged, .. } = salvage;
+    let Salvage { newest_gaps, missing, missing_in, events_damaged, .. } = salvage;
     // Keys in the gaps of newest versions of which it is known all the same what became of them.
     let mut known: HashSet<Bytes> = HashSet::new();
     let mut know = |key: &Bytes, revision: u64| {
-        let counts = revision <= *missing_upto && known.len() < KNOWN;
-        if counts && is_within(newest_gaps, key) {
+        if known.len() < KNOWN && Salvage::is_missing(missing_in, key, revision) {
             known.insert(key.clone());
         }
     };

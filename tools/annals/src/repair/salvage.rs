@@ -34,8 +34,8 @@ pub(super) struct Salvage {
     pub(super) newest_gaps: Vec<KeyGap>,
     /// How many entries of files of newest versions are in the gaps.
     pub(super) missing: u64,
-    /// None of these was written behind this revision.
-    pub(super) missing_upto: u64,
+    /// These gaps, and the revision behind which nothing of each was written.
+    pub(super) missing_in: Vec<(KeyGap, u64)>,
     /// Not all of EVENTS could be read: what they say of a key may be long over.
     pub(super) events_damaged: bool,
     /// Why findings could not be kept.
@@ -61,7 +61,7 @@ impl Salvage {
             gaps: Vec::new(),
             newest_gaps: Vec::new(),
             missing: 0,
-            missing_upto: 0,
+            missing_in: Vec::new(),
             events_damaged: false,
             failure: None,
             leases: BTreeMap::new(),
@@ -85,6 +85,14 @@ impl Salvage {
         let end = [SYSTEM, RECORD_RETENTION + 1];
         let meets = |gap: &KeyGap| gap.start().as_slice() < &end[..] && *gap.end() >= first;
         whole_log && !self.from_names && !self.newest_gaps.iter().any(meets)
+    }
+
+    /// Whether a version of a user's key is in a gap of newest versions for sure: the keys at the ends may have been read.
+    pub(super) fn is_missing(gaps: &[(KeyGap, u64)], key: &[u8], revision: u64) -> bool {
+        let internal = Key::User(key).encode();
+        gaps.iter().any(|(gap, upto)| {
+            revision <= *upto && *gap.start() < internal && internal < *gap.end()
+        })
     }
 
     /// Fails if something that was found could not be kept.
@@ -177,7 +185,7 @@ impl Salvage {
         });
         if missing > 0 {
             self.missing += missing;
-            self.missing_upto = self.missing_upto.max(meta.max_revision);
+            self.missing_in.extend(gaps.iter().map(|gap| (gap.clone(), meta.max_revision)));
         }
         self.newest_gaps.extend(gaps.iter().cloned());
         self.gaps.extend(gaps);
