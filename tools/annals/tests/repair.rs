@@ -135,6 +135,7 @@ fn of_damaged_newest_versions_those_that_events_repeat_are_there() {
     assert_eq!(told["way"], "rebuild");
     assert_eq!(state(&other, "latest"), truth);
     assert_eq!(told["lost_keys"].as_array().unwrap().len(), 0);
+    assert_eq!(told["lost_entries"], 0, "{told}");
 }
 
 #[test]

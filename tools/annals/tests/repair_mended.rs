@@ -5,20 +5,13 @@ mod common;
 
 use std::time::Duration;
 
-use annals::{KeyValue, Options, PutRequest, Store, Transaction, delete, put};
-use common::Tool;
+use annals::{KeyValue, PutRequest, Store, Transaction, delete, put};
+use common::{Tool, small};
 
 /// A store in small files: puts, deletions, transactions of several changes with metadata, large values, a lease; compacted
 /// up to this revision, if any.
 fn written(tool: &Tool, compacted: Option<u64>) -> Store {
-    let options = Options::new()
-        .memtable_bytes(16 << 10)
-        .segment_bytes(16 << 10)
-        .block_bytes(512)
-        .history_block_bytes(512)
-        .event_value_bytes(200)
-        .blob_value_bytes(3000)
-        .background(false);
+    let options = small().event_value_bytes(200).blob_value_bytes(3000).background(false);
     let store = options.open(tool.store()).unwrap();
     let lease = store.lease_grant(7, Duration::from_secs(1000)).unwrap().id;
     for n in 0..400_usize {

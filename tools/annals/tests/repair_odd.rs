@@ -6,17 +6,8 @@ mod common;
 
 use std::process::Stdio;
 
-use annals::{LeaseGrantRequest, Options, PutRequest, Retention, Store};
-use common::Tool;
-
-/// Options of a store whose files are small.
-fn small() -> Options {
-    Options::new()
-        .memtable_bytes(16 << 10)
-        .segment_bytes(16 << 10)
-        .block_bytes(512)
-        .history_block_bytes(512)
-}
+use annals::{LeaseGrantRequest, PutRequest, Retention, Store};
+use common::{Tool, small};
 
 /// A store with keys that have a lease, of which each file is small.
 fn leased(tool: &Tool) -> Store {

@@ -4,18 +4,9 @@
 
 mod common;
 
-use annals::{KeyValue, Options, Retention, Store};
-use common::Tool;
+use annals::{KeyValue, Retention, Store};
+use common::{Tool, small};
 use serde_json::Value;
-
-/// Options of a store whose files are small.
-fn small() -> Options {
-    Options::new()
-        .memtable_bytes(16 << 10)
-        .segment_bytes(16 << 10)
-        .block_bytes(512)
-        .history_block_bytes(512)
-}
 
 /// A store in files, with ten versions of 30 keys; `before` it has been given something else.
 fn written(tool: &Tool, before: impl FnOnce(&Store)) -> Store {
@@ -405,4 +396,30 @@ fn newest_versions_that_are_nowhere_else_are_told() {
         (Some(9), u64::try_from(lost).ok()),
         "{told}"
     );
+}
+
+/// A value that cannot be read, but is repeated elsewhere, does not stand in for a version of which nothing is known.
+#[test]
+fn a_value_that_is_elsewhere_makes_up_for_no_other() {
+    let tool = Tool::new();
+    let options = small().blob_value_bytes(3000).event_value_bytes(8000).background(false);
+    let store = options.open(tool.store()).unwrap();
+    for n in 0..20 {
+        store.put(format!("k/{n:03}"), format!("{n:0600}")).unwrap();
+    }
+    store.compact(store.revision()).unwrap();
+    store.put("big", "x".repeat(4000)).unwrap();
+    store.reorganise().unwrap();
+    store.close().unwrap();
+    let blob = tool.store().join(&files(&tool, &["blob"])[0]);
+    let mut content = std::fs::read(&blob).unwrap();
+    let middle = content.len() / 2;
+    content[middle] ^= 0x55;
+    std::fs::write(&blob, content).unwrap();
+    let (told, code, other) = damaged_at(&tool, &files(&tool, &["head"])[0], 0.3);
+    let saved = Store::open(other.store()).unwrap();
+    assert!(saved.get("big").unwrap().is_some_and(|kv| kv.value == "x".repeat(4000)));
+    let lost = 21 - saved.latest().unwrap().range(..).count();
+    assert_eq!((code, told["lost_entries"].as_u64(), lost), (Some(9), Some(1), 1), "{told}");
+    assert_eq!(told["lost_keys"], serde_json::json!([]));
 }

@@ -26,6 +26,7 @@ mod rebuild;
 mod runs;
 mod salvage;
 mod target;
+mod unknown;
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -190,7 +191,7 @@ pub(crate) fn repair(global: &Global, args: &RepairArgs, out: &mut Output) -> Ou
         out.note("nothing is damaged; a copy is made all the same")?;
     }
     let rather_newest = args.newest && damaged.has(&[FileKind::Wal]);
-    let past = past_beyond_copy(global, &files, &damaged).filter(|_| !from_names);
+    let past = if from_names { None } else { past_beyond_copy(global, &files, &damaged) };
     let copied = if !from_names && !rather_newest && past.is_none() && can_copy(&damaged) {
         copied(global, data, to, (&files, &damaged), out)
             .map_err(|failure| target::left(to, failure))?

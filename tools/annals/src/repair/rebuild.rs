@@ -1,7 +1,7 @@
 //! A new store of the newest versions that can be read, and of what is known of how they came to be.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -48,9 +48,6 @@ struct Gathered {
     rows: Vec<(FileName, u64, &'static str, String)>,
     lost: Lost,
 }
-
-/// So many keys in gaps are remembered at most; of more it is said that they may be lost.
-const KNOWN: usize = 1 << 20;
 
 /// How often it is tried to have a past that follows from what is known.
 const TRIES: usize = 8;
@@ -148,6 +145,8 @@ fn gather(
     let manifest = files.manifest();
     let limit = past.map_or(u64::MAX, |past| past.from);
     let mut salvage = Salvage::new(directory, limit, from_names)?;
+    let floors = manifest.floors.iter().map(|(_, floor)| *floor);
+    salvage.forgotten = floors.fold(manifest.compacted, u64::max);
     salvage.revision = manifest.flushed_revision.max(manifest.compacted).min(limit);
     if manifest.flushed_revision <= limit {
         salvage.time = manifest.flushed_time.max(0);
@@ -156,8 +155,9 @@ fn gather(
     let total = manifest.files.iter().map(|meta| meta.bytes).sum();
     let mut progress = Progress::new(Some(total), "bytes");
     let mut done = 0;
-    let (events, others): (Vec<_>, Vec<_>) =
+    let (mut events, others): (Vec<_>, Vec<_>) =
         manifest.files.iter().partition(|meta| meta.kind == FileKind::Events);
+    events.sort_by_key(|meta| meta.min_revision);
     for meta in others.into_iter().chain(events) {
         let name = FileName::new(meta.kind, meta.number);
         let (what, lost) = segment(&mut salvage, files, meta, (damaged, past));
@@ -246,14 +246,11 @@ fn load(
         rules.extend(salvage.rules().map(|(prefix, rule)| (prefix.to_vec(), *rule)));
     }
     let Salvage { keys, leases, revision, time, last, .. } = salvage;
-    let Salvage { newest_gaps, missing, missing_in, events_damaged, .. } = salvage;
-    // Keys in the gaps of newest versions of which it is known all the same what became of them.
-    let mut known: HashSet<Bytes> = HashSet::new();
-    let mut know = |key: &Bytes, revision: u64| {
-        if known.len() < KNOWN && Salvage::is_missing(missing_in, key, revision) {
-            known.insert(key.clone());
-        }
-    };
+    let Salvage { newest_gaps, unknown, events_damaged, .. } = salvage;
+    if *events_damaged {
+        // What they say of a key may have been long over.
+        unknown.forget();
+    }
     let compacted = match past {
         // Of one that was never compacted there is no base.
         Some(past) if past.from <= 1 => 0,
@@ -275,10 +272,6 @@ fn load(
     keys.each(&mut |key, found| {
         if let Some((revision, kept)) = found.lost() {
             lost.key(key, revision, kept);
-        }
-        // What is not by an event was in a file that can be read, not in a gap.
-        if !*events_damaged && found.newest.as_ref().is_none_or(|newest| newest.by_event) {
-            know(key, found.newest.as_ref().map_or(found.written, |newest| newest.revision));
         }
         let Some(newest) = &found.newest else { return Ok(()) };
         match &newest.alive {
@@ -305,7 +298,7 @@ fn load(
                 done => done?,
             }
             for change in transaction.changes {
-                know(&change.key, transaction.revision);
+                unknown.written(&change.key, transaction.revision);
                 dangling.remove(&change.key);
                 if is_lost(change.lease) {
                     dangling.insert(change.key, change.lease);
@@ -313,7 +306,7 @@ fn load(
             }
         }
     }
-    lost.entries(missing.saturating_sub(known.len() as u64), newest_gaps);
+    lost.entries(unknown.left(), newest_gaps);
     for (id, (_, lease)) in &*leases {
         if let Some(lease) = lease {
             loading.lease(*id, lease.ttl, lease.remaining)?;

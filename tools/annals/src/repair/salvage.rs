@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::ops::RangeInclusive;
+use std::ops::{Bound, RangeInclusive};
 use std::path::Path;
 
 use annals::KeyValue;
@@ -16,6 +16,7 @@ use annals_format::space::{Key, RECORD_RETENTION, SYSTEM};
 use bytes::Bytes;
 
 use super::runs::{Found, Newest, Runs};
+use super::unknown::{Between, Unknown};
 use crate::exit::{Failure, Outcome};
 use crate::files::key_cell;
 
@@ -32,11 +33,11 @@ pub(super) struct Salvage {
     /// Where files that have keys could not be read, and which of these were of newest versions.
     pub(super) gaps: Vec<KeyGap>,
     pub(super) newest_gaps: Vec<KeyGap>,
-    /// How many entries of files of newest versions are in the gaps.
-    pub(super) missing: u64,
-    /// These gaps, and the revision behind which nothing of each was written.
-    pub(super) missing_in: Vec<(KeyGap, u64)>,
-    /// Not all of EVENTS could be read: what they say of a key may be long over.
+    /// What of newest versions is in the gaps.
+    pub(super) unknown: Unknown,
+    /// Deletions up to here may have been forgotten.
+    pub(super) forgotten: u64,
+    /// Not all of EVENTS could be read.
     pub(super) events_damaged: bool,
     /// Why findings could not be kept.
     failure: Option<Failure>,
@@ -60,8 +61,8 @@ impl Salvage {
             limit,
             gaps: Vec::new(),
             newest_gaps: Vec::new(),
-            missing: 0,
-            missing_in: Vec::new(),
+            unknown: Unknown::default(),
+            forgotten: 0,
             events_damaged: false,
             failure: None,
             leases: BTreeMap::new(),
@@ -85,14 +86,6 @@ impl Salvage {
         let end = [SYSTEM, RECORD_RETENTION + 1];
         let meets = |gap: &KeyGap| gap.start().as_slice() < &end[..] && *gap.end() >= first;
         whole_log && !self.from_names && !self.newest_gaps.iter().any(meets)
-    }
-
-    /// Whether a version of a user's key is in a gap of newest versions for sure: the keys at the ends may have been read.
-    pub(super) fn is_missing(gaps: &[(KeyGap, u64)], key: &[u8], revision: u64) -> bool {
-        let internal = Key::User(key).encode();
-        gaps.iter().any(|(gap, upto)| {
-            revision <= *upto && *gap.start() < internal && internal < *gap.end()
-        })
     }
 
     /// Fails if something that was found could not be kept.
@@ -177,16 +170,13 @@ impl Salvage {
 
     /// Reads a file of newest versions; answers what is lost of it.
     pub(super) fn segment(&mut self, files: &StoreFiles, meta: &FileMeta) -> String {
-        let (lost, gaps, missing) = read(files, meta, &mut |entry, has_value| {
+        let (lost, gaps, (missing, between)) = read(files, meta, &mut |entry, has_value| {
             // What a fold has taken over is newer elsewhere, or gone.
             if entry.key >= meta.folded_to.as_slice() {
                 self.read(entry, has_value);
             }
         });
-        if missing > 0 {
-            self.missing += missing;
-            self.missing_in.extend(gaps.iter().map(|gap| (gap.clone(), meta.max_revision)));
-        }
+        self.unknown.add(meta, missing, between);
         self.newest_gaps.extend(gaps.iter().cloned());
         self.gaps.extend(gaps);
         lost
@@ -213,6 +203,11 @@ impl Salvage {
             let Ok(transaction) = Transaction::decode(entry.value) else { return };
             if self.transaction(entry.revision, transaction.time, transaction.metadata) {
                 for event in transaction.events().flatten() {
+                    if event.kind == EventKind::Delete && entry.revision <= self.forgotten {
+                        self.unknown.gone(event.key);
+                    } else {
+                        self.unknown.written(event.key, entry.revision);
+                    }
                     if self.from_names || is_within(&self.gaps, event.key) {
                         self.event(entry.revision, &event);
                     }
@@ -243,14 +238,16 @@ impl Salvage {
     }
 }
 
-/// Reads a segment, but what is damaged of it; answers what is lost, in words, between which keys, and how many entries
-/// of which nothing is known. `each` is told, too, whether the value could be read.
+/// Reads a segment, but what is damaged of it; answers what is lost, in words, between which keys, and of how many entries
+/// nothing is known, and between which keys these were. `each` is told, too, whether the value could be read.
 fn read(
     files: &StoreFiles,
     meta: &FileMeta,
     each: &mut dyn FnMut(&EntryRef<'_>, bool),
-) -> (String, Vec<KeyGap>, u64) {
+) -> (String, Vec<KeyGap>, (u64, Vec<Between>)) {
     let (lost, each) = (RefCell::new(Gaps::default()), RefCell::new(each));
+    // Blocks alone: of an entry without its value all else is known.
+    let blocks = RefCell::new(Gaps::default());
     // The first error is the one that the others may come from.
     let mut first = None;
     let (mut entries, mut without_value) = (0_u64, 0_u64);
@@ -259,28 +256,35 @@ fn read(
             &mut |entry| {
                 each.borrow_mut()(entry, true);
                 lost.borrow_mut().read(entry.key);
+                blocks.borrow_mut().read(entry.key);
                 entries += 1;
             },
             &mut |error, entry| {
                 first.get_or_insert_with(|| error.to_string());
                 lost.borrow_mut().begin();
-                if let Some(entry) = entry {
-                    each.borrow_mut()(entry, false);
-                    without_value += 1;
+                match entry {
+                    Some(entry) => {
+                        each.borrow_mut()(entry, false);
+                        blocks.borrow_mut().read(entry.key);
+                        without_value += 1;
+                    }
+                    None => blocks.borrow_mut().begin(),
                 }
             },
         )
     });
     let mut lost = lost.into_inner();
+    let mut blocks = blocks.into_inner();
     if read.is_err() {
         lost.begin();
+        blocks.begin();
     }
     let gaps = lost.between(meta);
     let lost = lost.told(&|key| key_cell(meta.kind, key, 80));
     let missing = meta.entries.saturating_sub(entries);
     let first = first.or_else(|| read.err().map(|error| error.to_string()));
     let why = first.map(|why| format!(": {why}")).unwrap_or_default();
-    let unknown = missing.saturating_sub(without_value);
+    let unknown = (missing.saturating_sub(without_value), blocks.exactly(meta));
     if lost.is_empty() {
         return (lost, gaps, unknown);
     }
@@ -339,6 +343,16 @@ impl Gaps {
             start.clone()..=end.as_ref().unwrap_or(&meta.last_key).clone()
         });
         gaps.collect()
+    }
+
+    /// Without the keys at the ends where these were read.
+    fn exactly(&self, meta: &FileMeta) -> Vec<Between> {
+        let end = |key: &Option<Vec<u8>>, last: &Vec<u8>| match key {
+            Some(read) => Bound::Excluded(read.clone()),
+            None => Bound::Included(last.clone()),
+        };
+        let ends = |(start, to): &Gap| (end(start, &meta.first_key), end(to, &meta.last_key));
+        self.all.iter().map(ends).collect()
     }
 
     fn told(&self, cell: &dyn Fn(&[u8]) -> String) -> String {

@@ -173,6 +173,15 @@ impl Done {
     }
 }
 
+/// Options of a store whose files are small.
+pub(crate) fn small() -> annals::Options {
+    annals::Options::new()
+        .memtable_bytes(16 << 10)
+        .segment_bytes(16 << 10)
+        .block_bytes(512)
+        .history_block_bytes(512)
+}
+
 /// `count` records over a few keys, as lines of a history; the same for the same arguments.
 pub(crate) fn history(count: u64, keys: u64, value_bytes: u64) -> String {
     let mut text = String::new();
