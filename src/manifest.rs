@@ -6,17 +6,22 @@
 //! MANIFEST-m      removed, for every other m
 //! ```
 //!
+//! `CURRENT` has a copy of the manifest, and says twice which it is. So any one damaged place in the two files costs
+//! nothing, nor does the loss of the manifest: the store is opened by what is whole, reports the rest
+//! ([`ManifestStore::damage`]), and the next manifest takes the place of both.
+//!
 //! Invariants:
 //! 1. `CURRENT` always names a manifest that is complete and durable under its name.
 //! 2. A file without the suffix `.tmp` is complete.
 //! 3. A directory without `CURRENT` holds no acknowledged data: either nothing was ever stored
 //!    there, or the crash came while the store was being made. Anything else is corruption.
+//! 4. The copy counts only beside no newer manifest: then `CURRENT` is not what was last put in force.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use annals_format::current::{BYTES as CURRENT_BYTES, Current};
+use annals_format::current::{BYTES as CURRENT_BYTES, Current, CurrentFile};
 use annals_format::limits::MANIFEST_BYTES_MAX;
 use annals_format::name::{
     CURRENT, FileName, LIVE, LOADING, LOCK, SEGMENT_DIR, UNFINISHED, WAL_DIR,
@@ -37,6 +42,9 @@ pub(crate) struct ManifestStore {
     /// Whether a store that is still being put together is read, too.
     loading: bool,
 }
+
+/// How long `CURRENT` can be, and one byte more, so that a longer file shows.
+const CURRENT_BYTES_MAX: u64 = MANIFEST_BYTES_MAX + 2 * CURRENT_BYTES as u64 + 1;
 
 /// A manifest that is on the disk and only has to be put in force.
 #[derive(Debug)]
@@ -70,18 +78,43 @@ impl ManifestStore {
         loop {
             let current = self.read_current()?;
             let loaded = match &current {
-                Some(current) => self.read_manifest(current).map(Some),
+                Some((current, _)) => self.read_manifest(current).map(Some),
                 None => self.check_no_store().map(|()| None),
             };
             match loaded {
                 // A live writer may have put another one in force meanwhile, or the first.
                 Err(error) if attempt == ATTEMPTS || self.read_current()? == current => {
-                    return Err(error);
+                    return match current {
+                        Some((current, bytes)) => self.copied(current, &bytes, error).map(Some),
+                        None => Err(error),
+                    };
                 }
                 Err(_) => attempt += 1,
                 loaded => return loaded,
             }
         }
+    }
+
+    /// What is damaged of `CURRENT` and of this manifest, which was loaded: the rest has made up for it. Nothing where
+    /// a live writer has put another one in force since.
+    ///
+    /// # Errors
+    /// `CURRENT` cannot be read any more.
+    pub(crate) fn damage(&self, manifest: &Manifest) -> Result<Vec<Error>> {
+        let in_force = || -> Result<_> {
+            let current = self.read_current()?;
+            Ok(current.filter(|(current, _)| current.manifest.number == manifest.number))
+        };
+        let Some((current, bytes)) = in_force()? else { return Ok(Vec::new()) };
+        let path = self.dir.join(CURRENT);
+        let damaged = |error| Error::undecodable(&path, 0, &error);
+        let file = CurrentFile::decode(&bytes).map_err(damaged)?;
+        let found = file.damage.clone().into_iter().chain(file.manifest().err());
+        let mut found: Vec<Error> = found.map(damaged).collect();
+        found.sort_by_key(|error| error.corruption().map(|damage| damage.offset));
+        found.extend(self.read_manifest(&current).err());
+        let moved = !found.is_empty() && in_force()?.is_none();
+        Ok(if moved { Vec::new() } else { found })
     }
 
     /// Reads the store as its manifest describes it, beside a writer that may be alive. If that does
@@ -148,7 +181,7 @@ impl ManifestStore {
         let current = Current { store: manifest.store, manifest: stamp };
         self.write(&name, &bytes)?;
         self.rename(&name)?;
-        self.write(CURRENT, &current.encode()).inspect_err(|error| {
+        self.write(CURRENT, &CurrentFile::encode(&current, &bytes)).inspect_err(|error| {
             // The next attempt makes another.
             self.remove_for_space(&name, error);
         })?;
@@ -210,12 +243,34 @@ impl ManifestStore {
         synced.map_err(|error| Error::io("sync directory", &self.dir, error))
     }
 
-    fn read_current(&self) -> Result<Option<Current>> {
+    /// Which manifest is in force, and the bytes that say so.
+    fn read_current(&self) -> Result<Option<(Current, Vec<u8>)>> {
         let path = self.dir.join(CURRENT);
-        // One byte more than it may have, so that a longer file shows.
-        let Some(bytes) = self.read(&path, CURRENT_BYTES as u64 + 1)? else { return Ok(None) };
-        let decoded = Current::decode(&bytes);
-        decoded.map(Some).map_err(|error| Error::undecodable(&path, 0, &error))
+        let bytes = match self.read(&path, CURRENT_BYTES_MAX) {
+            // Its begin is enough, if that can be read.
+            Err(error) => self.read(&path, CURRENT_BYTES as u64).map_err(|_| error)?,
+            Ok(bytes) => bytes,
+        };
+        let Some(bytes) = bytes else { return Ok(None) };
+        let decoded = CurrentFile::decode(&bytes).map(|file| file.current);
+        let current = decoded.map_err(|error| Error::undecodable(&path, 0, &error))?;
+        Ok(Some((current, bytes)))
+    }
+
+    /// The copy in `CURRENT` of the manifest in force, of which reading ended with `error`.
+    ///
+    /// # Errors
+    /// That one, if there is no whole copy, or a newer manifest.
+    fn copied(&self, current: Current, bytes: &[u8], error: Error) -> Result<Manifest> {
+        let is_newer = |name: &String| {
+            let name = FileName::parse(name).filter(|name| name.kind == FileKind::Manifest);
+            name.is_some_and(|name| name.number > current.manifest.number)
+        };
+        if self.names()?.iter().any(is_newer) {
+            return Err(error);
+        }
+        let copy = CurrentFile::decode(bytes).and_then(|file| file.manifest());
+        copy.ok().flatten().ok_or(error)
     }
 
     fn read_manifest(&self, current: &Current) -> Result<Manifest> {

@@ -296,6 +296,20 @@ pub(crate) fn torn_tail(file: &Path, offset: u64, bytes: u64) {
     let _ = (file, offset, bytes);
 }
 
+/// What says which files a store has is damaged in one of its two places.
+pub(crate) fn spare_copy_used(error: &Error) {
+    #[cfg(feature = "tracing")]
+    guarded(|| {
+        tracing::warn!(
+            name: "annals.spare_copy_used",
+            %error,
+            "CURRENT or the manifest is damaged, and the copy of it is whole"
+        );
+    });
+    #[cfg(not(feature = "tracing"))]
+    let _ = error;
+}
+
 /// So many more.
 pub(crate) fn count(metric: &'static str, more: u64) {
     #[cfg(feature = "metrics")]

@@ -1,9 +1,13 @@
-//! `CURRENT`: the 64 bytes that name the manifest in force.
+//! `CURRENT`: 64 bytes that name the manifest in force, a copy of that manifest, and the 64 bytes once more.
+//!
+//! So what it and the manifest say stands in two places each, and damage in one of them costs nothing. A file of 64
+//! bytes, as the first builds wrote it, has no copy.
 
 use crate::checksum::crc;
 use crate::cursor::{Reader, SliceWriter, Writer};
-use crate::error::Result;
+use crate::error::{DecodeError, Problem, Result};
 use crate::layout::{Layout, field};
+use crate::manifest::Manifest;
 use crate::place::{FileKind, Place, StoreId};
 use crate::seal::ManifestStamp;
 
@@ -11,10 +15,10 @@ use crate::seal::ManifestStamp;
 pub const MAGIC: u32 = u32::from_le_bytes(*b"ancu");
 /// The version this build writes, and the newest it reads.
 pub const FORMAT_VERSION: u32 = 1;
-/// The length of the file, exactly.
+/// The length of what names the manifest, which a file begins and ends with.
 pub const BYTES: usize = 64;
 
-/// The byte map of the file.
+/// The byte map of what names the manifest.
 pub const LAYOUT: Layout = Layout {
     structure: "current",
     fields: &[
@@ -30,7 +34,7 @@ pub const LAYOUT: Layout = Layout {
 };
 const _: () = assert!(LAYOUT.bytes() == BYTES);
 
-/// The content of `CURRENT`.
+/// What names the manifest in force.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Current {
     /// The store.
@@ -39,8 +43,81 @@ pub struct Current {
     pub manifest: ManifestStamp,
 }
 
+/// The content of a file `CURRENT`, as far as it can be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CurrentFile<'a> {
+    /// Which manifest is in force.
+    pub current: Current,
+    /// The copy of that manifest, unchecked; `None` where the file has none.
+    pub copy: Option<&'a [u8]>,
+    /// What is wrong with one of the two places that name the manifest, where the other is whole.
+    pub damage: Option<DecodeError>,
+}
+
+impl<'a> CurrentFile<'a> {
+    /// The bytes of the file that puts a manifest in force, of which these are the bytes.
+    pub fn encode(current: &Current, manifest: &[u8]) -> Vec<u8> {
+        let ends = current.encode();
+        [&ends, manifest, &ends].concat()
+    }
+
+    /// Decodes the whole file, but for the copy of the manifest.
+    ///
+    /// # Errors
+    /// Neither its begin nor its end can be decoded, or they name different manifests.
+    pub fn decode(bytes: &'a [u8]) -> Result<Self> {
+        let (first, rest) = bytes.split_at(bytes.len().min(BYTES));
+        let first = Current::decode(first);
+        if rest.is_empty() {
+            return Ok(Self { current: first?, copy: None, damage: None });
+        }
+        let (copy, last) = rest.split_at(rest.len().saturating_sub(BYTES));
+        let last_at = BYTES + copy.len();
+        let last = Current::decode(last).map_err(|error| error.behind(last_at as u64));
+        let (current, damage) = match (first, last) {
+            (Ok(first), Ok(last)) if first == last => (first, None),
+            (Ok(first), Ok(last)) => {
+                let (expected, found) = (first.manifest.number, last.manifest.number);
+                let problem = Problem::Mismatch { expected, found };
+                let offset = last_at as u64 + 24;
+                let (structure, field) = (LAYOUT.structure, "manifest_number");
+                return Err(DecodeError { structure, field, offset, problem });
+            }
+            // Of a newer format, and whole: what else is in the file nobody here can tell.
+            (Err(error), _) | (_, Err(error)) if error.is_newer_version() => return Err(error),
+            (Ok(first), Err(error)) => {
+                // The file may be cut, or longer than it was.
+                let bytes = usize::try_from(first.manifest.bytes).unwrap_or(usize::MAX);
+                let copy = rest.get(..bytes).unwrap_or(rest);
+                return Ok(Self { current: first, copy: Some(copy), damage: Some(error) });
+            }
+            (Err(error), Ok(last)) => (last, Some(error)),
+            (Err(error), Err(_)) => return Err(error),
+        };
+        Ok(Self { current, copy: Some(copy), damage })
+    }
+
+    /// Decodes the copy of the manifest; `None` where the file has none.
+    ///
+    /// # Errors
+    /// The copy is not the manifest in force: it is damaged.
+    pub fn manifest(&self) -> Result<Option<Manifest>> {
+        let Some(copy) = self.copy else { return Ok(None) };
+        let decoded = Manifest::decode_stamped(copy);
+        let (manifest, stamp) = decoded.map_err(|error| error.behind(BYTES as u64))?;
+        let Current { store, manifest: expected } = self.current;
+        if (manifest.store, stamp) == (store, expected) {
+            return Ok(Some(manifest));
+        }
+        let (expected, found) = (u64::from(expected.crc), u64::from(stamp.crc));
+        let problem = Problem::Mismatch { expected, found };
+        let offset = (BYTES + copy.len().saturating_sub(4)) as u64;
+        Err(DecodeError { structure: "manifest", field: "crc", offset, problem })
+    }
+}
+
 impl Current {
-    /// The bytes of the file.
+    /// Its bytes.
     pub fn encode(&self) -> [u8; BYTES] {
         let mut bytes = [0; BYTES];
         let mut writer = SliceWriter::new(&mut bytes);
@@ -56,7 +133,7 @@ impl Current {
         bytes
     }
 
-    /// Decodes the whole file. The checksum is checked before the version, so that damage is not
+    /// Decodes exactly that many bytes. The checksum is checked before the version, so that damage is not
     /// taken for a newer format.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader::new(LAYOUT.structure, bytes);

@@ -85,6 +85,18 @@ pub enum Problem {
     },
 }
 
+impl DecodeError {
+    /// The same of bytes that lie behind so many others.
+    pub(crate) fn behind(self, bytes: u64) -> Self {
+        Self { offset: self.offset.saturating_add(bytes), ..self }
+    }
+
+    /// Whether the structure is whole, and of a format that this build cannot read.
+    pub(crate) fn is_newer_version(&self) -> bool {
+        matches!(self.problem, Problem::Version { .. })
+    }
+}
+
 impl fmt::Display for DecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { structure, field, offset, problem } = self;

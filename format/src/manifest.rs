@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 
 use crate::checksum::crc;
 use crate::cursor::{Reader, Writer};
-use crate::error::{DecodeError, Problem, Result};
+use crate::error::{Problem, Result};
 use crate::file_meta::FileMeta;
 use crate::layout::{Layout, field};
 use crate::limits::{MANIFEST_BYTES_MAX, NUMBER_MAX, RETENTION_PREFIX_BYTES_MAX};
@@ -192,7 +192,7 @@ impl Manifest {
         let mut records = Reader::new(RECORD, records);
         manifest
             .decode_records(record_count, &mut records)
-            .map_err(|error| DecodeError { offset: error.offset + records_at, ..error })?;
+            .map_err(|error| error.behind(records_at))?;
         Ok((manifest, ManifestStamp { number, bytes: expected, crc }))
     }
 
@@ -215,7 +215,7 @@ impl Manifest {
             let mut content = Reader::new(RECORD, content);
             self.decode_record(kind, &mut content)
                 .and_then(|()| content.finish())
-                .map_err(|error| DecodeError { offset: error.offset + content_at, ..error })?;
+                .map_err(|error| error.behind(content_at))?;
         }
         if previous_kind == 0 {
             return Err(records.error("kind", Problem::Truncated { needed: 1, have: 0 }));

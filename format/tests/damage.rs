@@ -7,7 +7,7 @@ mod samples;
 
 use annals_format::batch::BatchHeader;
 use annals_format::checksum::{FileSeed, crc};
-use annals_format::current::Current;
+use annals_format::current::{BYTES as CURRENT_BYTES, Current, CurrentFile};
 use annals_format::frame::{Binding, patch_header};
 use annals_format::page::Handle;
 use annals_format::seal::Seal;
@@ -48,6 +48,28 @@ fn current_file() {
     damage_everywhere(&bytes, true, &|bytes| Current::decode(bytes).map(drop), NEVER);
     let longer = [&bytes[..], &[0]].concat();
     assert_eq!(Current::decode(&longer).unwrap_err().problem, Problem::Trailing { bytes: 1 });
+}
+
+/// Of a file with a copy of the manifest one of the three parts is damaged, is found to be, and the others tell all.
+#[test]
+fn current_file_with_a_copy() {
+    let (current, manifest) = (samples::current(), samples::manifest());
+    let whole = CurrentFile::encode(&current, &manifest.encode().0);
+    for bit in 0..whole.len() * 8 {
+        let mut bytes = whole.clone();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        let file = CurrentFile::decode(&bytes).unwrap();
+        assert_eq!(file.current, current, "bit {bit}");
+        let in_copy = (CURRENT_BYTES..whole.len() - CURRENT_BYTES).contains(&(bit / 8));
+        assert_eq!(file.damage.is_none(), in_copy, "bit {bit}");
+        match file.manifest() {
+            Ok(found) => assert!(!in_copy && found.as_ref() == Some(&manifest), "bit {bit}"),
+            Err(error) => {
+                let place = CURRENT_BYTES as u64..(whole.len() - CURRENT_BYTES) as u64;
+                assert!(in_copy && place.contains(&error.offset), "bit {bit}: {error}");
+            }
+        }
+    }
 }
 
 #[test]

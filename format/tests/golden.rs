@@ -163,6 +163,15 @@ fn current_file() {
     dump.layout(&current::LAYOUT);
     let bytes = golden("current-v1.hex", &dump.finish());
     assert_eq!(current::Current::decode(&bytes), Ok(sample));
+    // As drafts wrote it, without a copy of the manifest, and as it is written.
+    let alone = current::CurrentFile { current: sample, copy: None, damage: None };
+    assert_eq!(current::CurrentFile::decode(&bytes), Ok(alone));
+    let (manifest, _) = samples::manifest().encode();
+    let whole = current::CurrentFile::encode(&sample, &manifest);
+    assert_eq!(whole, [&bytes, &manifest, &bytes].map(Vec::as_slice).concat());
+    let file = current::CurrentFile::decode(&whole).unwrap();
+    assert_eq!((file.current, file.copy, &file.damage), (sample, Some(&manifest[..]), &None));
+    assert_eq!(file.manifest(), Ok(Some(samples::manifest())));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use annals_format::block::{BlockHeader, Body, Encoding};
 use annals_format::checksum::FileSeed;
-use annals_format::current::Current;
+use annals_format::current::CurrentFile;
 use annals_format::events::{Transaction, TransactionBuilder};
 use annals_format::filter::Filter;
 use annals_format::page::Page;
@@ -190,9 +190,19 @@ pub(crate) fn current(data: &[u8]) -> bool {
     if flags & FIX != 0 {
         let _ = fix::current(&mut bytes);
     }
-    let Ok(current) = Current::decode(&bytes) else { return false };
-    assert_eq!(current.encode().as_slice(), bytes);
-    true
+    let Ok(file) = CurrentFile::decode(&bytes) else { return false };
+    let encoded = file.current.encode();
+    assert!(bytes.starts_with(&encoded) || bytes.ends_with(&encoded));
+    let copied = file.manifest();
+    if let Ok(Some(manifest)) = &copied {
+        assert_eq!(manifest.stamp(), file.current.manifest);
+    }
+    if file.damage.is_some() {
+        return false;
+    }
+    let whole = file.copy.map(|copy| CurrentFile::encode(&file.current, copy));
+    assert_eq!(whole.as_deref().unwrap_or(&encoded), bytes);
+    copied.is_ok()
 }
 
 /// The value of an EVENTS entry; it has no checksum of its own.

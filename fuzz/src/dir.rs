@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use annals::vfs::{CrashMode, MemoryVfs, Vfs};
 use annals::{Error, ErrorKind, Options, Result, Store};
-use annals_format::current::Current;
+use annals_format::current::{Current, CurrentFile};
 use annals_format::name::FileName;
 use annals_format::{ContentHash, FileKind, Manifest, Place, WalFile};
 
@@ -43,10 +43,10 @@ pub(crate) fn recover_wal(bytes: &[u8], flags: u8) {
     let file_bytes = bytes.len() as u64;
     manifest.wal.push(WalFile { number: wal::FILE, incarnation: 1, file_bytes, end: None });
     let (manifest, stamp) = manifest.encode();
-    let current = Current { store: STORE, manifest: stamp }.encode();
+    let current = CurrentFile::encode(&Current { store: STORE, manifest: stamp }, &manifest);
     let name = |kind, number| path_of(FileName::new(kind, number));
     let files = vec![
-        ("CURRENT".to_owned(), current.to_vec()),
+        ("CURRENT".to_owned(), current),
         (name(FileKind::Manifest, 1), manifest),
         (name(FileKind::Wal, wal::FILE), bytes.to_vec()),
     ];
@@ -198,7 +198,7 @@ fn write_to(disk: &MemoryVfs, flags: u8) {
 /// segments, then the manifest, then `CURRENT`.
 fn fix_directory(files: &mut Files) -> Option<()> {
     let current = files.iter().find(|file| file.0 == "CURRENT")?;
-    let store = Current::decode(&current.1).map_or(STORE, |current| current.store);
+    let store = CurrentFile::decode(&current.1).map_or(STORE, |file| file.current.store);
     for (name, bytes) in files.iter_mut() {
         let Some(FileName { kind, number, .. }) = FileName::parse(name) else { continue };
         let _ = match kind {
@@ -218,8 +218,9 @@ fn fix_directory(files: &mut Files) -> Option<()> {
         }
     }
     let (bytes, stamp) = manifest.encode();
+    let current = Current { store: manifest.store, manifest: stamp };
+    let current = CurrentFile::encode(&current, &bytes);
     files.get_mut(newest)?.1 = bytes;
-    let current = files.iter_mut().find(|file| file.0 == "CURRENT")?;
-    current.1 = Current { store: manifest.store, manifest: stamp }.encode().to_vec();
+    files.iter_mut().find(|file| file.0 == "CURRENT")?.1 = current;
     Some(())
 }

@@ -4,6 +4,7 @@
 
 use annals_format::batch::{self, FramesCrc};
 use annals_format::checksum::{FileSeed, crc, crc_unplaced};
+use annals_format::current::BYTES;
 use annals_format::sector::{DATA_BYTES, PAGE_BYTES, SECTOR_BYTES};
 use annals_format::segment::{FOOTER_BYTES, HEADER_BYTES};
 use annals_format::{FileKind, Place, StoreId, frame, wal_file};
@@ -44,11 +45,21 @@ pub(crate) fn frame(bytes: &mut [u8], store: &StoreId) -> Option<usize> {
     Some(end)
 }
 
-/// `CURRENT`.
+/// `CURRENT`: the copy of the manifest if there is one, what names it, and the same at the end.
 pub(crate) fn current(bytes: &mut [u8]) -> Option<()> {
-    let store = store_at(bytes, 8)?;
-    let whole = bytes.get_mut(..annals_format::current::BYTES)?;
-    crc_at_end(whole, &Place::start_of(store, FileKind::Current, 0))
+    let (first, rest) = bytes.split_at_mut_checked(BYTES)?;
+    if let Some((copy, _)) =
+        rest.len().checked_sub(BYTES).and_then(|at| rest.split_at_mut_checked(at))
+        && manifest(copy).is_some()
+    {
+        put(first, 8, copy.get(8..24)?)?;
+        put(first, 24, copy.get(24..40)?)?;
+        put(first, 40, copy.get(copy.len().checked_sub(4)?..)?)?;
+    }
+    let store = store_at(first, 8)?;
+    crc_at_end(first, &Place::start_of(store, FileKind::Current, 0))?;
+    let last = rest.len().saturating_sub(BYTES);
+    if !rest.is_empty() { put(rest, last, first) } else { Some(()) }
 }
 
 /// A manifest: its length and its CRC.

@@ -11,7 +11,7 @@ use annals::{PutRequest, Store, delete, put};
 use annals_format::batch::{self, BatchHeader, BatchKind, FramesCrc};
 use annals_format::block::{BlockHeader, BodyBuilder, Encoding};
 use annals_format::checksum::FileSeed;
-use annals_format::current::Current;
+use annals_format::current::{Current, CurrentFile};
 use annals_format::entry::{BlobRef, EntryRef};
 use annals_format::events::{EventKind, EventRef, TransactionBuilder};
 use annals_format::filter::FilterKind;
@@ -67,9 +67,10 @@ pub fn all() -> Vec<Seed> {
     add("page", "branch", &[FIX, 2], &page(1));
     add("manifest", "full", &[FIX], &manifest().encode().0);
     add("manifest", "new", &[0], &Manifest::new(STORE).encode().0);
-    let current = Current { store: STORE, manifest: manifest().stamp() }.encode();
-    add("current", "current", &[FIX], &current);
-    add("current", "as_is", &[0], &current);
+    let current = Current { store: STORE, manifest: manifest().stamp() };
+    add("current", "current", &[FIX], &current.encode());
+    add("current", "as_is", &[0], &current.encode());
+    add("current", "copy", &[FIX], &CurrentFile::encode(&current, &manifest().encode().0));
     add("events", "three", &[0], &events());
     for (name, bytes) in [("compacted", ETCD_COMPACTED), ("whole", ETCD_WHOLE)] {
         add("bbolt", name, &[FIX], bytes);

@@ -84,6 +84,10 @@ pub(super) fn check_of(
     let read = |manifest: &Manifest| {
         let mut report = CheckReport::default();
         Check::new(directory, options, manifest, &mut report, progress).run();
+        match manifests.damage(manifest) {
+            Ok(damage) => damage.into_iter().for_each(|error| report.note(error)),
+            Err(error) => report.note(error),
+        }
         report
     };
     let sound = |report: &CheckReport| report.damage.is_empty() && report.unchecked.is_empty();

@@ -22,7 +22,7 @@ use annals_format::name::{CURRENT, FileName, SEGMENT_DIR, WAL_DIR};
 use annals_format::{FileKind, FileMeta, Frame, Manifest, StoreId};
 
 use crate::commit::Chain;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Corruption, Error, ErrorKind, Result};
 use crate::index::{Generation, Position, Spare};
 use crate::manifest::ManifestStore;
 use crate::observe::{self, Span, Task};
@@ -141,7 +141,8 @@ pub(super) fn try_read_only(
         wal::recover(&wal, &manifest, Mode::ReadOnly, &mut |frame, at| core.replay(frame, at))?;
     check_floor(&core, &manifest, &recovered)?;
     core.load_rules()?;
-    let report = report(&core, &manifest, &recovered);
+    let damage = damage(store, &manifest)?;
+    let report = OpenReport { damage, ..report(&core, &manifest, &recovered) };
     Ok((core, report, whole))
 }
 
@@ -185,6 +186,7 @@ fn open_existing(
     for dir in [WAL_DIR, SEGMENT_DIR] {
         make_dir(options, &path.join(dir))?;
     }
+    let damage = damage(&store, &manifest)?;
     let (core, wal) = build(path, options, store, manifest.clone(), Some(guard), false);
     let orphans = core.orphans(&manifest)?;
     let mut spilled = Spilled::default();
@@ -226,7 +228,7 @@ fn open_existing(
     let incarnation = lock(&core.state).manifest.incarnation;
     let orphans_removed = orphans.len();
     let report =
-        OpenReport { incarnation, orphans_removed, ..report(&core, &manifest, &recovered) };
+        OpenReport { incarnation, orphans_removed, damage, ..report(&core, &manifest, &recovered) };
     if let Some(DroppedTail { file, offset, bytes, .. }) = &report.dropped {
         observe::torn_tail(file, *offset, *bytes);
     }
@@ -414,6 +416,18 @@ fn check_floor(core: &Core, manifest: &Manifest, recovered: &Recovered) -> Resul
     Err(Error::corrupt(file, offset, "end of the log", expected, found))
 }
 
+/// What is damaged of what says which files the store has, and is made up for.
+fn damage(store: &ManifestStore, manifest: &Manifest) -> Result<Vec<Corruption>> {
+    let mut damage = Vec::new();
+    for error in store.damage(manifest)? {
+        observe::spare_copy_used(&error);
+        if let ErrorKind::Corrupt(corruption) = error.into_kind() {
+            damage.push(*corruption);
+        }
+    }
+    Ok(damage)
+}
+
 fn report(core: &Core, manifest: &Manifest, recovered: &Recovered) -> OpenReport {
     OpenReport {
         created: false,
@@ -428,6 +442,7 @@ fn report(core: &Core, manifest: &Manifest, recovered: &Recovered) -> OpenReport
             missing: tail.missing,
         }),
         orphans_removed: 0,
+        damage: Vec::new(),
     }
 }
 

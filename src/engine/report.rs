@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::error::Corruption;
+
 /// What opening a store found and did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
@@ -24,6 +26,9 @@ pub struct OpenReport {
     pub dropped: Option<DroppedTail>,
     /// Segment files that nothing referred to, and that were removed.
     pub orphans_removed: usize,
+    /// What is damaged of `CURRENT` and of the manifest, which have a copy of each other's content, and so cost
+    /// nothing. A store that was opened for writing has replaced both since.
+    pub damage: Vec<Corruption>,
 }
 
 /// The torn end of a log.

@@ -1,7 +1,7 @@
 //! What is stored is read back, whatever a crash or a fault has done in between.
 
 use super::*;
-use crate::vfs::{CrashMode, FaultVfs, MemoryVfs};
+use crate::vfs::{CrashMode, Fault, FaultVfs, MemoryVfs, Operation};
 use annals_format::{StoreId, WalFile};
 
 const DIR: &str = "db";
@@ -110,43 +110,150 @@ fn an_unfinished_start_is_no_store() {
     }
 }
 
+const OF_CURRENT: &str = "db/CURRENT";
+const OF_MANIFEST: &str = "db/MANIFEST-00000002";
+
+/// The disk with another content of one file.
+fn with(disk: &MemoryVfs, path: &str, content: &[u8]) -> MemoryVfs {
+    let image = disk.crash(0, CrashMode::KeepAll);
+    image.overwrite(Path::new(path), content);
+    image
+}
+
+fn flipped(bytes: &[u8], bit: usize) -> Vec<u8> {
+    let mut damaged = bytes.to_vec();
+    damaged[bit / 8] ^= 1 << (bit % 8);
+    damaged
+}
+
+/// The files that are named as damaged, of a store that is loaded all the same.
+fn damaged(disk: &MemoryVfs, manifest: &Manifest) -> Vec<PathBuf> {
+    assert_eq!(load(disk).unwrap().as_ref(), Some(manifest));
+    let damage = store(Arc::new(disk.clone())).damage(manifest).unwrap();
+    let files = damage.iter().map(|error| error.corruption().expect("corrupt").file.clone());
+    let mut files: Vec<PathBuf> = files.collect();
+    files.dedup();
+    files
+}
+
+fn nothing() -> Vec<PathBuf> {
+    Vec::new()
+}
+
+fn refused(disk: &MemoryVfs, path: &str) {
+    let error = load(disk).unwrap_err();
+    let damage = error.corruption().unwrap_or_else(|| panic!("{error}"));
+    assert_eq!(damage.file, Path::new(path), "{damage}");
+}
+
 #[test]
-fn every_flipped_bit_cut_and_extension_is_refused() {
-    let (disk, _) = stored(2);
-    for path in disk.paths() {
-        let bytes = disk.read(Path::new(&path)).unwrap();
-        let refused = |damaged: &[u8]| {
-            let image = disk.crash(0, CrashMode::KeepAll);
-            image.overwrite(Path::new(&path), damaged);
-            let error = load(&image).unwrap_err();
-            let damage = error.corruption().unwrap_or_else(|| panic!("{error}"));
-            assert_eq!(damage.file, Path::new(&path), "{damage}");
+fn any_one_damage_is_named_and_costs_nothing() {
+    let (disk, manifest) = stored(2);
+    assert_eq!(damaged(&disk, &manifest), nothing());
+    for path in [OF_CURRENT, OF_MANIFEST] {
+        let bytes = disk.read(Path::new(path)).unwrap();
+        let survived = |damage: &[u8]| {
+            let image = with(&disk, path, damage);
+            assert_eq!(damaged(&image, &manifest), [Path::new(path)]);
+            // What is put in force next is whole.
+            let mut next = load(&image).unwrap().unwrap();
+            store(Arc::new(image.clone())).store(&mut next).unwrap();
+            assert_eq!(damaged(&image, &next), nothing());
         };
-        for bit in 0..bytes.len() * 8 {
-            let mut damaged = bytes.clone();
-            damaged[bit / 8] ^= 1 << (bit % 8);
-            refused(&damaged);
+        (0..bytes.len() * 8).for_each(|bit| survived(&flipped(&bytes, bit)));
+        survived(&[bytes.as_slice(), &[0]].concat());
+        let begin = if path == OF_CURRENT { CURRENT_BYTES } else { 0 };
+        for cut in begin..bytes.len() {
+            // Files of so many bytes have no copy.
+            if (path, cut) != (OF_CURRENT, CURRENT_BYTES) {
+                survived(&bytes[..cut]);
+            }
+            let zeroed = [&vec![0; cut][..], &bytes[cut..]].concat();
+            match path {
+                OF_CURRENT if cut > bytes.len() - CURRENT_BYTES => {
+                    refused(&with(&disk, path, &zeroed), path);
+                }
+                OF_MANIFEST if cut == 0 => {}
+                _ => survived(&zeroed),
+            }
         }
-        (0..bytes.len()).for_each(|cut| refused(&bytes[..cut]));
-        refused(&[bytes.as_slice(), &[0]].concat());
-        refused(&vec![0; bytes.len()]);
     }
+    let image = disk.crash(0, CrashMode::KeepAll);
+    image.remove(Path::new(OF_MANIFEST)).unwrap();
+    assert_eq!(damaged(&image, &manifest), [Path::new(OF_MANIFEST)]);
+}
+
+#[test]
+fn what_is_damaged_in_both_places_is_refused() {
+    let (disk, manifest) = stored(2);
+    let [current, of_manifest] =
+        [OF_CURRENT, OF_MANIFEST].map(|path| disk.read(Path::new(path)).unwrap());
+    let (begin, copied) = (CURRENT_BYTES * 8, of_manifest.len() * 8);
+    for bit in (0..copied).step_by(7) {
+        let image = with(&disk, OF_MANIFEST, &flipped(&of_manifest, copied - 1 - bit));
+        refused(&with(&image, OF_CURRENT, &flipped(&current, begin + bit)), OF_MANIFEST);
+        // Where the places differ, nothing is lost.
+        let image = with(&image, OF_CURRENT, &flipped(&current, bit % begin));
+        assert_eq!(damaged(&image, &manifest), [OF_CURRENT, OF_MANIFEST].map(PathBuf::from));
+    }
+    for bit in 0..begin {
+        let damage = flipped(&flipped(&current, bit), current.len() * 8 - 1 - bit);
+        refused(&with(&disk, OF_CURRENT, &damage), OF_CURRENT);
+    }
+    for cut in 0..CURRENT_BYTES {
+        refused(&with(&disk, OF_CURRENT, &current[..cut]), OF_CURRENT);
+    }
+    // Both ends are whole, and of different manifests.
+    let older = stored(1).0.read(Path::new(OF_CURRENT)).unwrap();
+    let mixed = [&older[..CURRENT_BYTES], &current[CURRENT_BYTES..]].concat();
+    refused(&with(&disk, OF_CURRENT, &mixed), OF_CURRENT);
+}
+
+/// As the first builds wrote it.
+#[test]
+fn a_file_without_a_copy_is_read() {
+    let (disk, manifest) = stored(2);
+    let current = disk.read(Path::new(OF_CURRENT)).unwrap();
+    let image = with(&disk, OF_CURRENT, &current[..CURRENT_BYTES]);
+    assert_eq!(damaged(&image, &manifest), nothing());
+    image.remove(Path::new(OF_MANIFEST)).unwrap();
+    refused(&image, OF_MANIFEST);
+}
+
+/// A `CURRENT` that is not the last one names a manifest that is gone; its copy is not the one in force.
+#[test]
+fn the_copy_of_an_older_manifest_is_not_taken() {
+    let (disk, _) = stored(2);
+    let older = stored(1).0.read(Path::new(OF_CURRENT)).unwrap();
+    refused(&with(&disk, OF_CURRENT, &older), "db/MANIFEST-00000001");
+}
+
+#[test]
+fn what_the_disk_cannot_read_is_taken_from_the_other_place() {
+    let (disk, manifest) = stored(2);
+    let loaded = |reads: &[u64]| {
+        let faults = FaultVfs::new(Arc::new(disk.crash(0, CrashMode::KeepAll)));
+        for &nth in reads {
+            faults.fail(Some(Operation::Read), nth, Fault::Io, false);
+        }
+        store(Arc::new(faults)).load()
+    };
+    // Of CURRENT whole, then of its begin; of the manifest, which is looked for once more.
+    assert_eq!(loaded(&[0]).unwrap().as_ref(), Some(&manifest));
+    assert!(matches!(loaded(&[0, 1]).unwrap_err().kind(), ErrorKind::Io { .. }));
+    assert_eq!(loaded(&[1]).unwrap().as_ref(), Some(&manifest));
 }
 
 #[test]
 fn files_that_do_not_belong_together_are_refused() {
-    let (disk, _) = stored(2);
+    let (disk, manifest) = stored(2);
     let (older, _) = stored(1);
     let (current, second) = (Path::new("db/CURRENT"), Path::new("db/MANIFEST-00000002"));
-    // An older CURRENT names a manifest that is gone.
-    let image = disk.crash(0, CrashMode::KeepAll);
-    image.overwrite(current, &older.read(current).unwrap());
-    assert!(load(&image).unwrap_err().corruption().is_some());
     // An older manifest under the newer name.
     let image = disk.crash(0, CrashMode::KeepAll);
     let first = older.read(Path::new("db/MANIFEST-00000001")).unwrap();
     image.overwrite(second, &first);
-    assert!(load(&image).unwrap_err().corruption().is_some());
+    assert_eq!(damaged(&image, &manifest), [second]);
     // No CURRENT, though there is a manifest in use, or data.
     let image = disk.crash(0, CrashMode::KeepAll);
     image.remove(current).unwrap();
@@ -170,16 +277,25 @@ fn files_that_do_not_belong_together_are_refused() {
 #[test]
 fn a_newer_format_is_named_and_damage_is_not_taken_for_it() {
     let (disk, _) = stored(1);
-    let path = Path::new("db/CURRENT");
-    let mut bytes = disk.read(path).unwrap();
-    bytes[4] = 9;
-    disk.overwrite(path, &bytes);
-    assert!(load(&disk).unwrap_err().corruption().is_some());
-    // The same with a checksum that holds.
+    let bytes = disk.read(Path::new(OF_CURRENT)).unwrap();
+    let end = bytes.len() - CURRENT_BYTES;
     let place = annals_format::Place::start_of(StoreId([4; 16]), FileKind::Current, 0);
-    let crc = annals_format::checksum::crc(&place, &[&bytes[..60]]);
-    bytes[60..].copy_from_slice(&crc.to_le_bytes());
-    disk.overwrite(path, &bytes);
-    let error = load(&disk).unwrap_err();
-    assert!(matches!(error.kind(), ErrorKind::UnsupportedVersion { found: 9, supported: 1, .. }));
+    let newer = |ends: &[usize], sealed: bool| {
+        let mut bytes = bytes.clone();
+        for &at in ends {
+            bytes[at + 4] = 9;
+            if sealed {
+                let crc = annals_format::checksum::crc(&place, &[&bytes[at..at + 60]]);
+                bytes[at + 60..at + 64].copy_from_slice(&crc.to_le_bytes());
+            }
+        }
+        with(&disk, OF_CURRENT, &bytes)
+    };
+    refused(&newer(&[0, end], false), OF_CURRENT);
+    // With a checksum that holds, in one place or in both.
+    for ends in [&[0, end][..], &[0], &[end]] {
+        let error = load(&newer(ends, true)).unwrap_err();
+        let kind = error.kind();
+        assert!(matches!(kind, ErrorKind::UnsupportedVersion { found: 9, supported: 1, .. }));
+    }
 }

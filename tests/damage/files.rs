@@ -8,6 +8,7 @@ use annals::vfs::{CrashMode, MemoryVfs};
 use crate::judge::Depth;
 use crate::made::{kind, made, made_with, options};
 use crate::run::{Case, nothing_lost, run};
+use crate::support::DIRECTORY;
 
 #[test]
 fn removed_swapped_older_and_foreign_files() {
@@ -59,6 +60,32 @@ fn removed_swapped_older_and_foreign_files() {
             Some(Case { name, kind, disk: disk.clone(), hit: None, depth: Depth::Background })
         });
         nothing_lost(&tally);
+    }
+}
+
+/// What says which files there are stands in two places: opening says which is damaged, and that once.
+#[test]
+fn what_has_a_copy_is_reported_and_written_anew() {
+    for close in [true, false] {
+        let made = made(close);
+        for path in made.paths.iter().filter(|path| ["CURRENT", "MANIFEST"].contains(&kind(path))) {
+            let mut content = made.content(path);
+            content[30] ^= 1;
+            let disk = made.with(path, &content);
+            let damage = |store: Store| -> Vec<_> {
+                assert_eq!(store.revision(), made.model.revision());
+                let damage = &store.open_report().damage;
+                damage.iter().map(|damage| damage.file.clone()).collect()
+            };
+            for _ in 0..2 {
+                let reader = Store::open_read_only_with(DIRECTORY, &options(&disk)).unwrap();
+                assert_eq!(damage(reader), [Path::new(path)]);
+            }
+            assert_eq!(damage(options(&disk).open(DIRECTORY).unwrap()), [Path::new(path)]);
+            assert!(damage(options(&disk).open(DIRECTORY).unwrap()).is_empty());
+            let report = annals::check(DIRECTORY, &options(&disk), &mut |_, _| {}).unwrap();
+            assert!(report.damage.is_empty(), "{report:?}");
+        }
     }
 }
 

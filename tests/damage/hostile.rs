@@ -10,7 +10,7 @@ use std::path::Path;
 use annals::Store;
 use annals::vfs::MemoryVfs;
 use annals_format::checksum::{ContentHash, FileSeed};
-use annals_format::current::Current;
+use annals_format::current::{Current, CurrentFile};
 use annals_format::name::FileName;
 use annals_format::{Manifest, Place};
 
@@ -72,8 +72,8 @@ fn forged(made: &Made, path: &str, content: &[u8]) -> MemoryVfs {
 fn in_force(disk: &MemoryVfs, path: &str, manifest: &Manifest) {
     let (bytes, stamp) = manifest.encode();
     disk.overwrite(Path::new(path), &bytes);
-    let current = Current { store: manifest.store, manifest: stamp }.encode();
-    disk.overwrite(Path::new("store/CURRENT"), &current);
+    let current = Current { store: manifest.store, manifest: stamp };
+    disk.overwrite(Path::new("store/CURRENT"), &CurrentFile::encode(&current, &bytes));
 }
 
 fn seed_of(made: &Made, path: &str) -> FileSeed {

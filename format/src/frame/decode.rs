@@ -111,8 +111,7 @@ impl<'a> Frame<'a> {
                 return Err(reader.error_at("payload", payload_at, problem));
             }
         }
-        let within =
-            |error: DecodeError| DecodeError { offset: error.offset + payload_at as u64, ..error };
+        let within = |error: DecodeError| error.behind(payload_at as u64);
         let mut payload = Reader::new(PAYLOAD, payload);
         let metadata = payload.bytes("metadata", header.metadata_bytes).map_err(within)?;
         let mut frame = Self {
@@ -133,7 +132,7 @@ impl<'a> Frame<'a> {
         });
         checked.map_err(|error| {
             let error = within(error);
-            DecodeError { offset: error.offset + metadata_bytes, ..error }
+            error.behind(metadata_bytes)
         })?;
         Ok((frame, header.frame_bytes()))
     }

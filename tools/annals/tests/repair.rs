@@ -181,6 +181,7 @@ fn a_damaged_current_is_stood_in_for_and_without_a_manifest_the_newest_state_is_
     assert_eq!(told["way"], "copy");
     assert_eq!(state(&other, "latest"), truth);
     assert_eq!(told["revision"], 6006);
+    std::fs::remove_file(tool.store().join("CURRENT")).unwrap();
     let manifests = std::fs::read_dir(tool.store()).unwrap().map(|entry| entry.unwrap().path());
     for manifest in manifests.filter(|path| path.to_str().unwrap().contains("MANIFEST-")) {
         flip(&manifest, 60);
@@ -189,6 +190,24 @@ fn a_damaged_current_is_stood_in_for_and_without_a_manifest_the_newest_state_is_
     let (told, _) = tool.repaired(&newest);
     assert_eq!((told["way"].as_str(), told["revision"].as_u64()), (Some("rebuild"), Some(6006)));
     assert_eq!(state(&newest, "latest"), truth);
+}
+
+#[test]
+fn damage_of_what_has_a_copy_is_told_and_ends_with_the_next_open_for_writing() {
+    let tool = filled();
+    let truth = state(&tool, "latest");
+    let manifest = tool.json(&["inspect", "CURRENT"])["manifest"].as_str().unwrap().to_owned();
+    flip(&tool.store().join(&manifest), 60);
+    let told = tool.run(&["verify"]).code(3);
+    assert!(told.stdout().contains(&manifest), "{}", told.stdout());
+    assert!(told.stderr().contains("nothing is lost"), "{}", told.stderr());
+    assert_eq!(state(&tool, "latest"), truth);
+    let (told, other) = repaired(&tool);
+    assert_eq!((told["way"].as_str(), told["revision"].as_u64()), (Some("copy"), Some(6006)));
+    assert_eq!(state(&other, "latest"), truth);
+    tool.ok(&["reorganise"]);
+    tool.ok(&["verify"]);
+    assert_eq!(state(&tool, "latest"), truth);
 }
 
 #[test]

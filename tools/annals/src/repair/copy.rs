@@ -6,7 +6,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::Path;
 
 use annals::inspect::{StoreFiles, WalPart};
-use annals_format::current::Current;
+use annals_format::current::{Current, CurrentFile};
 use annals_format::name::{CURRENT, FileName, SEGMENT_DIR, WAL_DIR};
 use annals_format::{FileKind, FileMeta, Manifest, WalFile};
 
@@ -199,7 +199,7 @@ fn put_in_force(to: &Path, manifest: &mut Manifest) -> Outcome {
     let name = FileName::new(FileKind::Manifest, manifest.number);
     write_new(&to.join(name.to_string()), &bytes)?;
     let current = Current { store: manifest.store, manifest: stamp };
-    write_new(&to.join(CURRENT), &current.encode())?;
+    write_new(&to.join(CURRENT), &CurrentFile::encode(&current, &bytes))?;
     for directory in [SEGMENT_DIR, WAL_DIR, ""] {
         let directory = to.join(directory);
         let synced = File::open(&directory).and_then(|directory| directory.sync_all());

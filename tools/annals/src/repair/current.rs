@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use annals_format::current::Current;
+use annals_format::current::{BYTES, Current, CurrentFile};
 use annals_format::name::{CURRENT, FileName, SEGMENT_DIR, WAL_DIR};
 use annals_format::{FileKind, Manifest};
 use tempfile::TempDir;
@@ -31,15 +31,27 @@ impl StandIn {
 pub(super) fn stand_in(data: &Path) -> Outcome<Option<StandIn>> {
     let about = |error| Failure::io(data.display().to_string(), error);
     let data = fs::canonicalize(data).map_err(about)?;
-    let mut newest: Option<(Manifest, Vec<u8>)> = None;
+    let mut found: Vec<(Option<u64>, Vec<u8>)> = Vec::new();
     for entry in fs::read_dir(&data).map_err(about)? {
         let name = entry.map_err(about)?.file_name();
         let name = name.to_str().and_then(FileName::parse);
         let Some(name) = name.filter(|name| name.kind == FileKind::Manifest) else { continue };
-        let Ok(bytes) = fs::read(data.join(name.to_string())) else { continue };
+        found.extend(
+            fs::read(data.join(name.to_string())).ok().map(|bytes| (Some(name.number), bytes)),
+        );
+    }
+    // The copy in CURRENT, whatever else of it is damaged.
+    if let Ok(bytes) = fs::read(data.join(CURRENT))
+        && let Some(copy) = bytes.get(BYTES..bytes.len().saturating_sub(BYTES))
+    {
+        found.push((None, copy.to_vec()));
+    }
+    let mut newest: Option<(Manifest, Vec<u8>)> = None;
+    for (number, bytes) in found {
         let Ok(manifest) = Manifest::decode(&bytes) else { continue };
         let is_newer = newest.as_ref().is_none_or(|(known, _)| known.number < manifest.number);
-        if is_newer && manifest.number == name.number && has_its_files(&data, &manifest) {
+        let is_named = number.is_none_or(|number| number == manifest.number);
+        if is_newer && is_named && has_its_files(&data, &manifest) {
             newest = Some((manifest, bytes));
         }
     }
@@ -53,7 +65,7 @@ pub(super) fn stand_in(data: &Path) -> Outcome<Option<StandIn>> {
     let name = FileName::new(FileKind::Manifest, manifest.number);
     write_new(&stand_in.path().join(name.to_string()), &bytes)?;
     let current = Current { store: manifest.store, manifest: manifest.stamp() };
-    write_new(&stand_in.path().join(CURRENT), &current.encode())?;
+    write_new(&stand_in.path().join(CURRENT), &CurrentFile::encode(&current, &bytes))?;
     Ok(Some(StandIn { directory: stand_in, from_names }))
 }
 

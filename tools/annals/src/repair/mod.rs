@@ -298,8 +298,7 @@ fn check_outside(data: &Path, to: &Path) -> Outcome {
 
 /// Whether the newest versions are all there.
 fn can_copy(damaged: &Damaged) -> bool {
-    let newest = [FileKind::L0, FileKind::Head, FileKind::Blob];
-    !damaged.has(&newest) && !damaged.has(&[FileKind::Manifest, FileKind::Current])
+    !damaged.has(&[FileKind::L0, FileKind::Head, FileKind::Blob])
 }
 
 /// Says what was done, and made.

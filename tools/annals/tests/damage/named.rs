@@ -32,14 +32,28 @@ fn a_damaged_current_costs_nothing() {
     }
 }
 
+/// `CURRENT` has a copy of it.
 #[test]
-fn a_lost_manifest_costs_the_past() {
+fn a_lost_manifest_costs_nothing_and_the_past_if_current_is_damaged_too() {
     for close in [true, false] {
         let made = made(close);
         let path = first(&made, "MANIFEST");
-        assert_eq!(check(&flipped(&made, path, 80), &made, &[]), Ok(Saved::Newest));
+        assert_eq!(check(&flipped(&made, path, 80), &made, &[]), Ok(Saved::Everything));
         let gone = made.copy();
         gone.forget(Path::new(path));
+        assert_eq!(check(&gone, &made, &[]), Ok(Saved::Everything));
+        let current = made.content("store/CURRENT");
+        let damage = |at: &[usize]| {
+            let mut current = current.clone();
+            for &at in at {
+                current[at] ^= 1;
+            }
+            gone.overwrite(Path::new("store/CURRENT"), &current);
+        };
+        // Its ends, so that the store is not opened; then the copy.
+        damage(&[20, current.len() - 20]);
+        assert_eq!(check(&gone, &made, &[]), Ok(Saved::Everything));
+        damage(&[100]);
         assert_eq!(check(&gone, &made, &[]), Ok(Saved::Newest));
         gone.forget(Path::new("store/CURRENT"));
         assert_eq!(check(&gone, &made, &[]), Ok(Saved::Newest));
@@ -55,6 +69,7 @@ fn a_lost_manifest_and_lost_logs() {
         assert!(logs.len() > 1, "{logs:?}");
         for which in 1..1_u32 << logs.len() {
             let gone = flipped(&made, first(&made, "MANIFEST"), 80);
+            gone.forget(Path::new("store/CURRENT"));
             let logs = logs.iter().enumerate().filter(|(n, _)| which & (1 << n) != 0);
             logs.for_each(|(_, path)| gone.forget(Path::new(path)));
             let saved = check(&gone, &made, &[]);
