@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -119,7 +120,8 @@ fn conflict(store: &Store) {
 
 /// Does everything that the tables tell of.
 fn exercise() {
-    let (disk, clock) = (FaultVfs::new(Arc::new(MemoryVfs::new())), Arc::new(ManualClock::new(1)));
+    let memory = MemoryVfs::new();
+    let (disk, clock) = (FaultVfs::new(Arc::new(memory.clone())), Arc::new(ManualClock::new(1)));
     let options = Options::new().vfs(Arc::new(disk.clone())).clock(clock.clone());
     let options =
         options.background(false).memtable_bytes(64 << 10).l0_files_max(4).history_windows_max(2);
@@ -174,6 +176,13 @@ fn exercise() {
     drop(store);
     let store = options.open("store").unwrap();
     assert!(store.open_report().dropped.is_some());
+    store.close().unwrap();
+    let current = Path::new("store/CURRENT");
+    let mut content = memory.read(current).unwrap();
+    content[30] ^= 1;
+    memory.overwrite(current, &content);
+    let store = options.open("store").unwrap();
+    assert_eq!(store.open_report().damage.len(), 1);
 }
 
 /// Calls of every verb, one of which takes long.
@@ -243,7 +252,7 @@ fn the_tables_in_the_documentation_are_what_a_program_sees() {
     let spans = seen.0.lock().unwrap();
     assert_eq!(spans.keys().cloned().collect::<BTreeSet<_>>(), table("`annals."));
     for (name, fields) in spans.iter() {
-        let is_event = ["poisoned", "torn_tail", "object_slow", "no_space"]
+        let is_event = ["poisoned", "torn_tail", "spare_copy_used", "object_slow", "no_space"]
             .iter()
             .any(|event| name.contains(event));
         assert!(is_event || fields.contains("micros"), "{name}: {fields:?}");
@@ -262,6 +271,7 @@ fn the_tables_in_the_documentation_are_what_a_program_sees() {
         assert_eq!(told, ["bytes", "files", "micros", "revision"], "{task}");
     }
     assert_eq!(fields("annals.torn_tail warn"), ["bytes", "file", "message", "offset"]);
+    assert_eq!(fields("annals.spare_copy_used warn"), ["error", "message"]);
     assert_eq!(fields("annals.no_space warn"), ["error", "message", "store"]);
 
     if cfg!(feature = "object") {
