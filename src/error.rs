@@ -55,7 +55,7 @@ pub enum Effect {
 /// | [`ReadOnly`](Self::ReadOnly), [`Closed`](Self::Closed) | nothing | use another handle |
 /// | [`WouldWait`](Self::WouldWait) | nothing | the same by [`submit`](crate::Store::submit), which waits |
 /// | about the place, `NoStore` to `NoSpace` | nothing | another directory, another build, more space |
-/// | [`Corrupt`](Self::Corrupt) | nothing | `annals verify`, `annals repair`; what is not damaged is still answered, unless the log or `CURRENT` is: then the store does not open |
+/// | [`Corrupt`](Self::Corrupt) | nothing | `annals verify`, `annals repair`; what is not damaged is still answered, unless the log is, or `CURRENT` or the manifest in more than one place: then the store does not open |
 /// | [`Io`](Self::Io) | nothing: of a read this call, of background work the store refuses writes from then on | reopen once the cause is gone |
 /// | [`Poisoned`](Self::Poisoned) | nothing | close and reopen; reads of what was durable go on |
 /// | [`OutcomeUnknown`](Self::OutcomeUnknown) | unknown: the commit is there, whole, or not | reopen, and look at the revision it names |

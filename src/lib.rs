@@ -158,7 +158,7 @@
 //! | `annals.no_space` | warn | event: background work found no space, and waits for some |
 //! | `annals.poisoned` | error | event: the store accepts no more writes, and why |
 //! | `annals.torn_tail` | warn | event: a batch at the end of the log was dropped; it was never acknowledged |
-//! | `annals.spare_copy_used` | warn | event: `CURRENT` or the manifest is damaged, and the copy of it is whole |
+//! | `annals.manifest_damaged` | warn | event: `CURRENT` or the manifest is damaged, and what it says stands in another place, too |
 //! | `annals.object_slow` | warn | event: a call of the storage of objects has taken more than 500 ms; with `verb`, `resource`, `key` and `micros` |
 //!
 //! Counters and histograms are those of all stores of the process; that of objects has the labels `verb` (`create`, `get`,

@@ -6,16 +6,18 @@
 //! MANIFEST-m      removed, for every other m
 //! ```
 //!
-//! `CURRENT` has a copy of the manifest, and says twice which it is. So any one damaged place in the two files costs
-//! nothing, nor does the loss of the manifest: the store is opened by what is whole, reports the rest
-//! ([`ManifestStore::damage`]), and the next manifest takes the place of both.
+//! `CURRENT` has a copy of the manifest, before and behind which it says which that is. So damage in one of these three
+//! parts costs nothing, and none of the manifest does, nor its loss: the store is opened by what is whole, reports the
+//! rest ([`ManifestStore::damage`]), and the next manifest takes the place of both.
 //!
 //! Invariants:
 //! 1. `CURRENT` always names a manifest that is complete and durable under its name.
 //! 2. A file without the suffix `.tmp` is complete.
 //! 3. A directory without `CURRENT` holds no acknowledged data: either nothing was ever stored
 //!    there, or the crash came while the store was being made. Anything else is corruption.
-//! 4. The copy counts only beside no newer manifest: then `CURRENT` is not what was last put in force.
+//! 4. Where the manifest that `CURRENT` names is gone, the copy of it counts only if there is no newer one: else
+//!    `CURRENT` is not the last one. Beside a manifest that is there, and damaged, a newer one was never put in force.
+//!    So a writer that has found none writes it again ([`ManifestStore::mend`]) before it makes another.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -26,13 +28,15 @@ use annals_format::limits::MANIFEST_BYTES_MAX;
 use annals_format::name::{
     CURRENT, FileName, LIVE, LOADING, LOCK, SEGMENT_DIR, UNFINISHED, WAL_DIR,
 };
-use annals_format::{FileKind, Manifest};
+use annals_format::{FileKind, Manifest, Problem};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::vfs::{Access, Vfs};
 
 /// How often a reader looks again when the manifest it was about to read has been replaced.
 const ATTEMPTS: u32 = 16;
+/// How much of `CURRENT` is read: as long as it can be, and one byte more, so that a longer file shows.
+const CURRENT_READ_MAX: u64 = MANIFEST_BYTES_MAX + 2 * CURRENT_BYTES as u64 + 1;
 
 /// Loads and stores the manifest of one store.
 #[derive(Debug, Clone)]
@@ -43,8 +47,14 @@ pub(crate) struct ManifestStore {
     loading: bool,
 }
 
-/// How long `CURRENT` can be, and one byte more, so that a longer file shows.
-const CURRENT_BYTES_MAX: u64 = MANIFEST_BYTES_MAX + 2 * CURRENT_BYTES as u64 + 1;
+/// What `CURRENT` says.
+#[derive(Debug)]
+struct Named {
+    current: Current,
+    bytes: Vec<u8>,
+    /// Why there is not more of them.
+    unread: Option<Error>,
+}
 
 /// A manifest that is on the disk and only has to be put in force.
 #[derive(Debug)]
@@ -76,22 +86,19 @@ impl ManifestStore {
         self.check_loaded()?;
         let mut attempt = 1;
         loop {
-            let current = self.read_current()?;
-            let loaded = match &current {
-                Some((current, _)) => self.read_manifest(current).map(Some),
+            let named = self.read_current()?;
+            let loaded = match &named {
+                Some(named) => self.read_manifest(&named.current).map(Some),
                 None => self.check_no_store().map(|()| None),
             };
-            match loaded {
-                // A live writer may have put another one in force meanwhile, or the first.
-                Err(error) if attempt == ATTEMPTS || self.read_current()? == current => {
-                    return match current {
-                        Some((current, bytes)) => self.copied(current, &bytes, error).map(Some),
-                        None => Err(error),
-                    };
-                }
-                Err(_) => attempt += 1,
-                loaded => return loaded,
+            let Err(error) = loaded else { return loaded };
+            // A live writer may have put another one in force meanwhile, or the first.
+            let now = self.read_current()?.map(|now| now.current);
+            if attempt == ATTEMPTS || now == named.as_ref().map(|named| named.current) {
+                let copy = named.map(|named| self.copied(&named)).transpose()?.flatten();
+                return copy.map(Some).ok_or(error);
             }
+            attempt += 1;
         }
     }
 
@@ -102,19 +109,33 @@ impl ManifestStore {
     /// `CURRENT` cannot be read any more.
     pub(crate) fn damage(&self, manifest: &Manifest) -> Result<Vec<Error>> {
         let in_force = || -> Result<_> {
-            let current = self.read_current()?;
-            Ok(current.filter(|(current, _)| current.manifest.number == manifest.number))
+            let named = self.read_current()?;
+            Ok(named.filter(|named| named.current.manifest.number == manifest.number))
         };
-        let Some((current, bytes)) = in_force()? else { return Ok(Vec::new()) };
+        let Some(Named { current, bytes, unread }) = in_force()? else { return Ok(Vec::new()) };
         let path = self.dir.join(CURRENT);
         let damaged = |error| Error::undecodable(&path, 0, &error);
         let file = CurrentFile::decode(&bytes).map_err(damaged)?;
-        let found = file.damage.clone().into_iter().chain(file.manifest().err());
-        let mut found: Vec<Error> = found.map(damaged).collect();
-        found.sort_by_key(|error| error.corruption().map(|damage| damage.offset));
+        let mut found: Vec<Error> = unread.into_iter().collect();
+        found.extend(file.damage.clone().into_iter().chain(file.manifest().err()).map(damaged));
         found.extend(self.read_manifest(&current).err());
         let moved = !found.is_empty() && in_force()?.is_none();
         Ok(if moved { Vec::new() } else { found })
+    }
+
+    /// Writes this manifest, which was loaded, again under its name, where it cannot be read there: see the module.
+    /// For a writer.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`], [`ErrorKind::NoSpace`].
+    pub(crate) fn mend(&self, manifest: &Manifest) -> Result<()> {
+        let (bytes, stamp) = manifest.encode();
+        if self.read_manifest(&Current { store: manifest.store, manifest: stamp }).is_ok() {
+            return Ok(());
+        }
+        let name = FileName::new(FileKind::Manifest, manifest.number).to_string();
+        self.write(&name, &bytes)?;
+        self.rename(&name)
     }
 
     /// Reads the store as its manifest describes it, beside a writer that may be alive. If that does
@@ -244,33 +265,44 @@ impl ManifestStore {
     }
 
     /// Which manifest is in force, and the bytes that say so.
-    fn read_current(&self) -> Result<Option<(Current, Vec<u8>)>> {
+    fn read_current(&self) -> Result<Option<Named>> {
         let path = self.dir.join(CURRENT);
-        let bytes = match self.read(&path, CURRENT_BYTES_MAX) {
+        let (bytes, unread) = match self.read(&path, CURRENT_READ_MAX) {
+            Ok(bytes) => (bytes, None),
             // Its begin is enough, if that can be read.
-            Err(error) => self.read(&path, CURRENT_BYTES as u64).map_err(|_| error)?,
-            Ok(bytes) => bytes,
+            Err(error) => match self.read(&path, CURRENT_BYTES as u64) {
+                Ok(begin) => (begin, Some(error)),
+                Err(_) => return Err(error),
+            },
         };
         let Some(bytes) = bytes else { return Ok(None) };
         let decoded = CurrentFile::decode(&bytes).map(|file| file.current);
         let current = decoded.map_err(|error| Error::undecodable(&path, 0, &error))?;
-        Ok(Some((current, bytes)))
+        Ok(Some(Named { current, bytes, unread }))
     }
 
-    /// The copy in `CURRENT` of the manifest in force, of which reading ended with `error`.
+    /// The copy in `CURRENT` of the manifest in force, which cannot be read; `None` where the copy does not count, or
+    /// there is none that is whole.
     ///
     /// # Errors
-    /// That one, if there is no whole copy, or a newer manifest.
-    fn copied(&self, current: Current, bytes: &[u8], error: Error) -> Result<Manifest> {
-        let is_newer = |name: &String| {
-            let name = FileName::parse(name).filter(|name| name.kind == FileKind::Manifest);
-            name.is_some_and(|name| name.number > current.manifest.number)
-        };
-        if self.names()?.iter().any(is_newer) {
-            return Err(error);
+    /// [`ErrorKind::UnsupportedVersion`], [`ErrorKind::Io`].
+    fn copied(&self, named: &Named) -> Result<Option<Manifest>> {
+        let number = named.current.manifest.number;
+        let names = self.names()?;
+        let names = names.iter().filter_map(|name| FileName::parse(name));
+        let manifests = names.filter(|name| name.kind == FileKind::Manifest);
+        let numbers: Vec<u64> = manifests.map(|name| name.number).collect();
+        if !numbers.contains(&number) && numbers.iter().any(|&other| other > number) {
+            return Ok(None);
         }
-        let copy = CurrentFile::decode(bytes).and_then(|file| file.manifest());
-        copy.ok().flatten().ok_or(error)
+        let path = self.dir.join(CURRENT);
+        match CurrentFile::decode(&named.bytes).and_then(|file| file.manifest()) {
+            Ok(copy) => Ok(copy),
+            Err(newer) if matches!(newer.problem, Problem::Version { .. }) => {
+                Err(Error::undecodable(&path, 0, &newer))
+            }
+            Err(_) => Ok(None),
+        }
     }
 
     fn read_manifest(&self, current: &Current) -> Result<Manifest> {

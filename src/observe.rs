@@ -297,13 +297,13 @@ pub(crate) fn torn_tail(file: &Path, offset: u64, bytes: u64) {
 }
 
 /// What says which files a store has is damaged in one of its two places.
-pub(crate) fn spare_copy_used(error: &Error) {
+pub(crate) fn manifest_damaged(error: &Error) {
     #[cfg(feature = "tracing")]
     guarded(|| {
         tracing::warn!(
-            name: "annals.spare_copy_used",
+            name: "annals.manifest_damaged",
             %error,
-            "CURRENT or the manifest is damaged, and the copy of it is whole"
+            "CURRENT or the manifest is damaged, and what it says stands in another place, too"
         );
     });
     #[cfg(not(feature = "tracing"))]

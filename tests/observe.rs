@@ -252,7 +252,7 @@ fn the_tables_in_the_documentation_are_what_a_program_sees() {
     let spans = seen.0.lock().unwrap();
     assert_eq!(spans.keys().cloned().collect::<BTreeSet<_>>(), table("`annals."));
     for (name, fields) in spans.iter() {
-        let is_event = ["poisoned", "torn_tail", "spare_copy_used", "object_slow", "no_space"]
+        let is_event = ["poisoned", "torn_tail", "manifest_damaged", "object_slow", "no_space"]
             .iter()
             .any(|event| name.contains(event));
         assert!(is_event || fields.contains("micros"), "{name}: {fields:?}");
@@ -271,7 +271,7 @@ fn the_tables_in_the_documentation_are_what_a_program_sees() {
         assert_eq!(told, ["bytes", "files", "micros", "revision"], "{task}");
     }
     assert_eq!(fields("annals.torn_tail warn"), ["bytes", "file", "message", "offset"]);
-    assert_eq!(fields("annals.spare_copy_used warn"), ["error", "message"]);
+    assert_eq!(fields("annals.manifest_damaged warn"), ["error", "message"]);
     assert_eq!(fields("annals.no_space warn"), ["error", "message", "store"]);
 
     if cfg!(feature = "object") {

@@ -30,6 +30,9 @@ use super::retention::Records;
 pub struct CheckReport {
     /// The damage, by file and offset as far as each is known.
     pub damage: Vec<Corruption>,
+    /// How many of them cost nothing: they are in `CURRENT` or the manifest, and what was there stands in another
+    /// place, too. Whatever opens the store for writing writes both anew.
+    pub spared: usize,
     /// What could not be checked, and why.
     pub unchecked: Vec<Error>,
     /// A batch at the end of the log that was being written when the machine stopped. It was never
@@ -85,7 +88,12 @@ pub(super) fn check_of(
         let mut report = CheckReport::default();
         Check::new(directory, options, manifest, &mut report, progress).run();
         match manifests.damage(manifest) {
-            Ok(damage) => damage.into_iter().for_each(|error| report.note(error)),
+            Ok(damage) => {
+                report.spared = damage.iter().filter(|error| error.corruption().is_some()).count();
+                for error in damage {
+                    report.note(error);
+                }
+            }
             Err(error) => report.note(error),
         }
         report

@@ -141,7 +141,7 @@ pub(super) fn try_read_only(
         wal::recover(&wal, &manifest, Mode::ReadOnly, &mut |frame, at| core.replay(frame, at))?;
     check_floor(&core, &manifest, &recovered)?;
     core.load_rules()?;
-    let damage = damage(store, &manifest)?;
+    let damage = damage(path, store, &manifest)?;
     let report = OpenReport { damage, ..report(&core, &manifest, &recovered) };
     Ok((core, report, whole))
 }
@@ -186,7 +186,10 @@ fn open_existing(
     for dir in [WAL_DIR, SEGMENT_DIR] {
         make_dir(options, &path.join(dir))?;
     }
-    let damage = damage(&store, &manifest)?;
+    let damage = damage(path, &store, &manifest)?;
+    if !damage.is_empty() {
+        store.mend(&manifest)?;
+    }
     let (core, wal) = build(path, options, store, manifest.clone(), Some(guard), false);
     let orphans = core.orphans(&manifest)?;
     let mut spilled = Spilled::default();
@@ -417,15 +420,32 @@ fn check_floor(core: &Core, manifest: &Manifest, recovered: &Recovered) -> Resul
 }
 
 /// What is damaged of what says which files the store has, and is made up for.
-fn damage(store: &ManifestStore, manifest: &Manifest) -> Result<Vec<Corruption>> {
-    let mut damage = Vec::new();
-    for error in store.damage(manifest)? {
-        observe::spare_copy_used(&error);
-        if let ErrorKind::Corrupt(corruption) = error.into_kind() {
-            damage.push(*corruption);
+fn damage(path: &Path, store: &ManifestStore, manifest: &Manifest) -> Result<Vec<Corruption>> {
+    let found = store.damage(manifest)?.into_iter().map(|error| {
+        observe::manifest_damaged(&error);
+        match error.into_kind() {
+            ErrorKind::Corrupt(corruption) => *corruption,
+            other => {
+                let file = match &other {
+                    ErrorKind::Io { path, .. } => path.clone(),
+                    _ => path.join(CURRENT),
+                };
+                let (structure, expected) =
+                    ("file".to_owned(), "bytes that can be read".to_owned());
+                let (offset, found) = (0, Error::from(other).to_string());
+                Corruption {
+                    file,
+                    offset,
+                    structure,
+                    expected,
+                    found,
+                    revision: None,
+                    revision_upto: None,
+                }
+            }
         }
-    }
-    Ok(damage)
+    });
+    Ok(found.collect())
 }
 
 fn report(core: &Core, manifest: &Manifest, recovered: &Recovered) -> OpenReport {

@@ -26,8 +26,8 @@ pub struct OpenReport {
     pub dropped: Option<DroppedTail>,
     /// Segment files that nothing referred to, and that were removed.
     pub orphans_removed: usize,
-    /// What is damaged of `CURRENT` and of the manifest, which have a copy of each other's content, and so cost
-    /// nothing. A store that was opened for writing has replaced both since.
+    /// What is damaged or cannot be read of `CURRENT` and of the manifest, and stands in another place, too, so that it
+    /// costs nothing. A store that was opened for writing has replaced both since.
     pub damage: Vec<Corruption>,
 }
 

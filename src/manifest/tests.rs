@@ -39,13 +39,12 @@ fn what_was_stored_is_loaded_and_nothing_is_left_over() {
     assert_eq!(load(&MemoryVfs::new()).unwrap(), None);
 }
 
-#[test]
-fn a_crash_at_every_operation_leaves_the_old_or_the_new_one() {
-    let (base, old) = stored(2);
-    let run = |faults: &FaultVfs| {
-        let mut new = Manifest { compacted: 9, ..old.clone() };
-        store(Arc::new(faults.clone())).store(&mut new)
-    };
+/// Runs something on copies of a disk, stopped before each operation, and shows what a crash then leaves.
+fn killed_at_every_operation(
+    base: &MemoryVfs,
+    run: impl Fn(&FaultVfs) -> Result<()>,
+    check: impl Fn(&MemoryVfs, u64),
+) {
     let counting = FaultVfs::new(Arc::new(base.crash(0, CrashMode::KeepAll)));
     run(&counting).unwrap();
     for stop in 0..counting.op_count() {
@@ -56,15 +55,26 @@ fn a_crash_at_every_operation_leaves_the_old_or_the_new_one() {
             let faults = FaultVfs::new(Arc::new(disk.clone()));
             faults.stop_after(stop);
             run(&faults).unwrap_err();
-            let disk = disk.crash(seed, mode);
-            let mut found = load(&disk).unwrap().unwrap();
-            assert!((found.number, found.compacted) == (2, 0) || found.compacted == 9);
-            // And the next one takes its place whatever was left.
-            store(Arc::new(disk.clone())).store(&mut found).unwrap();
-            assert_eq!(disk.paths().len(), 2, "{:?}", disk.paths());
-            assert_eq!(load(&disk).unwrap(), Some(found));
+            check(&disk.crash(seed, mode), stop);
         }
     }
+}
+
+#[test]
+fn a_crash_at_every_operation_leaves_the_old_or_the_new_one() {
+    let (base, old) = stored(2);
+    let run = |faults: &FaultVfs| {
+        let mut new = Manifest { compacted: 9, ..old.clone() };
+        store(Arc::new(faults.clone())).store(&mut new)
+    };
+    killed_at_every_operation(&base, run, |disk, _| {
+        let mut found = load(disk).unwrap().unwrap();
+        assert!((found.number, found.compacted) == (2, 0) || found.compacted == 9);
+        // And the next one takes its place whatever was left.
+        store(Arc::new(disk.clone())).store(&mut found).unwrap();
+        assert_eq!(disk.paths().len(), 2, "{:?}", disk.paths());
+        assert_eq!(load(disk).unwrap(), Some(found));
+    });
 }
 
 /// Else a disk that stays full gets one more file with each attempt.
@@ -209,6 +219,31 @@ fn what_is_damaged_in_both_places_is_refused() {
     refused(&with(&disk, OF_CURRENT, &mixed), OF_CURRENT);
 }
 
+/// Whoever finds the manifest damaged or lost and makes the next one may be killed at any step, and the one after it.
+#[test]
+fn a_crash_while_the_next_takes_the_place_of_a_damaged_one() {
+    let (whole, manifest) = stored(2);
+    let lost = whole.crash(0, CrashMode::KeepAll);
+    lost.remove(Path::new(OF_MANIFEST)).unwrap();
+    lost.sync_dir(Path::new(DIR)).unwrap();
+    let damage =
+        with(&whole, OF_MANIFEST, &flipped(&whole.read(Path::new(OF_MANIFEST)).unwrap(), 99));
+    let open = |faults: &FaultVfs| -> Result<()> {
+        let manifests = store(Arc::new(faults.clone()));
+        let mut found = manifests.load()?.unwrap();
+        manifests.mend(&found)?;
+        manifests.store(&mut found)
+    };
+    for base in [&lost, &damage] {
+        killed_at_every_operation(base, open, |disk, stop| {
+            let found = load(disk).unwrap().unwrap();
+            assert_eq!(Manifest { number: manifest.number, ..found }, manifest, "{stop}");
+            open(&FaultVfs::new(Arc::new(disk.clone()))).unwrap();
+            assert_eq!(disk.paths().len(), 2, "{:?}", disk.paths());
+        });
+    }
+}
+
 /// As the first builds wrote it.
 #[test]
 fn a_file_without_a_copy_is_read() {
@@ -240,6 +275,13 @@ fn what_the_disk_cannot_read_is_taken_from_the_other_place() {
     };
     // Of CURRENT whole, then of its begin; of the manifest, which is looked for once more.
     assert_eq!(loaded(&[0]).unwrap().as_ref(), Some(&manifest));
+    let faults = FaultVfs::new(Arc::new(disk.crash(0, CrashMode::KeepAll)));
+    faults.fail(Some(Operation::Read), 0, Fault::Io, false);
+    let damage = store(Arc::new(faults)).damage(&manifest).unwrap();
+    assert!(
+        matches!(damage[..], [ref one] if matches!(one.kind(), ErrorKind::Io { .. })),
+        "{damage:?}"
+    );
     assert!(matches!(loaded(&[0, 1]).unwrap_err().kind(), ErrorKind::Io { .. }));
     assert_eq!(loaded(&[1]).unwrap().as_ref(), Some(&manifest));
 }

@@ -116,18 +116,14 @@ pub(crate) fn verify(global: &Global, _args: &VerifyArgs, out: &mut Output) -> O
         (0, _) => Err(Failure::Other("something could not be checked".into())),
         (places, _) => {
             out.note(format_args!("{} in {extent}", count(places, "damaged place")))?;
-            let read = global.read();
-            let has_copy = |damage: &&Corruption| {
-                read.as_ref().is_ok_and(|store| store.open_report().damage.contains(damage))
-            };
-            if report.unchecked.is_empty() && report.damage.iter().all(|damage| has_copy(&damage)) {
+            if report.spared == report.damage.len() && report.unchecked.is_empty() {
                 out.note(
-                    "nothing is lost: the other copy of what is damaged is whole. Whatever opens the store for writing writes \
+                    "nothing is lost: what is damaged stands in another place, too. Whatever opens the store for writing writes \
                      both anew, as `annals reorganise` does; then look at the disk",
                 )?;
                 return Err(Failure::Damaged);
             }
-            let meanwhile = match read {
+            let meanwhile = match global.read() {
                 Ok(_) => "What is not damaged can be read meanwhile",
                 Err(_) => "Until then it cannot be opened",
             };

@@ -201,6 +201,11 @@ fn damage_of_what_has_a_copy_is_told_and_ends_with_the_next_open_for_writing() {
     let told = tool.run(&["verify"]).code(3);
     assert!(told.stdout().contains(&manifest), "{}", told.stdout());
     assert!(told.stderr().contains("nothing is lost"), "{}", told.stderr());
+    // Whatever way the directory is named.
+    let linked = Tool::new();
+    std::os::unix::fs::symlink(tool.store(), linked.store()).unwrap();
+    let told = linked.run(&["verify"]).code(3);
+    assert!(told.stderr().contains("nothing is lost"), "{}", told.stderr());
     assert_eq!(state(&tool, "latest"), truth);
     let (told, other) = repaired(&tool);
     assert_eq!((told["way"].as_str(), told["revision"].as_u64()), (Some("copy"), Some(6006)));

@@ -2,10 +2,12 @@
 //! the newest manifest that is whole, or one made of what the directory holds.
 
 use std::fs;
+use std::io::{self, Read as _};
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use annals_format::current::{BYTES, Current, CurrentFile};
+use annals_format::limits::MANIFEST_BYTES_MAX;
 use annals_format::name::{CURRENT, FileName, SEGMENT_DIR, WAL_DIR};
 use annals_format::{FileKind, Manifest};
 use tempfile::TempDir;
@@ -37,11 +39,11 @@ pub(super) fn stand_in(data: &Path) -> Outcome<Option<StandIn>> {
         let name = name.to_str().and_then(FileName::parse);
         let Some(name) = name.filter(|name| name.kind == FileKind::Manifest) else { continue };
         found.extend(
-            fs::read(data.join(name.to_string())).ok().map(|bytes| (Some(name.number), bytes)),
+            read_bounded(&data.join(name.to_string())).ok().map(|bytes| (Some(name.number), bytes)),
         );
     }
     // The copy in CURRENT, whatever else of it is damaged.
-    if let Ok(bytes) = fs::read(data.join(CURRENT))
+    if let Ok(bytes) = read_bounded(&data.join(CURRENT))
         && let Some(copy) = bytes.get(BYTES..bytes.len().saturating_sub(BYTES))
     {
         found.push((None, copy.to_vec()));
@@ -67,6 +69,13 @@ pub(super) fn stand_in(data: &Path) -> Outcome<Option<StandIn>> {
     let current = Current { store: manifest.store, manifest: manifest.stamp() };
     write_new(&stand_in.path().join(CURRENT), &CurrentFile::encode(&current, &bytes))?;
     Ok(Some(StandIn { directory: stand_in, from_names }))
+}
+
+fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let limit = MANIFEST_BYTES_MAX + 2 * BYTES as u64;
+    fs::File::open(path)?.take(limit).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 fn has_its_files(data: &Path, manifest: &Manifest) -> bool {

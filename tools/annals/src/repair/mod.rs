@@ -135,7 +135,7 @@ impl Repaired {
     }
 }
 
-/// What is damaged.
+/// What is damaged, but for `CURRENT` and the manifest: the store was opened, so what they say is known.
 #[derive(Debug)]
 struct Damaged(BTreeSet<FileName>);
 
@@ -149,7 +149,9 @@ impl Damaged {
         });
         let files = files.chain(refused);
         let inside = files.filter_map(|file| file.strip_prefix(data).ok()?.to_str());
-        Self(inside.filter_map(FileName::parse).collect())
+        let names = inside.filter_map(FileName::parse);
+        let leads = |name: &FileName| matches!(name.kind, FileKind::Current | FileKind::Manifest);
+        Self(names.filter(|name| !leads(name)).collect())
     }
 
     fn has(&self, kinds: &[FileKind]) -> bool {
@@ -180,7 +182,7 @@ pub(crate) fn repair(global: &Global, args: &RepairArgs, out: &mut Output) -> Ou
             "no manifest is whole; the files in the directory are taken for those of the store",
         )?,
         Some(_) => {
-            out.note("CURRENT is damaged; the newest manifest that is whole stands in for it")?;
+            out.note("CURRENT, or the manifest it names, is damaged; the newest one that is whole stands in for it")?;
         }
         None => {}
     }
