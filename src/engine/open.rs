@@ -22,7 +22,7 @@ use annals_format::name::{CURRENT, FileName, SEGMENT_DIR, WAL_DIR};
 use annals_format::{FileKind, FileMeta, Frame, Manifest, StoreId};
 
 use crate::commit::Chain;
-use crate::error::{Corruption, Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::index::{Generation, Position, Spare};
 use crate::manifest::ManifestStore;
 use crate::observe::{self, Span, Task};
@@ -41,7 +41,7 @@ use super::in_force::flushed;
 use super::jobs::{Busy, Depth, frozen_end};
 use super::new_store::take_lock;
 use super::pins::Pins;
-use super::report::{DroppedTail, OpenReport};
+use super::report::{DroppedTail, OpenReport, damage};
 use super::retention::Retention;
 use super::shared::{Shared, generation_size};
 use super::shortage::Shortage;
@@ -417,35 +417,6 @@ fn check_floor(core: &Core, manifest: &Manifest, recovered: &Recovered) -> Resul
     let expected = format!("revision {} or later", manifest.revision_floor);
     let found = format!("revision {}", recovered.last_revision);
     Err(Error::corrupt(file, offset, "end of the log", expected, found))
-}
-
-/// What is damaged of what says which files the store has, and is made up for.
-fn damage(path: &Path, store: &ManifestStore, manifest: &Manifest) -> Result<Vec<Corruption>> {
-    let found = store.damage(manifest)?.into_iter().map(|error| {
-        observe::manifest_damaged(&error);
-        match error.into_kind() {
-            ErrorKind::Corrupt(corruption) => *corruption,
-            other => {
-                let file = match &other {
-                    ErrorKind::Io { path, .. } => path.clone(),
-                    _ => path.join(CURRENT),
-                };
-                let (structure, expected) =
-                    ("file".to_owned(), "bytes that can be read".to_owned());
-                let (offset, found) = (0, Error::from(other).to_string());
-                Corruption {
-                    file,
-                    offset,
-                    structure,
-                    expected,
-                    found,
-                    revision: None,
-                    revision_upto: None,
-                }
-            }
-        }
-    });
-    Ok(found.collect())
 }
 
 fn report(core: &Core, manifest: &Manifest, recovered: &Recovered) -> OpenReport {

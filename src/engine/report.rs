@@ -1,8 +1,13 @@
 //! What opening a store found.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use crate::error::Corruption;
+use annals_format::Manifest;
+use annals_format::name::CURRENT;
+
+use crate::error::{Corruption, Error, ErrorKind, Result};
+use crate::manifest::ManifestStore;
+use crate::observe;
 
 /// What opening a store found and did.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,4 +49,37 @@ pub struct DroppedTail {
     pub bytes: u64,
     /// The first sector of the batch that had never been written.
     pub missing: u64,
+}
+
+/// What is damaged of what says which files the store has, and is made up for.
+pub(super) fn damage(
+    path: &Path,
+    store: &ManifestStore,
+    manifest: &Manifest,
+) -> Result<Vec<Corruption>> {
+    let found = store.damage(manifest)?.into_iter().map(|error| {
+        observe::manifest_damaged(&error);
+        match error.into_kind() {
+            ErrorKind::Corrupt(corruption) => *corruption,
+            other => {
+                let file = match &other {
+                    ErrorKind::Io { path, .. } => path.clone(),
+                    _ => path.join(CURRENT),
+                };
+                let (structure, expected) =
+                    ("file".to_owned(), "bytes that can be read".to_owned());
+                let (offset, found) = (0, Error::from(other).to_string());
+                Corruption {
+                    file,
+                    offset,
+                    structure,
+                    expected,
+                    found,
+                    revision: None,
+                    revision_upto: None,
+                }
+            }
+        }
+    });
+    Ok(found.collect())
 }

@@ -303,20 +303,28 @@ fn in_the_place_of_each_file(what: &str, replace: impl Fn(&Path, &Path) -> bool)
         let is_lock = file.ends_with("LOCK");
         let opened = options().open(&path);
         let with_reader = Store::open_read_only(&path).and_then(|store| read(&store));
+        // Of the manifest there is a copy: who reads goes on by that, who writes makes it again or is refused.
+        let has_copy =
+            file.file_name().is_some_and(|name| name.to_string_lossy().starts_with("MANIFEST"));
         if !is_lock {
-            let error = with_reader.expect_err(&case);
-            assert!(!error.to_string().is_empty());
+            if has_copy {
+                assert_eq!(with_reader.expect(&case), 41, "{case}");
+            } else {
+                assert!(!with_reader.expect_err(&case).to_string().is_empty());
+            }
             let report = check(&path, &options(), &mut |_, _| ());
             let sound = report.is_ok_and(|r| r.damage.is_empty() && r.unchecked.is_empty());
-            assert!(!sound, "{case}");
+            assert!(!sound || has_copy, "{case}");
         }
         // A file that is read later only is refused when it is read.
         let error = opened.and_then(|store| {
             read(&store)?;
             store.close()
         });
-        error.expect_err(&case);
-        refused += 1;
+        if !has_copy {
+            error.expect_err(&case);
+            refused += 1;
+        }
         if away.exists() {
             assert_eq!(&fs::read(&away).unwrap(), bytes, "{case}: it was written to");
         }
