@@ -152,3 +152,31 @@ fn unread() -> Stdio {
     let (_, writer) = std::io::pipe().unwrap();
     writer.into()
 }
+
+/// Where `CURRENT` is damaged, whatever may be a manifest is looked into.
+#[test]
+fn a_pipe_in_the_place_of_the_manifest_does_not_hold_a_repair_up() {
+    let tool = Tool::new();
+    tool.ok(&["put", "/a", "1"]);
+    let manifest = tool.json(&["inspect", "CURRENT"])["manifest"].as_str().unwrap().to_owned();
+    let manifest = tool.store().join(manifest);
+    std::fs::write(tool.store().join("CURRENT"), [0; 300]).unwrap();
+    std::fs::remove_file(&manifest).unwrap();
+    let made = std::process::Command::new("mkfifo").arg(&manifest).status();
+    if !made.is_ok_and(|made| made.success()) {
+        return println!("skipped: no pipe can be made here");
+    }
+    let saved = Tool::new();
+    let to = saved.store();
+    let mut repair = tool.command(&["repair", "--to", to.to_str().unwrap()]).spawn().unwrap();
+    let mut polls = 0;
+    while repair.try_wait().unwrap().is_none() {
+        polls += 1;
+        if polls > 600 {
+            repair.kill().unwrap();
+            panic!("it waits for the pipe");
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    assert_eq!(saved.json(&["get", "/a"])["value"], "1");
+}

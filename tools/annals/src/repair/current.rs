@@ -71,7 +71,11 @@ pub(super) fn stand_in(data: &Path) -> Outcome<Option<StandIn>> {
     Ok(Some(StandIn { directory: stand_in, from_names }))
 }
 
+/// Reads a file, up to as long as it can be. To open a pipe would wait for whoever writes to it.
 fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
     let mut bytes = Vec::new();
     let limit = MANIFEST_BYTES_MAX + 2 * BYTES as u64;
     fs::File::open(path)?.take(limit).read_to_end(&mut bytes)?;
