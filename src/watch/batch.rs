@@ -146,7 +146,8 @@ impl Batch {
     ///
     /// Changes that several watches are told as they come are read once, and watches of the same range and wishes
     /// share their batches; so a server with a thousand watches of a prefix encodes each change once. What is read
-    /// again later, by a watch that was behind, is another batch. Of two threads that ask at the same time both
+    /// again later, by a watch that was behind, is another batch, as is what a watch reads that looks in the moment in which
+    /// the change is read for all. Of two threads that ask at the same time both
     /// may make it. One type is kept, that which was asked for first: another one is made each time.
     ///
     /// What is made must not hold the batch, or neither ever ends. The store itself keeps some hundred of the last batches that

@@ -21,9 +21,13 @@ fn watches_of_one_range_make_of_a_batch_once_what_they_send() {
             all(&store).keys_only().start().unwrap(),
             store.watch("/a").start().unwrap(),
         ];
+        let mut mark = store.watch("mark").start().unwrap();
         // Of a value that the log does not repeat, too.
         for (round, value) in ["v".to_owned(), "w".repeat(100_000)].into_iter().enumerate() {
             store.put("/a", &value).unwrap();
+            // A watch that looks while the batch is offered makes one of its own: once the next transaction is told, it has been.
+            store.put("mark", "").unwrap();
+            next(&mut mark);
             let made = AtomicUsize::new(0);
             let length = |watch: &mut Watch| {
                 let batch = next(watch);
