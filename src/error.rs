@@ -170,7 +170,8 @@ pub enum ErrorKind {
         /// Newest revision.
         current: u64,
     },
-    /// No retained revision is as old as the time asked for.
+    /// No retained revision is as old as the time asked for. While the past of any key is kept whole, there is one for
+    /// every time: before the first transaction the store was empty.
     NoRevisionAtTime {
         /// Time asked for, in microseconds since the Unix epoch.
         requested: i64,

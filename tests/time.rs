@@ -60,11 +60,12 @@ fn clockwork(seed: u64) -> (annals::Options, Store, Vec<i64>) {
 /// The last revision not after a time.
 fn naive(times: &[i64], oldest: u64, time: i64) -> Option<u64> {
     let last = (2..).zip(times).take_while(|(_, at)| **at <= time).last();
-    last.map(|(revision, _)| revision).filter(|revision| *revision >= oldest)
+    Some(last.map_or(1, |(revision, _)| revision)).filter(|revision| *revision >= oldest)
 }
 
 fn check(store: &Store, times: &[i64]) {
-    let oldest = store.compacted_revision().max(2);
+    let oldest = store.compacted_revision();
+    assert_eq!(store.revision_at_time(i64::MIN).ok(), naive(times, oldest, i64::MIN));
     for (revision, time) in (2..).zip(times).filter(|(revision, _)| *revision >= oldest) {
         assert_eq!(store.time_of(revision).unwrap(), *time, "{revision}");
         for time in [*time - 1, *time, *time + 1] {

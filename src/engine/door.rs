@@ -175,7 +175,7 @@ impl Door {
     /// The newest visible revision that is not later than a time, in microseconds since the epoch.
     ///
     /// # Errors
-    /// `NoRevisionAtTime` if every revision that can be read is later.
+    /// `NoRevisionAtTime` if every revision that can be read is later, the empty store, revision 1, included.
     pub(crate) fn revision_at_time(&self, time: i64) -> Result<u64> {
         times::revision_at_time(&self.0, time)
     }

@@ -12,6 +12,9 @@ use super::core::Core;
 use super::pins::Pin;
 use super::tables::Tables;
 
+/// The revision before all transactions.
+const EMPTY: u64 = 1;
+
 /// The times of the transactions from one on.
 struct Times {
     tables: Tables,
@@ -73,10 +76,10 @@ pub(super) fn time_of(core: &Core, revision: u64) -> Result<Option<i64>> {
     Times::since(core, revision)?.of(revision)
 }
 
-/// The newest visible revision whose time is not after `time`.
+/// The newest visible revision whose time is not after `time`: before all others the empty store, if that can be read.
 ///
 /// # Errors
-/// `NoRevisionAtTime` if all that can be read are; `Closed`, or what reading a file answers.
+/// `NoRevisionAtTime` if all that can be read are later; `Closed`, or what reading a file answers.
 pub(super) fn revision_at_time(core: &Core, time: i64) -> Result<u64> {
     loop {
         let compacted = core.least_floor(core.compacted());
@@ -107,6 +110,9 @@ fn search(core: &Core, time: i64, compacted: u64) -> Result<u64> {
     }
     if low > oldest {
         return Ok(low - 1);
+    }
+    if compacted <= EMPTY {
+        return Ok(EMPTY);
     }
     let oldest = times.of(oldest)?;
     Err(ErrorKind::NoRevisionAtTime { requested: time, oldest }.into())

@@ -224,8 +224,7 @@ impl History {
     /// Goes back to a point in history and no further: the last version given is the one that the key had
     /// then, if it was alive. The revision must be one at which the key can be read, or
     /// [`Compacted`](crate::ErrorKind::Compacted) is the first and last item; a time before all that is kept
-    /// makes that [`NoRevisionAtTime`](crate::ErrorKind::NoRevisionAtTime), unless nothing was ever forgotten. To be called before the first
-    /// version is taken.
+    /// makes that [`NoRevisionAtTime`](crate::ErrorKind::NoRevisionAtTime). To be called before the first version is taken.
     ///
     /// ```
     /// # let directory = tempfile::tempdir().expect("a temporary directory");
@@ -241,12 +240,7 @@ impl History {
     /// # Ok::<(), annals::Error>(())
     /// ```
     pub fn since(mut self, at: impl Into<At>) -> Self {
-        let since = at.into().revision(&self.engine);
-        self.since = Some(match since {
-            // The key's first version is not older than the store.
-            Err(error) if is_before_all(&error) && self.is_whole() => Ok(1),
-            since => since,
-        });
+        self.since = Some(at.into().revision(&self.engine));
         self
     }
 
@@ -263,12 +257,6 @@ impl History {
             }
         }
         self
-    }
-
-    /// Whether nothing of the key was ever forgotten.
-    fn is_whole(&self) -> bool {
-        let end = [&self.key[..], &[0]].concat();
-        self.engine.oldest_of(&self.key..&end) == 0
     }
 
     fn begin(&mut self, view: &seam::View) -> Result<()> {
@@ -319,10 +307,6 @@ impl Iterator for History {
 }
 
 impl std::iter::FusedIterator for History {}
-
-fn is_before_all(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::NoRevisionAtTime { .. })
-}
 
 fn version(version: seam::HistoryRecord) -> Version {
     let seam::HistoryRecord { record, tombstone } = version;

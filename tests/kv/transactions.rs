@@ -283,6 +283,9 @@ fn an_acknowledgement_names_its_durability_and_time() -> Result<()> {
     assert_eq!((last.time, last.metadata.as_ref()), (time + 50, &b"m"[..]));
     assert_eq!(store.at(At::Time(time + 49))?.revision(), 3);
     assert_eq!(store.at(At::Time(time + 50))?.revision(), 4);
+    // Nothing was there before.
+    assert_eq!(store.at(At::Time(time - 1))?.revision(), 1);
+    store.compact(2)?;
     refused!(store.at(At::Time(time - 1)), ErrorKind::NoRevisionAtTime { .. });
     Ok(())
 }

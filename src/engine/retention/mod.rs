@@ -376,6 +376,8 @@ impl Core {
                 let then = self.shared.wall_micros().saturating_sub(age);
                 Some(match revision_at_time(self, then) {
                     Err(error) if matches!(error.kind(), ErrorKind::NoRevisionAtTime { .. }) => 0,
+                    // All of it.
+                    Ok(1) => 0,
                     found => found?.min(newest),
                 })
             }

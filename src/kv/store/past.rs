@@ -23,7 +23,8 @@ impl Store {
     }
 
     /// The last revision ordered at a time or before, the time in microseconds since the Unix epoch. Times
-    /// never go backwards from one revision to the next, whatever the clock did.
+    /// never go backwards from one revision to the next, whatever the clock did. Before the first transaction it is
+    /// revision 1, the empty store, as long as that can be read.
     ///
     /// # Errors
     ///

@@ -74,7 +74,8 @@ impl CompactArgs {
         let age = i64::try_from(self.older.unwrap_or_default().as_micros()).unwrap_or(i64::MAX);
         let time = Timestamp::now().as_microsecond().saturating_sub(age);
         match store.revision_at_time(time) {
-            Ok(revision) => Ok(Some(revision)),
+            // Revision 1 is before all that was written.
+            Ok(revision) => Ok(Some(revision).filter(|revision| *revision > 1)),
             Err(error) if matches!(error.kind(), ErrorKind::NoRevisionAtTime { .. }) => Ok(None),
             Err(error) => Err(error.into()),
         }

@@ -146,8 +146,7 @@ fn last(store: &Store, until: Option<At>, looked: i64) -> Outcome<Last> {
         Some(At::Revision(revision)) => Last::Is(revision),
         Some(At::Time(until)) if until >= looked => {
             let newest = store.revision();
-            // Nothing is as old as the time if all is later, or if there is nothing at all.
-            let so_far = if newest < 2 { newest } else { At::Time(until).revision(store)? };
+            let so_far = At::Time(until).revision(store)?;
             if so_far < newest { Last::Is(so_far) } else { Last::Open { so_far, until } }
         }
         Some(until) => Last::Is(until.revision(store)?),

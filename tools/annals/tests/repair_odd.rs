@@ -180,3 +180,51 @@ fn a_pipe_in_the_place_of_the_manifest_does_not_hold_a_repair_up() {
     }
     assert_eq!(saved.json(&["get", "/a"])["value"], "1");
 }
+
+/// What the user may not read is not lost: whoever may reads it.
+#[cfg(unix)]
+#[test]
+fn what_may_not_be_read_is_not_taken_for_damaged() {
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::process::CommandExt as _;
+
+    let tool = Tool::new();
+    leased(&tool).close().unwrap();
+    let mode = |path: &std::path::Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let entries = |name: &str| {
+        let entries = std::fs::read_dir(tool.store().join(name)).unwrap();
+        entries.map(|entry| entry.unwrap().path()).collect::<Vec<_>>()
+    };
+    // Others may read all of it, and make something beside it.
+    mode(&tool.path(""), 0o777);
+    for directory in ["", "wal", "seg"] {
+        mode(&tool.store().join(directory), 0o755);
+        entries(directory).iter().filter(|path| path.is_file()).for_each(|path| mode(path, 0o644));
+    }
+    let one_of = |name: &str| entries(name).into_iter().min().unwrap();
+    let manifest = entries("").into_iter().find(|path| path.to_string_lossy().contains("MANIFEST"));
+    let to = tool.path("to");
+    for path in [one_of("wal"), one_of("seg"), tool.store().join("wal"), manifest.unwrap()] {
+        let before = std::fs::metadata(&path).unwrap().permissions();
+        mode(&path, 0);
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_annals"));
+        command.arg("-C").arg(tool.store()).args(["repair", "--to"]).arg(&to);
+        // Nothing is forbidden to root.
+        if std::fs::read_dir(&path).is_ok() || std::fs::read(&path).is_ok() {
+            command.uid(65534).gid(65534);
+        }
+        let output = match command.output() {
+            Ok(output) => output,
+            Err(error) => return eprintln!("skipped: others may not run the tool: {error}"),
+        };
+        let said = String::from_utf8(output.stderr).unwrap();
+        std::fs::set_permissions(&path, before).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains(path.to_str().unwrap()), "{said}");
+        assert!(said.contains("ermission denied") && said.contains("may read"), "{said}");
+        assert!(!to.exists(), "{said}");
+    }
+    tool.ok(&["repair", "--to", to.to_str().unwrap()]);
+}

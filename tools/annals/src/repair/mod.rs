@@ -22,6 +22,7 @@ mod log;
 mod lost;
 mod mend;
 mod past;
+mod readable;
 mod rebuild;
 mod runs;
 mod salvage;
@@ -165,6 +166,7 @@ pub(crate) fn repair(global: &Global, args: &RepairArgs, out: &mut Output) -> Ou
     let to = args.to.as_path();
     check_outside(data, to)?;
     target::check_empty(to)?;
+    readable::check(data)?;
     let _held = held(data)?;
     // Where CURRENT is damaged, a directory in which another one stands beside the same files.
     let stand_in = match crate::files::open(global) {
