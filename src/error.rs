@@ -57,7 +57,7 @@ pub enum Effect {
 /// | about the place, `NoStore` to `NoSpace` | nothing | another directory, another build, more space |
 /// | [`Corrupt`](Self::Corrupt) | nothing | `annals verify`, `annals repair`; what is not damaged is still answered, unless the log is, or `CURRENT` or the manifest in more than one place: then the store does not open |
 /// | [`Io`](Self::Io) | nothing: of a read this call, of background work the store refuses writes from then on | reopen once the cause is gone |
-/// | [`Poisoned`](Self::Poisoned) | nothing | close and reopen; reads of what was durable go on |
+/// | [`Poisoned`](Self::Poisoned) | nothing | close and reopen, or `annals repair` if the cause is `Corrupt`; reads of what was durable go on |
 /// | [`OutcomeUnknown`](Self::OutcomeUnknown) | unknown: the commit is there, whole, or not | reopen, and look at the revision it names |
 ///
 /// `tests/effects.rs` provokes every kind and holds the store against what it was before.
@@ -246,7 +246,8 @@ pub enum ErrorKind {
         source: Arc<io::Error>,
     },
     /// A write or sync failed, so the store refuses further writes until it is reopened, and
-    /// answers nothing that depends on what was not durable by then. This call changed nothing.
+    /// answers nothing that depends on what was not durable by then. Or background work has met damage of newest versions:
+    /// then the next one does so again, until the store is repaired. This call changed nothing.
     Poisoned {
         /// The first failure.
         cause: Arc<Error>,

@@ -121,6 +121,9 @@ impl fmt::Display for ErrorKind {
             Self::Io { operation, path, source } => {
                 write!(f, "{}: cannot {operation}: {source}", path.display())
             }
+            Self::Poisoned { cause } if cause.corruption().is_some() => {
+                write!(f, "the store refuses writes, since a file is damaged: {cause}")
+            }
             Self::Poisoned { cause } => write!(
                 f,
                 "the store refuses writes until it is reopened, since an earlier one failed: \

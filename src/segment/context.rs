@@ -10,7 +10,7 @@ use super::cache::BlockCache;
 use super::handles::Handles;
 use crate::error::{Error, Result};
 use crate::options::{HistoryCodec, Options, ReadMode};
-use crate::sync::plain::{AtomicU64, Ordering};
+use crate::sync::plain::{AtomicBool, AtomicU64, Ordering};
 use crate::vfs::Vfs;
 
 /// A block of groups is this many times smaller than others before compression: it is read in place,
@@ -26,6 +26,8 @@ pub(crate) struct SegmentContext {
     pub(super) store: StoreId,
     /// Shared, as it goes up once it is known that the store was not closed.
     pub(super) incarnation: Arc<AtomicU64>,
+    /// Set once something of a file of newest versions could not be read.
+    pub(super) unreadable: Arc<AtomicBool>,
     pub(super) cache: BlockCache,
     pub(super) handles: Handles,
     pub(super) read_mode: ReadMode,
@@ -55,6 +57,7 @@ impl SegmentContext {
             dir: dir.to_path_buf(),
             store,
             incarnation: Arc::new(AtomicU64::new(incarnation)),
+            unreadable: Arc::default(),
             cache: BlockCache::new(options.cache_bytes),
             handles: Handles::new(),
             read_mode: options.read_mode,
@@ -81,6 +84,17 @@ impl SegmentContext {
     /// What is made from now on is of another incarnation of the store.
     pub(crate) fn set_incarnation(&self, incarnation: u64) {
         self.incarnation.store(incarnation, Ordering::Relaxed);
+    }
+
+    /// Whether something of a file of newest versions could not be read. What made up for it may be all that is left.
+    pub(crate) fn has_unreadable(&self) -> bool {
+        self.unreadable.load(Ordering::Relaxed)
+    }
+
+    /// What is to be set where a file of this kind cannot be read.
+    pub(super) fn unreadable(&self, kind: FileKind) -> Option<Arc<AtomicBool>> {
+        let newest = matches!(kind, FileKind::L0 | FileKind::Head | FileKind::Blob);
+        newest.then(|| Arc::clone(&self.unreadable))
     }
 
     /// The cache of decoded blocks.

@@ -53,14 +53,14 @@ impl Opened {
 
     #[cold]
     pub(super) fn damaged(&self, offset: u64, error: &DecodeError) -> Error {
-        Error::undecodable(self.source.path(), offset, error)
+        self.source.undecodable(offset, error)
     }
 
     /// The error for a body that does not decode. A compressed body has no offsets in the file, so
     /// the block's own offset stands for it.
     pub(super) fn damaged_body(&self, handle: Handle, error: &DecodeError) -> Error {
         let error = DecodeError { offset: 0, ..error.clone() };
-        Error::undecodable(self.source.path(), handle.offset, &error)
+        self.source.undecodable(handle.offset, &error)
     }
 
     pub(super) fn read(&self, offset: u64, bytes: usize) -> Result<Vec<u8>> {
@@ -140,7 +140,7 @@ impl Opened {
         expected: &str,
         found: &str,
     ) -> Error {
-        Error::corrupt(self.source.path(), offset, structure, expected, found)
+        self.source.corrupt(offset, structure, expected, found)
     }
 
     /// A part of the file whose length the footer has vouched for: it lies within the file.

@@ -17,7 +17,7 @@ use super::context::SegmentContext;
 use super::opened::Opened;
 use super::sealed::Blobs;
 use super::source::Source;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::sync::plain::OnceLock;
 
 /// One version of one key, owning what it refers to.
@@ -226,14 +226,14 @@ impl Segment {
             self.meta.bytes.checked_sub(footer_bytes).filter(|at| *at >= HEADER_BYTES as u64)
         else {
             let found = format!("{} bytes", self.meta.bytes);
-            return Err(Error::corrupt(self.path(), 0, "segment", "header and footer", found));
+            return Err(self.source.corrupt(0, "segment", "header and footer", found));
         };
         let header = self.read(0, HEADER_BYTES)?;
         let header = Header::decode(&header, &self.place)
-            .map_err(|error| Error::undecodable(self.path(), 0, &error))?;
+            .map_err(|error| self.source.undecodable(0, &error))?;
         let footer = self.read(footer_offset, FOOTER_BYTES)?;
         let footer = Footer::decode(&footer, &self.place.at(footer_offset))
-            .map_err(|error| Error::undecodable(self.path(), footer_offset, &error))?;
+            .map_err(|error| self.source.undecodable(footer_offset, &error))?;
         let (of_header, of_footer) = (&Header::LAYOUT, &Footer::LAYOUT);
         let (meta, at) = (&self.meta, footer_offset);
         for (layout, at, field, found, expected) in [
@@ -280,7 +280,7 @@ impl Segment {
         let offset = at + place.map_or(0, |place| place.offset as u64);
         let structure = format!("{}: {field}, against the manifest", layout.structure);
         let (expected, found) = (expected.to_string(), found.to_string());
-        Err(Error::corrupt(self.path(), offset, structure, expected, found))
+        Err(self.source.corrupt(offset, structure, expected, found))
     }
 
     /// Bytes of the file as they are, also when it has lost its name.

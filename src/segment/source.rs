@@ -12,14 +12,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use annals_format::FileMeta;
+use annals_format::{DecodeError, FileMeta};
 use bytes::Bytes;
 
 use super::context::SegmentContext;
 use super::handles::Handles;
 use crate::error::{Error, Result};
 use crate::options::ReadMode;
-use crate::sync::plain::OnceLock;
+use crate::sync::plain::{AtomicBool, OnceLock, Ordering};
 use crate::vfs::{Access, File, Map, Vfs};
 
 /// The bytes of one file.
@@ -31,6 +31,8 @@ pub(super) struct Source {
     path: PathBuf,
     map: Option<Map>,
     held: OnceLock<Arc<dyn File>>,
+    /// Set where something cannot be read; `None` for the past, without which newest versions are as they are.
+    unreadable: Option<Arc<AtomicBool>>,
 }
 
 impl Source {
@@ -40,9 +42,11 @@ impl Source {
     /// Corruption if the file is missing or has another length than the manifest says.
     pub(super) fn open(context: &SegmentContext, meta: &FileMeta) -> Result<Self> {
         let path = context.path(meta.kind, meta.number);
+        let unreadable = context.unreadable(meta.kind);
         let io = |error| Error::io("open a segment", &path, error);
         let file = match context.vfs.open(&path, Access::Read) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                note(unreadable.as_deref());
                 let expected = format!("the file, of {} bytes", meta.bytes);
                 return Err(Error::corrupt(&path, 0, "segment", expected, "no file"));
             }
@@ -50,6 +54,7 @@ impl Source {
         };
         let bytes = file.len().map_err(io)?;
         if bytes != meta.bytes {
+            note(unreadable.as_deref());
             let expected = format!("{} bytes", meta.bytes);
             let found = format!("{bytes} bytes");
             return Err(Error::corrupt(&path, bytes.min(meta.bytes), "segment", expected, found));
@@ -69,7 +74,28 @@ impl Source {
             path,
             map,
             held: OnceLock::new(),
+            unreadable,
         })
+    }
+
+    /// What was found is not what should be there.
+    #[cold]
+    pub(super) fn corrupt(
+        &self,
+        offset: u64,
+        structure: impl Into<String>,
+        expected: impl Into<String>,
+        found: impl Into<String>,
+    ) -> Error {
+        note(self.unreadable.as_deref());
+        Error::corrupt(&self.path, offset, structure, expected, found)
+    }
+
+    /// What was found does not decode.
+    #[cold]
+    pub(super) fn undecodable(&self, offset: u64, error: &DecodeError) -> Error {
+        note(self.unreadable.as_deref());
+        Error::undecodable(&self.path, offset, error)
     }
 
     /// The path of the file.
@@ -99,7 +125,9 @@ impl Source {
     /// Reads bytes with `pread`; from the map if the file has lost its name.
     pub(super) fn read(&self, offset: u64, bytes: usize) -> Result<Vec<u8>> {
         let read = match self.file() {
-            Ok(Some(file)) => file.read_vec_at(bytes, offset),
+            Ok(Some(file)) => {
+                file.read_vec_at(bytes, offset).inspect_err(|_| note(self.unreadable.as_deref()))
+            }
             Ok(None) => return Ok(self.slice(offset, bytes)?.unwrap_or_default().to_vec()),
             Err(error) => Err(error),
         };
@@ -126,7 +154,10 @@ impl Source {
         // A mapped file fits the address space, so do its offsets.
         let start = usize::try_from(offset).unwrap_or(usize::MAX);
         let part = part(map, start..start.saturating_add(bytes));
-        part.map(Some).map_err(|error| Error::io("read a mapped segment", &self.path, error))
+        part.map(Some).map_err(|error| {
+            note(self.unreadable.as_deref());
+            Error::io("read a mapped segment", &self.path, error)
+        })
     }
 
     /// A descriptor of the file; `None` if it has lost its name and is mapped.
@@ -152,9 +183,16 @@ impl Source {
 
     fn error(&self, error: io::Error) -> Error {
         if error.kind() == io::ErrorKind::NotFound {
-            return Error::corrupt(&self.path, 0, "segment", "the file", "no file");
+            return self.corrupt(0, "segment", "the file", "no file");
         }
         Error::io("read a segment", &self.path, error)
+    }
+}
+
+/// From now on what else the store has is needed.
+fn note(unreadable: Option<&AtomicBool>) {
+    if let Some(unreadable) = unreadable {
+        unreadable.store(true, Ordering::Relaxed);
     }
 }
 

@@ -29,6 +29,7 @@ mod harm;
 mod heap;
 mod hostile;
 mod judge;
+mod kept;
 mod made;
 mod parts;
 mod run;

@@ -236,7 +236,7 @@ impl Core {
     }
 
     /// Of each key the oldest revision that somebody may ask for, now or after a crash; what is below
-    /// may go.
+    /// may go. Nothing may once newest versions could not be read: what repairs them is what else there is.
     pub(super) fn keep_floors(&self) -> Floors {
         let (oldest, floors) = self.pins.keep(|| {
             let compacted = self.chain.durable_place().compacted;
@@ -245,7 +245,7 @@ impl Core {
             let floors = self.retention.rules().floors(compacted).capped(changing);
             (floors.greatest(), floors)
         });
-        floors.capped(oldest)
+        floors.capped(if self.context.has_unreadable() { 0 } else { oldest })
     }
 
     /// The rules in force, where there are any beside that of the empty prefix.

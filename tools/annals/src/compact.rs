@@ -1,9 +1,11 @@
 //! `compact`: first the plan, then, with `--confirm`, the deed. `reorganise`: the files anew, with all they hold.
 
+use std::path::Path;
 use std::time::Duration;
 
 use annals::{Error, ErrorKind, Store, View};
 use annals_format::FileKind;
+use annals_format::name::FileName;
 use clap::{ArgGroup, Args};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -13,13 +15,15 @@ use crate::at::{At, length};
 use crate::exit::{Failure, Outcome};
 use crate::files::disk_bytes;
 use crate::output::Output;
+use crate::verify::check;
 
 /// Arguments of `compact`.
 #[derive(Debug, Args)]
 #[command(
     group = ArgGroup::new("what").args(["at", "keep", "older"]).required(true),
     after_help = "Without --confirm the plan is printed and the command exits 7, with --dry-run 0: the revisions
-that can no longer be read, the files that go at once, and those of which a part may go. What is
+that can no longer be read, the files that go at once, and those of which a part may go. A store of
+which newest versions are damaged is left as it is: what would go may be what repairs it. What is
 still in the log alone (after flushed_revision) is in neither list. Reads at AT itself stay
 possible, and so do events from AT on with what each key was before. Keys that have a rule of their own (`annals retention`) are left to that. Where nothing
 that old is kept, nothing is done.
@@ -134,6 +138,7 @@ pub(crate) fn write_anew<T>(
     global: &Global,
     first: impl FnOnce(&Store) -> annals::Result<T>,
 ) -> Outcome<(T, Value)> {
+    refuse_damaged(global)?;
     let before = disk_bytes(&crate::files::open(global)?);
     // No worker: the space is given back by this thread, so that it is known when it is done.
     let options = global.engine_options()?.create(false).background(false);
@@ -148,6 +153,25 @@ pub(crate) fn write_anew<T>(
     closed?;
     let after = disk_bytes(&crate::files::open(global)?);
     Ok((done, told(compacted, revision, before, after)))
+}
+
+/// Refuses a store of which newest versions are damaged, before anything is forgotten that would make up for them.
+/// Damage of the past may go with it.
+fn refuse_damaged(global: &Global) -> Outcome {
+    let data = global.data()?;
+    let is_newest = |file: &Path| {
+        let inside = file.strip_prefix(data).ok().and_then(Path::to_str);
+        let kind = inside.and_then(FileName::parse).map(|name| name.kind);
+        matches!(kind, Some(FileKind::L0 | FileKind::Head | FileKind::Blob))
+    };
+    let report = check(data, global, "checked")?;
+    match report.damage.into_iter().find(|damage| is_newest(&damage.file)) {
+        Some(damage) => {
+            let error = Error::from(ErrorKind::Corrupt(Box::new(damage)));
+            Err(Failure::about("nothing was changed, as a repair may need it", error))
+        }
+        None => Ok(()),
+    }
 }
 
 fn told(compacted: u64, revision: u64, before: u64, after: u64) -> Value {
@@ -196,7 +220,7 @@ fn plan(global: &Global, store: &Store, view: &View) -> Outcome<Value> {
             _ => (false, false),
         };
         let row = json!({
-            "file": annals_format::name::FileName::new(meta.kind, meta.number).to_string(),
+            "file": FileName::new(meta.kind, meta.number).to_string(),
             "bytes": meta.bytes,
             "entries": meta.entries,
         });

@@ -106,13 +106,17 @@ fn usual(kind: &ErrorKind) -> &'static str {
             "use a build that knows the version: `annals export` there, `annals import history` here"
         }
         ErrorKind::NoSpace { .. } => {
-            "make room on the device: `annals stats --by prefix` says what takes it, `annals compact --dry-run` what \
-             would be given back"
+            "make room on the device, which compacting needs, too: `annals stats --by prefix` says what takes it, \
+             `annals compact --at latest --dry-run` what the past takes"
         }
         ErrorKind::Corrupt(_) => {
             "`annals verify` lists all damage; restore a backup, or let `annals repair --to DIR` save what can be read"
         }
         ErrorKind::Io { .. } => "is the path right, and may this user read and write there?",
+        ErrorKind::Poisoned { cause } if cause.corruption().is_some() => {
+            "opening the store again does not mend it: `annals verify` lists all damage, `annals repair --to DIR` makes \
+             another store of what can be read"
+        }
         ErrorKind::Poisoned { .. } => "do away with the cause, and open the store again",
         ErrorKind::OutcomeUnknown { .. } => {
             "do away with the cause, then read what was written: it is there, or it is not"

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::io::{self, Write};
+use std::path::Path;
 
 use annals::{CheckReport, Corruption};
 use clap::Args;
@@ -70,12 +71,7 @@ impl Row for DamageRow<'_> {
 
 /// `verify`: the list of damage.
 pub(crate) fn verify(global: &Global, _args: &VerifyArgs, out: &mut Output) -> Outcome {
-    let mut progress: Option<Progress> = None;
-    let report = annals::check(global.data()?, &global.engine_options()?, &mut |done, total| {
-        let bar = progress.get_or_insert_with(|| Progress::new(Some(total), "bytes"));
-        bar.set(done, || Cow::Borrowed("checked"));
-    })?;
-    drop(progress);
+    let report = check(global.data()?, global, "checked")?;
     let (files, bytes) = extent(global, &report);
     let mut rows = out.rows("damage");
     for damage in &report.damage {
@@ -144,4 +140,22 @@ fn extent(global: &Global, report: &CheckReport) -> (u64, u64) {
         // The damage is in what says which files there are: then only what was read counts.
         Err(_) => (report.files.max(1), report.bytes),
     }
+}
+
+/// Checks a store, and shows how far that is.
+pub(crate) fn check(data: &Path, global: &Global, what: &'static str) -> Outcome<CheckReport> {
+    let options = global.engine_options()?;
+    shown(what, |step| annals::check(data, &options, step))
+}
+
+/// Runs a check, which is told whom to tell how far it is.
+pub(crate) fn shown(
+    what: &'static str,
+    check: impl FnOnce(&mut dyn FnMut(u64, u64)) -> annals::Result<CheckReport>,
+) -> Outcome<CheckReport> {
+    let mut progress: Option<Progress> = None;
+    Ok(check(&mut |done, total| {
+        let bar = progress.get_or_insert_with(|| Progress::new(Some(total), "bytes"));
+        bar.set(done, || Cow::Borrowed(what));
+    })?)
 }

@@ -228,3 +228,37 @@ fn what_may_not_be_read_is_not_taken_for_damaged() {
     }
     tool.ok(&["repair", "--to", to.to_str().unwrap()]);
 }
+
+/// What compactions and rules would forget is what a repair may need.
+#[test]
+fn a_store_with_damaged_newest_versions_forgets_nothing() {
+    let tool = Tool::new();
+    let store = leased(&tool);
+    store.put("k07", "another").unwrap();
+    store.set_retention("", Some(Retention::forever().keep_revisions(1))).unwrap();
+    store.close().unwrap();
+    let files = tool.lines(&["segments"]);
+    let damaged = |kind: &str| {
+        let of_kind = files.iter().rfind(|file| file["kind"] == kind).unwrap();
+        let path = tool.store().join(of_kind["file"].as_str().unwrap());
+        let whole = std::fs::read(&path).unwrap();
+        let mut content = whole.clone();
+        content[whole.len() / 2] ^= 0x10;
+        std::fs::write(&path, content).unwrap();
+        (path, whole)
+    };
+    let (path, whole) = damaged("head");
+    let before = tool.snapshot();
+    for line in
+        [&["compact", "--at", "latest", "--confirm"][..], &["retention", "apply"], &["reorganise"]]
+    {
+        let done = tool.run(line).code(3).says("nothing was changed");
+        done.says(path.to_str().unwrap()).says("annals repair");
+        assert_eq!(tool.snapshot(), before);
+    }
+    std::fs::write(&path, whole).unwrap();
+    // Damage of the past may be forgotten with it.
+    damaged("events");
+    tool.run(&["verify"]).code(3);
+    tool.ok(&["compact", "--at", "latest", "--confirm"]);
+}

@@ -29,7 +29,6 @@ mod salvage;
 mod target;
 mod unknown;
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fs::{File, TryLockError};
 use std::io::{self, Write};
@@ -47,7 +46,7 @@ use crate::args::Global;
 use crate::bytes::show;
 use crate::exit::{Failure, Outcome};
 use crate::output::{Output, Row, cell};
-use crate::progress::Progress;
+use crate::verify::{check, shown};
 
 use lost::Lost;
 use past::Past;
@@ -355,24 +354,6 @@ fn tell(made: &Global, repaired: &Repaired, report: &CheckReport, out: &mut Outp
         out.note("the damaged store may still answer what of the past is not in it: keep it as long as you need it")?;
     }
     if is_all { Ok(()) } else { Err(Failure::Losses) }
-}
-
-/// Checks a store, and shows how far that is.
-fn check(data: &Path, global: &Global, what: &'static str) -> Outcome<CheckReport> {
-    let options = global.engine_options()?;
-    shown(what, |step| annals::check(data, &options, step))
-}
-
-/// Runs a check, which is told whom to tell how far it is.
-fn shown(
-    what: &'static str,
-    check: impl FnOnce(&mut dyn FnMut(u64, u64)) -> annals::Result<CheckReport>,
-) -> Outcome<CheckReport> {
-    let mut progress: Option<Progress> = None;
-    Ok(check(&mut |done, total| {
-        let bar = progress.get_or_insert_with(|| Progress::new(Some(total), "bytes"));
-        bar.set(done, || Cow::Borrowed(what));
-    })?)
 }
 
 /// Writes a file that is not there, down to the device.
