@@ -19,7 +19,7 @@ impl Core {
     }
 
     /// Removes files that no manifest has named.
-    fn discard(&self, files: &[FileMeta]) {
+    pub(super) fn discard(&self, files: &[FileMeta]) {
         for file in files {
             // What cannot be removed is an orphan, and goes when the store is opened next.
             let _ = self.context.remove(file.kind, file.number);

@@ -61,6 +61,7 @@ mod shares;
 mod shortage;
 mod source;
 mod space;
+mod spilled;
 mod stats;
 mod stream;
 mod tables;

@@ -27,8 +27,6 @@ use crate::index::{Generation, Position, Spare};
 use crate::manifest::ManifestStore;
 use crate::observe::{self, Span, Task};
 use crate::options::{Durability, Options};
-use crate::reclaim::floors::Floors;
-use crate::reclaim::flush::flush;
 use crate::segment::SegmentContext;
 use crate::sync::plain::{AtomicU64, Condvar, Mutex, OnceLock, lock};
 use crate::sync::{Arc, AtomicBool, Ordering};
@@ -38,13 +36,13 @@ use crate::wal::{self, Location, Mode, Recovered, WalContext, WalFiles, WalWrite
 use super::chain_log::ChainLog;
 use super::core::{Core, SharedLog, State};
 use super::in_force::flushed;
-use super::jobs::{Busy, Depth, frozen_end};
 use super::new_store::take_lock;
 use super::pins::Pins;
 use super::report::{DroppedTail, OpenReport, damage};
 use super::retention::Retention;
 use super::shared::{Shared, generation_size};
 use super::shortage::Shortage;
+use super::spilled::{Overflow, Spilled};
 use super::tables::{FileSet, SealedFile, Tables};
 
 /// Files of the log that are replayed on an open before it flushes them all: sessions that write
@@ -71,6 +69,19 @@ pub(super) fn open(
     opening: Opening,
 ) -> Result<(Arc<Core>, OpenReport)> {
     options.validate()?;
+    match try_open(path, options, opening, Overflow::Files) {
+        // There may be some for less, and for a compaction, which gives space back.
+        Err(error) if error.is_no_space() => try_open(path, options, opening, Overflow::Memory),
+        opened => opened,
+    }
+}
+
+fn try_open(
+    path: &Path,
+    options: &Options,
+    opening: Opening,
+    overflow: Overflow,
+) -> Result<(Arc<Core>, OpenReport)> {
     let manifests = |vfs: &Arc<dyn Vfs>, path: &Path| {
         let store = ManifestStore::new(Arc::clone(vfs), path);
         if opening == Opening::Load { store.of_load() } else { store }
@@ -97,7 +108,7 @@ pub(super) fn open(
     let options = &options.clone().vfs(Arc::new(HeldVfs::new(Arc::clone(vfs), &guard)));
     let store = manifests(&options.vfs, path);
     match store.load()? {
-        Some(manifest) => open_existing(path, options, store, manifest, guard),
+        Some(manifest) => open_existing(path, options, (store, manifest), guard, overflow),
         None if options.create => make_new(path, options, store, guard),
         None => Err(ErrorKind::NoStore { path: path.to_path_buf() }.into()),
     }
@@ -171,7 +182,7 @@ fn make_new(
         synced.map_err(|error| Error::io("sync directory", parent, error))?;
     }
     wal::remove_leftovers(&wal)?;
-    core.go_on(&wal, &recovered)?;
+    core.go_on(&wal, &recovered, &[])?;
     let report = OpenReport { created: true, ..report(&core, &manifest, &recovered) };
     Ok((core, report))
 }
@@ -179,9 +190,9 @@ fn make_new(
 fn open_existing(
     path: &Path,
     options: &Options,
-    store: ManifestStore,
-    manifest: Manifest,
+    (store, manifest): (ManifestStore, Manifest),
     guard: LockGuard,
+    overflow: Overflow,
 ) -> Result<(Arc<Core>, OpenReport)> {
     for dir in [WAL_DIR, SEGMENT_DIR] {
         make_dir(options, &path.join(dir))?;
@@ -198,7 +209,7 @@ fn open_existing(
         let _within = span.enter();
         let recovered = wal::recover(&wal, &manifest, Mode::Writer, &mut |frame, at| {
             core.replay(frame, at)?;
-            spilled.spill(&core)
+            spilled.spill(&core, overflow)
         })?;
         span.revision(recovered.last_revision);
         let ends = recovered.files.iter().map(|log| log.file.end.unwrap_or(log.file.file_bytes));
@@ -208,12 +219,12 @@ fn open_existing(
     check_floor(&core, &manifest, &recovered)?;
     if recovered.files.len() > WAL_FILES_MAX {
         core.chain.freeze();
-        spilled.spill(&core)?;
+        spilled.spill(&core, overflow)?;
     }
     {
         let mut state = lock(&core.state);
         if let Some(last) = spilled.last {
-            core.context.sync_dir()?;
+            core.sync_names(&spilled.files)?;
             flushed(&mut state.manifest, last, &spilled.files);
         }
         if !recovered.closed {
@@ -224,7 +235,7 @@ fn open_existing(
     }
     // First what can refuse the store, then what writes to it.
     core.load_rules()?;
-    core.go_on(&wal, &recovered)?;
+    core.go_on(&wal, &recovered, &spilled.files)?;
     for orphan in &orphans {
         core.context.remove(orphan.kind, orphan.number)?;
     }
@@ -236,31 +247,6 @@ fn open_existing(
         observe::torn_tail(file, *offset, *bytes);
     }
     Ok((core, report))
-}
-
-/// Files written for what the log holds beyond one memtable. They are put in force together, when
-/// the whole log has been read.
-#[derive(Default)]
-struct Spilled {
-    files: Vec<FileMeta>,
-    last: Option<Position>,
-}
-
-impl Spilled {
-    /// Writes the frozen generations to files.
-    fn spill(&mut self, core: &Core) -> Result<()> {
-        let frozen: Vec<Arc<Generation>> = core.shared.tables().frozen().cloned().collect();
-        for generation in frozen {
-            let last = frozen_end(&generation)?;
-            let host = Busy { core, depth: Depth::Flushing };
-            // Which rules keep what the compactions do not is not known before the log has been read.
-            let files = flush(&core.context, &host, &generation, &Floors::all(0), &core.options)?;
-            core.publish_flush(&generation, &files);
-            self.files.extend(files);
-            self.last = Some(last);
-        }
-        Ok(())
-    }
 }
 
 /// The parts of a store as its manifest describes it, before the log.
@@ -332,17 +318,18 @@ impl Core {
     }
 
     /// Goes on with the log in a new file, puts what was found in force, and removes what is not
-    /// needed any more.
-    fn go_on(&self, wal: &WalContext, recovered: &Recovered) -> Result<()> {
+    /// needed any more. The files `spilled`, which the manifest names then, are removed where that fails.
+    fn go_on(&self, wal: &WalContext, recovered: &Recovered, spilled: &[FileMeta]) -> Result<()> {
         let mut state = lock(&self.state);
         let context = WalContext { incarnation: state.manifest.incarnation, ..wal.clone() };
         let files = WalFiles::new(context, recovered.files.clone(), recovered.next_number);
         let (last_seq, last_revision) = (recovered.last_seq, recovered.last_revision);
-        let writer = WalWriter::create(Arc::clone(&files), last_seq, last_revision)?;
+        let writer = WalWriter::create(Arc::clone(&files), last_seq, last_revision);
+        let writer = writer.inspect_err(|_| self.discard(spilled))?;
         state.wal = Some(Arc::clone(&files));
         let forgotten = files.dispensable(state.manifest.flushed_seq);
         files.forget(&forgotten);
-        self.store_manifest(&mut state)?;
+        self.put_in_force(&mut state, spilled, |_| ())?;
         let needed: Vec<_> = recovered
             .files
             .iter()

@@ -38,7 +38,8 @@ fn work(engine: &Engine) -> Result<()> {
 
 fn check(engine: &Engine, model: &Model) {
     let revision = model.revision();
-    model.check(engine, &[model.compacted, model.compacted.midpoint(revision), revision]);
+    let oldest = model.compacted.max(1);
+    model.check(engine, &[oldest, oldest.midpoint(revision), revision]);
 }
 
 /// How many segment files there are beside those that the store knows.
@@ -322,4 +323,64 @@ fn the_log_takes_no_more_than_it_has_room_for() {
             assert_eq!(engine.revision(), 3 + taken.len() as u64, "seed {seed}");
         }
     }
+}
+
+/// More log than memtables take, as a process leaves it that found no space for flushes.
+#[test]
+fn a_store_is_opened_without_space_for_what_its_log_holds_and_a_compaction_makes_some() {
+    let (disk, vfs) = memory();
+    let mut model = Model::default();
+    {
+        let engine = open(&tiny(&vfs).memtable_bytes(64 << 20)).unwrap();
+        let mut numbers = Numbers::new(11);
+        for _ in 0..150 {
+            let value: Vec<u8> = (0..3_000).map(|_| numbers.below(256).to_le_bytes()[0]).collect();
+            let key = user(format!("{:02}", numbers.below(20)));
+            let changes = vec![(key, Some(value.into()))];
+            model.commit(&changes);
+            commit(&engine, writes(&changes)).unwrap();
+        }
+        drop(engine);
+    }
+    let (mut opened, mut least) = (0, None);
+    for room in (0..700_u64).step_by(20).map(|room| room << 10) {
+        let image = disk.crash(room, CrashMode::KeepAll);
+        let vfs: Arc<dyn Vfs> = Arc::new(image.clone());
+        for memtable_bytes in [16 << 10, 1 << 20] {
+            image.set_capacity(Some(image.used_bytes() + room));
+            let options = tiny(&vfs).memtable_bytes(memtable_bytes);
+            let engine = match open(&options) {
+                Ok(engine) => engine,
+                Err(error) => {
+                    assert!(matches!(error.kind(), ErrorKind::NoSpace { .. }), "{error}");
+                    assert!(!image.paths().iter().any(|path| path.contains("/seg/")));
+                    image.set_capacity(None);
+                    check(&open(&options).unwrap(), &model);
+                    break;
+                }
+            };
+            opened += 1;
+            least = least.or(Some(room));
+            check(&engine, &model);
+            if memtable_bytes == 16 << 10 {
+                drop(engine);
+                continue;
+            }
+            // What is kept of it takes 60 KiB.
+            if room >= 300 << 10 {
+                let newest = model.revision();
+                compact(&engine, newest).unwrap();
+                work(&engine).unwrap();
+                assert!(image.used_bytes() < 350 << 10, "{}", image.used_bytes());
+                assert_eq!(engine.stats().no_space, None);
+                let mut model = model.clone();
+                model.compacted = newest;
+                check(&engine, &model);
+            }
+            image.set_capacity(None);
+            work(&engine).unwrap();
+            engine.close().unwrap();
+        }
+    }
+    assert!(opened > 40 && least < Some(150 << 10), "{opened} {least:?}");
 }
