@@ -6,7 +6,6 @@ use std::io::{self, BufReader, BufWriter, IsTerminal as _, Read, Write};
 use std::path::{Path, PathBuf};
 
 use annals::{BackupReport, Error, ErrorKind, RestoreOptions, Store};
-use annals_format::name::LOADING;
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -15,6 +14,7 @@ use crate::exit::{Failure, Outcome, say};
 use crate::export::new_file;
 use crate::output::Output;
 use crate::progress::Progress;
+use crate::target::Target;
 
 /// Bytes that are read from and written to a file at once.
 const BUFFER_BYTES: usize = 1 << 20;
@@ -53,7 +53,7 @@ pub(crate) struct BackupArgs {
 #[command(
     after_help = "The directory that -C names must be absent or empty. The store has the revisions and the identity of the one
 that was backed up. Every byte of the backup is checked, and at the end the store has to have the hash
-(`annals hash`) that the other one had. If the command is interrupted, the directory is no store,
+(`annals hash`) that the other one had. If the command is interrupted or fails, the directory is no store,
 and the next command on it says so: remove it.
 
 Examples:
@@ -156,15 +156,9 @@ pub(crate) fn restore(global: &Global, args: &RestoreArgs, out: &mut Output) -> 
     let (directory, options) = (global.data()?, global.engine_options()?);
     let options = RestoreOptions::new().options(options);
     let options = options.bump_revision(args.bump_revision.unwrap_or(0));
-    let was_there = directory.join(LOADING).exists();
+    let target = Target::new(directory);
     let made = read(&args.files, &mut |from| annals::restore(from, directory, &options));
-    if made.is_err() && !was_there && directory.join(LOADING).exists() {
-        let directory = directory.display();
-        say(format_args!(
-            "{directory}: it holds what was restored until then, which is no store: remove it"
-        ));
-    }
-    let made = made?;
+    let made = made.map_err(|failure| target.failed(failure))?;
     out.object(&json!({
         "revision": made.revision,
         "files": made.files,

@@ -2,6 +2,7 @@
 //!
 //! The codes are a contract that scripts rely on; they are in `--help` (see [`CODES`]).
 
+use std::borrow::Cow;
 use std::fmt;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -9,7 +10,7 @@ use std::process::ExitCode;
 use annals::{Error, ErrorKind};
 
 use crate::at::rfc3339;
-use crate::hint::hint;
+use crate::hint::{DAMAGED_FILE, OCCUPIED, hint};
 
 /// The exit codes, for `--help`.
 pub(crate) const CODES: &str = "\
@@ -17,7 +18,7 @@ Exit codes:
   0  done
   1  any other error; verify: something could not be checked
   2  the command line is wrong
-  3  a file of the store or of a backup is damaged
+  3  a file of the store, of a backup or of an etcd is damaged
   4  the store is open for writing elsewhere
   5  not found: a key, a lease, a file; or a condition (--if, --fail-on-else) did not hold
   6  the revision has been compacted, or does not exist yet
@@ -30,12 +31,16 @@ Exit codes:
 pub(crate) enum Failure {
     /// The engine refused, with what the command was about where that helps.
     Engine { about: Option<String>, error: Error },
+    /// There is something in the directory in which a store is to be made.
+    Occupied(Error),
     /// The command line is wrong.
     Usage(String),
     /// There is no such thing. The text may be empty: the exit code then says it all.
     NotFound(String),
     /// Damage was found, and has been reported already.
     Damaged,
+    /// A file that is not of a store is damaged, or not what it should be.
+    DamagedFile(String),
     /// A store was repaired, but not all that was committed is in it, which has been reported already.
     Losses,
     /// Needs `--confirm`, and the plan has been printed already.
@@ -75,7 +80,7 @@ impl Failure {
         match self {
             Self::Pipe => 0,
             Self::Usage(_) => 2,
-            Self::Damaged => 3,
+            Self::Damaged | Self::DamagedFile(_) => 3,
             Self::NotFound(_) => 5,
             Self::Unconfirmed => 7,
             Self::Losses => 9,
@@ -86,6 +91,17 @@ impl Failure {
                 2 if about.is_some() => 1,
                 code => code,
             },
+            Self::Occupied(error) => engine_code(error.kind()),
+        }
+    }
+
+    /// What to do about it, where that can be said.
+    fn hint(&self) -> Option<Cow<'static, str>> {
+        match self {
+            Self::Engine { error, .. } => Some(hint(error.kind())),
+            Self::Occupied(_) => Some(OCCUPIED.into()),
+            Self::DamagedFile(_) => Some(DAMAGED_FILE.into()),
+            _ => None,
         }
     }
 
@@ -95,8 +111,8 @@ impl Failure {
         if !text.is_empty() {
             say(text);
         }
-        if let Self::Engine { error, .. } = self {
-            say(format_args!("what to do: {}", hint(error.kind())));
+        if let Some(hint) = self.hint() {
+            say(format_args!("what to do: {hint}"));
         }
         ExitCode::from(self.code())
     }
@@ -178,7 +194,11 @@ impl fmt::Display for Failure {
                 write_engine(f, error)
             }
             Self::Io { about, error } => write!(f, "{about}: {error}"),
-            Self::Usage(text) | Self::NotFound(text) | Self::Other(text) => f.write_str(text),
+            Self::Occupied(error) => write_engine(f, error),
+            Self::Usage(text)
+            | Self::NotFound(text)
+            | Self::DamagedFile(text)
+            | Self::Other(text) => f.write_str(text),
             Self::Damaged | Self::Losses | Self::Unconfirmed | Self::Pipe => Ok(()),
         }
     }
@@ -221,6 +241,8 @@ mod tests {
             (Error::corrupt("f", 1, "block", "a", "b").into(), 3),
             (Failure::about("line 3", ErrorKind::EmptyKey.into()), 1),
             (Failure::Usage(String::new()), 2),
+            (Failure::Occupied(Error::invalid("x")), 2),
+            (Failure::DamagedFile(String::new()), 3),
             (Failure::Unconfirmed, 7),
             (io::Error::from(io::ErrorKind::BrokenPipe).into(), 0),
             (Failure::io("f", io::ErrorKind::StorageFull.into()), 8),

@@ -6,6 +6,13 @@ use std::path::Path;
 use annals::ErrorKind;
 use annals_format::name::{CURRENT, FileName};
 
+/// The same where a store is to be made in a directory that has something in it.
+pub(crate) const OCCUPIED: &str =
+    "remove it if nobody needs what is in it, or give another directory, absent or empty";
+
+/// The same where a file is damaged that is not of a store.
+pub(crate) const DAMAGED_FILE: &str = "take another snapshot, or another copy of this one";
+
 /// What to do next.
 pub(crate) fn hint(kind: &ErrorKind) -> Cow<'static, str> {
     match kind {

@@ -36,6 +36,7 @@ mod schema;
 mod schemas;
 mod space;
 mod stats;
+mod target;
 mod top;
 mod tour;
 mod txn;

@@ -314,11 +314,8 @@ impl<'a> Reader<'a> {
                         let found = loading.hash().map_err(about)?;
                         if (found.revision, found.hash) != (end, hash) {
                             return refused(&format!(
-                                "what was read has revision {} and hash {}, not {end} and {hash}: there is \
-                                 no store, remove {}",
-                                found.revision,
-                                found.hash,
-                                self.directory.display()
+                                "what was read has revision {} and hash {}, not {end} and {hash}",
+                                found.revision, found.hash
                             ));
                         }
                         Stage::Ended(loading)

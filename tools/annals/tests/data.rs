@@ -83,8 +83,10 @@ fn exit_codes() {
     tool.run(&["get"]).code(2).says("Usage: annals get -C <DIR> [OPTIONS] <KEY>");
     let help = tool.ok(&["--help"]);
     assert!(help.contains("\n  wal_bytes\n      size a WAL file grows to; 64K to 4G"), "{help}");
-    for code in ["3  a file of the store or of a backup is damaged", "7  refused without --confirm"]
-    {
+    for code in [
+        "3  a file of the store, of a backup or of an etcd is damaged",
+        "7  refused without --confirm",
+    ] {
         assert!(help.contains(code), "{help}");
     }
 }

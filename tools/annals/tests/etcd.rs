@@ -66,11 +66,12 @@ fn what_is_no_snapshot_or_another_makes_no_store() {
 
     let mut damaged = snapshot.clone();
     damaged[20_000] ^= 1;
-    let text = import(&tool.file("damaged", &damaged), &[]).code(1).stderr();
+    let text = import(&tool.file("damaged", &damaged), &[]).code(3).stderr();
     assert!(text.contains("damaged: page 0, offset 40960: the checksum"), "{text}");
-    let text = import(&tool.file("cut", &snapshot[..20_001]), &[]).code(1).stderr();
+    assert!(text.contains("what to do: take another snapshot"), "{text}");
+    let text = import(&tool.file("cut", &snapshot[..20_001]), &[]).code(3).stderr();
     assert!(text.contains("cut?"), "{text}");
-    let text = import(&tool.file("other", [b'x'; 8192]), &[]).code(1).stderr();
+    let text = import(&tool.file("other", [b'x'; 8192]), &[]).code(3).stderr();
     assert!(text.contains("none of bbolt's"), "{text}");
     import("absent", &[]).code(1);
     import(&tool.file("file", &snapshot), &["--gaps", "fill="]).code(2);
@@ -82,10 +83,12 @@ fn what_is_no_snapshot_or_another_makes_no_store() {
     let sound = tool.file("sound", &snapshot);
     let text = import(&sound, &["--hash", "7"]).code(1).stderr();
     assert!(text.contains("the hash as of revision 104 is 3572163927, not 7\n"), "{text}");
-    assert!(text.contains("no store: remove it before another try"), "{text}");
+    assert!(text.contains("a store that was not finished: remove it before another try"), "{text}");
     let text = tool.run(&["get", "a"]).code(1).stderr();
     assert!(text.contains("not finished: remove it"), "{text}");
-    import(&sound, &[]).code(2);
+    import(&sound, &[])
+        .code(2)
+        .says("what to do: remove it if nobody needs what is in it, or give");
     std::fs::remove_dir_all(tool.store()).unwrap();
 
     // The file of a server has no checksum.
@@ -98,6 +101,7 @@ fn what_is_no_snapshot_or_another_makes_no_store() {
     // Where there is a store, none is made.
     let text = import(&sound, &[]).code(2).stderr();
     assert!(text.contains("is not empty"), "{text}");
+    assert!(text.contains("give another directory, absent or empty"), "{text}");
 }
 
 /// A file with revisions 5, 6 and 9 missing, and 10 as `etcdutl` bumps it.
@@ -281,11 +285,11 @@ fn it_is_the_file_that_is_wrong_and_what_is_left_is_told() {
     drop(done.says("the longest key has 100000 bytes: to write it, -O key_bytes_max=100000"));
 
     let far = compacted(1 << 62, 0);
-    import("far", &[("key", vec![first()]), ("meta", far)]).code(1).says("far: compacted to 46");
+    import("far", &[("key", vec![first()]), ("meta", far)]).code(3).says("far: compacted to 46");
     assert!(!tool.store().exists());
     // In the base, too.
     let wrong = put((3, 0), "a", "1", (2, 3), 0);
-    let done = import("base", &[("key", vec![wrong]), ("meta", compacted(5, 5))]).code(1);
+    let done = import("base", &[("key", vec![wrong]), ("meta", compacted(5, 5))]).code(3);
     done.says("base: page 4, offset 16400: version 3 created at 2 at revision 3");
 }
 
@@ -323,6 +327,7 @@ fn compactions_that_were_not_finished_are_finished_and_odd_entries_are_told() {
     ];
     std::fs::remove_dir_all(tool.store()).unwrap();
     let file = tool.file("wrong", buckets(&[("key", wrong)]));
-    let text = tool.run(&["import", "etcd", &file]).code(1).stderr();
+    let text = tool.run(&["import", "etcd", &file]).code(3).stderr();
     assert!(text.contains("revision 4 makes version 3 of a"), "{text}");
+    assert!(text.contains("what to do: take another snapshot"), "{text}");
 }

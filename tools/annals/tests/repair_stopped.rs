@@ -76,7 +76,7 @@ fn look(tool: &Tool, to: &Path, case: &str, again: bool) -> bool {
             refused(&done, "was not finished: remove it");
         }
         let said = tool.run(&["repair", "--to", store]).code(1);
-        said.says("it holds a store that was not finished: remove it, and repair again");
+        said.says("it holds a store that was not finished: remove it before another try");
         if again {
             std::fs::remove_dir_all(to).unwrap();
         }

@@ -82,7 +82,7 @@ fn what_is_exported_whole_is_imported_as_it_was() {
         assert_eq!(but_leases(&again), but_leases(&lines));
         other.ok(&["put", "/next", ""]);
         // There is a store already.
-        other.run(&["import", "history", file]).code(2).says("is not empty");
+        other.run(&["import", "history", file]).code(2).says("or give another directory");
     }
     let other = Tool::new();
     other.run_with(&["import", "history", "-"], lines.as_bytes()).code(0);

@@ -21,6 +21,7 @@ use crate::args::Global;
 use crate::at::{At, rfc3339};
 use crate::exit::{Failure, Outcome, say};
 use crate::output::Output;
+use crate::target::Target;
 
 use making::Import;
 
@@ -35,7 +36,7 @@ Start etcd once, and stop it or take a snapshot.
 The store is new; it has every revision, version and lease that the file has, and what was
 compacted there is compacted here. Users and roles are left out (annals-etcd --users-from takes
 them), and alarms. The store is made only if all of it was read and written: until then the
-directory is no store, and to be removed after a failure.
+directory is no store, and to be removed after a failure. Exits 3 where FILE is damaged or cut.
 
 With --hash, the hash has to be that of the store, or there is none: what etcd answers to
 `etcdctl endpoint hashkv` (with the same newest revision).
@@ -96,6 +97,8 @@ impl FromStr for Gaps {
 #[derive(Debug)]
 enum Stop {
     File(annals_etcd_files::Error),
+    /// It is as it should be, but a store does not take it.
+    NotTaken(annals_etcd_files::Error),
     Failure(Failure),
 }
 
@@ -116,7 +119,8 @@ impl Stop {
     fn about(self, file: &str) -> Failure {
         match self {
             Self::File(annals_etcd_files::Error::Io { error, .. }) => Failure::io(file, error),
-            Self::File(error) => Failure::Other(format!("{file}: {error}")),
+            Self::File(error) => Failure::DamagedFile(format!("{file}: {error}")),
+            Self::NotTaken(error) => Failure::Other(format!("{file}: {error}")),
             Self::Failure(failure) => failure,
         }
     }
@@ -150,13 +154,8 @@ pub(super) fn import(global: &Global, args: &EtcdArgs, out: &mut Output) -> Outc
     }
     let import = Import::new(&snapshot, args, global, (options, time));
     let mut import = import.map_err(|stop| stop.about(&name))?;
-    let (store, summary) = import.run().map_err(|stop| {
-        if import.created {
-            let directory = global.data.as_deref().unwrap_or(&args.file).display();
-            say(format!("{directory} is not finished, and no store: remove it before another try"));
-        }
-        stop.about(&name)
-    })?;
+    let target = Target::new(global.data()?);
+    let (store, summary) = import.run().map_err(|stop| target.failed(stop.about(&name)))?;
     import.tell();
     let users = snapshot.users().map_err(|error| Stop::from(error).about(&name))?;
     if users.enabled || users.users > 0 {

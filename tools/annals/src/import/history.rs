@@ -22,6 +22,7 @@ use crate::args::Global;
 use crate::exit::{Failure, Outcome};
 use crate::output::Output;
 use crate::progress::Progress;
+use crate::target::Target;
 use crate::whole;
 
 /// The longest line: a transaction of 64 MiB, the engine's default limit, with every byte of it
@@ -86,6 +87,11 @@ fn import_whole(
             "what `export --base` wrote makes a new store: no --append".into(),
         ));
     }
+    let target = Target::new(global.data()?);
+    make_whole(global, lines, out).map_err(|failure| target.failed(failure))
+}
+
+fn make_whole(global: &Global, lines: &mut Lines, out: &mut Output) -> Outcome {
     let mut reader = whole::Reader::new(global.data()?, super::options(global)?);
     let mut progress = match lines.file_bytes {
         Some(bytes) => Progress::new(Some(bytes), "bytes"),

@@ -16,9 +16,10 @@ use serde_json::json;
 
 use crate::args::Global;
 use crate::at::At;
-use crate::exit::{Failure, Outcome, say};
+use crate::exit::{Failure, Outcome};
 use crate::output::Output;
 use crate::progress::Progress;
+use crate::target::Target;
 
 /// The row whose `prev_revision` is what was compacted to.
 const COMPACTED: &str = "compact_rev_key";
@@ -97,18 +98,14 @@ pub(super) fn import(global: &Global, args: &KineArgs, out: &mut Output) -> Outc
     };
     import.without_gap_key(&table)?;
     let directory = global.data()?;
-    let mut load = Load::create(directory, &options, compacted, &origin)?;
-    let done =
-        import.base(&table, &mut load).and_then(|()| Ok(load.begin()?)).and_then(|loading| {
-            let loading = import.rows(&table, loading)?;
-            import.finish(loading, out)
-        });
-    done.inspect_err(|_| {
-        say(format!(
-            "{} is not finished, and no store: remove it before another try",
-            directory.display()
-        ));
-    })
+    let target = Target::new(directory);
+    let mut make = || {
+        let mut load = Load::create(directory, &options, compacted, &origin)?;
+        import.base(&table, &mut load)?;
+        let loading = import.rows(&table, load.begin()?)?;
+        import.finish(loading, out)
+    };
+    make().map_err(|failure| target.failed(failure))
 }
 
 struct Import<'a> {

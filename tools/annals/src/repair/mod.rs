@@ -46,6 +46,7 @@ use crate::args::Global;
 use crate::bytes::show;
 use crate::exit::{Failure, Outcome};
 use crate::output::{Output, Row, cell};
+use crate::target::Target;
 use crate::verify::{check, shown};
 
 use lost::Lost;
@@ -166,6 +167,7 @@ pub(crate) fn repair(global: &Global, args: &RepairArgs, out: &mut Output) -> Ou
     check_outside(data, to)?;
     target::check_empty(to)?;
     readable::check(data)?;
+    let made = Target::new(to);
     let _held = held(data)?;
     // Where CURRENT is damaged, a directory in which another one stands beside the same files.
     let stand_in = match crate::files::open(global) {
@@ -196,8 +198,7 @@ pub(crate) fn repair(global: &Global, args: &RepairArgs, out: &mut Output) -> Ou
     let rather_newest = args.newest && damaged.has(&[FileKind::Wal]);
     let past = if from_names { None } else { past_beyond_copy(global, &files, &damaged) };
     let copied = if !from_names && !rather_newest && past.is_none() && can_copy(&damaged) {
-        copied(global, data, to, (&files, &damaged), out)
-            .map_err(|failure| target::left(to, failure))?
+        copied(global, data, to, (&files, &damaged), out).map_err(|failure| made.failed(failure))?
     } else {
         None
     };
@@ -205,7 +206,7 @@ pub(crate) fn repair(global: &Global, args: &RepairArgs, out: &mut Output) -> Ou
         Some(copied) => copied,
         None => {
             let repaired = rebuild::rebuild(global, to, (&files, past), &damaged, from_names)
-                .map_err(|failure| target::left(to, failure))?;
+                .map_err(|failure| made.failed(failure))?;
             (repaired, check(to, global, "verified")?)
         }
     };

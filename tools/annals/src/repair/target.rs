@@ -1,4 +1,4 @@
-//! The directory that a repair writes to: what may be there before, and what is left when it ends early.
+//! The directory that a repair writes to: what may be there before, and how it begins anew in it.
 
 use std::fs;
 use std::path::Path;
@@ -8,9 +8,7 @@ use annals::inspect::PutTogether;
 use annals_format::name::{LOADING, LOCK};
 
 use crate::exit::{Failure, Outcome};
-
-/// What is left of a store that was not finished, in words.
-const UNFINISHED: &str = "it holds a store that was not finished: remove it, and repair again";
+use crate::target::UNFINISHED;
 
 /// Refuses a directory that has something in it, before anything long is begun.
 pub(super) fn check_empty(to: &Path) -> Outcome {
@@ -63,13 +61,4 @@ fn remove_all(path: &Path) -> Outcome {
         }
     }
     Ok(())
-}
-
-/// Says what a repair that failed has left, if it is that.
-pub(super) fn left(to: &Path, failure: Failure) -> Failure {
-    let locked = matches!(failure.code(), 4);
-    if !locked && to.join(LOADING).exists() {
-        crate::exit::say(format_args!("{}: {UNFINISHED}", to.display()));
-    }
-    failure
 }

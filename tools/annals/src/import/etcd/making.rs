@@ -39,8 +39,6 @@ pub(super) struct Import<'a> {
     /// The revision that the store is compacted to.
     compacted: u64,
     base: BTreeMap<Vec<u8>, Newest>,
-    /// There is a directory of ours.
-    pub(super) created: bool,
     loading: Option<Loading>,
     /// The transaction that is being read.
     revision: u64,
@@ -82,10 +80,12 @@ impl<'a> Import<'a> {
             Gaps::Refuse => snapshot.compacted(),
         };
         if compacted > NUMBER_MAX / 2 {
-            return refused(format!(
-                "{}: compacted to {compacted}, which is no revision that an etcd comes to",
+            let what =
+                format!("compacted to {compacted}, which is no revision that an etcd comes to");
+            return Err(Stop::Failure(Failure::DamagedFile(format!(
+                "{}: {what}",
                 args.file.display()
-            ));
+            ))));
         }
         // Before revision 2 there is nothing.
         let compacted = if compacted < 2 { 0 } else { compacted };
@@ -108,7 +108,6 @@ impl<'a> Import<'a> {
             time,
             compacted,
             base: BTreeMap::new(),
-            created: false,
             loading: None,
             revision: 0,
             changes: Vec::new(),
@@ -239,16 +238,17 @@ impl<'a> Import<'a> {
     /// An error about what the file has: that is wrong, not the command line.
     fn about(&self, revision: Option<u64>, error: annals::Error) -> Stop {
         let name = self.args.file.display();
-        match Failure::from(error.clone()).code() {
-            2 => Stop::Failure(Failure::about(
-                revision.map_or_else(
-                    || name.to_string(),
-                    |revision| format!("{name}: revision {revision}"),
-                ),
-                error,
-            )),
+        let name = revision
+            .map_or_else(|| name.to_string(), |revision| format!("{name}: revision {revision}"));
+        let failure = match error.kind() {
+            // No etcd has it.
+            ErrorKind::InvalidArgument { .. } | ErrorKind::EmptyKey => {
+                Failure::DamagedFile(format!("{name}: {error}"))
+            }
+            _ if Failure::from(error.clone()).code() == 2 => Failure::about(name, error),
             _ => error.into(),
-        }
+        };
+        Stop::Failure(failure)
     }
 
     fn entry(&mut self, entry: &Entry<'_>) -> Result<(), Stop> {
@@ -268,9 +268,9 @@ impl<'a> Import<'a> {
         let key_bytes = version.key().len() as u64;
         if key_bytes > KEY_BYTES_MAX {
             let revision = entry.main;
-            return Err(entry.refused(format!(
+            return Err(Stop::NotTaken(entry.refused(format!(
                 "a key of {key_bytes} bytes at revision {revision}: the most that a store takes is {KEY_BYTES_MAX}"
-            )).into());
+            ))));
         }
         self.longest_key = self.longest_key.max(key_bytes);
         if let Version::Put(kv) = &version {
@@ -308,7 +308,6 @@ impl<'a> Import<'a> {
             self.compacted,
             &origin,
         )?;
-        self.created = true;
         for (key, newest) in std::mem::take(&mut self.base) {
             let (sub, kv) = self.snapshot.again(newest.place, |entry| {
                 let kv = entry.version.map(|version| change(&version));
