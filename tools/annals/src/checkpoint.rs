@@ -8,6 +8,7 @@ use serde_json::json;
 use crate::args::Global;
 use crate::exit::Outcome;
 use crate::output::Output;
+use crate::target::Target;
 
 /// Arguments of `checkpoint`.
 #[derive(Debug, Args)]
@@ -17,7 +18,7 @@ of the store by hard links, as files never change; so it is made in no time, and
 room. On another file system the files are copied. A program may write to the store meanwhile: the
 copy has what was durable when this command began.
 
-If the command is interrupted, TO is no store, and the next command on it says so: remove it.
+If the command is interrupted or fails, TO is no store, and the next command on it says so: remove it.
 
 Examples:
   $ annals -C store checkpoint backups/monday
@@ -31,7 +32,9 @@ pub(crate) struct CheckpointArgs {
 
 /// `checkpoint`: the copy, and what it took.
 pub(crate) fn checkpoint(global: &Global, args: &CheckpointArgs, out: &mut Output) -> Outcome {
-    let made = global.read()?.checkpoint(&args.to)?;
+    let store = global.read()?;
+    let target = Target::new(&args.to);
+    let made = store.checkpoint(&args.to).map_err(|error| target.failed(error.into()))?;
     out.object(&json!({
         "revision": made.revision,
         "linked_files": made.linked_files,

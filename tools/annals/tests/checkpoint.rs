@@ -3,6 +3,8 @@
 
 mod common;
 
+use std::process::Command;
+
 use annals::Store;
 use common::{SMALL, Tool};
 
@@ -39,7 +41,8 @@ fn the_copy_has_the_hash_of_the_store_also_beside_a_writer() {
     assert_eq!(copied.hash_at(502).unwrap(), store.hash_at(502).unwrap());
 
     // Neither a store nor anything else is written over, nor is an unfinished copy taken for a store.
-    tool.run(&["checkpoint", copy.to_str().unwrap()]).code(2);
+    let refused = tool.run(&["checkpoint", copy.to_str().unwrap()]).code(2);
+    refused.says("what to do: remove it if nobody needs what is in it, or give another directory");
     let unfinished = tool.path("unfinished");
     std::fs::create_dir(&unfinished).unwrap();
     std::fs::write(unfinished.join("LOADING"), "").unwrap();
@@ -47,4 +50,35 @@ fn the_copy_has_the_hash_of_the_store_also_beside_a_writer() {
     assert!(refused.stderr().contains("was not finished"), "{}", refused.stderr());
     let refused = Store::open(&unfinished).unwrap_err().to_string();
     assert!(refused.contains("not finished"), "{refused}");
+}
+
+#[test]
+fn what_a_checkpoint_that_failed_has_left_is_told() {
+    let tool = Tool::new();
+    let mut random = 7_u64;
+    let mut next = || {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        format!("{:08x}", random >> 32)
+    };
+    tool.ok(&["put", "k", &(0..5000).map(|_| next()).collect::<String>()]);
+    let copy = tool.path("copy");
+    // No file can be longer than 4 KiB: so the log of the copy is not written.
+    let annals = env!("CARGO_BIN_EXE_annals");
+    let line =
+        format!("trap '' XFSZ; ulimit -f 8; exec {annals} -C {} {{}}", tool.store().display());
+    let limited = |command: String| {
+        let done = Command::new("sh").args(["-c", &line.replace("{}", &command)]).output().unwrap();
+        (done.status.code(), String::from_utf8_lossy(&done.stderr).into_owned())
+    };
+    let (code, said) = limited(format!("checkpoint {}", copy.display()));
+    assert_eq!(code, Some(1), "{said}");
+    let left = "copy: it holds a store that was not finished: remove it before another try";
+    assert!(copy.join("LOADING").exists() && said.contains(left), "{said}");
+    let refused = tool.run(&["checkpoint", copy.to_str().unwrap()]).code(2);
+    refused.says("was not finished: remove it").says("what to do: remove it if nobody needs");
+
+    // A backup leaves nothing.
+    let (code, said) = limited(format!("backup {}", tool.path("backup").display()));
+    assert_eq!(code, Some(1), "{said}");
+    assert!(!tool.path("backup").exists() && !tool.path("backup.part").exists(), "{said}");
 }
