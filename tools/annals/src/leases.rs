@@ -13,7 +13,7 @@ use crate::args::Global;
 use crate::at::length;
 use crate::bytes::{json as spell, show};
 use crate::exit::{Failure, Outcome};
-use crate::output::{Output, Row};
+use crate::output::{Format, Output, Row};
 use crate::writes::{CommitArgs, parse_lease};
 
 /// What to do with leases.
@@ -83,9 +83,15 @@ pub(crate) struct TtlArgs {
 
 /// Arguments of `lease list`.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:
+#[command(
+    after_help = "What is left is what was written down last, as of `annals lease ttl`: within the last minute by the
+program that has the store open for writing, or when it was closed. Where none has it open, no time passes:
+each look finds the same.
+
+Examples:
   $ annals -C store lease list
-  $ annals -C store lease list --keys -o ndjson        # a line for each, with its keys")]
+  $ annals -C store lease list --keys -o ndjson        # a line for each, with its keys"
+)]
 pub(crate) struct ListArgs {
     /// Show the keys attached to each.
     #[arg(long)]
@@ -225,19 +231,36 @@ fn ttl(global: &Global, args: &TtlArgs, out: &mut Output) -> Outcome {
 
 fn list(global: &Global, args: &ListArgs, out: &mut Output) -> Outcome {
     let store = global.read()?;
-    if args.keys { rows(&store, true, KeysRow, out) } else { rows(&store, false, LeaseRow, out) }
+    let count = if args.keys {
+        rows(&store, true, KeysRow, out)?
+    } else {
+        rows(&store, false, LeaseRow, out)?
+    };
+    if count > 0 && matches!(out.format(), Format::Table) {
+        // Before it stands what it is about.
+        out.flush()?;
+        out.note(
+            "time passes for leases only while a program has the store open for writing; what is left here was written \
+             down by the last one: see `annals help lease list`",
+        )?;
+    }
+    Ok(())
 }
 
-/// A row for each lease; nobody changes the store as it is read here.
-fn rows<R: Row>(store: &Store, keys: bool, row: fn(LeaseStatus) -> R, out: &mut Output) -> Outcome {
+/// A row for each lease, and how many; nobody changes the store as it is read here.
+fn rows<R: Row>(
+    store: &Store,
+    keys: bool,
+    row: fn(LeaseStatus) -> R,
+    out: &mut Output,
+) -> Outcome<u64> {
     let mut rows = out.rows("leases");
     for lease in store.leases() {
         if let Some(status) = store.lease_time_to_live(lease?.id, keys)? {
             rows.push(&row(status))?;
         }
     }
-    rows.finish(&[("revision", json!(store.revision()))])?;
-    Ok(())
+    rows.finish(&[("revision", json!(store.revision()))])
 }
 
 fn revoke(global: &Global, args: &RevokeArgs, out: &mut Output) -> Outcome {

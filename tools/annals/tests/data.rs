@@ -304,6 +304,12 @@ fn leases_hold_keys_until_they_are_revoked() {
     assert!(tool.ok(&["lease", "list", "--keys"]).contains("session"));
     assert!(!tool.ok(&["lease", "list"]).contains("session"));
     assert_eq!(tool.lines(&["lease", "list"])[0].get("keys"), None);
+    // Who looks twice and sees the same is told why; a program is not.
+    let when = "time passes for leases only while a program has the store open for writing";
+    tool.run(&["lease", "list"]).code(0).says(when);
+    for form in ["json", "ndjson", "raw"] {
+        assert_eq!(tool.run(&["lease", "list", "-o", form]).code(0).stderr(), "", "{form}");
+    }
     // A machine may be slow, but no time passes between the commands.
     let status = tool.json(&["lease", "ttl", &id, "--keys"]);
     let left = status["remaining_millis"].as_u64().unwrap();
