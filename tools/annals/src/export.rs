@@ -47,8 +47,8 @@ Examples:
   $ annals -C copy import history whole.jsonl.zst"
 )]
 pub(crate) struct ExportArgs {
-    /// Write everything, with revisions, versions, order and leases: what `import history` makes an equal
-    /// store of.
+    /// Write everything but rules of retention, with revisions, versions, order and leases: what `import history`
+    /// makes an equal store of.
     #[arg(long)]
     base: bool,
     /// Only what was done to keys with this prefix.

@@ -73,6 +73,8 @@ fn each_prefix_is_kept_as_its_rule_says() {
     let events = tool.run(&["export", "--prefix", "/events/"]).code(0).stdout();
     assert!(events.contains("/events/a") && !events.contains("/audit/"), "{events}");
     tool.run(&["export", "--prefix", "/", "--base"]).code(2).says("--base");
+    let help = tool.ok(&["help", "export"]);
+    assert!(help.contains("Write everything but rules of retention"), "{help}");
     tool.run(&["verify"]).code(0).says("but for what `annals retention list` says");
 
     let listed = tool.lines(&["retention", "list"]);

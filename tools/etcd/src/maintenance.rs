@@ -51,6 +51,27 @@ async fn blocking<T: Send + 'static>(
     })
 }
 
+/// Prefixes that a line of the log names.
+const NAMED_MAX: usize = 8;
+
+/// Says which history is not in a snapshot, though the store has it.
+fn warn_of_left_out(server: &Server, since: u64) {
+    let Some(left_out) = snapshot::left_out(&server.store, since) else { return };
+    let shown = |prefix: &[u8]| String::from_utf8_lossy(prefix).into_owned();
+    let because_of = left_out.because_of.iter().take(NAMED_MAX);
+    let because_of: Vec<_> = because_of.map(|prefix| shown(prefix)).collect();
+    let keys = left_out.keys.iter().take(NAMED_MAX).map(|(prefix, floor)| match prefix {
+        Some(prefix) => format!("{} from revision {floor}", shown(prefix)),
+        None => format!("other keys from revision {floor}"),
+    });
+    crate::warn!(
+        "a snapshot begins at the revision where all keys can be read; what some have from before it is left out",
+        "revision" = since,
+        "because-of-the-rules-of" = because_of,
+        "can-be-read" = keys.collect::<Vec<_>>(),
+    );
+}
+
 /// Makes the database, and sends it. Nobody listens any more: that is no error. No thread waits for the client.
 async fn send_snapshot(
     server: Arc<Server>,
@@ -59,6 +80,7 @@ async fn send_snapshot(
 ) -> Result<(), Status> {
     let made = move || {
         let database = Database::make(&server.store, &server.options.temporary_dir, &extras)?;
+        warn_of_left_out(&server, database.summary().compacted);
         let header = server.header(database.summary().revision);
         Ok((header, database.into_blobs()))
     };

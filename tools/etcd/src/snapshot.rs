@@ -4,6 +4,9 @@
 //! its transaction, as it was, from the one compacted to on; what lived at that one has its version; and each lease
 //! has its time, with what is left of that in whole seconds. etcd's hash of it is [`Store::hash_at`].
 //!
+//! A database of etcd's is compacted at one revision: where a rule of retention has forgotten more of its keys than is
+//! forgotten of others, what those still have from before that is left out ([`left_out`]), and the server's log says so.
+//!
 //! Who was deleted at exactly the revision compacted to is in it, as in an etcd from 3.4.34 and 3.5.16 on: a watch
 //! from there is told. But if no key is alive, etcd's hash would count these, and they are left out.
 //!
@@ -24,6 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use annals::Store;
+use bytes::Bytes;
 
 use crate::auth::AuthSnapshot;
 use crate::proto::etcdserverpb::AlarmMember;
@@ -186,6 +190,31 @@ impl Database {
     pub fn into_blobs(self) -> Blobs {
         Blobs::new(self.file, self.summary.bytes, self.storage_version)
     }
+}
+
+/// What a database whose history begins at `since` leaves out, though the store has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LeftOut {
+    /// The prefixes whose rules of retention have forgotten everything before `since`; none where a compaction has, and
+    /// a rule keeps other keys longer.
+    pub because_of: Vec<Bytes>,
+    /// The prefixes whose keys could be read further back, and from which revision on; `None` for all keys without a rule.
+    pub keys: Vec<(Option<Bytes>, u64)>,
+}
+
+/// What of a store's history is before the oldest revision at which all keys can be read; `None` if nothing is.
+pub fn left_out(store: &Store, since: u64) -> Option<LeftOut> {
+    let rules = store.retention();
+    let others = store.compacted_revision();
+    let has_rest = !rules.iter().any(|rule| rule.prefix.is_empty());
+    let because_of = rules.iter().filter(|rule| rule.floor >= since);
+    let because_of = because_of.map(|rule| rule.prefix.clone()).collect();
+    let kept = rules.iter().filter(|rule| rule.floor < since);
+    let kept = kept.map(|rule| (Some(rule.prefix.clone()), rule.floor.max(1)));
+    let rest = (has_rest && others < since).then_some((None, others.max(1)));
+    let keys: Vec<_> = kept.chain(rest).collect();
+    (!keys.is_empty()).then_some(LeftOut { because_of, keys })
 }
 
 /// Writes the newest state of a store as a database to offset 0 of `out`, while others write to the store. Answers

@@ -11,6 +11,7 @@ mod process;
 mod revoked;
 mod secure;
 mod signals;
+mod snapshot;
 mod socket;
 mod stop;
 mod tls;
