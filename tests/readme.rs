@@ -1,5 +1,11 @@
 //! The code of README's first page is that of an example which compiles and runs.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::time::Duration;
+
+use annals::{Op, PutRequest, Store, put};
+
 /// What stands between two lines, each time, without indentation.
 fn between<'t>(text: &'t str, begin: &str, end: &str) -> Vec<Vec<&'t str>> {
     let mut found: Vec<Vec<&str>> = Vec::new();
@@ -20,6 +26,20 @@ fn between<'t>(text: &'t str, begin: &str, end: &str) -> Vec<Vec<&'t str>> {
         }
     }
     found
+}
+
+/// What README says in a sentence about lists of operations.
+#[test]
+fn a_put_with_a_lease_goes_beside_others() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    let id = store.lease_grant(0, Duration::from_secs(60)).unwrap().id;
+    let sentence = r#"`.then([put("/a", "1"), Op::from(PutRequest::new("/b", "2").lease(id))])`"#;
+    assert!(include_str!("../README.md").contains(sentence));
+    let done =
+        store.txn().then([put("/a", "1"), Op::from(PutRequest::new("/b", "2").lease(id))]).commit();
+    assert_eq!(done.unwrap().responses.len(), 2);
+    assert_eq!(store.get("/b").unwrap().unwrap().lease, id);
 }
 
 #[test]
