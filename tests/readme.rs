@@ -1,7 +1,5 @@
 //! The code of README's first page is that of an example which compiles and runs.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
 use std::time::Duration;
 
 use annals::{Op, PutRequest, Store, put};
