@@ -310,6 +310,20 @@ pub(crate) fn manifest_damaged(error: &Error) {
     let _ = error;
 }
 
+/// Newest versions are damaged, so from now on nothing is forgotten.
+pub(crate) fn damaged(error: &Error) {
+    #[cfg(feature = "tracing")]
+    guarded(|| {
+        tracing::warn!(
+            name: "annals.damaged",
+            %error,
+            "newest versions are damaged: until the store is repaired nothing is forgotten, as that may make up for them"
+        );
+    });
+    #[cfg(not(feature = "tracing"))]
+    let _ = error;
+}
+
 /// So many more.
 pub(crate) fn count(metric: &'static str, more: u64) {
     #[cfg(feature = "metrics")]

@@ -183,6 +183,15 @@ fn exercise() {
     memory.overwrite(current, &content);
     let store = options.open("store").unwrap();
     assert_eq!(store.open_report().damage.len(), 1);
+    store.close().unwrap();
+    for path in memory.paths().iter().filter(|path| path.ends_with(".head")) {
+        let mut content = memory.read(Path::new(path)).unwrap();
+        content.iter_mut().skip(60).for_each(|byte| *byte ^= 1);
+        memory.overwrite(Path::new(path), &content);
+    }
+    // Leases are looked for there.
+    let refused = options.open("store").unwrap_err();
+    assert!(refused.corruption().is_some(), "{refused}");
 }
 
 /// Calls of every verb, one of which takes long.
@@ -252,7 +261,7 @@ fn the_tables_in_the_documentation_are_what_a_program_sees() {
     let spans = seen.0.lock().unwrap();
     assert_eq!(spans.keys().cloned().collect::<BTreeSet<_>>(), table("`annals."));
     for (name, fields) in spans.iter() {
-        let is_event = ["poisoned", "torn_tail", "manifest_damaged", "object_slow", "no_space"]
+        let is_event = ["poisoned", "torn_tail", "damaged", "object_slow", "no_space"]
             .iter()
             .any(|event| name.contains(event));
         assert!(is_event || fields.contains("micros"), "{name}: {fields:?}");
@@ -272,6 +281,7 @@ fn the_tables_in_the_documentation_are_what_a_program_sees() {
     }
     assert_eq!(fields("annals.torn_tail warn"), ["bytes", "file", "message", "offset"]);
     assert_eq!(fields("annals.manifest_damaged warn"), ["error", "message"]);
+    assert_eq!(fields("annals.damaged warn"), ["error", "message"]);
     assert_eq!(fields("annals.no_space warn"), ["error", "message", "store"]);
 
     if cfg!(feature = "object") {

@@ -154,7 +154,7 @@ impl Content {
         if found != expected {
             let structure = format!("content hash of {}", FileName::new(meta.kind, meta.number));
             let (expected, found) = (expected.to_string(), found.to_string());
-            return Err(Error::corrupt(source.path(), 0, structure, expected, found));
+            return Err(source.corrupt(&structure, expected, found));
         }
         Ok(())
     }

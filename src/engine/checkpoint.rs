@@ -199,7 +199,7 @@ impl Core {
         let (expected, found) = (meta.hash, hasher.finish());
         if found != expected {
             let (expected, found) = (expected.to_string(), found.to_string());
-            return Err(Error::corrupt(source.path(), 0, "content hash", expected, found));
+            return Err(source.corrupt("content hash", expected, found));
         }
         file.sync_all().map_err(|error| Error::io("sync", path, error))
     }

@@ -175,7 +175,7 @@ impl Door {
     /// The newest visible revision that is not later than a time, in microseconds since the epoch.
     ///
     /// # Errors
-    /// `NoRevisionAtTime` if every revision that can be read is later, the empty store, revision 1, included.
+    /// `NoRevisionAtTime` if every revision that can be read is later; the empty store, revision 1, is older than any time.
     pub(crate) fn revision_at_time(&self, time: i64) -> Result<u64> {
         times::revision_at_time(&self.0, time)
     }

@@ -204,37 +204,8 @@ fn open_existing(
     let (core, wal) = build(path, options, store, manifest.clone(), Some(guard), false);
     let orphans = core.orphans(&manifest)?;
     let mut spilled = Spilled::default();
-    let recovered = {
-        let span = Span::of(Task::Recover);
-        let _within = span.enter();
-        let recovered = wal::recover(&wal, &manifest, Mode::Writer, &mut |frame, at| {
-            core.replay(frame, at)?;
-            spilled.spill(&core, overflow)
-        })?;
-        span.revision(recovered.last_revision);
-        let ends = recovered.files.iter().map(|log| log.file.end.unwrap_or(log.file.file_bytes));
-        span.size(recovered.files.len() as u64, ends.sum());
-        recovered
-    };
-    check_floor(&core, &manifest, &recovered)?;
-    if recovered.files.len() > WAL_FILES_MAX {
-        core.chain.freeze();
-        spilled.spill(&core, overflow)?;
-    }
-    {
-        let mut state = lock(&core.state);
-        if let Some(last) = spilled.last {
-            core.sync_names(&spilled.files)?;
-            flushed(&mut state.manifest, last, &spilled.files);
-        }
-        if !recovered.closed {
-            state.manifest.incarnation += 1;
-            core.context.set_incarnation(state.manifest.incarnation);
-        }
-        state.manifest.closed = false;
-    }
-    // First what can refuse the store, then what writes to it.
-    core.load_rules()?;
+    let recovered = recover(&core, &wal, &manifest, (&mut spilled, overflow))
+        .inspect_err(|_| core.discard(&spilled.files))?;
     core.go_on(&wal, &recovered, &spilled.files)?;
     for orphan in &orphans {
         core.context.remove(orphan.kind, orphan.number)?;
@@ -247,6 +218,47 @@ fn open_existing(
         observe::torn_tail(file, *offset, *bytes);
     }
     Ok((core, report))
+}
+
+/// Reads the log into memory, and into files where it is longer than that. Whatever can refuse the store does so here,
+/// before anything else is written.
+fn recover(
+    core: &Core,
+    wal: &WalContext,
+    manifest: &Manifest,
+    (spilled, overflow): (&mut Spilled, Overflow),
+) -> Result<Recovered> {
+    let recovered = {
+        let span = Span::of(Task::Recover);
+        let _within = span.enter();
+        let recovered = wal::recover(wal, manifest, Mode::Writer, &mut |frame, at| {
+            core.replay(frame, at)?;
+            spilled.spill(core, overflow)
+        })?;
+        span.revision(recovered.last_revision);
+        let ends = recovered.files.iter().map(|log| log.file.end.unwrap_or(log.file.file_bytes));
+        span.size(recovered.files.len() as u64, ends.sum());
+        recovered
+    };
+    check_floor(core, manifest, &recovered)?;
+    if recovered.files.len() > WAL_FILES_MAX {
+        core.chain.freeze();
+        spilled.spill(core, overflow)?;
+    }
+    {
+        let mut state = lock(&core.state);
+        if let Some(last) = spilled.last {
+            core.context.sync_dir()?;
+            flushed(&mut state.manifest, last, &spilled.files);
+        }
+        if !recovered.closed {
+            state.manifest.incarnation += 1;
+            core.context.set_incarnation(state.manifest.incarnation);
+        }
+        state.manifest.closed = false;
+    }
+    core.load_rules()?;
+    Ok(recovered)
 }
 
 /// The parts of a store as its manifest describes it, before the log.
@@ -318,7 +330,7 @@ impl Core {
     }
 
     /// Goes on with the log in a new file, puts what was found in force, and removes what is not
-    /// needed any more. The files `spilled`, which the manifest names then, are removed where that fails.
+    /// needed any more. The files `spilled`, which the manifest names then, are removed where it does not come to that.
     fn go_on(&self, wal: &WalContext, recovered: &Recovered, spilled: &[FileMeta]) -> Result<()> {
         let mut state = lock(&self.state);
         let context = WalContext { incarnation: state.manifest.incarnation, ..wal.clone() };

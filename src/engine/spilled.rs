@@ -16,7 +16,7 @@ use super::jobs::{Busy, Depth, frozen_end};
 pub(super) enum Overflow {
     /// It is written to files.
     Files,
-    /// It stays in memory, where it was in the process before, for want of space.
+    /// It stays in memory, for want of space.
     Memory,
 }
 
@@ -29,15 +29,11 @@ pub(super) struct Spilled {
 }
 
 impl Spilled {
-    /// Writes the frozen generations to files, and removes all of these if that fails.
+    /// Writes the frozen generations to files.
     pub(super) fn spill(&mut self, core: &Core, overflow: Overflow) -> Result<()> {
         if overflow == Overflow::Memory {
             return Ok(());
         }
-        self.write(core).inspect_err(|_| core.discard(&self.files))
-    }
-
-    fn write(&mut self, core: &Core) -> Result<()> {
         let frozen: Vec<Arc<Generation>> = core.shared.tables().frozen().cloned().collect();
         for generation in frozen {
             let last = frozen_end(&generation)?;

@@ -285,7 +285,8 @@ impl Core {
         let upto = ends.unwrap_or(0);
         // Blob files made from here on are left alone.
         let before = self.next_file.load(Ordering::Acquire);
-        loop {
+        // What was to go when this began may be needed since.
+        while !self.context.has_unreadable() {
             let files = self.shared.tables().files;
             let eager = || {
                 Ok(self.trim_window(&files, &keep, TRIM_EAGER)?

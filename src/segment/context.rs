@@ -1,5 +1,6 @@
 //! What every segment of a store needs to know of the store.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -8,7 +9,8 @@ use annals_format::{FileKind, Place, StoreId};
 
 use super::cache::BlockCache;
 use super::handles::Handles;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
+use crate::observe;
 use crate::options::{HistoryCodec, Options, ReadMode};
 use crate::sync::plain::{AtomicBool, AtomicU64, Ordering};
 use crate::vfs::Vfs;
@@ -97,6 +99,11 @@ impl SegmentContext {
         newest.then(|| Arc::clone(&self.unreadable))
     }
 
+    /// Notes that a file of this kind is damaged.
+    pub(super) fn note(&self, kind: FileKind, error: &Error) {
+        note(self.unreadable(kind).as_deref(), error);
+    }
+
     /// The cache of decoded blocks.
     pub(crate) fn cache(&self) -> &BlockCache {
         &self.cache
@@ -123,5 +130,22 @@ impl SegmentContext {
 
     pub(super) fn place(&self, kind: FileKind, number: u64) -> Place {
         Place::start_of(self.store, kind, number)
+    }
+}
+
+/// From now on what else the store has is needed. An error of the system that says nothing of the file changes nothing.
+pub(super) fn note(unreadable: Option<&AtomicBool>, error: &Error) {
+    let is_damage = match error.kind() {
+        ErrorKind::Corrupt(_) => true,
+        ErrorKind::Io { source, .. } => {
+            source.kind() == io::ErrorKind::UnexpectedEof
+                || source.raw_os_error() == Some(libc::EIO)
+        }
+        _ => false,
+    };
+    if let Some(unreadable) = unreadable.filter(|_| is_damage)
+        && !unreadable.swap(true, Ordering::Relaxed)
+    {
+        observe::damaged(error);
     }
 }

@@ -17,7 +17,7 @@ use super::context::SegmentContext;
 use super::opened::Opened;
 use super::sealed::Blobs;
 use super::source::Source;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::sync::plain::OnceLock;
 
 /// One version of one key, owning what it refers to.
@@ -281,6 +281,11 @@ impl Segment {
         let structure = format!("{}: {field}, against the manifest", layout.structure);
         let (expected, found) = (expected.to_string(), found.to_string());
         Err(self.source.corrupt(offset, structure, expected, found))
+    }
+
+    /// The error for a file that is not what the manifest says.
+    pub(crate) fn corrupt(&self, structure: &str, expected: String, found: String) -> Error {
+        self.source.corrupt(0, structure, expected, found)
     }
 
     /// Bytes of the file as they are, also when it has lost its name.

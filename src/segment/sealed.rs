@@ -76,7 +76,13 @@ impl SealedFile {
             }
             // Whoever removes a file holds it first: if it has gone since this thread looked, it is
             // open by now.
-            Err(error) => self.opened.get().ok_or(error),
+            Err(error) => {
+                let opened = self.opened.get();
+                if opened.is_none() {
+                    self.context.note(self.meta.kind, &error);
+                }
+                opened.ok_or(error)
+            }
         }
     }
 

@@ -15,11 +15,11 @@ use std::sync::Arc;
 use annals_format::{DecodeError, FileMeta};
 use bytes::Bytes;
 
-use super::context::SegmentContext;
+use super::context::{SegmentContext, note};
 use super::handles::Handles;
 use crate::error::{Error, Result};
 use crate::options::ReadMode;
-use crate::sync::plain::{AtomicBool, OnceLock, Ordering};
+use crate::sync::plain::{AtomicBool, OnceLock};
 use crate::vfs::{Access, File, Map, Vfs};
 
 /// The bytes of one file.
@@ -46,7 +46,6 @@ impl Source {
         let io = |error| Error::io("open a segment", &path, error);
         let file = match context.vfs.open(&path, Access::Read) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                note(unreadable.as_deref());
                 let expected = format!("the file, of {} bytes", meta.bytes);
                 return Err(Error::corrupt(&path, 0, "segment", expected, "no file"));
             }
@@ -54,7 +53,6 @@ impl Source {
         };
         let bytes = file.len().map_err(io)?;
         if bytes != meta.bytes {
-            note(unreadable.as_deref());
             let expected = format!("{} bytes", meta.bytes);
             let found = format!("{bytes} bytes");
             return Err(Error::corrupt(&path, bytes.min(meta.bytes), "segment", expected, found));
@@ -87,15 +85,18 @@ impl Source {
         expected: impl Into<String>,
         found: impl Into<String>,
     ) -> Error {
-        note(self.unreadable.as_deref());
-        Error::corrupt(&self.path, offset, structure, expected, found)
+        self.noted(Error::corrupt(&self.path, offset, structure, expected, found))
     }
 
     /// What was found does not decode.
     #[cold]
     pub(super) fn undecodable(&self, offset: u64, error: &DecodeError) -> Error {
-        note(self.unreadable.as_deref());
-        Error::undecodable(&self.path, offset, error)
+        self.noted(Error::undecodable(&self.path, offset, error))
+    }
+
+    fn noted(&self, error: Error) -> Error {
+        note(self.unreadable.as_deref(), &error);
+        error
     }
 
     /// The path of the file.
@@ -125,9 +126,7 @@ impl Source {
     /// Reads bytes with `pread`; from the map if the file has lost its name.
     pub(super) fn read(&self, offset: u64, bytes: usize) -> Result<Vec<u8>> {
         let read = match self.file() {
-            Ok(Some(file)) => {
-                file.read_vec_at(bytes, offset).inspect_err(|_| note(self.unreadable.as_deref()))
-            }
+            Ok(Some(file)) => file.read_vec_at(bytes, offset),
             Ok(None) => return Ok(self.slice(offset, bytes)?.unwrap_or_default().to_vec()),
             Err(error) => Err(error),
         };
@@ -154,10 +153,8 @@ impl Source {
         // A mapped file fits the address space, so do its offsets.
         let start = usize::try_from(offset).unwrap_or(usize::MAX);
         let part = part(map, start..start.saturating_add(bytes));
-        part.map(Some).map_err(|error| {
-            note(self.unreadable.as_deref());
-            Error::io("read a mapped segment", &self.path, error)
-        })
+        part.map(Some)
+            .map_err(|error| self.noted(Error::io("read a mapped segment", &self.path, error)))
     }
 
     /// A descriptor of the file; `None` if it has lost its name and is mapped.
@@ -183,16 +180,10 @@ impl Source {
 
     fn error(&self, error: io::Error) -> Error {
         if error.kind() == io::ErrorKind::NotFound {
-            return self.corrupt(0, "segment", "the file", "no file");
+            // Not noted: whoever has removed it could not hold it.
+            return Error::corrupt(&self.path, 0, "segment", "the file", "no file");
         }
-        Error::io("read a segment", &self.path, error)
-    }
-}
-
-/// From now on what else the store has is needed.
-fn note(unreadable: Option<&AtomicBool>) {
-    if let Some(unreadable) = unreadable {
-        unreadable.store(true, Ordering::Relaxed);
+        self.noted(Error::io("read a segment", &self.path, error))
     }
 }
 

@@ -375,8 +375,8 @@ impl Core {
                 let age = i64::try_from(age).unwrap_or(i64::MAX);
                 let then = self.shared.wall_micros().saturating_sub(age);
                 Some(match revision_at_time(self, then) {
+                    // Nothing is as old, or only the empty store.
                     Err(error) if matches!(error.kind(), ErrorKind::NoRevisionAtTime { .. }) => 0,
-                    // All of it.
                     Ok(1) => 0,
                     found => found?.min(newest),
                 })

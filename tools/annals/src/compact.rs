@@ -22,8 +22,8 @@ use crate::verify::check;
 #[command(
     group = ArgGroup::new("what").args(["at", "keep", "older"]).required(true),
     after_help = "Without --confirm the plan is printed and the command exits 7, with --dry-run 0: the revisions
-that can no longer be read, the files that go at once, and those of which a part may go. A store of
-which newest versions are damaged is left as it is: what would go may be what repairs it. What is
+that can no longer be read, the files that go at once, and those of which a part may go. The store is
+verified first: if newest versions are damaged it is left as it is, as what would go may be what repairs it. What is
 still in the log alone (after flushed_revision) is in neither list. Reads at AT itself stay
 possible, and so do events from AT on with what each key was before. Keys that have a rule of their own (`annals retention`) are left to that. Where nothing
 that old is kept, nothing is done.
@@ -165,11 +165,16 @@ fn refuse_damaged(global: &Global) -> Outcome {
         matches!(kind, Some(FileKind::L0 | FileKind::Head | FileKind::Blob))
     };
     let report = check(data, global, "checked")?;
-    match report.damage.into_iter().find(|damage| is_newest(&damage.file)) {
-        Some(damage) => {
-            let error = Error::from(ErrorKind::Corrupt(Box::new(damage)));
-            Err(Failure::about("nothing was changed, as a repair may need it", error))
-        }
+    let damage = report.damage.into_iter();
+    let damage = damage.map(|damage| Error::from(ErrorKind::Corrupt(Box::new(damage))));
+    // What cannot be read may be damaged, too.
+    let found = damage.chain(report.unchecked).find(|error| match error.kind() {
+        ErrorKind::Corrupt(damage) => is_newest(&damage.file),
+        ErrorKind::Io { path, .. } => is_newest(path),
+        _ => false,
+    });
+    match found {
+        Some(error) => Err(Failure::about("nothing was changed, as a repair may need it", error)),
         None => Ok(()),
     }
 }

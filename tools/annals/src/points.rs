@@ -19,7 +19,7 @@ Examples:
   $ annals -C store at latest
   $ annals -C store at 3
   $ annals -C store at -1 --json
-  $ annals -C store at 10s                             # exits 6: the store is not as old"
+  $ annals -C store at 10s                             # 1 if the store is not as old"
 )]
 pub(crate) struct AtArgs {
     /// The point in history: a revision, a time, a day, how long ago. `annals --help` has all forms.

@@ -134,6 +134,10 @@ pub(crate) fn revert(global: &Global, args: &RevertArgs, out: &mut Output) -> Ou
         return Err(Failure::Usage(what));
     }
     let to = args.to.revision(&store)?;
+    if to == 1 && matches!(args.to, At::Time(_)) {
+        let what = "nothing had been written then: `revert 1` deletes the keys, if that is meant";
+        return Err(Failure::Usage(what.into()));
+    }
     let range = match (&args.prefix, &args.key) {
         (Some(prefix), _) => KeyRange::prefix(bytes::of_arg(prefix)),
         (None, Some(key)) => KeyRange::key(bytes::of_arg(key)),

@@ -210,9 +210,9 @@ pub fn left_out(store: &Store, since: u64) -> Option<LeftOut> {
     let has_rest = !rules.iter().any(|rule| rule.prefix.is_empty());
     let because_of = rules.iter().filter(|rule| rule.floor >= since);
     let because_of = because_of.map(|rule| rule.prefix.clone()).collect();
-    let kept = rules.iter().filter(|rule| rule.floor < since);
+    let kept = rules.iter().filter(|rule| rule.floor.max(1) < since);
     let kept = kept.map(|rule| (Some(rule.prefix.clone()), rule.floor.max(1)));
-    let rest = (has_rest && others < since).then_some((None, others.max(1)));
+    let rest = (has_rest && others.max(1) < since).then_some((None, others.max(1)));
     let keys: Vec<_> = kept.chain(rest).collect();
     (!keys.is_empty()).then_some(LeftOut { because_of, keys })
 }

@@ -16,7 +16,7 @@ pub(super) fn check(data: &Path) -> Outcome {
             let path = entry.path();
             let inside = path.strip_prefix(data).ok().and_then(Path::to_str);
             // A pipe would be waited for.
-            let is_file = || entry.file_type().is_ok_and(|kind| kind.is_file());
+            let is_file = || fs::metadata(&path).is_ok_and(|meta| meta.is_file());
             if inside.and_then(FileName::parse).is_some() && is_file() {
                 allowed(&path, File::open(&path))?;
             }
