@@ -15,6 +15,7 @@ use crate::at::{At, length};
 use crate::exit::{Failure, Outcome};
 use crate::files::disk_bytes;
 use crate::output::Output;
+use crate::repair;
 use crate::verify::check;
 
 /// Arguments of `compact`.
@@ -159,6 +160,8 @@ pub(crate) fn write_anew<T>(
 /// Damage of the past may go with it.
 fn refuse_damaged(global: &Global) -> Outcome {
     let data = global.data()?;
+    // Not for nothing: one that is open for writing is refused in the end.
+    drop(repair::held(data)?);
     let is_newest = |file: &Path| {
         let inside = file.strip_prefix(data).ok().and_then(Path::to_str);
         let kind = inside.and_then(FileName::parse).map(|name| name.kind);

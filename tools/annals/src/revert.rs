@@ -23,7 +23,8 @@ use crate::writes::CommitArgs;
 #[command(
     after_help = "All keys are put back at one revision, or none. A key whose value and lease are what they were is left as
 it is. What is there since stays in the history, so a revert can be reverted; without --metadata it has
-'revert to revision N' there. A lease that has ended does not come back: its keys are put without one.
+'revert to revision N' there. A time before all that was written is refused: 1 is the empty store. A lease that has
+ended does not come back: its keys are put without one.
 
 Examples:
   $ annals -C store revert 4 --prefix /flags/ --dry-run

@@ -103,3 +103,14 @@ fn a_lease_that_has_ended_does_not_come_back() {
     assert_eq!(state(&tool, "latest"), expected);
     tool.run(&["revert", "3", "--prefix", ""]).code(0).says("nothing to do");
 }
+
+/// A mistyped year deletes nothing.
+#[test]
+fn a_time_before_all_that_was_written_is_refused() {
+    let tool = filled();
+    let before = state(&tool, "latest");
+    tool.run(&["revert", "1970-01-01", "--prefix", ""]).code(2).says("`revert 1` deletes the keys");
+    assert_eq!(state(&tool, "latest"), before);
+    tool.ok(&["revert", "1", "--prefix", ""]);
+    assert_eq!(state(&tool, "latest"), []);
+}

@@ -267,7 +267,7 @@ fn copied(
 
 /// Keeps programs from opening the store for writing while it is read, if one has not done so; nothing is written for
 /// that. `None` where there is no lock that could be held.
-fn held(data: &Path) -> Outcome<Option<File>> {
+pub(crate) fn held(data: &Path) -> Outcome<Option<File>> {
     let path = data.join(LOCK);
     // Whatever else has this name is not waited for.
     let is_file = path.symlink_metadata().is_ok_and(|meta| meta.is_file());
