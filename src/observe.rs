@@ -317,7 +317,7 @@ pub(crate) fn damaged(error: &Error) {
         tracing::warn!(
             name: "annals.damaged",
             %error,
-            "newest versions are damaged: until the store is repaired nothing is forgotten, as that may make up for them"
+            "newest versions are damaged: nothing is forgotten from now on, as that may make up for them"
         );
     });
     #[cfg(not(feature = "tracing"))]
