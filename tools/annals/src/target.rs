@@ -3,13 +3,16 @@
 use std::path::Path;
 
 use annals::ErrorKind;
-use annals_format::name::{LOADING, LOCK};
+use annals_format::name::LOADING;
 
 use crate::exit::{Failure, say};
 
 /// What is left of a store that was not finished, in words.
 pub(crate) const UNFINISHED: &str =
     "it holds a store that was not finished: remove it before another try";
+
+/// What the engine says of a directory that has something in it.
+const OCCUPIED: [&str; 2] = ["is not empty: it holds", "has a store that was not finished"];
 
 /// Such a directory.
 #[derive(Debug)]
@@ -35,18 +38,13 @@ impl<'a> Target<'a> {
         match failure {
             Failure::Engine { about: None, error }
                 if matches!(error.kind(), ErrorKind::InvalidArgument { .. })
-                    && self.is_occupied() =>
+                    // Of its kind there are others, for which nobody should be told to remove anything.
+                    && OCCUPIED.iter().any(|what| error.to_string().contains(what)) =>
             {
                 Failure::Occupied(error)
             }
             other => other,
         }
-    }
-
-    /// Whether there is something besides the lock.
-    fn is_occupied(&self) -> bool {
-        let entries = self.path.read_dir().into_iter().flatten().flatten();
-        entries.into_iter().any(|entry| entry.file_name() != LOCK)
     }
 }
 
