@@ -10,6 +10,7 @@
 //! 2. Corruption always names the file, the offset, what was expected and what was found.
 //! 3. Errors are cheap to clone, since one failed sync answers every waiting commit.
 
+mod class;
 #[cfg(feature = "serde")]
 mod serial;
 mod text;
@@ -287,11 +288,6 @@ impl Error {
     /// What went wrong.
     pub fn kind(&self) -> &ErrorKind {
         &self.0
-    }
-
-    /// Whether all that is lacking is space.
-    pub(crate) fn is_no_space(&self) -> bool {
-        matches!(self.kind(), ErrorKind::NoSpace { .. })
     }
 
     /// Takes the kind out of the error.

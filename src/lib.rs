@@ -155,11 +155,12 @@
 //! | `annals.backup` | info | [`Store::backup`] |
 //! | `annals.restore` | info | [`restore`] |
 //! | `annals.lease_expiry` | debug | ending up to 16 leases whose time is over |
-//! | `annals.no_space` | warn | event: background work found no space, and waits for some |
+//! | `annals.no_space` | warn | event: background work found no space, or no descriptor for a file, and waits for some |
 //! | `annals.poisoned` | error | event: the store accepts no more writes, and why |
 //! | `annals.torn_tail` | warn | event: a batch at the end of the log was dropped; it was never acknowledged |
 //! | `annals.manifest_damaged` | warn | event: `CURRENT` or the manifest is damaged, and what it says stands in another place, too |
 //! | `annals.damaged` | warn | event: newest versions are damaged, and nothing is forgotten any more |
+//! | `annals.left_alone` | warn | event: background work has met damage, and goes on without the file |
 //! | `annals.object_slow` | warn | event: a call of the storage of objects has taken more than 500 ms; with `verb`, `resource`, `key` and `micros` |
 //!
 //! Counters and histograms are those of all stores of the process; that of objects has the labels `verb` (`create`, `get`,

@@ -324,6 +324,21 @@ pub(crate) fn damaged(error: &Error) {
     let _ = error;
 }
 
+/// Background work goes on without a file that is damaged.
+pub(crate) fn left_alone(store: &Path, error: &Error) {
+    #[cfg(feature = "tracing")]
+    guarded(|| {
+        tracing::warn!(
+            name: "annals.left_alone",
+            store = %store.display(),
+            %error,
+            "background work has met damage: it leaves the file as it is, and goes on with what does not need it"
+        );
+    });
+    #[cfg(not(feature = "tracing"))]
+    let _ = (store, error);
+}
+
 /// So many more.
 pub(crate) fn count(metric: &'static str, more: u64) {
     #[cfg(feature = "metrics")]

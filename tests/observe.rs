@@ -192,6 +192,29 @@ fn exercise() {
     // Leases are looked for there.
     let refused = options.open("store").unwrap_err();
     assert!(refused.corruption().is_some(), "{refused}");
+    work_beside_damage(&options, &memory);
+}
+
+/// A fold meets a block that is damaged.
+fn work_beside_damage(options: &Options, disk: &MemoryVfs) {
+    let store = options.open("damaged").unwrap();
+    for n in 0..100_u8 {
+        store.put([n], [n; 200]).unwrap();
+    }
+    store.reorganise().unwrap();
+    store.close().unwrap();
+    let is_head = |path: &&String| path.contains("damaged") && path.contains(".head");
+    for path in disk.paths().iter().filter(is_head) {
+        let mut content = disk.read(Path::new(path)).unwrap();
+        let middle = content.len() / 2;
+        content[middle] ^= 1;
+        disk.overwrite(Path::new(path), &content);
+    }
+    let store = options.open("damaged").unwrap();
+    store.put([200], "").unwrap();
+    let refused = store.reorganise().unwrap_err();
+    assert!(refused.corruption().is_some(), "{refused}");
+    store.put([201], "").unwrap();
 }
 
 /// Calls of every verb, one of which takes long.
@@ -261,9 +284,10 @@ fn the_tables_in_the_documentation_are_what_a_program_sees() {
     let spans = seen.0.lock().unwrap();
     assert_eq!(spans.keys().cloned().collect::<BTreeSet<_>>(), table("`annals."));
     for (name, fields) in spans.iter() {
-        let is_event = ["poisoned", "torn_tail", "damaged", "object_slow", "no_space"]
-            .iter()
-            .any(|event| name.contains(event));
+        let is_event =
+            ["poisoned", "torn_tail", "damaged", "left_alone", "object_slow", "no_space"]
+                .iter()
+                .any(|event| name.contains(event));
         assert!(is_event || fields.contains("micros"), "{name}: {fields:?}");
     }
     let fields = |name: &str| spans[name].iter().map(String::as_str).collect::<Vec<_>>();
@@ -282,6 +306,7 @@ fn the_tables_in_the_documentation_are_what_a_program_sees() {
     assert_eq!(fields("annals.torn_tail warn"), ["bytes", "file", "message", "offset"]);
     assert_eq!(fields("annals.manifest_damaged warn"), ["error", "message"]);
     assert_eq!(fields("annals.damaged warn"), ["error", "message"]);
+    assert_eq!(fields("annals.left_alone warn"), ["error", "message", "store"]);
     assert_eq!(fields("annals.no_space warn"), ["error", "message", "store"]);
 
     if cfg!(feature = "object") {

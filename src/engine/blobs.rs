@@ -14,7 +14,7 @@ use crate::observe::{Span, Task};
 use crate::reclaim::floors::Floors;
 use crate::reclaim::merge::move_blobs;
 use crate::reclaim::plan::blobs::{BlobUse, blobs_to_move};
-use crate::sync::{Arc, Ordering};
+use crate::sync::Arc;
 
 use super::core::Core;
 use super::jobs::{Busy, Depth, open_all};
@@ -50,10 +50,12 @@ pub(super) fn dead_until_fold(files: &FileSet) -> u64 {
 impl Core {
     /// Which blob files with a number below `before` are worth emptying, see [`blobs_to_move`].
     fn choose_blobs(&self, files: &FileSet, share: u64, before: u64) -> BTreeSet<u64> {
-        if self.blobs_stay.load(Ordering::Relaxed) {
-            return BTreeSet::new();
-        }
-        let older = files.blobs.iter().filter(|file| file.meta().number < before);
+        // A file that cannot be read would be read to move what it refers to.
+        let left = files.head.iter().filter(|file| self.left_alone.has(file));
+        let stay: BTreeSet<u64> =
+            left.flat_map(|f| &f.meta().blobs).map(|blob| blob.file).collect();
+        let may_go = |number: u64| number < before && !stay.contains(&number);
+        let older = files.blobs.iter().filter(|file| may_go(file.meta().number));
         let uses: Vec<BlobUse> = older.map(|file| use_of(files, file)).collect();
         let head: Vec<&FileMeta> = files.head.iter().map(|file| file.meta()).collect();
         blobs_to_move(&uses, &head, share, &self.limits())
@@ -65,7 +67,7 @@ impl Core {
     }
 
     /// Writes what HEAD refers to in some blob files, with numbers below `before`, to new ones. Answers whether there
-    /// were any. Where something is damaged, all of them stay, which is for `verify` and for who reads it to tell.
+    /// were any.
     pub(super) fn move_some_blobs(
         &self,
         files: &FileSet,
@@ -85,18 +87,8 @@ impl Core {
         let span = Span::of(Task::Merge);
         let _within = span.enter();
         let host = Busy { core: self, depth: Depth::Folding };
-        let moved =
-            open_all(&head).and_then(|head| move_blobs(&self.work(&host, keep), &head, &moving));
-        match moved {
-            // Nobody needs the move, and nobody may ever ask for the value: no reason to end writing.
-            Err(error) if error.corruption().is_some() => {
-                self.blobs_stay.store(true, Ordering::Relaxed);
-                Ok(false)
-            }
-            moved => {
-                self.merged(&span, moved?)?;
-                Ok(true)
-            }
-        }
+        let moved = move_blobs(&self.work(&host, keep), &open_all(&head)?, &moving)?;
+        self.merged(&span, moved)?;
+        Ok(true)
     }
 }

@@ -103,7 +103,7 @@ fn flush(engine: &Engine) -> Result<()> {
     let core = &engine.0.door.0;
     core.chain.freeze();
     while core.shared.tables().frozen().next().is_some() {
-        core.run_unit()?;
+        core.run_unit_or_leave()?;
     }
     Ok(())
 }

@@ -16,6 +16,7 @@ use crate::sync::{Arc, AtomicBool, Ordering};
 use crate::vfs::LockGuard;
 use crate::wal::{WalFiles, WalWriter};
 
+use super::left_alone::LeftAlone;
 use super::pins::Pins;
 use super::retention::Retention;
 use super::shared::Shared;
@@ -51,9 +52,8 @@ pub(super) struct Core {
     /// Of EVENTS files by number for which [forgotten](crate::reclaim::floors::Floors::forgotten) keys they have
     /// been looked through.
     pub(super) looked_through: Mutex<BTreeMap<u64, BTreeSet<u32>>>,
-    /// A value could not be moved to another blob file, as it is damaged: they stay as they are until the store is opened
-    /// again.
-    pub(super) blobs_stay: AtomicBool,
+    /// Damaged files, which background work leaves as they are.
+    pub(super) left_alone: LeftAlone,
     /// What background work changes. Held only while a result is put in force.
     pub(super) state: Mutex<State>,
     /// Signalled when a frozen generation has been flushed, or no more will be.

@@ -148,7 +148,7 @@ impl Core {
         let folds = price(files.l0.len(), limits.l0_files_max);
         let windows = match self.rules_seen() {
             None => files.windows.len(),
-            Some(rules) => windows::most(&files, &rules.floors(0)),
+            Some(rules) => windows::most(&files, &self.left_alone, &rules.floors(0)),
         };
         folds.min(price(windows, limits.history_windows_max))
     }

@@ -254,7 +254,8 @@ impl Door {
     /// Does one piece of background work. Answers whether there was any.
     ///
     /// # Errors
-    /// The failure, after which the store accepts no more writes.
+    /// The failure, after which the store accepts no more writes, unless it is that the disk is full, or that a file that
+    /// was read is damaged, without which the next call goes on.
     pub(crate) fn run_background(&self) -> Result<bool> {
         let core = &self.0;
         Ok(core.apply_retention_when_due()? || core.run_unit()?)

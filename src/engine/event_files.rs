@@ -26,6 +26,7 @@ use crate::sync::plain::lock;
 
 use super::core::Core;
 use super::jobs::{Busy, Depth, open_all};
+use super::left_alone::LeftAlone;
 use super::tables::{FileSet, SealedFile};
 
 /// A file is thinned if one in so many bytes of its changes can go: for each that goes three others are written at
@@ -35,6 +36,7 @@ const THINNED: u64 = 4;
 /// The file that the least floor runs through, if at least one in `share` of its revisions is below.
 pub(super) fn events_to_trim<'f>(
     files: &'f FileSet,
+    left: &LeftAlone,
     floors: &Floors,
     share: u64,
 ) -> Option<&'f Arc<SealedFile>> {
@@ -42,6 +44,7 @@ pub(super) fn events_to_trim<'f>(
     files.events.iter().find(|file| {
         let meta = file.meta();
         trims((meta.min_revision.saturating_sub(1), meta.max_revision), least, share)
+            && !left.has(file)
     })
 }
 
@@ -52,7 +55,11 @@ impl Core {
         // compressed: files that were cut because they were full must not look small, or joining
         // them would give as many again, for ever.
         let raw = |meta: &FileMeta| meta.bytes.max(meta.value_bytes + meta.entries * 32);
-        let bytes: Vec<u64> = files.events.iter().map(|file| raw(file.meta())).collect();
+        // One that cannot be read is too large to be joined.
+        let size = |file: &Arc<SealedFile>| {
+            if self.left_alone.has(file) { u64::MAX } else { raw(file.meta()) }
+        };
+        let bytes: Vec<u64> = files.events.iter().map(size).collect();
         let Some(run) = events_to_join(&bytes, &self.limits()) else { return Ok(false) };
         self.write_events(files.events.get(run).unwrap_or_default(), keep)?;
         Ok(true)
@@ -61,7 +68,8 @@ impl Core {
     /// Writes the file that the least floor runs through again, without what is below, if at least one in
     /// `share` of its revisions is.
     pub(super) fn trim_events(&self, files: &FileSet, keep: &Floors, share: u64) -> Result<bool> {
-        let Some(file) = events_to_trim(files, keep, share) else { return Ok(false) };
+        let file = events_to_trim(files, &self.left_alone, keep, share);
+        let Some(file) = file else { return Ok(false) };
         self.write_events(std::slice::from_ref(file), keep)?;
         Ok(true)
     }
@@ -86,7 +94,8 @@ impl Core {
             let looked = lock(&self.looked_through);
             let is_due = |file: &&Arc<SealedFile>| {
                 let noted = looked.get(&file.meta().number).unwrap_or(&none);
-                keep.forgotten(file.meta().max_revision).any(|piece| !noted.contains(&piece))
+                !self.left_alone.has(file)
+                    && keep.forgotten(file.meta().max_revision).any(|piece| !noted.contains(&piece))
             };
             files.events.iter().find(is_due).cloned()
         };

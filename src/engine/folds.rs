@@ -1,10 +1,12 @@
-//! What becomes of L0 files: a fold into HEAD, one step at a time, or fewer files.
+//! What becomes of L0 files: a fold into HEAD, one step at a time, or fewer files. And of HEAD files that are mostly
+//! tombstones.
 
 use crate::error::Result;
 use crate::observe::{self, Span, Task};
 use crate::reclaim::floors::Floors;
 use crate::reclaim::levels::{fold, merge_l0};
-use crate::reclaim::plan::{L0Work, l0_work};
+use crate::reclaim::merge::sweep_head;
+use crate::reclaim::plan::{L0Work, l0_work, sweeps};
 use crate::segment::Segment;
 use crate::sync::plain::lock;
 use crate::sync::{Arc, Ordering};
@@ -13,19 +15,25 @@ use super::blobs;
 use super::core::Core;
 use super::jobs::{Busy, Depth, note_size, open_all};
 use super::tables::{FileSet, SealedFile};
+use super::windows::floor_of;
 
 impl Core {
     /// Does a piece of the work that the L0 files make due. Answers whether there was any.
     pub(super) fn relieve_l0(&self, files: &FileSet) -> Result<bool> {
-        let bytes: Vec<u64> =
-            files.l0.iter().filter(|file| !file.is_begun()).map(|file| file.meta().bytes).collect();
-        if is_begun(files) {
+        // One that cannot be read is too large for any merge.
+        let size = |file: &Arc<SealedFile>| {
+            if self.left_alone.has(file) { u64::MAX } else { file.meta().bytes }
+        };
+        let bytes: Vec<u64> = files.l0.iter().filter(|file| !file.is_begun()).map(size).collect();
+        let may_fold = self.left_alone.unfoldable(files).is_none();
+        if is_begun(files) || !may_fold {
             // What was flushed since a fold began waits for its end, and flushes must not wait for that.
             match l0_work(&bytes, 0, u64::MAX, &self.limits()) {
                 Some(L0Work::Merge(run)) => {
                     self.merge_some_l0(files.l0.get(run).unwrap_or_default())?;
                 }
-                _ => self.fold_some()?,
+                _ if may_fold => self.fold_some()?,
+                _ => return Ok(false),
             }
             return Ok(true);
         }
@@ -92,6 +100,33 @@ impl Core {
         let host = Busy { core: self, depth: Depth::Folding };
         let replacement = merge_l0(&self.work(&host, &keep), &l0, window)?;
         self.merged(&span, replacement)
+    }
+
+    /// Writes a HEAD file again that is for a good part tombstones which nobody can ask for: a fold
+    /// drops them, too, but none may ever come to those keys.
+    pub(super) fn sweep(&self, files: &FileSet, keep: &Floors) -> Result<bool> {
+        if self.swept.load(Ordering::Relaxed) >= keep.sum() {
+            return Ok(false);
+        }
+        // All their tombstones are old enough. How many there are is in the footer, which is read
+        // once; a file that cannot be read is for whoever needs it to tell.
+        let is_due = |file: &&Arc<SealedFile>| {
+            let footer = || file.open()?.footer().map(|footer| (footer.tombstones, footer.entries));
+            !self.left_alone.has(file)
+                && file.meta().max_revision < floor_of(file.meta(), keep)
+                && footer().is_ok_and(|(dead, all)| sweeps(dead, all))
+        };
+        let Some(file) = files.head.iter().find(is_due) else {
+            self.swept.store(keep.sum(), Ordering::Relaxed);
+            return Ok(false);
+        };
+        // No fold comes in between: it would write the same file again.
+        let span = Span::of(Task::Merge);
+        let _within = span.enter();
+        let host = Busy { core: self, depth: Depth::Folding };
+        let replacement = sweep_head(&self.work(&host, keep), file.open()?)?;
+        self.merged(&span, replacement)?;
+        Ok(true)
     }
 
     /// What may not be dropped, and the span of the deaths of what versions in these files supersede.

@@ -12,8 +12,9 @@
 //! A crash before 2 leaves new files that nothing names, a crash after 2 old ones: both are removed
 //! when the store is opened for writing. After a failure anywhere no more background work is done
 //! and no write is accepted until the store is reopened; reads go on, and nothing acknowledged is
-//! lost: what is not in files is still in the log. One failure is no end: if a disk is full before 2
-//! takes effect, the new files are removed, and the same is tried again later ([`super::shortage`]).
+//! lost: what is not in files is still in the log. Two failures are no end, as before 2 takes effect the new files can be
+//! removed, and everything is as it was. If a disk is full the same is tried again later ([`super::shortage`]); if a file
+//! that is read is damaged, it is left as it is ([`super::left_alone`]).
 
 use annals_format::{FileKind, FileMeta};
 
@@ -22,11 +23,11 @@ use crate::index::{Generation, Position};
 use crate::observe::{self, Span, Task};
 use crate::reclaim::floors::Floors;
 use crate::reclaim::flush::flush;
-use crate::reclaim::merge::{Replacement, Work, merge_windows, sweep_head};
+use crate::reclaim::merge::{Replacement, Work, merge_windows};
 use crate::reclaim::output::Host;
 use crate::reclaim::plan::{
-    Limits, MERGE_EAGER, MERGE_QUIET, QUIET_SEGMENTS_MAX, TRIM_QUIET, TRIM_USUAL, sweeps,
-    windows_to_merge, windows_worth_merging,
+    Limits, MERGE_EAGER, MERGE_QUIET, QUIET_SEGMENTS_MAX, TRIM_QUIET, TRIM_USUAL, windows_to_merge,
+    windows_worth_merging,
 };
 use crate::segment::Segment;
 use crate::sync::plain::lock;
@@ -56,7 +57,8 @@ impl Core {
     /// Does the most urgent piece of background work. Answers whether there was one.
     ///
     /// # Errors
-    /// The failure, which also ends writing, unless the disk is just full; see the module.
+    /// The failure, which also ends writing, unless the disk is just full, or a file that was read is damaged; see the
+    /// module.
     pub(super) fn run_unit(&self) -> Result<bool> {
         self.check_writing()?;
         let busy = self.take_busy();
@@ -72,12 +74,13 @@ impl Core {
         done
     }
 
-    /// After a failure nothing more is written, unless it is just that the store is being closed, or that there is no
-    /// space.
+    /// After a failure nothing more is written, unless it is just that the store is being closed, that there is no
+    /// space, or that a file cannot be read, which is left alone from now on.
     pub(super) fn note_failure<T>(&self, outcome: &Result<T>) {
         if let Err(error) = outcome
             && !matches!(error.kind(), ErrorKind::Closed)
             && !self.note_space(Kind::Other, outcome)
+            && !self.leaves_alone(error)
         {
             self.fail(error);
         }
@@ -88,7 +91,7 @@ impl Core {
         match &urgent {
             Ok(true) => return urgent,
             // What the disk has no space for may have it once dead files are gone, unless that has ended writing.
-            Err(error) if !error.is_no_space() || self.check_writable().is_err() => return urgent,
+            Err(error) if !error.is_shortage() || self.check_writable().is_err() => return urgent,
             _ => {}
         }
         let files = self.shared.tables().files;
@@ -110,7 +113,7 @@ impl Core {
     fn longer_unit(&self, files: &FileSet, keep: &Floors) -> Result<bool> {
         Ok(
             // So many that reads of the past pay for it: not behind L0 without end.
-            windows::most(files, keep) > 2 * self.limits().history_windows_max
+            windows::most(files, &self.left_alone, keep) > 2 * self.limits().history_windows_max
                 && self.merge_some_windows(files, keep)?
                 || self.relieve_l0(files)?
                 || self.trim_window(files, keep, TRIM_USUAL)?
@@ -139,14 +142,15 @@ impl Core {
     fn to_merge_when_quiet(&self, files: &FileSet, keep: &Floors) -> Option<Window> {
         let most = self.options.segment_bytes.saturating_mul(QUIET_SEGMENTS_MAX);
         let choose = |bytes: &[u64]| windows_worth_merging(bytes, MERGE_QUIET, most);
-        windows::to_merge(files, keep, u64::MAX, choose)
+        windows::to_merge(files, &self.left_alone, keep, u64::MAX, choose)
     }
 
     /// For who wants all of it as small and quick to read as it can be: merges few windows, of those that end
     /// at or before `upto`.
     pub(super) fn merge_eagerly(&self, files: &FileSet, keep: &Floors, upto: u64) -> Result<bool> {
         let choose = |bytes: &[u64]| windows_worth_merging(bytes, MERGE_EAGER, u64::MAX);
-        self.merge_if_there_is_space(windows::to_merge(files, keep, upto, choose), keep)
+        let group = windows::to_merge(files, &self.left_alone, keep, upto, choose);
+        self.merge_if_there_is_space(group, keep)
     }
 
     fn merge_if_there_is_space(&self, group: Option<Window>, keep: &Floors) -> Result<bool> {
@@ -166,8 +170,9 @@ impl Core {
             return None;
         }
         let (files, keep) = (self.shared.tables().files, self.keep_floors());
-        let trims = windows::to_trim(&files, &keep, TRIM_QUIET).is_some()
-            || events_to_trim(&files, &keep, TRIM_QUIET).is_some()
+        let left = &self.left_alone;
+        let trims = windows::to_trim(&files, left, &keep, TRIM_QUIET).is_some()
+            || events_to_trim(&files, left, &keep, TRIM_QUIET).is_some()
             || self.has_blobs_to_move(&files, TRIM_QUIET);
         let is_old =
             |file: &Arc<SealedFile>| file.meta().max_revision < floor_of(file.meta(), &keep);
@@ -198,7 +203,9 @@ impl Core {
         let limits = self.limits();
         // A flush makes room in memory at once, so it goes first; but a writer that is faster than
         // this thread must not keep it from folding for ever. Then the writer waits.
-        if tables.files.l0.len() < limits.l0_files_max.saturating_mul(UNFOLDED_TIMES)
+        let waits = tables.files.l0.len() >= limits.l0_files_max.saturating_mul(UNFOLDED_TIMES)
+            && self.left_alone.unfoldable(&tables.files).is_none();
+        if !waits
             && let Some(generation) = tables.frozen().next().cloned()
             && !self.is_put_off(Kind::Flush)
         {
@@ -303,7 +310,8 @@ impl Core {
     /// Writes the window that its floor runs through again, without what is below, if at least one in
     /// `share` of its revisions is.
     pub(super) fn trim_window(&self, files: &FileSet, keep: &Floors, share: u64) -> Result<bool> {
-        let Some(group) = windows::to_trim(files, keep, share) else { return Ok(false) };
+        let group = windows::to_trim(files, &self.left_alone, keep, share);
+        let Some(group) = group else { return Ok(false) };
         self.write_windows(&group, keep)?;
         Ok(true)
     }
@@ -320,35 +328,10 @@ impl Core {
         self.merged(&span, replacement)
     }
 
-    /// Writes a HEAD file again that is for a good part tombstones which nobody can ask for: a fold
-    /// drops them, too, but none may ever come to those keys.
-    fn sweep(&self, files: &FileSet, keep: &Floors) -> Result<bool> {
-        if self.swept.load(Ordering::Relaxed) >= keep.sum() {
-            return Ok(false);
-        }
-        // All their tombstones are old enough. How many there are is in the footer, which is read
-        // once; a file that cannot be read is for whoever needs it to tell.
-        let is_due = |file: &&Arc<SealedFile>| {
-            let footer = || file.open()?.footer().map(|footer| (footer.tombstones, footer.entries));
-            file.meta().max_revision < floor_of(file.meta(), keep)
-                && footer().is_ok_and(|(dead, all)| sweeps(dead, all))
-        };
-        let Some(file) = files.head.iter().find(is_due) else {
-            self.swept.store(keep.sum(), Ordering::Relaxed);
-            return Ok(false);
-        };
-        // No fold comes in between: it would write the same file again.
-        let span = Span::of(Task::Merge);
-        let _within = span.enter();
-        let host = Busy { core: self, depth: Depth::Folding };
-        let replacement = sweep_head(&self.work(&host, keep), file.open()?)?;
-        self.merged(&span, replacement)?;
-        Ok(true)
-    }
-
     fn merge_some_windows(&self, files: &FileSet, keep: &Floors) -> Result<bool> {
         let choose = |bytes: &[u64]| windows_to_merge(bytes, &self.limits());
-        self.merge_windows_of(windows::to_merge(files, keep, u64::MAX, choose), keep)
+        let group = windows::to_merge(files, &self.left_alone, keep, u64::MAX, choose);
+        self.merge_windows_of(group, keep)
     }
 
     fn merge_windows_of(&self, group: Option<Window>, keep: &Floors) -> Result<bool> {

@@ -41,6 +41,7 @@ pub mod inspect;
 mod jobs;
 mod latency;
 mod latest;
+mod left_alone;
 mod load;
 mod log;
 mod new_store;

@@ -36,6 +36,7 @@ use crate::wal::{self, Location, Mode, Recovered, WalContext, WalFiles, WalWrite
 use super::chain_log::ChainLog;
 use super::core::{Core, SharedLog, State};
 use super::in_force::flushed;
+use super::left_alone::LeftAlone;
 use super::new_store::take_lock;
 use super::pins::Pins;
 use super::report::{DroppedTail, OpenReport, damage};
@@ -306,7 +307,7 @@ fn build(
         busy: Mutex::new(()),
         swept: AtomicU64::new(0),
         looked_through: Mutex::default(),
-        blobs_stay: AtomicBool::new(false),
+        left_alone: LeftAlone::default(),
         state: Mutex::new(State { store, manifest, wal: None, log: SharedLog::default() }),
         flushed: Condvar::new(),
         flushed_lock: Mutex::new(()),

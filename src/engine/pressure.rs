@@ -233,7 +233,7 @@ impl Core {
         let may_write = || self.check_writable().is_ok() && !self.chain.is_poisoned();
         while outcome.is_ok() && !has_room() && may_write() {
             if !self.shared.worker.is_attended() {
-                outcome = self.run_unit().map(|_| ());
+                outcome = self.run_unit_or_leave().map(drop);
                 continue;
             }
             if let Some(error) = self.no_room() {

@@ -1,4 +1,5 @@
-//! Background work on a full disk: it waits for space, and writing goes on as long as memory and the log have room.
+//! Background work on a full disk: it waits for space, and writing goes on as long as memory and the log have room. In a
+//! process that has no descriptor left for another file it is the same: here "space" is either.
 //!
 //! The log itself takes in nothing that it has not made room for (`wal/ahead.rs`). Its next file is made by the
 //! background thread when it is time to, or by the commit that would go beyond what there is; if there is no space for
@@ -144,7 +145,7 @@ impl Core {
                 self.shortage.clear(kind);
                 false
             }
-            Err(error) if error.is_no_space() => {
+            Err(error) if error.is_shortage() => {
                 if self.shortage.note(kind, error, self.shortage.age.micros()) {
                     observe::no_space(&self.path, error);
                 }
@@ -210,7 +211,7 @@ impl Core {
     pub(super) fn lacking(&self) -> Option<Error> {
         let kinds = [Kind::Flush, Kind::Spare, Kind::Other];
         let lacks = kinds.into_iter().filter_map(|kind| self.shortage.lack(kind));
-        lacks.map(|lack| lack.error).find(Error::is_no_space)
+        lacks.map(|lack| lack.error).find(Error::is_shortage)
     }
 
     /// After what time background work that found no space is to be tried again, if there is some.

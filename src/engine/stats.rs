@@ -165,9 +165,16 @@ pub struct Stats {
     pub lease_next_micros: Option<u64>,
     /// Why the store accepts no more writes, if that is so: background work or the log has failed.
     pub failure: Option<String>,
-    /// Why flushes, folds, merges or the next file of the log wait, if that is so: there is no space on the disk. They are
-    /// tried again by themselves.
+    /// Why flushes, folds, merges or the next file of the log wait, if that is so: there is no space on the disk, or no
+    /// descriptor for another file. They are tried again by themselves.
     pub no_space: Option<String>,
+    /// The first damage of newest versions that was met since the store was opened, if there was any, by whoever read
+    /// them. Since then nothing is forgotten, whatever compactions and rules of retention say, until the store is opened
+    /// anew: it may be all that makes up for them.
+    pub damage: Option<String>,
+    /// Files that background work has found damaged, and leaves as they are until the store is opened anew. Of one
+    /// of newest versions nothing is folded any more: L0 files are only merged with each other.
+    pub damaged_files: u64,
 }
 
 /// Sealed files of one kind.
@@ -334,6 +341,8 @@ impl Core {
                 .or_else(|| self.chain.poison())
                 .map(|e| e.to_string()),
             no_space: self.lacking().map(|error| error.to_string()),
+            damage: self.context.unreadable().map(ToString::to_string),
+            damaged_files: self.left_alone_files(),
         }
     }
 }

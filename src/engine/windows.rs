@@ -16,6 +16,7 @@ use crate::reclaim::floors::Floors;
 use crate::reclaim::plan::trims;
 use crate::sync::Arc;
 
+use super::left_alone::LeftAlone;
 use super::tables::{FileSet, SealedFile, Window, windows_of};
 
 /// The oldest revision at which some key of a file can be asked for: what died before can go.
@@ -24,10 +25,16 @@ pub(super) fn floor_of(meta: &FileMeta, floors: &Floors) -> u64 {
 }
 
 /// The windows of every class, each by (`upto`, `after`). They are made up of the files of the class alone:
-/// what other classes have of the same span does not tell two files of one window apart.
-fn by_class(files: &FileSet, floors: &Floors) -> BTreeMap<Option<usize>, Vec<Window>> {
+/// what other classes have of the same span does not tell two files of one window apart. Files that are left alone are
+/// not among them.
+fn by_class(
+    files: &FileSet,
+    left: &LeftAlone,
+    floors: &Floors,
+) -> BTreeMap<Option<usize>, Vec<Window>> {
     let mut classes: BTreeMap<Option<usize>, Vec<Arc<SealedFile>>> = BTreeMap::new();
-    for file in files.windows.iter().flat_map(|window| &window.files) {
+    let all = files.windows.iter().flat_map(|window| &window.files);
+    for file in all.filter(|file| !left.has(file)) {
         let class = floors.class_of_all(&file.meta().first_key, &file.meta().last_key);
         classes.entry(class).or_default().push(Arc::clone(file));
     }
@@ -36,7 +43,12 @@ fn by_class(files: &FileSet, floors: &Floors) -> BTreeMap<Option<usize>, Vec<Win
 
 /// A window that its floor runs through, if at least one in `share` of its revisions is below; or a mixed
 /// one of which that is true for some of its keys.
-pub(super) fn to_trim(files: &FileSet, floors: &Floors, share: u64) -> Option<Window> {
+pub(super) fn to_trim(
+    files: &FileSet,
+    left: &LeftAlone,
+    floors: &Floors,
+    share: u64,
+) -> Option<Window> {
     let is_due = |class: Option<usize>, group: &Window| match class {
         Some(class) => trims((group.after, group.upto), floors.of_class(class), share),
         None => {
@@ -46,7 +58,7 @@ pub(super) fn to_trim(files: &FileSet, floors: &Floors, share: u64) -> Option<Wi
             floor > group.upto || trims((group.after, group.upto), floor, share)
         }
     };
-    let groups = by_class(files, floors).into_iter();
+    let groups = by_class(files, left, floors).into_iter();
     let mut groups = groups.flat_map(|(class, groups)| groups.into_iter().map(move |g| (class, g)));
     groups.find(|(class, group)| is_due(*class, group)).map(|(_, group)| group)
 }
@@ -55,6 +67,7 @@ pub(super) fn to_trim(files: &FileSet, floors: &Floors, share: u64) -> Option<Wi
 /// that end behind `upto` are left out.
 pub(super) fn to_merge(
     files: &FileSet,
+    left: &LeftAlone,
     floors: &Floors,
     upto: u64,
     choose: impl Fn(&[u64]) -> Option<Range<usize>>,
@@ -71,12 +84,12 @@ pub(super) fn to_merge(
         let files = run.iter().flat_map(|group| group.files.iter().cloned()).collect();
         Some(Window { after, upto, files })
     };
-    by_class(files, floors).into_values().find_map(run)
+    by_class(files, left, floors).into_values().find_map(run)
 }
 
 /// How many windows the class with the most of them has.
-pub(super) fn most(files: &FileSet, floors: &Floors) -> usize {
-    by_class(files, floors).into_values().map(|groups| groups.len()).max().unwrap_or(0)
+pub(super) fn most(files: &FileSet, left: &LeftAlone, floors: &Floors) -> usize {
+    by_class(files, left, floors).into_values().map(|groups| groups.len()).max().unwrap_or(0)
 }
 
 /// The files that nobody can ask for any more.

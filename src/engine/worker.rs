@@ -249,11 +249,12 @@ pub(super) fn nap() {
 
 fn work(core: &Core, stop: &AtomicBool) -> Option<Duration> {
     core.shared.worker.answer();
-    // A failure is kept by the core, which accepts no write from then on, or tries again what found no space.
+    // A failure is kept by the core, which accepts no write from then on, or tries again what found no space. Other
+    // work does not wait for what damage keeps from being done.
     while !stop.load(Ordering::Acquire) {
         // Each time: there may be other work without end.
         let _ = core.apply_retention_when_due();
-        if !matches!(core.run_unit(), Ok(true)) {
+        if !matches!(core.run_unit_or_leave(), Ok(true)) {
             break;
         }
     }
@@ -265,18 +266,20 @@ fn work(core: &Core, stop: &AtomicBool) -> Option<Duration> {
 
 impl Core {
     /// Moves everything to files and does all the work there is.
+    ///
+    /// # Errors
+    /// Damage is told at the end, once all that it does not concern has been done.
     pub(super) fn reorganise(&self) -> Result<()> {
         self.check_writing()?;
         self.chain.freeze();
-        while self.run_unit()? {}
+        while self.run_unit_or_leave()? {}
         let busy = self.take_busy();
         // After it, so that a panic is noted before `busy` is let go.
         let _failing = FailingOnPanic(self);
         self.check_writable()?;
-        if !self.shared.tables().files.l0.is_empty() {
-            let folded = self.fold_all();
-            self.note_failure(&folded);
-            folded?;
+        let files = self.shared.tables().files;
+        if !files.l0.is_empty() && self.left_alone.unfoldable(&files).is_none() {
+            self.settle(self.fold_all().map(|()| true))?;
         }
         // Several windows may overlap where the watermark is. None is trimmed for it twice. What comes meanwhile
         // is not taken up, else a writer could keep this going for ever.
@@ -294,15 +297,13 @@ impl Core {
                     || self.move_some_blobs(&files, &keep, TRIM_EAGER, before)?
                     || self.merge_eagerly(&files, &keep, upto)?)
             };
-            let written = eager();
-            self.note_failure(&written);
-            if !written? {
+            if !self.settle(eager())? {
                 break;
             }
         }
         drop(busy);
-        while self.run_unit()? {}
-        Ok(())
+        while self.run_unit_or_leave()? {}
+        self.left_damage().map_or(Ok(()), Err)
     }
 
     /// The end of a session, after `closed` was set and the worker is gone.

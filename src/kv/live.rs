@@ -237,7 +237,7 @@ fn json_of(stats: &Stats) -> String {
         conflicts, delays, delay_micros, waits, wait_micros, flushes, folds, merges, dropped_files,
         manifests, background_bytes, background_pauses, background_pause_micros, watches,
         watches_behind, watch_oldest_revision, watch_batches, leases, leases_expired, lease_renewals,
-        lease_overdue_micros, lease_next_micros, failure, no_space)
+        lease_overdue_micros, lease_next_micros, failure, no_space, damage, damaged_files)
 }
 
 #[cfg(test)]

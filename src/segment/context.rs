@@ -1,6 +1,5 @@
 //! What every segment of a store needs to know of the store.
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -9,10 +8,10 @@ use annals_format::{FileKind, Place, StoreId};
 
 use super::cache::BlockCache;
 use super::handles::Handles;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::observe;
 use crate::options::{HistoryCodec, Options, ReadMode};
-use crate::sync::plain::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::plain::{AtomicU64, OnceLock, Ordering};
 use crate::vfs::Vfs;
 
 /// A block of groups is this many times smaller than others before compression: it is read in place,
@@ -28,8 +27,8 @@ pub(crate) struct SegmentContext {
     pub(super) store: StoreId,
     /// Shared, as it goes up once it is known that the store was not closed.
     pub(super) incarnation: Arc<AtomicU64>,
-    /// Set once something of a file of newest versions could not be read.
-    pub(super) unreadable: Arc<AtomicBool>,
+    /// The first error because of which something of a file of newest versions could not be read.
+    pub(super) unreadable: Arc<OnceLock<Error>>,
     pub(super) cache: BlockCache,
     pub(super) handles: Handles,
     pub(super) read_mode: ReadMode,
@@ -90,18 +89,23 @@ impl SegmentContext {
 
     /// Whether something of a file of newest versions could not be read. What made up for it may be all that is left.
     pub(crate) fn has_unreadable(&self) -> bool {
-        self.unreadable.load(Ordering::Relaxed)
+        self.unreadable().is_some()
+    }
+
+    /// Why something of a file of newest versions could not be read, where that is so.
+    pub(crate) fn unreadable(&self) -> Option<&Error> {
+        self.unreadable.get()
     }
 
     /// What is to be set where a file of this kind cannot be read.
-    pub(super) fn unreadable(&self, kind: FileKind) -> Option<Arc<AtomicBool>> {
+    pub(super) fn unreadable_of(&self, kind: FileKind) -> Option<Arc<OnceLock<Error>>> {
         let newest = matches!(kind, FileKind::L0 | FileKind::Head | FileKind::Blob);
         newest.then(|| Arc::clone(&self.unreadable))
     }
 
     /// Notes that a file of this kind is damaged.
-    pub(super) fn note(&self, kind: FileKind, error: &Error) {
-        note(self.unreadable(kind).as_deref(), error);
+    pub(crate) fn note(&self, kind: FileKind, error: &Error) {
+        note(self.unreadable_of(kind).as_deref(), error);
     }
 
     /// The cache of decoded blocks.
@@ -134,17 +138,9 @@ impl SegmentContext {
 }
 
 /// From now on what else the store has is needed. An error of the system that says nothing of the file changes nothing.
-pub(super) fn note(unreadable: Option<&AtomicBool>, error: &Error) {
-    let is_damage = match error.kind() {
-        ErrorKind::Corrupt(_) => true,
-        ErrorKind::Io { source, .. } => {
-            source.kind() == io::ErrorKind::UnexpectedEof
-                || source.raw_os_error() == Some(libc::EIO)
-        }
-        _ => false,
-    };
-    if let Some(unreadable) = unreadable.filter(|_| is_damage)
-        && !unreadable.swap(true, Ordering::Relaxed)
+pub(super) fn note(unreadable: Option<&OnceLock<Error>>, error: &Error) {
+    if let Some(unreadable) = unreadable.filter(|_| error.is_damage())
+        && unreadable.set(error.clone()).is_ok()
     {
         observe::damaged(error);
     }

@@ -19,7 +19,7 @@ use super::context::{SegmentContext, note};
 use super::handles::Handles;
 use crate::error::{Error, Result};
 use crate::options::ReadMode;
-use crate::sync::plain::{AtomicBool, OnceLock};
+use crate::sync::plain::OnceLock;
 use crate::vfs::{Access, File, Map, Vfs};
 
 /// The bytes of one file.
@@ -32,7 +32,7 @@ pub(super) struct Source {
     map: Option<Map>,
     held: OnceLock<Arc<dyn File>>,
     /// Set where something cannot be read; `None` for the past, without which newest versions are as they are.
-    unreadable: Option<Arc<AtomicBool>>,
+    unreadable: Option<Arc<OnceLock<Error>>>,
 }
 
 impl Source {
@@ -42,7 +42,7 @@ impl Source {
     /// Corruption if the file is missing or has another length than the manifest says.
     pub(super) fn open(context: &SegmentContext, meta: &FileMeta) -> Result<Self> {
         let path = context.path(meta.kind, meta.number);
-        let unreadable = context.unreadable(meta.kind);
+        let unreadable = context.unreadable_of(meta.kind);
         let io = |error| Error::io("open a segment", &path, error);
         let file = match context.vfs.open(&path, Access::Read) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {

@@ -21,6 +21,8 @@ pub enum Fault {
     Io,
     /// The device is full (`ENOSPC`).
     NoSpace,
+    /// The process has no descriptor left for another file (`EMFILE`).
+    NoDescriptor,
     /// A signal came in between (`EINTR`). The next attempt works, whether or not the rule is
     /// sticky.
     Interrupted,
@@ -225,6 +227,7 @@ fn stopped() -> io::Error {
 fn error_of(fault: Fault) -> io::Error {
     io::Error::from_raw_os_error(match fault {
         Fault::NoSpace => libc::ENOSPC,
+        Fault::NoDescriptor => libc::EMFILE,
         Fault::Interrupted => libc::EINTR,
         Fault::Io | Fault::Short | Fault::Torn => libc::EIO,
     })

@@ -203,7 +203,7 @@ impl WalFiles {
         let synced = sync_dir(self.context());
         making.next = match &synced {
             Ok(()) => Spare::Ready { bytes, file },
-            Err(error) if error.is_no_space() => Spare::Wanted,
+            Err(error) if error.is_shortage() => Spare::Wanted,
             Err(error) => Spare::Lost(error.clone()),
         };
         synced

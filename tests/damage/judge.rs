@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use annals::vfs::MemoryVfs;
 use annals::{CheckReport, Corruption, Error, ErrorKind, Store};
 
+use crate::alive::{background, goes_on};
 use crate::heap;
 use crate::made::{Expected, LEASE, Made, options};
 use crate::support::DIRECTORY;
@@ -148,15 +149,9 @@ fn fate(disk: &MemoryVfs, expected: &Expected, depth: Depth) -> Result<Fate, Str
     let mut refused = read_all(&store, expected)?;
     if depth == Depth::Background {
         // Background work must not turn damage into something that looks sound.
-        loop {
-            match store.run_background() {
-                Ok(true) => {}
-                Ok(false) => break,
-                Err(error) if is_refusal(&error) || refused > 0 => break,
-                Err(error) => return Err(format!("background work ends with {error}")),
-            }
-        }
+        background(&store)?;
         refused += read_all(&store, expected)?;
+        goes_on(store, disk, expected)?;
     }
     Ok(if refused > 0 { Fate::RefusedToRead } else { Fate::Unnoticed })
 }

@@ -21,6 +21,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod alive;
 mod cuts;
 mod faults;
 mod files;

@@ -265,9 +265,11 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`Io`](crate::ErrorKind::Io), [`Corrupt`](crate::ErrorKind::Corrupt);
-    /// [`Closed`](crate::ErrorKind::Closed), [`ReadOnly`](crate::ErrorKind::ReadOnly),
-    /// [`Poisoned`](crate::ErrorKind::Poisoned).
+    /// [`Corrupt`](crate::ErrorKind::Corrupt), once for each file that cannot be read: it is left as it is, and the next
+    /// call goes on with what does not need it ([`Stats::damaged_files`](crate::Stats::damaged_files)).
+    /// [`NoSpace`](crate::ErrorKind::NoSpace), and the same is tried again. After any other
+    /// [`Io`](crate::ErrorKind::Io) the store accepts no more writes. [`Closed`](crate::ErrorKind::Closed),
+    /// [`ReadOnly`](crate::ErrorKind::ReadOnly), [`Poisoned`](crate::ErrorKind::Poisoned).
     pub fn run_background(&self) -> Result<bool> {
         // What one of them cannot do keeps the others from nothing.
         let rooms = self.shared.rooms().map(ExtensionCell::turn);
@@ -283,7 +285,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// As [`Store::run_background`].
+    /// As [`Store::run_background`], but that of damage comes at the end, when all has been done that it does not concern.
     pub fn reorganise(&self) -> Result<()> {
         // Without threads a watch that nobody asks would hold on to what it has not looked at.
         let watches = self.shared.watch_room.turn();

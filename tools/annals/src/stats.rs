@@ -188,6 +188,8 @@ mod tests {
         "lease_next_micros",
         "failure",
         "no_space",
+        "damage",
+        "damaged_files",
     ];
 
     #[test]

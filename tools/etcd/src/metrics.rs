@@ -337,6 +337,12 @@ impl Text {
                 "Whether the store accepts no more writes.",
                 u64::from(stats.failure.is_some()),
             ),
+            ("damaged_files", "Files that are damaged, and left as they are.", stats.damaged_files),
+            (
+                "keeps_all",
+                "Whether nothing is forgotten, as newest versions are damaged.",
+                u64::from(stats.damage.is_some()),
+            ),
         ];
         for (name, help, value) in gauges {
             self.gauge(&format!("annals_{name}"), help, value);
