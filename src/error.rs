@@ -207,6 +207,15 @@ pub enum ErrorKind {
         /// What was found there.
         detail: String,
     },
+    /// A store is to be made in this directory, and something is in it.
+    NotEmpty {
+        /// The directory.
+        path: PathBuf,
+        /// The name of something that is in it.
+        found: String,
+        /// Whether that is a store that was not finished: a crash or an error has left it, or somebody is still at it.
+        unfinished: bool,
+    },
     /// Another process has the store open for writing, or this one has opened it before and not closed
     /// it. (Clones of a `Store` are no second opening.)
     Locked {

@@ -20,8 +20,8 @@ use std::time::Duration;
 use annals::clock::ManualClock;
 use annals::vfs::{CrashMode, Fault, FaultVfs, MemoryVfs, Operation};
 use annals::{
-    At, Durability, Effect, Error, ErrorKind, KvHash, Op, Options, PutRequest, RangeRequest,
-    Result, Retention, RetentionRule, Slow, Store, TxnRequest, delete, put,
+    At, Durability, Effect, Error, ErrorKind, KvHash, Load, Op, Options, Origin, PutRequest,
+    RangeRequest, Result, Retention, RetentionRule, Slow, Store, TxnRequest, delete, put,
 };
 use support::{DIRECTORY, START_TIME, tiny};
 
@@ -107,6 +107,7 @@ fn refused(place: &Place) -> Vec<(&'static str, Error)> {
         result.expect_err("it is refused")
     }
     let store = &place.store;
+    place.disk.overwrite(Path::new("full/notes"), b"mine");
     let txn = |ops: Vec<Op>| TxnRequest { success: ops, ..TxnRequest::default() };
     let mut slow =
         store.watch("key/1").from(11).when_slow(Slow::Lagged { revisions: 0 }).start().unwrap();
@@ -166,6 +167,8 @@ fn refused(place: &Place) -> Vec<(&'static str, Error)> {
         ("FutureRevision", error(store.at(1_000).map(drop))),
         ("NoRevisionAtTime", error(store.at(At::Time(1)).map(drop))),
         ("Locked", error(place.options.open(DIRECTORY).map(drop))),
+        ("NotEmpty", error(store.checkpoint("full"))),
+        ("NotEmpty", error(Load::create("full", &place.options, 0, &Origin::default()).map(drop))),
         (
             "NoStore",
             error(Store::open_read_only_with(Path::new("nothing"), &place.options).map(drop)),

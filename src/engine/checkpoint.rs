@@ -74,7 +74,7 @@ impl Core {
     /// Makes a copy of what is visible in a directory that is absent or empty.
     ///
     /// # Errors
-    /// `InvalidArgument` if the directory is not empty or in the store's own, `Locked`: then it is as it was.
+    /// `NotEmpty`, `InvalidArgument` if the directory is in the store's own, `Locked`: then it is as it was.
     /// `Closed`, and what reading and writing files answers: then it is no store, and is to be removed.
     pub(super) fn checkpoint(&self, to: &Path) -> Result<Checkpoint> {
         self.check_open()?;

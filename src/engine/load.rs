@@ -83,7 +83,7 @@ impl BaseWriter {
     /// metadata. Without a base it is 1 or less.
     ///
     /// # Errors
-    /// `InvalidArgument` if the directory is not empty, `Locked`, or what making files answers.
+    /// `NotEmpty`, `Locked`, or what making files answers.
     pub(crate) fn create(
         path: &Path,
         options: &Options,

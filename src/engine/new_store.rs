@@ -71,13 +71,12 @@ pub(super) fn take_lock(vfs: &dyn Vfs, to: &Path) -> Result<LockGuard> {
 
 /// Refuses a directory that has something besides the lock, if that.
 fn check_empty(to: &Path, entries: &[DirEntry]) -> Result<()> {
-    let has = |name: &str| entries.iter().any(|entry| entry.name == name);
-    let what = match entries.iter().find(|entry| entry.name != LOCK) {
-        None => return Ok(()),
-        Some(_) if has(LOADING) => "has a store that was not finished: remove it".to_owned(),
-        Some(entry) => format!("is not empty: it holds {}", entry.name),
+    let marker = entries.iter().find(|entry| entry.name == LOADING);
+    let Some(entry) = marker.or_else(|| entries.iter().find(|entry| entry.name != LOCK)) else {
+        return Ok(());
     };
-    Err(Error::invalid(format!("{} {what}", to.display())))
+    let (path, found) = (to.to_path_buf(), entry.name.clone());
+    Err(ErrorKind::NotEmpty { path, found, unfinished: marker.is_some() }.into())
 }
 
 fn begin(vfs: &dyn Vfs, to: &Path) -> Result<LockGuard> {

@@ -31,8 +31,8 @@ impl PutTogether {
     /// Makes the directory, which must be absent or empty, with those for the log and for segments in it.
     ///
     /// # Errors
-    /// `InvalidArgument` if something is in it, [`ErrorKind::Locked`](crate::ErrorKind::Locked), or what making
-    /// files answers.
+    /// [`ErrorKind::NotEmpty`](crate::ErrorKind::NotEmpty), [`ErrorKind::Locked`](crate::ErrorKind::Locked), or what
+    /// making files answers.
     pub fn begin(directory_of: impl AsRef<Path>, options: &Options) -> Result<Self> {
         options.validate()?;
         let path = directory(&*options.vfs, directory_of.as_ref())?;

@@ -106,6 +106,14 @@ impl fmt::Display for ErrorKind {
             Self::NotAStore { path, detail } => {
                 write!(f, "{}: not a store: {detail}", path.display())
             }
+            Self::NotEmpty { path, unfinished: true, .. } => write!(
+                f,
+                "{}: the directory has a store that was not finished: remove it",
+                path.display()
+            ),
+            Self::NotEmpty { path, found, unfinished: false } => {
+                write!(f, "{}: the directory is not empty: it holds {found}", path.display())
+            }
             Self::Locked { path } => {
                 write!(f, "{}: the store is open for writing elsewhere", path.display())
             }

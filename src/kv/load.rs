@@ -85,8 +85,8 @@ impl Load {
     ///
     /// # Errors
     ///
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) when there is something in the directory, or for
-    /// a time out of bounds; [`MetadataTooLong`](crate::ErrorKind::MetadataTooLong);
+    /// [`NotEmpty`](crate::ErrorKind::NotEmpty) when there is something in the directory;
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a time out of bounds; [`MetadataTooLong`](crate::ErrorKind::MetadataTooLong);
     /// [`Locked`](crate::ErrorKind::Locked); [`Io`](crate::ErrorKind::Io).
     pub fn create(
         directory: impl AsRef<Path>,

@@ -124,7 +124,8 @@ impl RestoreOptions {
 ///
 /// [`Corrupt`](crate::ErrorKind::Corrupt) with the offset in the stream where the backup is damaged,
 /// [`UnsupportedVersion`](crate::ErrorKind::UnsupportedVersion);
-/// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) when the directory is not empty, when the stream does not
+/// [`NotEmpty`](crate::ErrorKind::NotEmpty);
+/// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) when the stream does not
 /// begin with a full backup, or an increment continues another state;
 /// [`Locked`](crate::ErrorKind::Locked) while another store is made or open there;
 /// [`Io`](crate::ErrorKind::Io), [`NoSpace`](crate::ErrorKind::NoSpace).

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use annals::clock::ManualClock;
 use annals::vfs::{MemoryVfs, Operation};
-use annals::{ErrorKind, KvHash, Options, Store};
+use annals::{Error, ErrorKind, KvHash, Options, Store};
 
 use super::check::{self, Depth, Found, good};
 use super::drive::{Driver, Ended};
@@ -52,6 +52,18 @@ pub fn scripted(options: &Options, seed: u64) -> (Store, Model) {
     }
     let model = driver.model().model.clone();
     (store, model)
+}
+
+/// Holds an error to be about something in the directory `to`; `found` is its name, or `None` for a store that was
+/// not finished.
+pub fn is_not_empty(error: &Error, to: &str, found: Option<&str>) {
+    let ErrorKind::NotEmpty { path, found: told, unfinished } = error.kind() else {
+        panic!("{error}")
+    };
+    assert!(path.ends_with(to), "{error}");
+    assert_eq!((told.as_str(), *unfinished), (found.unwrap_or("LOADING"), found.is_none()));
+    let says = if *unfinished { "not finished: remove it" } else { told };
+    assert!(error.to_string().contains(says), "{error}");
 }
 
 /// The hash at each revision that can be read.

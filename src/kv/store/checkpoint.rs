@@ -32,8 +32,8 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) when the directory is not empty, or lies in that
-    /// of the store; [`Locked`](crate::ErrorKind::Locked) while another checkpoint is made there, or a store is
+    /// [`NotEmpty`](crate::ErrorKind::NotEmpty) when something is in the directory;
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) when it lies in that of the store; [`Locked`](crate::ErrorKind::Locked) while another checkpoint is made there, or a store is
     /// open: then the directory is as it was. [`Closed`](crate::ErrorKind::Closed);
     /// [`Io`](crate::ErrorKind::Io), [`NoSpace`](crate::ErrorKind::NoSpace),
     /// [`Corrupt`](crate::ErrorKind::Corrupt) from the files: then what is in the directory is no store, and is

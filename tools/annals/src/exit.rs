@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use annals::{Error, ErrorKind};
 
 use crate::at::rfc3339;
-use crate::hint::{DAMAGED_FILE, OCCUPIED, hint};
+use crate::hint::{DAMAGED_FILE, hint};
 
 /// The exit codes, for `--help`.
 pub(crate) const CODES: &str = "\
@@ -31,8 +31,6 @@ Exit codes:
 pub(crate) enum Failure {
     /// The engine refused, with what the command was about where that helps.
     Engine { about: Option<String>, error: Error },
-    /// There is something in the directory in which a store is to be made.
-    Occupied(Error),
     /// The command line is wrong.
     Usage(String),
     /// There is no such thing. The text may be empty: the exit code then says it all.
@@ -91,7 +89,6 @@ impl Failure {
                 2 if about.is_some() => 1,
                 code => code,
             },
-            Self::Occupied(error) => engine_code(error.kind()),
         }
     }
 
@@ -99,7 +96,6 @@ impl Failure {
     fn hint(&self) -> Option<Cow<'static, str>> {
         match self {
             Self::Engine { error, .. } => Some(hint(error.kind())),
-            Self::Occupied(_) => Some(OCCUPIED.into()),
             Self::DamagedFile(_) => Some(DAMAGED_FILE.into()),
             _ => None,
         }
@@ -139,7 +135,8 @@ fn engine_code(kind: &ErrorKind) -> u8 {
         | ErrorKind::LeaseTtlTooLarge { .. }
         | ErrorKind::MetadataTooLong { .. }
         | ErrorKind::InvalidArgument { .. }
-        | ErrorKind::InvalidOption { .. } => 2,
+        | ErrorKind::InvalidOption { .. }
+        | ErrorKind::NotEmpty { .. } => 2,
         ErrorKind::Corrupt(_) => 3,
         ErrorKind::Locked { .. } => 4,
         ErrorKind::KeyNotFound { .. } | ErrorKind::LeaseNotFound { .. } => 5,
@@ -194,7 +191,6 @@ impl fmt::Display for Failure {
                 write_engine(f, error)
             }
             Self::Io { about, error } => write!(f, "{about}: {error}"),
-            Self::Occupied(error) => write_engine(f, error),
             Self::Usage(text)
             | Self::NotFound(text)
             | Self::DamagedFile(text)
@@ -226,6 +222,10 @@ mod tests {
     fn codes() {
         let engine = |kind: ErrorKind| Failure::from(Error::from(kind));
         let full = || Error::from(ErrorKind::NoSpace { operation: "write", path: "x".into() });
+        let not_empty = || {
+            let (path, found) = ("x".into(), "notes".into());
+            ErrorKind::NotEmpty { path, found, unfinished: false }
+        };
         let closed = || Arc::new(Error::from(ErrorKind::Closed));
         for (failure, code) in [
             (engine(ErrorKind::EmptyKey), 2),
@@ -241,7 +241,8 @@ mod tests {
             (Error::corrupt("f", 1, "block", "a", "b").into(), 3),
             (Failure::about("line 3", ErrorKind::EmptyKey.into()), 1),
             (Failure::Usage(String::new()), 2),
-            (Failure::Occupied(Error::invalid("x")), 2),
+            (engine(not_empty()), 2),
+            (Failure::about("line 3", not_empty().into()), 1),
             (Failure::DamagedFile(String::new()), 3),
             (Failure::Unconfirmed, 7),
             (io::Error::from(io::ErrorKind::BrokenPipe).into(), 0),

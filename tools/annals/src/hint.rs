@@ -6,10 +6,6 @@ use std::path::Path;
 use annals::ErrorKind;
 use annals_format::name::{CURRENT, FileName};
 
-/// The same where a store is to be made in a directory that has something in it.
-pub(crate) const OCCUPIED: &str =
-    "remove it if nobody needs what is in it, or give another directory, absent or empty";
-
 /// The same where a file is damaged that is not of a store.
 pub(crate) const DAMAGED_FILE: &str = "take another snapshot, or another copy of this one";
 
@@ -104,6 +100,9 @@ fn usual(kind: &ErrorKind) -> &'static str {
         }
         ErrorKind::NotAStore { .. } => {
             "give the directory of a store; `annals put`, `import` and `restore` make one where nothing is"
+        }
+        ErrorKind::NotEmpty { .. } => {
+            "remove it if nobody needs what is in it, or give another directory, absent or empty"
         }
         ErrorKind::Locked { .. } => {
             "`annals readers` names the program that has it open: let it close the store (each handle, view and lease \

@@ -1,8 +1,7 @@
-//! A directory in which a command makes a store: what to do where something is in it, and what is left when it fails.
+//! A directory in which a command makes a store: what is left there when it fails.
 
 use std::path::Path;
 
-use annals::ErrorKind;
 use annals_format::name::LOADING;
 
 use crate::exit::{Failure, say};
@@ -10,9 +9,6 @@ use crate::exit::{Failure, say};
 /// What is left of a store that was not finished, in words.
 pub(crate) const UNFINISHED: &str =
     "it holds a store that was not finished: remove it before another try";
-
-/// What the engine says of a directory that has something in it.
-const OCCUPIED: [&str; 2] = ["is not empty: it holds", "has a store that was not finished"];
 
 /// Such a directory.
 #[derive(Debug)]
@@ -28,23 +24,13 @@ impl<'a> Target<'a> {
         Self { path, was_there: is_unfinished(path) }
     }
 
-    /// Says what making a store there has left, if it is that; the failure, with what to do about it.
+    /// Says what making a store there has left, if it is that; answers the failure as it was.
     pub(crate) fn failed(&self, failure: Failure) -> Failure {
         let is_locked = matches!(failure.code(), 4);
         if !is_locked && !self.was_there && is_unfinished(self.path) {
             say(format_args!("{}: {UNFINISHED}", self.path.display()));
-            return failure;
         }
-        match failure {
-            Failure::Engine { about: None, error }
-                if matches!(error.kind(), ErrorKind::InvalidArgument { .. })
-                    // Of its kind there are others, for which nobody should be told to remove anything.
-                    && OCCUPIED.iter().any(|what| error.to_string().contains(what)) =>
-            {
-                Failure::Occupied(error)
-            }
-            other => other,
-        }
+        failure
     }
 }
 
