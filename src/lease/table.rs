@@ -197,6 +197,11 @@ impl Table {
         state.entries.get(&id).filter(|entry| !entry.empty).copied()
     }
 
+    /// Whether a guard keeps a lease: one that was revoked nobody keeps, nor one that was granted with its id since.
+    pub(super) fn keeps(&self, id: i64) -> bool {
+        self.get(id).is_some_and(|entry| entry.kept)
+    }
+
     /// Whether a lease has not been renewed since a note of it was taken, nor gone, and there is no newer
     /// note of it: of all notes of a lease one is current, so no transaction writes two.
     pub(super) fn is_current(&self, note: &Note) -> bool {

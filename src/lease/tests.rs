@@ -12,7 +12,7 @@ use crate::clock::ManualClock;
 use crate::error::ErrorKind;
 use crate::kv::{Lease, LeaseGrantRequest, PutRequest, Store};
 use crate::options::Options;
-use crate::vfs::MemoryVfs;
+use crate::vfs::{Fault, FaultVfs, MemoryVfs, Operation};
 
 const SECOND: i64 = 1_000_000;
 
@@ -251,6 +251,56 @@ fn a_guard_keeps_its_lease_and_its_drop_does_not_end_it() {
     let guard = store.lease(Duration::from_secs(3)).unwrap();
     store.put_with(PutRequest::new("a", "").lease(guard.id())).unwrap();
     assert_eq!(guard.revoke().unwrap().deleted, ["a"]);
+}
+
+#[test]
+fn a_guard_tells_whether_its_lease_is_alive() {
+    let (options, clock) = options();
+    let faulty = FaultVfs::new(Arc::new(MemoryVfs::new()));
+    let options = options.vfs(Arc::new(faulty.clone()));
+    let store = options.open("store").unwrap();
+    let guard = store.lease(Duration::from_secs(3)).unwrap();
+    let kept = store.lease(Duration::from_secs(3)).unwrap();
+    assert!(guard.is_alive().unwrap());
+    // Long after its time, before and after anybody has looked: others end then, and it does not.
+    granted(&store, 7, 2);
+    clock.advance(100 * SECOND);
+    assert!(guard.is_alive().unwrap());
+    settle(&store);
+    assert!(guard.is_alive().unwrap() && !lives(&store, 7));
+
+    let id = guard.id();
+    store.clone().lease_revoke(id).unwrap();
+    assert!(!guard.is_alive().unwrap() && kept.is_alive().unwrap());
+    // Another one with its id is none of its own, and is left alone.
+    granted(&store, id, 60);
+    assert!(!guard.is_alive().unwrap());
+    drop(guard);
+    assert!(lives(&store, id));
+
+    // Who might have been revoked is not told that it lives.
+    faulty.fail(Some(Operation::Sync), faulty.op_count_of(Operation::Sync), Fault::Io, false);
+    store.lease_revoke(kept.id()).unwrap_err();
+    let error = kept.is_alive().unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Poisoned { .. }), "{error}");
+    store.close().unwrap_err();
+    let error = kept.is_alive().unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Closed), "{error}");
+}
+
+#[test]
+fn where_expiry_is_off_a_guard_asks_the_record() {
+    let (options, clock) = options();
+    let store = options.lease_expiry(false).open("store").unwrap();
+    let guard = store.lease(Duration::from_secs(3)).unwrap();
+    clock.advance(100 * SECOND);
+    settle(&store);
+    assert!(guard.is_alive().unwrap());
+    store.lease_revoke(guard.id()).unwrap();
+    assert!(!guard.is_alive().unwrap());
+    store.close().unwrap();
+    let error = guard.is_alive().unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Closed), "{error}");
 }
 
 #[test]
