@@ -463,6 +463,50 @@ fn a_copy_lists_how_far_back_its_keys_can_be_read() {
     }
 }
 
+/// A version that is older than the floor of its key is still current. What is known of its transaction is told: when it
+/// was, as long as any key is kept as far back, whatever has been written again meanwhile.
+#[test]
+fn a_version_has_its_time_as_long_as_the_store_knows_it() {
+    let (disk, clock) = (MemoryVfs::new(), Arc::new(ManualClock::new(1_700_000_000_000_000)));
+    let options = tiny(&disk, &clock);
+    let mut store = options.open("data").unwrap();
+    store.set_retention("/audit/", Some(Retention::forever())).unwrap();
+    let mut times = Vec::new();
+    for key in ["/audit/1", "/old", "/audit/2", "/deleted"] {
+        clock.advance(1_000_000);
+        let by = |what: &str| format!("{what} {key}");
+        let made = store.txn().then([put(key, "v")]).metadata(by("put")).commit().unwrap();
+        times.push(store.time_of(made.revision).unwrap());
+    }
+    store.delete("/deleted").unwrap();
+    while store.revision() < 60 {
+        store.put("/busy", "x".repeat(300)).unwrap();
+    }
+    let origin = |store: &Store, key: &str| {
+        let version = store.history(key).with_origin().next().unwrap().unwrap();
+        let known = store.time_of(version.mod_revision).ok();
+        let origin = version.origin.map(|origin| (origin.time, origin.metadata));
+        assert_eq!(origin.as_ref().map(|(time, _)| *time), known, "{key}");
+        origin
+    };
+    assert_eq!(origin(&store, "/old"), Some((times[1], "put /old".into())));
+    store.compact(50).unwrap();
+    for _ in 0..2 {
+        assert_eq!(origin(&store, "/audit/1"), Some((times[0], "put /audit/1".into())));
+        // What it was attached went with the change.
+        assert_eq!(origin(&store, "/old"), Some((times[1], "".into())));
+        // Nor is more shown of the past than before.
+        assert_eq!(store.history("/deleted").with_origin().count(), 0);
+        assert_eq!(store.history("/busy").with_origin().count(), 11);
+        store.reorganise().unwrap();
+        store.close().unwrap();
+        store = options.open("data").unwrap();
+    }
+    store.set_retention("/audit/", None).unwrap();
+    store.compact(55).unwrap();
+    assert_eq!((origin(&store, "/old"), origin(&store, "/audit/1")), (None, None));
+}
+
 /// The floors of a copy's manifest are those of its own rules, whatever becomes of the rules of the store while it
 /// is made: by others a repair of the copy would answer what is gone, or give up what is there.
 #[test]

@@ -42,7 +42,8 @@ pub struct Version {
     pub lease: i64,
     /// When the version was made, in microseconds since the Unix epoch, and what its writer
     /// attached to the transaction. Only where [`with_origin`](crate::History::with_origin) asked
-    /// for it and it is still kept.
+    /// for it and it is still kept. Of a version older than the [floor](crate#words) of its key it is the time
+    /// alone, as long as [`time_of`](crate::Store::time_of) knows that: while other keys are kept as far back.
     pub origin: Option<Origin>,
 }
 
@@ -52,7 +53,7 @@ pub struct Version {
 pub struct Origin {
     /// In microseconds since the Unix epoch.
     pub time: i64,
-    /// The opaque metadata; empty for none.
+    /// The opaque metadata; empty for none, and where [only the time](Version::origin) is still kept.
     pub metadata: Bytes,
 }
 

@@ -215,7 +215,8 @@ impl History {
         self
     }
 
-    /// Looks up the time and metadata of each version's transaction, too: one more read each.
+    /// Looks up the time and metadata of each version's transaction, too, as far as they are [kept](Version::origin): one
+    /// more read each.
     pub fn with_origin(mut self) -> Self {
         self.with_origin = true;
         self
@@ -323,15 +324,23 @@ fn version(version: seam::HistoryRecord) -> Version {
     }
 }
 
-/// The origin of a version, where its transaction is still kept.
+/// The origin of a version, as far as it is still kept.
 fn origin(engine: &Engine, key: &Bytes, revision: u64) -> Result<Option<Origin>> {
-    match seam::log(engine, Some(revision), revision + 1, &KeyRange::key(key)) {
-        Ok(mut log) => {
-            let found = log.next().transpose()?;
-            Ok(found.map(|found| Origin { time: found.time, metadata: found.metadata }))
-        }
+    let log = if_kept(seam::log(engine, Some(revision), revision + 1, &KeyRange::key(key)))?;
+    if let Some(found) = log.and_then(|mut log| log.next()).transpose()? {
+        return Ok(Some(Origin { time: found.time, metadata: found.metadata }));
+    }
+    // The change goes with the floor of its key, and may take the metadata along. The time stays until the least floor
+    // of all keys has passed.
+    let time = if_kept(engine.time_of(revision))?.flatten();
+    Ok(time.map(|time| Origin { time, metadata: Bytes::new() }))
+}
+
+/// What was answered, unless it is compacted.
+fn if_kept<T>(answer: Result<T>) -> Result<Option<T>> {
+    match answer {
         Err(error) if seam::is_compacted(&error) => Ok(None),
-        Err(error) => Err(error),
+        answer => answer.map(Some),
     }
 }
 
