@@ -30,6 +30,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // README begins
     let count = |kv: Option<&annals::KeyValue>| Modify::put(kv.map_or(1, |kv| kv.version + 1).to_string());
     store.modify("/count", count)?;                           // read, change and write, again until nobody came between
+    store.update(|update| {                                   // any number of keys and ranges: done as if at one moment, or again
+        let waiting = update.prefix("/jobs/")?.len();
+        update.put("/waiting", waiting.to_string())
+    })?;
+    store.update(|update| update.revert(2, "/flags/".."/flags0"))?;   // these keys as they were at revision 2
     let ticket = store.submit_compare_and_put("/leader", 0, "me")?;   // ordered now; many tickets share one sync
     assert!(ticket.wait()?.succeeded);                        // durable now, and nobody was there before. Or `ticket.await`, in any async runtime
     let copy = store.checkpoint("monday")?;                   // a store of its own, by hard links, while others write

@@ -52,6 +52,8 @@
 //! * [`Store`] has every call. [`Store::put`], [`Store::get`], [`Store::delete`] are the short ones.
 //! * [`Store::compare_and_put`] is the usual compare-and-swap, [`Store::modify`] tries as often as it takes,
 //!   [`Store::submit_compare_and_put`] and [`Store::submit`] give a [`Ticket`] to wait for or to await ([`Store::try_submit`]: by who must not wait for the disk before, either).
+//! * [`Store::update`] is for all that reads several keys or ranges and decides by them: serializable transactions by a function,
+//!   which is asked again if something that it read has changed. [`Update::revert`] takes keys back to what they were.
 //! * [`Store::txn`] builds transactions, with [`put`], [`get`], [`delete`] and the comparisons
 //!   [`mod_revision`], [`create_revision`], [`version`], [`value`], [`lease()`].
 //! * [`Store::latest`], [`Store::at`] return a [`View`], which reads keys and
@@ -263,8 +265,8 @@ pub use crate::kv::{
     Loading, Log, Modified, Modify, Op, OpResponse, Origin, Outcome, PutRequest, PutResponse,
     RangeIter, RangeRequest, RangeResponse, Retention, RetentionRule, SortOrder, SortTarget,
     SpaceOptions, SpaceSurvey, Store, Ticket, Transaction, TransactionRef, TxnBuilder, TxnRequest,
-    TxnResponse, Version, View, create_revision, delete, delete_prefix, get, lease, mod_revision,
-    prefix_range_end, put, range, txn, value, version,
+    TxnResponse, Update, Updated, Version, View, create_revision, delete, delete_prefix, get,
+    lease, mod_revision, prefix_range_end, put, range, txn, value, version,
 };
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
 #[doc(inline)]

@@ -29,12 +29,12 @@ macro_rules! names {
     }};
 }
 
-/// What is no answer, or is one that goes on: handles, iterators, requests, options, errors' parts.
+/// What is no answer, or is one that goes on, or that of a caller's function: handles, iterators, requests, options, errors' parts.
 const OTHERS: &str = "AsKeyRange At CommitOptions Compare CompareResult CompareTarget Comparing \
     ComparingValue DeleteRangeRequest DiffIter History HistoryCodec KeyRange Knob KnobRange \
     LeaseGrantRequest LeaseGuard LeaseIter Load Loading Log Modify Op Options RestoreOptions PutRequest RangeIter RangeRequest ReadMode \
     Result Slow SortOrder SortTarget SpaceOptions SpaceSurvey Store Ticket TxnBuilder TxnRequest View \
-    Watch WatchBuilder WatchHandle Effect ErrorKind ChangeRef TransactionRef";
+    Update Updated Watch WatchBuilder WatchHandle Effect ErrorKind ChangeRef TransactionRef";
 
 #[test]
 fn every_answer_that_is_public_can_be_serialized() {
@@ -94,7 +94,9 @@ fn answers_look_as_their_fields_are_called() {
         data(Retention::forever().keep_revisions(7)),
         json!({ "revisions": 7, "age_micros": null })
     );
-    assert_eq!(data(store.at(99).unwrap_err()), "revision 99 does not exist yet: the newest is 3");
+    let updated = store.update(|update| update.put("c", "1")).unwrap();
+    assert_eq!(data(updated), json!({ "value": null, "revision": 4, "changed": true }));
+    assert_eq!(data(store.at(99).unwrap_err()), "revision 99 does not exist yet: the newest is 4");
 }
 
 #[test]

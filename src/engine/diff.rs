@@ -3,10 +3,14 @@
 //! A key can differ only if it has a version in (from, to]. Such a version is in a generation, an
 //! L0 file, HEAD or a window whose span of revisions meets (from, to]; the other files are not
 //! opened. The keys of those sources are merged in order, and each is read at both revisions.
+//!
+//! Whether anything differs at all is quicker told ([`has_changed`]): by the first such version that is the newest of
+//! its key.
 
 use bytes::Bytes;
 
 use crate::error::Result;
+use crate::index::Newest;
 use crate::segment::{Cursor, Want};
 use crate::sync::Arc;
 
@@ -107,6 +111,36 @@ impl Diff {
     }
 }
 
+/// Whether a key of a range has got a version in (from, to], tombstones included; `end` is exclusive. Only the newest versions
+/// are looked at, so `to` must be the state that the tables are of, and whatever died after `from` must be kept, by a
+/// pin: else a tombstone may be gone.
+pub(super) fn has_changed(
+    tables: &Tables,
+    (from, to): (u64, u64),
+    start: &[u8],
+    end: &[u8],
+) -> Result<bool> {
+    let files = &tables.files;
+    let meets = |file: &&Arc<SealedFile>| {
+        let meta = file.meta();
+        meta.max_revision > from
+            && meta.first_key.as_slice() < end
+            && meta.last_key.as_slice() >= start
+    };
+    let memory = tables.generations.iter().map(|generation| Changed::Memory(generation.cursor()));
+    let sealed = files.l0.iter().chain(&files.head).filter(meets).map(|file| {
+        Changed::File(Box::new(ChangedInFile { file: Arc::clone(file), cursor: None }))
+    });
+    for mut source in memory.chain(sealed) {
+        source.seek(start)?;
+        source.settle(from, to, end)?;
+        if source.key().is_some_and(|key| key < end) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 impl Iterator for Diff {
     type Item = Result<Difference>;
 
@@ -161,8 +195,8 @@ impl Changed {
         match self {
             Self::Memory(cursor) => {
                 while let Some(node) = cursor.node() {
-                    let changed =
-                        node.versions().any(|version| version.at() > from && version.at() <= to);
+                    let newest = node.newest_at(to);
+                    let changed = matches!(newest, Newest::Known(stub) if stub.revision > from);
                     if changed || node.key() >= end {
                         break;
                     }

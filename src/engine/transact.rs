@@ -14,10 +14,11 @@ use crate::sync::{Arc, Ordering, fence};
 
 use super::core::Core;
 use super::count::count;
+use super::diff::has_changed;
 use super::latency::measure;
 use super::read;
 use super::record::Record;
-use super::scan::{Scan, at_for};
+use super::scan::{Scan, at_for, end_of_space};
 use super::tables::Tables;
 use super::view::View;
 
@@ -78,6 +79,15 @@ impl Snapshot<'_> {
     /// How many keys of a range live; an empty `end` is the end of the space.
     pub(crate) fn count(&self, start: &[u8], end: &[u8]) -> Result<u64> {
         count(self.tables, (start, end), at_for(start, self.position()))
+    }
+
+    /// Whether a users' key of a range of internal keys has been changed after `since`, a revision that is pinned; an empty
+    /// `end` is the end of the space. Costs a walk over the keys of the range in memory, and in the files that have
+    /// younger versions.
+    pub(crate) fn has_changed(&self, start: &[u8], end: &[u8], since: u64) -> Result<bool> {
+        let now = self.position().revision;
+        let end = if end.is_empty() { end_of_space(start) } else { end.to_vec() };
+        Ok(now > since && has_changed(self.tables, (since, now), start, &end)?)
     }
 
     /// Refuses to read a half-open range of internal keys, which may be empty, as of `requested`.

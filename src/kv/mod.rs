@@ -63,7 +63,7 @@ pub use response::{
 };
 pub use restore::{BackupInfo, RestoreOptions, RestoreReport, inspect_backup, restore};
 pub use retention::{Retention, RetentionRule};
-pub use store::{Modified, Modify, SpaceOptions, SpaceSurvey, Store};
+pub use store::{Modified, Modify, SpaceOptions, SpaceSurvey, Store, Update, Updated};
 pub use ticket::{Outcome, Ticket};
 pub use types::{
     Change, ChangeKind, Commit, Deleted, Diff, KeyValue, Lease, Origin, Transaction, Version,

@@ -20,6 +20,7 @@ mod modify;
 mod reads_and_writes;
 mod state;
 mod transactions;
+mod update;
 
 use std::sync::Arc;
 

@@ -43,10 +43,15 @@ impl Evaluation<'_, '_> {
 
     /// Refuses a lease that does not exist.
     pub(super) fn lease_exists(&mut self, lease: i64) -> Result<()> {
-        if self.has_system_key(space::lease(lease))? {
+        if self.has_lease(lease)? {
             return Ok(());
         }
         Err(ErrorKind::LeaseNotFound { lease }.into())
+    }
+
+    /// Whether a lease exists.
+    pub(in crate::kv) fn has_lease(&mut self, lease: i64) -> Result<bool> {
+        self.has_system_key(space::lease(lease))
     }
 
     /// Grants the lease `id`, which is not 0, and returns its time to live.

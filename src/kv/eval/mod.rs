@@ -378,6 +378,20 @@ impl<'a, 'r> Evaluation<'a, 'r> {
         Ok(found)
     }
 
+    /// The revision of a key's newest version, tombstones included, as of the snapshot, with its place in the footprint; 0
+    /// if there is none.
+    pub(in crate::kv) fn newest_revision(&mut self, key: &[u8]) -> Result<u64> {
+        let internal = space::user(key);
+        let newest = self.reads.newest(&internal)?;
+        self.plan.reads.points.push(Point::new(internal, newest));
+        Ok(newest.map_or(0, |stub| stub.revision))
+    }
+
+    /// Puts a range of internal keys into the footprint.
+    pub(in crate::kv) fn depend_on(&mut self, start: &Bytes, end: &Bytes) {
+        self.plan.reads.ranges.push((start.clone(), end.clone()));
+    }
+
     /// The same without the value.
     fn base_stub(&mut self, key: &[u8]) -> Result<Option<Stub>> {
         self.point(space::user(key))

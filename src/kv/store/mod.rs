@@ -9,6 +9,8 @@
 //! | `write` | put, delete, transactions, tickets |
 //! | `swap` | compare-and-put |
 //! | `modify` | read, change, write |
+//! | `update` | the same with any number of keys |
+//! | `revert` | keys as they were |
 //! | `lease` | the records of leases |
 //! | `retention` | rules: set, list, apply |
 //! | `usage` | which keys take how much room |
@@ -21,9 +23,11 @@ mod modify;
 mod past;
 mod read;
 mod retention;
+mod revert;
 mod swap;
 #[cfg(test)]
 mod tests;
+mod update;
 mod usage;
 mod watermark;
 mod write;
@@ -46,6 +50,7 @@ use super::types::Commit;
 
 pub(crate) use lease::{AllLeases, LeaseRecords};
 pub use modify::{Modified, Modify};
+pub use update::{Update, Updated};
 pub use usage::{SpaceOptions, SpaceSurvey};
 
 /// A store, open.

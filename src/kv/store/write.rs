@@ -266,7 +266,7 @@ impl Store {
         asked: (&'r CommitOptions, Patience),
     ) -> Result<(TxnResponse, Done<'_>)> {
         let (mut response, done) =
-            write_by(&self.engine, (self.limits(), self.has_leases()), asked, |evaluation| {
+            write_by(&self.engine, (self.limits(), self.has_leases()), asked, |evaluation, _| {
                 evaluation.transaction(request)
             })?;
         if done.outcome.changed {
@@ -283,6 +283,16 @@ impl Store {
     ) -> Result<(T, Done<'_>)> {
         write_through(&self.engine, (self.limits(), self.has_leases()), options, evaluate)
     }
+
+    /// The same, for who looks at the snapshot, too.
+    pub(super) fn write_seeing<'r, T>(
+        &self,
+        options: &'r CommitOptions,
+        evaluate: impl FnMut(&mut Evaluation<'_, 'r>, &Snapshot<'_>) -> Result<T>,
+    ) -> Result<(T, Done<'_>)> {
+        let asked = (options, Patience::Waits);
+        write_by(&self.engine, (self.limits(), self.has_leases()), asked, evaluate)
+    }
 }
 
 /// Evaluates until the plan finds its place in the order. `leases` says whether there may be any.
@@ -292,9 +302,9 @@ pub(crate) fn write_through<'e, 'r, T>(
     engine: &'e Door,
     limits: (Limits, bool),
     options: &'r CommitOptions,
-    evaluate: impl FnMut(&mut Evaluation<'_, 'r>) -> Result<T>,
+    mut evaluate: impl FnMut(&mut Evaluation<'_, 'r>) -> Result<T>,
 ) -> Result<(T, Done<'e>)> {
-    write_by(engine, limits, (options, Patience::Waits), evaluate)
+    write_by(engine, limits, (options, Patience::Waits), |evaluation, _| evaluate(evaluation))
 }
 
 /// The same, with or without patience.
@@ -302,7 +312,7 @@ fn write_by<'e, 'r, T>(
     engine: &'e Door,
     (limits, leases): (Limits, bool),
     (options, patience): (&'r CommitOptions, Patience),
-    mut evaluate: impl FnMut(&mut Evaluation<'_, 'r>) -> Result<T>,
+    mut evaluate: impl FnMut(&mut Evaluation<'_, 'r>, &Snapshot<'_>) -> Result<T>,
 ) -> Result<(T, Done<'e>)> {
     let durability = options.durability.unwrap_or(engine.options().durability);
     let span = (durability == Durability::Sync).then(|| Span::of(Task::Commit));
@@ -312,7 +322,7 @@ fn write_by<'e, 'r, T>(
         let mut round = |snapshot: &Snapshot<'_>, plan: &mut seam::Plan<'r>| {
             (plan.time, plan.metadata) = (options.time, &options.metadata);
             let mut evaluation = Evaluation::new(snapshot, plan, limits, leases);
-            let answer = evaluate(&mut evaluation);
+            let answer = evaluate(&mut evaluation, snapshot);
             let answer = answer.and_then(|answer| Ok((answer, evaluation.finish()?)));
             let writes = matches!(answer, Ok((_, true)));
             decided = Some((answer, snapshot.position().revision, snapshot.compacted()));

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 
 use ::bytes::Bytes;
-use annals::{Diff, KeyRange, KeyValue, Op, PutRequest, Store, TxnRequest, delete};
+use annals::{Diff, KeyRange, KeyValue, Store};
 use clap::Args;
 use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
@@ -67,20 +67,6 @@ impl Step {
     fn lease(&self) -> i64 {
         let then = self.then.as_ref().filter(|_| self.ended_lease.is_none());
         then.map_or(0, |kv| kv.lease)
-    }
-
-    /// What takes the key back.
-    fn op(&self) -> Op {
-        match &self.then {
-            None => delete(&self.key),
-            Some(kv) => PutRequest {
-                key: kv.key.clone(),
-                value: kv.value.clone(),
-                lease: self.lease(),
-                ..PutRequest::default()
-            }
-            .into(),
-        }
     }
 }
 
@@ -164,13 +150,15 @@ pub(crate) fn revert(global: &Global, args: &RevertArgs, out: &mut Output) -> Ou
     }
     let mut revision = None;
     if !args.dry_run && !steps.is_empty() {
-        let success = steps.iter().map(Step::op).collect();
-        let request = TxnRequest { success, ..TxnRequest::default() };
-        let mut options = args.commit.options();
-        if options.metadata.is_empty() {
-            options.metadata = format!("revert to revision {to}").into();
+        let mut metadata = args.commit.options().metadata;
+        if metadata.is_empty() {
+            metadata = format!("revert to revision {to}").into();
         }
-        revision = Some(store.transact_with(request, options)?.revision);
+        let done = store.update(|update| {
+            update.metadata(&metadata);
+            update.revert(to, &range)
+        })?;
+        revision = Some(done.revision);
     }
     let mut rows = out.rows("changes");
     for step in &steps {
