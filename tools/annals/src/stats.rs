@@ -150,7 +150,7 @@ fn figures(stats: &Stats) -> Map<String, Value> {
 mod tests {
     use super::*;
 
-    const OF_THE_PROCESS: [&str; 37] = [
+    const OF_THE_PROCESS: [&str; 39] = [
         "durable_revision",
         "pinned",
         "oldest_pinned",
