@@ -52,7 +52,7 @@ impl Opened {
         }
         let in_place = match self.kind {
             kind if kind.is_stored_raw() => true,
-            FileKind::History => self.checked_blocks.get(handle.number),
+            FileKind::History => self.is_checked(handle),
             _ => false,
         };
         if in_place && let Some(block) = self.mapped_block(handle, base)? {
@@ -70,6 +70,12 @@ impl Opened {
         self.read_block(handle, caching, base)
     }
 
+    /// Whether a block of the map need not be checked.
+    #[inline]
+    fn is_checked(&self, handle: Handle) -> bool {
+        self.checked_blocks.get(handle.number) && !self.source.is_suspect()
+    }
+
     /// Whether the file is mapped and the block of `handle` says that it holds groups.
     fn is_mapped_groups(&self, handle: Handle) -> Result<bool> {
         let header_bytes = BLOCK_HEADER_BYTES.min(handle.bytes as usize);
@@ -82,7 +88,7 @@ impl Opened {
         let Some(bytes) = self.source.slice(handle.offset, handle.bytes as usize)? else {
             return Ok(None);
         };
-        if !self.checked_blocks.get(handle.number) {
+        if !self.is_checked(handle) {
             self.check_block(handle, bytes)?;
             self.checked_blocks.set(handle.number);
         }
@@ -130,7 +136,7 @@ impl Opened {
         let read;
         let mapped = self.source.slice(handle.offset, handle.bytes as usize)?;
         let bytes = if let Some(bytes) = mapped {
-            if !self.checked_blocks.get(handle.number) {
+            if !self.is_checked(handle) {
                 self.check_block(handle, bytes)?;
                 self.checked_blocks.set(handle.number);
             }

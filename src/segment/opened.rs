@@ -184,7 +184,7 @@ impl Opened {
         let owned;
         let mapped = self.source.slice(handle.offset, handle.bytes as usize)?;
         let bytes = if let Some(bytes) = mapped {
-            if !self.checked_pages.get(handle.number) {
+            if !self.checked_pages.get(handle.number) || self.source.is_suspect() {
                 Page::check_crc(bytes, self.seed, handle.offset)
                     .map_err(|error| self.damaged(handle.offset, &error))?;
                 self.checked_pages.set(handle.number);

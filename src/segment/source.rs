@@ -19,7 +19,7 @@ use super::context::{SegmentContext, note};
 use super::handles::Handles;
 use crate::error::{Error, Result};
 use crate::options::ReadMode;
-use crate::sync::plain::OnceLock;
+use crate::sync::plain::{AtomicBool, OnceLock, Ordering};
 use crate::vfs::{Access, File, Map, Vfs};
 
 /// The bytes of one file.
@@ -33,6 +33,8 @@ pub(super) struct Source {
     held: OnceLock<Arc<dyn File>>,
     /// Set where something cannot be read; `None` for the past, without which newest versions are as they are.
     unreadable: Option<Arc<OnceLock<Error>>>,
+    /// Set once something of this file could not be read.
+    suspect: AtomicBool,
 }
 
 impl Source {
@@ -73,6 +75,7 @@ impl Source {
             map,
             held: OnceLock::new(),
             unreadable,
+            suspect: AtomicBool::new(false),
         })
     }
 
@@ -96,7 +99,18 @@ impl Source {
 
     fn noted(&self, error: Error) -> Error {
         note(self.unreadable.as_deref(), &error);
+        if error.is_damage() {
+            self.suspect.store(true, Ordering::Relaxed);
+        }
         error
+    }
+
+    /// Whether damage was met, here or in a file of newest versions as this is one: then what was checked may not be so any
+    /// more, as pages of a map are read from the device again, and is checked at each read.
+    #[inline]
+    pub(super) fn is_suspect(&self) -> bool {
+        self.suspect.load(Ordering::Relaxed)
+            || self.unreadable.as_ref().is_some_and(|met| met.get().is_some())
     }
 
     /// The path of the file.

@@ -91,6 +91,8 @@ pub struct Watch {
     /// Whether it goes on behind what there is.
     follows: bool,
     over: bool,
+    /// Batches that a task has taken without giving way.
+    pub(super) in_a_row: u32,
 }
 
 /// The part of the log that a watch reads for itself.
@@ -145,6 +147,7 @@ impl Watch {
             behind,
             follows,
             over,
+            in_a_row: 0,
         }
     }
 

@@ -2,10 +2,12 @@
 //! what they wrote is there, also after closing and opening it again.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use annals::vfs::MemoryVfs;
-use annals::{ErrorKind, Store};
+use annals::{ErrorKind, Modify, Options, Store};
 use bytes::Bytes;
 
 use crate::judge::is_refusal;
@@ -153,4 +155,37 @@ fn what_cannot_be_folded_is_merged() {
     let stats = store.stats();
     assert!(stats.flushes > 20 && stats.damaged_files == 1, "{stats:?}");
     assert!(most < 10, "{most} files of L0");
+}
+
+/// A map shows what is in the file now, also behind what was checked: once damage is known nobody trusts that any more.
+#[test]
+fn what_was_checked_is_checked_again_once_damage_was_met() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Options::new().background(false).open(directory.path()).unwrap();
+    let value = |n: u32| format!("value {n:04} ").repeat(20);
+    for n in 0..1_000 {
+        store.put(format!("{n:04}"), value(n)).unwrap();
+    }
+    store.reorganise().unwrap();
+    let read = |n: u32| store.get(format!("{n:04}")).map(|kv| kv.unwrap().value);
+    assert_eq!(read(500).unwrap(), value(500));
+    assert_eq!(read(10).unwrap(), value(10));
+    let files =
+        fs::read_dir(directory.path().join("seg")).unwrap().map(|file| file.unwrap().path());
+    let head = files.filter(|path| path.extension().is_some_and(|kind| kind == "head"));
+    for path in head {
+        let content = fs::read(&path).unwrap();
+        let is_there = |window: &[u8]| window == b"value 0500 ";
+        let Some(at) = content.windows(11).position(is_there) else { continue };
+        let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+        file.write_all_at(b"0666", at as u64 + 6).unwrap();
+    }
+    let error = store.backup(std::io::sink()).unwrap_err();
+    assert!(error.corruption().is_some(), "{error}");
+    let error = read(500).unwrap_err();
+    assert!(error.corruption().is_some(), "{error}");
+    assert_eq!(read(10).unwrap(), value(10));
+    // Nor is it copied into a commit.
+    let error = store.modify("0500", |_| Modify::put("new")).unwrap_err();
+    assert!(error.corruption().is_some(), "{error}");
 }

@@ -230,3 +230,31 @@ fn the_last_store_may_go_with_a_waker() {
         }
     }
 }
+
+/// A task that takes what is ready as long as there is something gives way to others nevertheless.
+#[test]
+fn a_watch_that_catches_up_gives_way() {
+    for key in ["a", "rare"] {
+        let store = fresh(true);
+        for n in 0..2_000 {
+            store.put(if n % 500 == 0 { "rare" } else { "a" }, "").unwrap();
+        }
+        let expected = if key == "a" { 1_996 } else { 4 };
+        let mut watch = store.watch(key).from(2).start().unwrap();
+        let (counts, waker) = counts();
+        let (mut told, mut pauses) = (0, 0);
+        while told < expected {
+            let woken = counts.woken.load(Ordering::SeqCst);
+            match poll(&mut watch, &waker) {
+                Poll::Ready(item) => told += item.unwrap().unwrap().events().len(),
+                Poll::Pending => {
+                    // It has something to do, and asks to be asked again.
+                    assert_eq!(counts.woken.load(Ordering::SeqCst), woken + 1);
+                    pauses += 1;
+                }
+            }
+        }
+        assert!(pauses >= if key == "a" { 50 } else { 1 }, "{key}: {pauses}");
+        assert!(poll(&mut watch, &waker).is_pending());
+    }
+}

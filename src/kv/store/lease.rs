@@ -45,8 +45,9 @@ impl Store {
     /// A positive id, well spread, so that a free one is found at once.
     pub(crate) fn pick_lease_id(&self) -> i64 {
         let n = self.shared.next_lease.fetch_add(1, Ordering::Relaxed).cast_unsigned();
-        // The multiplier is odd, so that different numbers stay different (Knuth, 6.4).
-        let spread = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 1;
+        // The multiplier is odd, so that different numbers hardly ever become the same (Knuth, 6.4). What is left has 53
+        // bits: such a number is read from JSON as it is by those who know no others than floating-point ones.
+        let spread = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 11;
         spread.max(1).cast_signed()
     }
 }

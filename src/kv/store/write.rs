@@ -192,8 +192,9 @@ impl Store {
 
     /// Orders a transaction and returns a ticket, so that one thread can keep many in flight.
     ///
-    /// It waits for no sync. When flush is behind, it pauses as any commit does, for 50 ms at most, or
-    /// waits for a flush where memory has run out: [`Stats::delays`](crate::Stats::delays).
+    /// It waits for no sync, unless it is refused: then until what it was refused for is durable. When flush is behind, it
+    /// pauses as any commit does, for 50 ms at most, or waits for a flush where memory has run out:
+    /// [`Stats::delays`](crate::Stats::delays). [`try_submit`](Self::try_submit) waits in no case.
     ///
     /// ```
     /// # let directory = tempfile::tempdir().expect("a temporary directory");
@@ -253,9 +254,18 @@ impl Store {
     /// gone on with in another file first, and where a refusal is not certain yet, as what it was decided on is not
     /// durable.
     pub fn try_submit(&self, request: &TxnRequest) -> Result<Ticket> {
+        self.try_submit_with(request, &CommitOptions::default())
+    }
+
+    /// As [`Store::try_submit`], with a time, metadata or a durability.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::try_submit`].
+    pub fn try_submit_with(&self, request: &TxnRequest, options: &CommitOptions) -> Result<Ticket> {
         self.limits().transaction(request)?;
-        let (response, done) =
-            self.ordered(request, (&CommitOptions::default(), Patience::Refuses))?;
+        self.limits().commit(options)?;
+        let (response, done) = self.ordered(request, (options, Patience::Refuses))?;
         Ok(done.ticket(response))
     }
 
