@@ -197,6 +197,10 @@
 //! | `annals_watch_lag_revisions` | gauge | revisions the watch that is furthest behind has yet to look at |
 //! | `annals_leases` | gauge | leases with a time |
 //! | `annals_pinned_oldest` | gauge | oldest revision that a view or iterator holds; 0 if none does |
+//! | `annals_failed` | gauge | 1 if the store accepts no more writes |
+//! | `annals_no_space` | gauge | 1 if background work waits for space, or for a descriptor |
+//! | `annals_keeps_all` | gauge | 1 if nothing is forgotten, as newest versions are damaged |
+//! | `annals_damaged_files` | gauge | damaged files that background work leaves alone |
 //!
 //! # What is not as in etcd
 //!

@@ -41,6 +41,10 @@ pub(crate) const WATCHES: &str = "annals_watches";
 pub(crate) const WATCH_LAG: &str = "annals_watch_lag_revisions";
 pub(crate) const LEASES: &str = "annals_leases";
 pub(crate) const PINNED_OLDEST: &str = "annals_pinned_oldest";
+pub(crate) const FAILED: &str = "annals_failed";
+pub(crate) const NO_SPACE: &str = "annals_no_space";
+pub(crate) const KEEPS_ALL: &str = "annals_keeps_all";
+pub(crate) const DAMAGED_FILES: &str = "annals_damaged_files";
 
 /// Tells whoever listens; a panic of theirs was told by itself.
 #[cfg(any(feature = "tracing", feature = "metrics"))]
@@ -421,6 +425,10 @@ const METRICS: &[(&str, &str, &str)] = &[
     (WATCH_LAG, "gauge", "revisions the watch that is furthest behind has yet to look at"),
     (LEASES, "gauge", "leases with a time"),
     (PINNED_OLDEST, "gauge", "oldest revision that a view or iterator holds; 0 if none does"),
+    (FAILED, "gauge", "1 if the store accepts no more writes"),
+    (NO_SPACE, "gauge", "1 if background work waits for space, or for a descriptor"),
+    (KEEPS_ALL, "gauge", "1 if nothing is forgotten, as newest versions are damaged"),
+    (DAMAGED_FILES, "gauge", "damaged files that background work leaves alone"),
 ];
 
 #[cfg(test)]

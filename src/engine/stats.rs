@@ -241,6 +241,10 @@ impl Stats {
             (observe::WATCH_LAG, lag),
             (observe::LEASES, self.leases),
             (observe::PINNED_OLDEST, self.oldest_pinned.unwrap_or(0)),
+            (observe::FAILED, u64::from(self.failure.is_some())),
+            (observe::NO_SPACE, u64::from(self.no_space.is_some())),
+            (observe::KEEPS_ALL, u64::from(self.damage.is_some())),
+            (observe::DAMAGED_FILES, self.damaged_files),
         ] {
             observe::gauge(store, gauge, value);
         }

@@ -83,9 +83,9 @@ impl Live {
         self.0["stats"][kind][name].as_u64().unwrap_or(0)
     }
 
-    /// Why the store accepts no more writes, if so.
-    pub(crate) fn failure(&self) -> Option<&str> {
-        self.0["stats"]["failure"].as_str()
+    /// What is wrong: `failure`, `no_space` or `damage` of the store's figures, if so.
+    pub(crate) fn trouble(&self, name: &str) -> Option<&str> {
+        self.0["stats"][name].as_str()
     }
 
     /// How long something takes.

@@ -79,8 +79,13 @@ fn head(model: &Model) -> Line<'_> {
     }
     if let Some(live) = model.live() {
         spans.push(Span::raw(format!("   pid {}", live.number("pid"))));
-        if live.failure().is_some() {
-            spans.push(Span::styled("   FAILED", Style::new().fg(Color::Red)));
+        let troubles = [
+            ("FAILED", live.trouble("failure").is_some()),
+            ("NO SPACE", live.trouble("no_space").is_some()),
+            ("DAMAGED", live.trouble("damage").is_some() || live.stat("damaged_files") > 0),
+        ];
+        for (name, _) in troubles.iter().filter(|(_, is_so)| *is_so) {
+            spans.push(Span::styled(format!("   {name}"), Style::new().fg(Color::Red)));
         }
     }
     Line::from(spans)

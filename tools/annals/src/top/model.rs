@@ -197,7 +197,10 @@ impl Model {
             add(format!("{name}_p99_nanos"), of(|latency| latency.p99_nanos));
             add(format!("{name}_max_nanos"), of(|latency| latency.max_nanos));
         }
-        for name in ["watches", "watches_behind", "leases", "pinned"] {
+        for name in ["failure", "no_space", "damage"] {
+            add(name.into(), json!(self.live().and_then(|live| live.trouble(name))));
+        }
+        for name in ["watches", "watches_behind", "leases", "pinned", "damaged_files"] {
             add(name.into(), json!(self.live().map(|live| live.stat(name))));
         }
         Value::Object(object)
