@@ -57,7 +57,7 @@ pub enum Effect {
 /// | [`WouldWait`](Self::WouldWait) | nothing | the same by [`submit`](crate::Store::submit), which waits |
 /// | about the place, `NoStore` to `NoSpace` | nothing | another directory, another build, more space |
 /// | [`Corrupt`](Self::Corrupt) | nothing | `annals verify`, `annals repair`; what is not damaged is still answered, unless the log is, or `CURRENT` or the manifest in more than one place: then the store does not open |
-/// | [`Io`](Self::Io) | nothing: of a read this call, of background work the store refuses writes from then on | reopen once the cause is gone |
+/// | [`Io`](Self::Io) | nothing: of a read this call; of background work the store refuses writes from then on, unless it was only that a file could not be read, or that there was no descriptor for one | reopen once the cause is gone |
 /// | [`Poisoned`](Self::Poisoned) | nothing | close and reopen, or `annals repair` if the cause is `Corrupt`; reads of what was durable go on |
 /// | [`OutcomeUnknown`](Self::OutcomeUnknown) | unknown: the commit is there, whole, or not | reopen, and look at the revision it names |
 ///

@@ -22,6 +22,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use annals_format::current::{BYTES as CURRENT_BYTES, Current, CurrentFile};
 use annals_format::limits::MANIFEST_BYTES_MAX;
@@ -31,10 +32,15 @@ use annals_format::name::{
 use annals_format::{FileKind, Manifest, Problem};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::sync::sleep;
 use crate::vfs::{Access, Vfs};
 
 /// How often a reader looks again when the manifest it was about to read has been replaced.
 const ATTEMPTS: u32 = 16;
+/// How often a directory is tried to be synced that cannot be opened for want of a descriptor, and after what pause each
+/// time: for a second in all.
+const DESCRIPTOR_ATTEMPTS: u32 = 200;
+const DESCRIPTOR_PAUSE: Duration = Duration::from_millis(5);
 /// How much of `CURRENT` is read: as long as it can be, and one byte more, so that a longer file shows.
 const CURRENT_READ_MAX: u64 = MANIFEST_BYTES_MAX + 2 * CURRENT_BYTES as u64 + 1;
 
@@ -215,7 +221,11 @@ impl ManifestStore {
     /// As for [`store`](Self::store).
     pub(crate) fn enforce(&self, prepared: Prepared) -> Result<()> {
         self.rename(CURRENT)?;
-        self.remove_others(prepared.number)
+        match self.remove_others(prepared.number) {
+            // It is in force; the next one removes them.
+            Err(error) if error.is_shortage() => Ok(()),
+            removed => removed,
+        }
     }
 
     /// Removes manifests other than `number` and files that were never finished. What is lost
@@ -250,7 +260,7 @@ impl ManifestStore {
     /// Removes what was just made, where there is no space for what belongs to it: it is tried again, and others need
     /// the space. If that fails, it is removed once a manifest has come in force.
     fn remove_for_space(&self, name: &str, error: &Error) {
-        if error.is_no_space() {
+        if error.is_shortage() {
             let _ = self.vfs.remove_if_there(&self.dir.join(name));
         }
     }
@@ -260,8 +270,19 @@ impl ManifestStore {
         let unfinished = self.dir.join(format!("{name}{UNFINISHED}"));
         let renamed = self.vfs.rename(&unfinished, &self.dir.join(name));
         renamed.map_err(|error| Error::io("rename", &unfinished, error))?;
-        let synced = self.vfs.sync_dir(&self.dir);
-        synced.map_err(|error| Error::io("sync directory", &self.dir, error))
+        // To be synced a directory is opened. Where there is no descriptor for it that is no failed sync: others give theirs
+        // back, and to fail here ends writing.
+        let mut attempt = 1;
+        loop {
+            let synced = self.vfs.sync_dir(&self.dir);
+            let synced = synced.map_err(|error| Error::io("sync directory", &self.dir, error));
+            let lacks = |error: &Error| error.is_shortage() && !error.is_no_space();
+            if attempt == DESCRIPTOR_ATTEMPTS || !synced.as_ref().is_err_and(lacks) {
+                return synced;
+            }
+            attempt += 1;
+            sleep(DESCRIPTOR_PAUSE);
+        }
     }
 
     /// Which manifest is in force, and the bytes that say so.

@@ -20,6 +20,8 @@ pub const CURRENT: &str = "CURRENT";
 pub const LOCK: &str = "LOCK";
 /// Says that a directory, also one with [`CURRENT`], is no store yet: one is being put together in it.
 pub const LOADING: &str = "LOADING";
+/// Names a damaged file, so that nothing is forgotten after the next opening, either: see `SPEC.md`.
+pub const DAMAGED: &str = "DAMAGED";
 /// Figures of a store that is open, for people and tools; the store itself never reads it.
 pub const LIVE: &str = "live.json";
 /// The directory of the WAL files.

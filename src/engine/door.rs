@@ -254,8 +254,8 @@ impl Door {
     /// Does one piece of background work. Answers whether there was any.
     ///
     /// # Errors
-    /// The failure, after which the store accepts no more writes, unless it is that the disk is full, or that a file that
-    /// was read is damaged, without which the next call goes on.
+    /// The failure. After it the store accepts no more writes, unless the disk is full, or a file cannot be read: the next
+    /// call leaves that one alone.
     pub(crate) fn run_background(&self) -> Result<bool> {
         let core = &self.0;
         Ok(core.apply_retention_when_due()? || core.run_unit()?)

@@ -6,7 +6,7 @@ use crate::observe::{self, Span, Task};
 use crate::reclaim::floors::Floors;
 use crate::reclaim::levels::{fold, merge_l0};
 use crate::reclaim::merge::sweep_head;
-use crate::reclaim::plan::{L0Work, l0_work, sweeps};
+use crate::reclaim::plan::{L0Work, l0_merge, l0_work, sweeps};
 use crate::segment::Segment;
 use crate::sync::plain::lock;
 use crate::sync::{Arc, Ordering};
@@ -17,6 +17,9 @@ use super::jobs::{Busy, Depth, note_size, open_all};
 use super::tables::{FileSet, SealedFile};
 use super::windows::floor_of;
 
+/// At how many times the L0 files that make work due flushes wait.
+const UNFOLDED_TIMES: usize = 3;
+
 impl Core {
     /// Does a piece of the work that the L0 files make due. Answers whether there was any.
     pub(super) fn relieve_l0(&self, files: &FileSet) -> Result<bool> {
@@ -25,15 +28,18 @@ impl Core {
             if self.left_alone.has(file) { u64::MAX } else { file.meta().bytes }
         };
         let bytes: Vec<u64> = files.l0.iter().filter(|file| !file.is_begun()).map(size).collect();
-        let may_fold = self.left_alone.unfoldable(files).is_none();
-        if is_begun(files) || !may_fold {
+        if self.left_alone.unfoldable(files).is_some() {
+            let Some(run) = l0_merge(&bytes, &self.limits()) else { return Ok(false) };
+            self.merge_some_l0(files.l0.get(run).unwrap_or_default())?;
+            return Ok(true);
+        }
+        if is_begun(files) {
             // What was flushed since a fold began waits for its end, and flushes must not wait for that.
             match l0_work(&bytes, 0, u64::MAX, &self.limits()) {
                 Some(L0Work::Merge(run)) => {
                     self.merge_some_l0(files.l0.get(run).unwrap_or_default())?;
                 }
-                _ if may_fold => self.fold_some()?,
-                _ => return Ok(false),
+                _ => self.fold_some()?,
             }
             return Ok(true);
         }
@@ -46,6 +52,12 @@ impl Core {
             }
         }
         Ok(true)
+    }
+
+    /// Whether flushes wait until L0 files have been folded or merged: not where that will not be.
+    pub(super) fn flushes_wait(&self, files: &FileSet) -> bool {
+        let most = self.limits().l0_files_max.saturating_mul(UNFOLDED_TIMES);
+        files.l0.len() >= most && self.left_alone.unfoldable(files).is_none()
     }
 
     /// Folds all L0 files there are into HEAD.
@@ -109,7 +121,7 @@ impl Core {
             return Ok(false);
         }
         // All their tombstones are old enough. How many there are is in the footer, which is read
-        // once; a file that cannot be read is for whoever needs it to tell.
+        // once; where it cannot be read the file is not due, which is no reason to leave it alone.
         let is_due = |file: &&Arc<SealedFile>| {
             let footer = || file.open()?.footer().map(|footer| (footer.tombstones, footer.entries));
             !self.left_alone.has(file)

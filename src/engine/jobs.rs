@@ -43,9 +43,6 @@ use super::tables::{FileSet, SealedFile, Tables, Window};
 use super::windows::{self, floor_of};
 use super::worker::FailingOnPanic;
 
-/// At how many times the L0 files that make work due flushes wait.
-pub(super) const UNFOLDED_TIMES: usize = 3;
-
 /// How many files are dropped in one unit of work.
 const DROPPED_AT_ONCE: usize = 64;
 
@@ -87,6 +84,7 @@ impl Core {
     }
 
     fn unit(&self) -> Result<bool> {
+        self.leave_note();
         let urgent = self.unit_of(Depth::Folding);
         match &urgent {
             Ok(true) => return urgent,
@@ -200,12 +198,9 @@ impl Core {
             return Ok(false);
         }
         let tables = self.shared.tables();
-        let limits = self.limits();
         // A flush makes room in memory at once, so it goes first; but a writer that is faster than
         // this thread must not keep it from folding for ever. Then the writer waits.
-        let waits = tables.files.l0.len() >= limits.l0_files_max.saturating_mul(UNFOLDED_TIMES)
-            && self.left_alone.unfoldable(&tables.files).is_none();
-        if !waits
+        if !self.flushes_wait(&tables.files)
             && let Some(generation) = tables.frozen().next().cloned()
             && !self.is_put_off(Kind::Flush)
         {
@@ -356,9 +351,14 @@ impl Core {
         let unreferenced = blobs::unreferenced(&tables.files, &removed, &added);
         removed.extend(unreferenced.into_iter().take(DROPPED_AT_ONCE));
         for file in tables.files.all().filter(|file| removed.contains(&file.meta().number)) {
-            // So that who holds the old tables can still read it. If it cannot be opened now, that
-            // is no reason to keep it.
-            let _ = file.hold();
+            // So that who holds the old tables can still read it. If it is damaged, that is no reason to keep it.
+            match file.hold() {
+                Err(error) if error.is_shortage() => {
+                    self.discard(&added);
+                    return Err(error);
+                }
+                _ => {}
+            }
         }
         self.sync_names(&added)?;
         let mut state = lock(&self.state);

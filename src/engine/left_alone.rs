@@ -6,7 +6,7 @@
 //! more that would read it, until the store is opened anew.
 //!
 //! What is not folded stays in L0, and flushes do not wait for folds that will not come: L0 files are merged with each
-//! other, so that there are few of them as long as they are not very large. What is not merged stays one more
+//! other, as long as that makes none that is very large. What is not merged stays one more
 //! place to look at for reads of the past. Nobody is answered otherwise than before.
 //!
 //! Invariants:
@@ -38,13 +38,10 @@ pub(super) struct LeftAlone {
 impl LeftAlone {
     /// Whether nothing is to read this file: it is damaged, or a blob file to which it refers is.
     pub(super) fn has(&self, file: &SealedFile) -> bool {
-        self.why(file).is_some()
+        self.any.load(Ordering::Relaxed) && self.why(file).is_some()
     }
 
     fn why(&self, file: &SealedFile) -> Option<Error> {
-        if !self.any.load(Ordering::Relaxed) {
-            return None;
-        }
         let noted = lock(&self.files);
         let blobs = file.meta().blobs.iter().map(|blob| blob.file);
         let mut numbers = std::iter::once(file.meta().number).chain(blobs);
@@ -53,6 +50,9 @@ impl LeftAlone {
 
     /// Why L0 is not folded into HEAD, if so.
     pub(super) fn unfoldable(&self, files: &FileSet) -> Option<Error> {
+        if !self.any.load(Ordering::Relaxed) {
+            return None;
+        }
         files.l0.iter().chain(&files.head).find_map(|file| self.why(file))
     }
 

@@ -29,6 +29,7 @@ mod copies;
 mod core;
 mod count;
 mod credit;
+mod damage_note;
 mod diff;
 mod door;
 mod event_files;

@@ -211,6 +211,7 @@ fn open_existing(
     for orphan in &orphans {
         core.context.remove(orphan.kind, orphan.number)?;
     }
+    core.heed_note()?;
     let incarnation = lock(&core.state).manifest.incarnation;
     let orphans_removed = orphans.len();
     let report =
@@ -307,6 +308,7 @@ fn build(
         busy: Mutex::new(()),
         swept: AtomicU64::new(0),
         looked_through: Mutex::default(),
+        damage_noted: AtomicBool::new(false),
         left_alone: LeftAlone::default(),
         state: Mutex::new(State { store, manifest, wal: None, log: SharedLog::default() }),
         flushed: Condvar::new(),

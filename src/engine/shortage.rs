@@ -29,7 +29,6 @@ use crate::sync::plain::{Mutex, lock};
 use crate::wal::WalFiles;
 
 use super::core::Core;
-use super::jobs::UNFOLDED_TIMES;
 
 /// After what time a flush is tried again, in microseconds.
 const FLUSH_MICROS: u64 = 250_000;
@@ -202,8 +201,7 @@ impl Core {
             return Some(lack.error);
         }
         // Flushes wait for folds, where there are very many files already.
-        let files = self.shared.tables().files.l0.len();
-        let is_held = files >= self.limits().l0_files_max.saturating_mul(UNFOLDED_TIMES);
+        let is_held = self.flushes_wait(&self.shared.tables().files);
         self.shortage.lack(Kind::Other).filter(|_| is_held).map(|lack| lack.error)
     }
 

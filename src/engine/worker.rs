@@ -317,6 +317,7 @@ impl Core {
     fn seal(&self) -> Result<()> {
         // Whoever runs background work in a thread of their own stops at the next opportunity.
         let _busy = lock(&self.busy);
+        self.leave_note();
         let mut state = lock(&self.state);
         // After a failure there is nothing that could be called a clean end.
         if let Some(cause) = self.failed.get() {

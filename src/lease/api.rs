@@ -17,7 +17,7 @@ impl Store {
     /// Keys are attached to it with [`PutRequest::lease`](crate::PutRequest::lease). Unless it is
     /// [renewed](Self::lease_keep_alive) in time it ends: the lease and its keys are deleted, at one
     /// revision. It never ends early, by the clock of the machine that never goes back, and a moment late:
-    /// a tenth of a second, and what the deletion takes. Time passes while the store is open for writing.
+    /// a tenth of a second, and what the deletion takes. Its metadata says why: `lease 7 expired`. Time passes while the store is open for writing.
     /// What is left survives a restart; after a crash it is up to
     /// [`lease_checkpoint_interval_seconds`](crate::Options::lease_checkpoint_interval_seconds) more.
     ///
@@ -44,6 +44,8 @@ impl Store {
     /// clock.advance(1_000_000);
     /// while store.run_background()? {}
     /// assert!(store.get("/session")?.is_none());
+    /// let end = store.log(store.revision()..).next().expect("the deletion")?;
+    /// assert_eq!(end.metadata, format!("lease {} expired", lease.id));
     /// # Ok::<(), annals::Error>(())
     /// ```
     ///

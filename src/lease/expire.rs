@@ -43,6 +43,11 @@ impl Found {
     }
 }
 
+/// What goes with the transaction: who looks at the history of the keys sees why they are gone.
+fn because(id: i64) -> CommitOptions {
+    CommitOptions { metadata: format!("lease {id} expired").into(), ..CommitOptions::default() }
+}
+
 impl Leases {
     /// Ends leases that are due. They are ordered one after the other, and waited for together.
     ///
@@ -52,7 +57,7 @@ impl Leases {
         let mut first = Ok(());
         let mut ending = Vec::with_capacity(due.len());
         for claim in due.iter().filter_map(|id| self.table.claim_due(*id, true)) {
-            match self.records.revoke(claim.id(), &CommitOptions::default()) {
+            match self.records.revoke(claim.id(), &because(claim.id())) {
                 Ok((_, done)) => ending.push((claim, done)),
                 // There was nothing left to end.
                 Err(error) if matches!(error.kind(), ErrorKind::LeaseNotFound { .. }) => {
@@ -88,7 +93,7 @@ impl Leases {
     /// # Errors
     /// What writing answers.
     pub(super) fn end_claimed(&self, claim: &Claim<'_>) -> Result<()> {
-        match self.records.revoke(claim.id(), &CommitOptions::default()) {
+        match self.records.revoke(claim.id(), &because(claim.id())) {
             Ok((_, done)) => {
                 done.wait()?;
                 self.expired.fetch_add(1, Ordering::Relaxed);

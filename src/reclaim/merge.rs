@@ -11,7 +11,7 @@ use annals_format::events::{EventRef, Transaction, TransactionBuilder};
 use annals_format::space::USER;
 use annals_format::{FileKind, FileMeta};
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::segment::{ConcatCursor, EntryCursor, MergeCursor, Segment, SegmentContext};
 use crate::sync::Arc;
 
@@ -213,7 +213,7 @@ pub(crate) fn forgotten_bytes(file: &Arc<Segment>, floors: &Floors) -> Result<Op
 
 /// Whether what reading has answered is the matter of one file: damage, or a place that the disk cannot read.
 pub(crate) fn is_of_one_file(error: &Error) -> bool {
-    error.corruption().is_some() || matches!(error.kind(), ErrorKind::Io { .. })
+    error.is_damage()
 }
 
 /// What is seen of an EVENTS file.

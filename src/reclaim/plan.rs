@@ -83,6 +83,18 @@ pub(crate) fn l0_work(bytes: &[u64], weight: u64, head: u64, limits: &Limits) ->
     Some(if too_large { L0Work::Fold } else { L0Work::Merge(run) })
 }
 
+/// The L0 files to merge where none is folded, as HEAD or one of them cannot be read: neighbours that make no file which is too
+/// large, those that cannot be read (of `u64::MAX` bytes) not among them; `None` while there are few.
+pub(crate) fn l0_merge(bytes: &[u64], limits: &Limits) -> Option<Range<usize>> {
+    let most = limits.segment_bytes.saturating_mul(L0_SEGMENTS_MAX);
+    // The others are about as large as such a file may become, and stay.
+    let small = bytes.iter().filter(|bytes| **bytes <= most / 2).count();
+    if small < limits.l0_files_max.max(MERGED_FILES_MIN) {
+        return None;
+    }
+    cheapest(runs(bytes).filter(|run| run.sum <= most.into()))
+}
+
 /// The windows to merge, as a range of neighbours; `None` while there are few enough.
 ///
 /// `bytes` are the sizes of the windows, oldest first.
@@ -181,7 +193,11 @@ pub(crate) fn events_to_join(bytes: &[u64], limits: &Limits) -> Option<Range<usi
 /// times with runs of up to 8; taking the run with the fewest bytes for each one that goes away made it
 /// 16 times.
 fn cheapest_run(bytes: &[u64]) -> Option<Range<usize>> {
-    let best = runs(bytes).min_by(|a, b| {
+    cheapest(runs(bytes))
+}
+
+fn cheapest(runs: impl Iterator<Item = Measured>) -> Option<Range<usize>> {
+    let best = runs.min_by(|a, b| {
         let shares = a.largest.saturating_mul(b.sum).cmp(&b.largest.saturating_mul(a.sum));
         shares.then(a.sum.cmp(&b.sum)).then(b.range.start.cmp(&a.range.start))
     });
@@ -258,6 +274,29 @@ mod tests {
         assert_eq!(l0_work(&[1; 3], 3, 1000, &limits(1)), Some(L0Work::Merge(0..3)));
         assert_eq!(l0_work(&[1; 3], 3, 1000, &limits(2)), None);
         assert_eq!(l0_work(&[1; 4], 4, 1000, &limits(2)), Some(L0Work::Merge(0..4)));
+    }
+
+    #[test]
+    fn where_nothing_is_folded_there_are_few_files_that_are_not_large() {
+        let most = LIMITS.segment_bytes * L0_SEGMENTS_MAX;
+        for (flushed, damaged) in [(1_000, 0), (1, 0), (900, 3), (1_000, 20)] {
+            // Newest first.
+            let (mut l0, mut written) = (vec![u64::MAX; damaged], 0);
+            for n in 0..3_000 {
+                l0.insert(0, flushed - n % 7 % flushed);
+                while let Some(run) = l0_merge(&l0, &LIMITS) {
+                    let total: u64 = l0[run.clone()].iter().sum();
+                    written += total;
+                    assert!(run.len() > 1 && total <= most, "{run:?}");
+                    l0.splice(run, [total]);
+                }
+            }
+            let sound: Vec<u64> = l0.iter().copied().filter(|bytes| *bytes < u64::MAX).collect();
+            let all: u64 = sound.iter().sum();
+            assert_eq!(l0.len(), sound.len() + damaged);
+            assert!(sound.len() as u64 <= all / (most / 2) + 10, "{} of {all}", sound.len());
+            assert!(written < 25 * all, "{written} for {all}");
+        }
     }
 
     #[test]

@@ -5,14 +5,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
-use annals::vfs::MemoryVfs;
-use annals::{ErrorKind, Modify, Options, Store};
+use annals::clock::ManualClock;
+use annals::vfs::{Fault, FaultVfs, MemoryVfs, Operation};
+use annals::{ErrorKind, KeyRange, Modify, Options, ReadMode, Retention, Store};
 use bytes::Bytes;
 
 use crate::judge::is_refusal;
 use crate::made::{Expected, RULED, kind, made, options};
-use crate::support::DIRECTORY;
+use crate::support::{DIRECTORY, START_TIME, tiny};
 
 /// Commits: several memtables full, so that flushes, folds and merges are due again and again.
 const WRITES: usize = 200;
@@ -188,4 +191,36 @@ fn what_was_checked_is_checked_again_once_damage_was_met() {
     // Nor is it copied into a commit.
     let error = store.modify("0500", |_| Modify::put("new")).unwrap_err();
     assert!(error.corruption().is_some(), "{error}");
+}
+
+/// Rules of retention read files, too, and the same ones again each time that they are applied.
+#[test]
+fn a_rule_that_meets_what_cannot_be_read_is_applied_another_time() {
+    let disk = FaultVfs::new(Arc::new(made(true).copy()));
+    let clock = Arc::new(ManualClock::new(START_TIME + 10_000_000_000));
+    let options = tiny(Arc::new(disk.clone()), clock.clone()).lease_expiry(false);
+    let store = options.read_mode(ReadMode::Pread).cache_bytes(0).open(DIRECTORY).unwrap();
+    let second = Retention::forever().keep_for(Duration::from_secs(1));
+    store.set_retention("/after/", Some(second)).unwrap();
+    for n in 0..20 {
+        store.put(format!("/after/{n}"), "v").unwrap();
+    }
+    let mut met = 0;
+    for _ in 0..5 {
+        disk.fail(Some(Operation::Read), disk.op_count_of(Operation::Read), Fault::Io, true);
+        clock.advance(61_000_000);
+        while let done = store.run_background()
+            && !matches!(done, Ok(false))
+        {
+            met += u64::from(done.is_err());
+            assert!(met < 1_000, "{done:?}");
+        }
+        disk.heal();
+        assert_eq!(store.stats().failure, None);
+        store.put("/after/x", "1").unwrap();
+    }
+    assert!(met > 0);
+    clock.advance(61_000_000);
+    background(&store).unwrap();
+    assert!(store.oldest_readable(KeyRange::prefix("/after/")) > 50);
 }

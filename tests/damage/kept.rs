@@ -1,10 +1,12 @@
 //! What makes up for damaged newest versions is not forgotten once the damage was met.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use annals::At;
 use annals::vfs::MemoryVfs;
 
+use crate::alive::background;
 use crate::made::{kind, made, options};
 use crate::support::DIRECTORY;
 
@@ -44,4 +46,59 @@ fn a_store_that_has_met_damage_of_newest_versions_forgets_nothing() {
         }
     }
     assert!(damages > 0);
+}
+
+/// Whoever opens it next has not met the damage, and goes by a note.
+#[test]
+fn nor_does_it_when_it_is_opened_again() {
+    let made = made(true);
+    let note = Path::new(DIRECTORY).join("DAMAGED");
+    let mut kinds = BTreeMap::new();
+    for path in made.paths.iter().filter(|path| matches!(kind(path), ".head" | ".l0" | ".blob")) {
+        for part in 1..6 {
+            let mut content = made.content(path);
+            let at = content.len() * part / 6;
+            content[at] ^= 0x10;
+            let disk = made.with(path, &content);
+            // The rules of retention are damaged.
+            let Ok(store) = options(&disk).open(Path::new(DIRECTORY)) else { continue };
+            if store.reorganise().is_ok() {
+                continue;
+            }
+            // Where a file can be read for all that, as only the bytes behind its blocks are damaged, nothing is noted.
+            let is_noted = store.stats().damage.is_some();
+            store.compact(store.revision()).unwrap();
+            for n in 0..20 {
+                store.put(format!("/after/{n}"), "x".repeat(300)).unwrap();
+            }
+            background(&store).unwrap();
+            store.close().unwrap();
+            assert_eq!(disk.read(&note).is_ok(), is_noted, "{path} {part}");
+            let before = past(&disk);
+            for _ in 0..2 {
+                let store = options(&disk).open(Path::new(DIRECTORY)).unwrap();
+                assert_eq!(store.stats().damage.is_some(), is_noted, "{path} {part}");
+                background(&store).unwrap();
+                store.close().unwrap();
+            }
+            assert_eq!(past(&disk), before, "{path} {part}");
+            *kinds.entry(kind(path)).or_insert(0) += 1;
+            // The device reads it again: there is no reason to keep anything.
+            disk.overwrite(Path::new(path), &made.content(path));
+            let store = options(&disk).open(Path::new(DIRECTORY)).unwrap();
+            assert_eq!(store.stats().damage, None);
+            assert!(disk.read(&note).is_err());
+            background(&store).unwrap();
+            assert!(past(&disk).len() < before.len(), "{path} {part}: {before:?}");
+        }
+    }
+    assert_eq!(kinds.len(), 3, "{kinds:?}");
+    // What says nothing is gone, and harms nothing.
+    for note_says in ["", "seg/99999999.head\n", "../CURRENT\n", "\u{fffd}", &"x".repeat(5_000)] {
+        let disk = made.copy();
+        disk.overwrite(&note, note_says.as_bytes());
+        let store = options(&disk).open(Path::new(DIRECTORY)).unwrap();
+        assert_eq!(store.stats().damage, None);
+        assert!(disk.read(&note).is_err());
+    }
 }

@@ -44,7 +44,7 @@ use annals_format::space;
 use bytes::Bytes;
 
 use crate::commit::{Footprint, OrderError, Plan};
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::index::Place;
 use crate::reclaim::floors::Floors;
 use crate::sync::epoch;
@@ -306,7 +306,10 @@ impl Core {
         let wait = if matches!(applied, Ok(None)) { SOON_MICROS.min(interval) } else { interval };
         let due_at = self.shared.elapsed_micros().saturating_add(wait);
         self.retention.due_at.store(due_at, Ordering::Relaxed);
-        self.note_failure(&applied);
+        // A file that cannot be read is read again next time, unlike what background work chooses.
+        if !applied.as_ref().is_err_and(Error::is_damage) {
+            self.note_failure(&applied);
+        }
         Ok(applied?.unwrap_or(false))
     }
 
@@ -357,7 +360,7 @@ impl Core {
             let floor = match self.floor_by(&rule) {
                 // Times that cannot be read keep more; that is no reason to refuse writes. Whoever asks
                 // for it to be done is told.
-                Err(error) if !patient && error.corruption().is_some() => 0,
+                Err(error) if !patient && error.is_damage() => 0,
                 found => found?,
             };
             wanted.push((prefix, floor));

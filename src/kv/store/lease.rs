@@ -46,9 +46,10 @@ impl Store {
     pub(crate) fn pick_lease_id(&self) -> i64 {
         let n = self.shared.next_lease.fetch_add(1, Ordering::Relaxed).cast_unsigned();
         // The multiplier is odd, so that different numbers hardly ever become the same (Knuth, 6.4). What is left has 53
-        // bits: such a number is read from JSON as it is by those who know no others than floating-point ones.
-        let spread = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 11;
-        spread.max(1).cast_signed()
+        // bits, the first of which is set: such a number is read from JSON as it is by those who know no others than
+        // floating-point ones, and all are equally long.
+        let spread = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 12;
+        (spread | 1 << 52).cast_signed()
     }
 }
 

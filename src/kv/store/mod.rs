@@ -270,10 +270,10 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`Corrupt`](crate::ErrorKind::Corrupt), once for each file that cannot be read: it is left as it is, and the next
-    /// call goes on with what does not need it ([`Stats::damaged_files`](crate::Stats::damaged_files)).
-    /// [`NoSpace`](crate::ErrorKind::NoSpace), and the same is tried again. After any other
-    /// [`Io`](crate::ErrorKind::Io) the store accepts no more writes. [`Closed`](crate::ErrorKind::Closed),
+    /// [`Corrupt`](crate::ErrorKind::Corrupt), or [`Io`](crate::ErrorKind::Io) of the device, once for each file that cannot be
+    /// read: it is left as it is, and the next call goes on with what does not need it
+    /// ([`Stats::damaged_files`](crate::Stats::damaged_files)). [`NoSpace`](crate::ErrorKind::NoSpace), or `Io` for want
+    /// of a descriptor, and the same is tried again. After any other `Io` the store accepts no more writes. [`Closed`](crate::ErrorKind::Closed),
     /// [`ReadOnly`](crate::ErrorKind::ReadOnly), [`Poisoned`](crate::ErrorKind::Poisoned).
     pub fn run_background(&self) -> Result<bool> {
         // What one of them cannot do keeps the others from nothing.

@@ -9,7 +9,7 @@ use clap::{Args, CommandFactory as _, Parser};
 
 use crate::at::{At, SPELLING};
 use crate::commands::Command;
-use crate::exit::{CODES, Failure, Outcome};
+use crate::exit::{CODES, Failure, Outcome, say};
 use crate::output::Format;
 
 /// What one begins with.
@@ -127,9 +127,13 @@ impl Global {
         }
     }
 
-    /// Opens the store for reading and writing; makes it if there is none.
+    /// Opens the store for reading and writing; makes it if there is none, and says so: the name may be a typing error.
     pub(crate) fn write(&self) -> Outcome<Store> {
-        Ok(Store::open_with(self.data()?, &self.engine_options()?)?)
+        let store = Store::open_with(self.data()?, &self.engine_options()?)?;
+        if store.open_report().created {
+            say(format_args!("made a new store in {}", self.data()?.display()));
+        }
+        Ok(store)
     }
 }
 

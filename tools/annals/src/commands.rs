@@ -65,6 +65,7 @@ pub(crate) enum Command {
     /// Restore a backup into a new store.
     Restore(backup::RestoreArgs),
     /// Show revisions, keys, files and bytes.
+    #[command(alias = "info")]
     Stats(stats::StatsArgs),
     /// Show the store at a glance, again and again: rates, latency, files, watches, leases.
     Top(top::TopArgs),

@@ -10,6 +10,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
+use crate::auth::Caller;
 use crate::errors::{COMPACTED, FUTURE, refuse, status};
 use crate::proto::etcdserverpb as pb;
 use crate::server::Server;
@@ -30,10 +31,12 @@ impl Kv {
     /// order.
     async fn commit(
         &self,
+        caller: &Caller,
         (request, bytes): (TxnRequest, usize),
         place: &mut Option<OwnedSemaphorePermit>,
     ) -> Result<TxnResponse, Status> {
         let pending = self.0.begin_write(bytes)?;
+        let options = caller.commit_options();
         // Damage that a reader meets ends no writing.
         let is_write = !only_reads(&request);
         let failed = |error: &annals::Error| {
@@ -43,7 +46,7 @@ impl Kv {
         let at_once = if is_large(&request) {
             None
         } else {
-            match self.0.store.try_submit(&request) {
+            match self.0.store.try_submit_with(&request, &options) {
                 Err(error) if matches!(error.kind(), ErrorKind::WouldWait) => None,
                 submitted => Some(submitted.map_err(|error| failed(&error))?),
             }
@@ -52,7 +55,7 @@ impl Kv {
             Some(ticket) => (ticket, pending),
             None => {
                 let taken = place.take();
-                let work = move |store: &Store| Ok((store.submit(request)?, taken));
+                let work = move |store: &Store| Ok((store.submit_with(request, options)?, taken));
                 let ((ticket, taken), pending) = self.0.writing((pending, is_write), work).await?;
                 *place = taken;
                 (ticket, pending)
@@ -76,11 +79,12 @@ impl Kv {
     /// Commits one operation, and answers with what became of it.
     async fn commit_one(
         &self,
+        caller: &Caller,
         (op, bytes): (Op, usize),
         place: &mut Option<OwnedSemaphorePermit>,
     ) -> Result<(u64, Option<OpResponse>), Status> {
         let request = TxnRequest { success: vec![op], ..TxnRequest::default() };
-        let mut response = self.commit((request, bytes), place).await?;
+        let mut response = self.commit(caller, (request, bytes), place).await?;
         Ok((response.revision, response.responses.pop()))
     }
 }
@@ -191,7 +195,7 @@ impl pb::kv_server::Kv for Kv {
             self.0.metrics.puts.fetch_add(1, Ordering::Relaxed);
             return Ok(Response::new(answers::put(self.0.header(answer.revision), answer)));
         }
-        let (revision, answer) = self.commit_one((Op::Put(put), bytes), &mut None).await?;
+        let (revision, answer) = self.commit_one(&caller, (Op::Put(put), bytes), &mut None).await?;
         let answer = match answer {
             Some(OpResponse::Put(put)) => put,
             _ => annals::PutResponse { revision, prev_kv: None },
@@ -211,7 +215,7 @@ impl pb::kv_server::Kv for Kv {
         self.0.alarms.check_intact()?;
         let delete = Op::DeleteRange(delete);
         let mut place = self.begin_answer(answers_much(&delete)).await?;
-        let (revision, answer) = self.commit_one((delete, bytes), &mut place).await?;
+        let (revision, answer) = self.commit_one(&caller, (delete, bytes), &mut place).await?;
         let answer = match answer {
             Some(OpResponse::DeleteRange(deleted)) => deleted,
             _ => annals::DeleteRangeResponse { revision, ..Default::default() },
@@ -240,7 +244,7 @@ impl pb::kv_server::Kv for Kv {
         drop(request);
         let reads_much = txn.success.iter().chain(&txn.failure).any(answers_much);
         let mut place = self.begin_answer(reads_much).await?;
-        let response = self.commit((txn, bytes), &mut place).await?;
+        let response = self.commit(&caller, (txn, bytes), &mut place).await?;
         if only_reads {
             caller.is_current()?;
         }

@@ -63,8 +63,9 @@ impl pb::lease_server::Lease for Leases {
         let revoked = loop {
             if !caller.is_restricted() {
                 caller.must_be_known()?;
-                let (revoked, _) =
-                    self.0.writing((place, true), move |store| store.lease_revoke(id)).await?;
+                let options = caller.commit_options();
+                let revoke = move |store: &Store| store.lease_revoke_with(id, options);
+                let (revoked, _) = self.0.writing((place, true), revoke).await?;
                 break revoked;
             }
             let keys = self.0.keys_of(vec![id]).await?;

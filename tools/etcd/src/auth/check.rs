@@ -10,6 +10,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use annals::CommitOptions;
+use bytes::Bytes;
+
 use super::ranges::Access;
 use super::refusal::{DENIED, OLD_REVISION, Refusal, USER_EMPTY, USER_NOT_FOUND};
 use super::state::ROOT;
@@ -34,6 +37,9 @@ struct Asked {
 }
 
 type Allowed = Result<(), tonic::Status>;
+
+/// The longest name that is kept with transactions: etcd has no limit for one, metadata have.
+const NAME_KEPT_MAX: usize = 1 << 10;
 
 impl Asked {
     /// Whether nobody is asked any more.
@@ -91,6 +97,13 @@ impl Caller {
     /// The name of the user, where it was asked for and told.
     pub fn name(&self) -> Option<&str> {
         self.0.as_ref()?.user.as_deref()
+    }
+
+    /// What goes with a transaction of the caller: who it was, as its metadata, where users are asked for.
+    pub fn commit_options(&self) -> CommitOptions {
+        let name = self.name().filter(|name| name.len() <= NAME_KEPT_MAX);
+        let metadata = name.map_or_else(Bytes::new, |name| Bytes::copy_from_slice(name.as_bytes()));
+        CommitOptions { metadata, ..CommitOptions::default() }
     }
 
     /// Whether anything could be refused.

@@ -96,6 +96,8 @@ fn nobody_is_asked_until_it_is_enabled() {
     // Even a token that is good for nothing is not looked at.
     let caller = bench.auth.caller(&metadata("good.for.nothing"), None).unwrap();
     assert!(!caller.is_restricted() && caller.name().is_none());
+    assert_eq!(caller.commit_options().metadata, "");
+    assert_eq!(Bench::enabled().caller("u", "p").commit_options().metadata, "u");
     caller.must_be_admin().unwrap();
     caller.may_range(b"a", b"\0").unwrap();
     caller.must_be_known().unwrap();

@@ -183,8 +183,11 @@ impl Plain {
         let text = sorted.into_owned();
         let found = &mut self.found;
         let named = self.ids.replace_all(&text, |id: &regex::Captures<'_>| {
-            // One number in both spellings. Sixteen characters are hexadecimal, even if all are digits.
-            let decimal = id[0].parse::<u64>().ok().filter(|_| id[0].len() > 16);
+            // One number in both spellings. Sixteen characters are hexadecimal, even if all are digits, unless they are an
+            // id that annals-etcd picks.
+            let picked = (1 << 52)..(1 << 53);
+            let decimal = id[0].parse::<u64>().ok();
+            let decimal = decimal.filter(|n| id[0].len() > 16 || picked.contains(n));
             let hexadecimal = || id[0].trim_start_matches('0').to_owned();
             let id = decimal.map_or_else(hexadecimal, |number| format!("{number:x}"));
             let place = found.iter().position(|known| *known == id).unwrap_or_else(|| {
