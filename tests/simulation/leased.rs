@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use crate::run::Simulation;
 use crate::support::check::{Found, good, same};
-use crate::support::model::{Model, Request};
+use crate::support::model::Model;
 
 /// Within this much a lease whose time is over has ended, where somebody looks; in microseconds.
 const TICK: i64 = 200_000;
@@ -151,7 +151,7 @@ impl Simulation {
     }
 
     fn revoked(&self, id: i64, now: i64) -> Found {
-        let ended = self.core.driver.model().model.apply(&Request::Revoke(id), now);
+        let ended = self.core.driver.model().model.expire(id, now);
         ended.map(drop).map_err(|refused| format!("lease {id}: {refused:?}"))
     }
 

@@ -257,7 +257,7 @@ impl Model {
             }
             Request::Compact(revision) => self.compact(*revision, now),
             Request::Grant { id, ttl } => self.grant(*id, *ttl, now),
-            Request::Revoke(id) => self.revoke(*id, now),
+            Request::Revoke(id) => self.end_lease(*id, now, Bytes::new()),
         }
     }
 
@@ -298,7 +298,12 @@ impl Model {
         Ok(Answer::Grant { ttl })
     }
 
-    fn revoke(&mut self, id: i64, now: i64) -> Result<Answer, Refused> {
+    /// A lease has ended because its time was over.
+    pub fn expire(&mut self, id: i64, now: i64) -> Result<Answer, Refused> {
+        self.end_lease(id, now, format!("lease {id} expired").into())
+    }
+
+    fn end_lease(&mut self, id: i64, now: i64, metadata: Bytes) -> Result<Answer, Refused> {
         self.lease_there(id)?;
         let deleted = self.attached(id);
         let mut change = Changing::new(self);
@@ -306,7 +311,7 @@ impl Model {
             change.delete(&DeleteRangeRequest::new(key));
         }
         let changed = !deleted.is_empty();
-        let revision = change.finish(now, Bytes::new());
+        let revision = change.finish(now, metadata);
         if changed {
             self.journal.last_mut().expect("just pushed").leases.remove(&id);
         } else {
