@@ -496,6 +496,17 @@ fn a_revert_undoes_what_comes_meanwhile_too() {
     assert!(state.iter().all(|kv| kv.value == "1" && kv.lease == 0));
 }
 
+#[test]
+fn in_a_store_open_for_reading_it_reads() -> Result<()> {
+    let options = options();
+    options.open("store")?.put("a", "1")?;
+    let store = Store::open_read_only_with("store", &options)?;
+    let read = store.update(|update| Decided::Ok(update.prefix("a")?.len()))?;
+    assert_eq!(read, Updated { value: 1, revision: 2, changed: false });
+    refused!(store.update(|update| update.put("a", "2")), ErrorKind::ReadOnly);
+    Ok(())
+}
+
 /// Two keys that both read and one writes each: never both 0, if each writes on what is so where its write lands.
 #[test]
 fn a_key_that_is_only_read_must_be_as_it_was() {

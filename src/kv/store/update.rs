@@ -266,8 +266,9 @@ impl Store {
     /// that there has ever been such a state. As it may be called several times, it should do nothing but read, decide and
     /// write by its [`Update`]. What it answers as an error ends the transaction, nothing is written then.
     ///
-    /// A call costs its reads twice, the second time without their values (of a range: a walk over what was written
-    /// since it was read the first time), and a commit. It is not fair: a `change` that takes long, beside fast ones of the same keys, may be
+    /// A call costs its reads twice, the second time without their values (of a range, if anything was committed meanwhile: a
+    /// walk over its keys in memory, and in files that have come since), and a commit. It is not fair: a `change` that
+    /// takes long, beside fast ones of the same keys, may be
     /// asked again for as long as they come. For one key [`Store::modify`] is the quicker form.
     ///
     /// ```
