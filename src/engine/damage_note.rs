@@ -76,6 +76,10 @@ impl Core {
         if let Some(file) = files.all().find(is_it)
             && let Some(error) = damage_of(file)
         {
+            if !error.is_damage() {
+                // It is not known how the file is: the note stays.
+                return Err(error);
+            }
             self.context.note(file.meta().kind, &error);
             self.damage_noted.store(self.context.has_unreadable(), Ordering::Relaxed);
         }

@@ -23,11 +23,7 @@ const UNFOLDED_TIMES: usize = 3;
 impl Core {
     /// Does a piece of the work that the L0 files make due. Answers whether there was any.
     pub(super) fn relieve_l0(&self, files: &FileSet) -> Result<bool> {
-        // One that cannot be read is too large for any merge.
-        let size = |file: &Arc<SealedFile>| {
-            if self.left_alone.has(file) { u64::MAX } else { file.meta().bytes }
-        };
-        let bytes: Vec<u64> = files.l0.iter().filter(|file| !file.is_begun()).map(size).collect();
+        let bytes = self.l0_sizes(files);
         if self.left_alone.unfoldable(files).is_some() {
             let Some(run) = l0_merge(&bytes, &self.limits()) else { return Ok(false) };
             self.merge_some_l0(files.l0.get(run).unwrap_or_default())?;
@@ -54,10 +50,22 @@ impl Core {
         Ok(true)
     }
 
+    /// The sizes of the L0 files that no fold has begun with. One that cannot be read is too large for any merge.
+    fn l0_sizes(&self, files: &FileSet) -> Vec<u64> {
+        let size = |file: &Arc<SealedFile>| {
+            if self.left_alone.has(file) { u64::MAX } else { file.meta().bytes }
+        };
+        files.l0.iter().filter(|file| !file.is_begun()).map(size).collect()
+    }
+
     /// Whether flushes wait until L0 files have been folded or merged: not where that will not be.
     pub(super) fn flushes_wait(&self, files: &FileSet) -> bool {
-        let most = self.limits().l0_files_max.saturating_mul(UNFOLDED_TIMES);
-        files.l0.len() >= most && self.left_alone.unfoldable(files).is_none()
+        let limits = self.limits();
+        let is_due = || {
+            self.left_alone.unfoldable(files).is_none()
+                || l0_merge(&self.l0_sizes(files), &limits).is_some()
+        };
+        files.l0.len() >= limits.l0_files_max.saturating_mul(UNFOLDED_TIMES) && is_due()
     }
 
     /// Folds all L0 files there are into HEAD.

@@ -58,7 +58,8 @@ impl LeftAlone {
 
     /// Whether [`Core::leaves_alone`] has taken the error.
     pub(super) fn has_met(&self, error: &Error) -> bool {
-        self.any.load(Ordering::Relaxed)
+        error.is_damage()
+            && self.any.load(Ordering::Relaxed)
             && lock(&self.files).values().any(|met| met.file() == error.file())
     }
 }

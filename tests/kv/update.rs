@@ -543,3 +543,38 @@ fn a_key_that_is_only_read_must_be_as_it_was() {
     }
     assert!(seen.len() == 3, "{seen:?}");
 }
+
+/// What a call asked for that was in vain says nothing of the next one.
+#[test]
+fn a_call_that_asks_for_less_does_not_make_the_next_one_tell_too_early() {
+    let disk = FaultVfs::new(Arc::new(MemoryVfs::new()));
+    let store = Options::new().vfs(Arc::new(disk.clone())).background(false).open("store").unwrap();
+    store.put("a", "1").unwrap();
+    let mut calls = 0;
+    let read = store.update(|update| {
+        calls += 1;
+        let found = update.get("a")?.unwrap().value;
+        if calls == 1 {
+            update.durability(Durability::Buffered);
+            update.put("b", "")?;
+            // In the order, and never on the disk.
+            let _ticket = store.submit(annals::txn().then([put("a", "2")]))?;
+            disk.fail(Some(Operation::Sync), disk.op_count_of(Operation::Sync), Fault::Io, false);
+        }
+        Decided::Ok(found)
+    });
+    assert_eq!(calls, 2);
+    assert!(matches!(read.unwrap_err().kind(), ErrorKind::Poisoned { .. }));
+}
+
+#[test]
+fn a_revert_to_now_undoes_nothing_that_is_on_its_way() {
+    let store =
+        Options::new().vfs(Arc::new(MemoryVfs::new())).background(false).open("store").unwrap();
+    store.put("a", "1").unwrap();
+    let ticket = store.submit(annals::txn().then([put("a", "2")])).unwrap();
+    let done = store.update(|update| update.revert(At::Latest, ..)).unwrap();
+    assert_eq!((done.value, done.changed), (0, false));
+    ticket.wait().unwrap();
+    assert_eq!(one(&store, "a").unwrap().value, "2");
+}

@@ -1,5 +1,7 @@
 //! Taking keys back to what they were.
 
+use std::collections::BTreeMap;
+
 use crate::error::Result;
 
 use super::update::{Update, Written};
@@ -38,15 +40,23 @@ impl Update<'_> {
     /// As [`Store::at`](crate::Store::at): [`Compacted`](crate::ErrorKind::Compacted) if the range cannot be read as of then.
     /// [`FutureRevision`](crate::ErrorKind::FutureRevision).
     pub fn revert(&mut self, to: impl Into<At>, range: impl AsKeyRange) -> Result<u64> {
-        let to = to.into().revision(&self.store.engine)?;
+        // What is read is the newest state in the order, which may be younger than what is visible.
+        let to = match to.into() {
+            At::Latest => self.view.revision(),
+            At::Time(micros) => {
+                At::Time(micros).revision(&self.store.engine)?.min(self.view.revision())
+            }
+            to @ At::Revision(_) => to.revision(&self.store.engine)?,
+        };
         let range = range.to_key_range();
         if range.is_empty() {
             return Ok(0);
         }
         let (start, end) = space::user_range(&range);
         let differences = self.view.diff(to, &start, &end)?;
-        self.writes.retain(|key, _| !range.contains(key));
-        let mut count = 0;
+        self.seen.ranges.push((start, end));
+        // All of it, or nothing where something cannot be read.
+        let mut back = BTreeMap::new();
         for difference in differences {
             let Difference { key, old, new } = difference?;
             let key = space::strip(key);
@@ -60,10 +70,11 @@ impl Update<'_> {
                     Some(Written { value: old.value, lease })
                 }
             };
-            self.writes.insert(key, written);
-            count += 1;
+            back.insert(key, written);
         }
-        self.seen.ranges.push((start, end));
+        let count = back.len() as u64;
+        self.writes.retain(|key, _| !range.contains(key));
+        self.writes.append(&mut back);
         Ok(count)
     }
 

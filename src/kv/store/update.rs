@@ -90,9 +90,9 @@ impl Update<'_> {
         if let Some((key, written)) = self.writes.get_key_value(key) {
             return Ok(written.as_ref().map(|written| written.of(key)));
         }
-        let found = self.view.get(&space::user(key))?.map(key_value);
+        // First: a function may go on although it could not be read.
         self.seen.keys.insert(Bytes::copy_from_slice(key));
-        Ok(found)
+        Ok(self.view.get(&space::user(key))?.map(key_value))
     }
 
     /// The living keys of a range, in byte order, with what this transaction has done to them, as [`get`](Self::get) gives
@@ -122,11 +122,12 @@ impl Update<'_> {
         }
         let (start, end) = space::user_range(range);
         let mut kvs = BTreeMap::new();
-        for record in self.view.scan(&start, &end, keys_only) {
+        let records = self.view.scan(&start, &end, keys_only);
+        self.seen.ranges.push((start, end));
+        for record in records {
             let kv = key_value(record?);
             kvs.insert(kv.key.clone(), kv);
         }
-        self.seen.ranges.push((start, end));
         let own = self.writes.range::<Bytes, _>(range.start()..);
         for (key, written) in own.take_while(|(key, _)| range.contains(key)) {
             match written {
@@ -364,6 +365,8 @@ impl Store {
             };
             let changed = change(&mut update);
             let Update { view: pinned, seen, writes, options, .. } = update;
+            // What was read by a call before may have been asked for with less.
+            done = done.at_least(options.durability);
             let request = Update::request(writes);
             let fits = || {
                 self.limits().commit(&options)?;

@@ -30,6 +30,14 @@ impl Done<'_> {
         self.outcome.position.revision
     }
 
+    /// The same, which waits for a sync if this durability does, whatever it was ordered with.
+    pub(super) fn at_least(mut self, asked: Option<Durability>) -> Self {
+        if asked.unwrap_or(self.engine.options().durability) == Durability::Sync {
+            self.outcome.durability = Durability::Sync;
+        }
+        self
+    }
+
     fn patch(&self) -> Patch {
         Patch { base: self.base, revision: self.revision() }
     }
