@@ -11,7 +11,6 @@
 //! is no room for it, damage has to be met anew.
 
 use std::io;
-use std::path::Path;
 
 use annals_format::name::{DAMAGED, FileName, UNFINISHED};
 
@@ -86,13 +85,9 @@ impl Core {
         if self.context.has_unreadable() {
             return Ok(());
         }
-        remove(self, &path)
+        let removed = vfs.remove_if_there(&path);
+        removed.map_err(|error| Error::io("remove", &path, error))
     }
-}
-
-fn remove(core: &Core, note: &Path) -> Result<()> {
-    let removed = core.options.vfs.remove_if_there(note);
-    removed.map_err(|error| Error::io("remove", note, error))
 }
 
 /// What is wrong with a file, or with values that it refers to.

@@ -17,9 +17,7 @@ use annals_format::FileMeta;
 use crate::error::Result;
 use crate::observe::{Span, Task};
 use crate::reclaim::floors::Floors;
-use crate::reclaim::merge::{
-    Replacement, Work, forgotten_bytes, is_of_one_file, join_events, thin_events,
-};
+use crate::reclaim::merge::{Replacement, Work, forgotten_bytes, join_events, thin_events};
 use crate::reclaim::plan::{events_to_join, trims};
 use crate::sync::Arc;
 use crate::sync::plain::lock;
@@ -116,7 +114,7 @@ impl Core {
     /// writing.
     fn thin(&self, file: &SealedFile, keep: &Floors) -> Result<Option<Vec<u64>>> {
         let segment = match file.open() {
-            Err(error) if is_of_one_file(&error) => return Ok(None),
+            Err(error) if error.is_damage() => return Ok(None),
             opened => opened?,
         };
         match forgotten_bytes(segment, keep)? {

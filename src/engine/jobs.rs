@@ -77,7 +77,7 @@ impl Core {
         if let Err(error) = outcome
             && !matches!(error.kind(), ErrorKind::Closed)
             && !self.note_space(Kind::Other, outcome)
-            && !self.leaves_alone(error)
+            && !self.leave_alone(error)
         {
             self.fail(error);
         }
@@ -352,12 +352,11 @@ impl Core {
         removed.extend(unreferenced.into_iter().take(DROPPED_AT_ONCE));
         for file in tables.files.all().filter(|file| removed.contains(&file.meta().number)) {
             // So that who holds the old tables can still read it. If it is damaged, that is no reason to keep it.
-            match file.hold() {
-                Err(error) if error.is_shortage() => {
-                    self.discard(&added);
-                    return Err(error);
-                }
-                _ => {}
+            if let Err(error) = file.hold()
+                && error.is_shortage()
+            {
+                self.discard(&added);
+                return Err(error);
             }
         }
         self.sync_names(&added)?;

@@ -56,7 +56,7 @@ impl LeftAlone {
         files.l0.iter().chain(&files.head).find_map(|file| self.why(file))
     }
 
-    /// Whether [`Core::leaves_alone`] has taken the error.
+    /// Whether [`Core::leave_alone`] has taken the error.
     pub(super) fn has_met(&self, error: &Error) -> bool {
         error.is_damage()
             && self.any.load(Ordering::Relaxed)
@@ -67,7 +67,7 @@ impl LeftAlone {
 impl Core {
     /// Notes the file of which background work has met damage. False if the error is another one, or the file was noted
     /// already.
-    pub(super) fn leaves_alone(&self, error: &Error) -> bool {
+    pub(super) fn leave_alone(&self, error: &Error) -> bool {
         if !error.is_damage() {
             return false;
         }

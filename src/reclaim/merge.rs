@@ -11,7 +11,7 @@ use annals_format::events::{EventRef, Transaction, TransactionBuilder};
 use annals_format::space::USER;
 use annals_format::{FileKind, FileMeta};
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::segment::{ConcatCursor, EntryCursor, MergeCursor, Segment, SegmentContext};
 use crate::sync::Arc;
 
@@ -211,11 +211,6 @@ pub(crate) fn forgotten_bytes(file: &Arc<Segment>, floors: &Floors) -> Result<Op
     Ok(was_read.then_some((all, forgotten)))
 }
 
-/// Whether what reading has answered is the matter of one file: damage, or a place that the disk cannot read.
-pub(crate) fn is_of_one_file(error: &Error) -> bool {
-    error.is_damage()
-}
-
 /// What is seen of an EVENTS file.
 enum Seen<'a> {
     /// A change, and whether its key can be read at later revisions only.
@@ -239,7 +234,7 @@ fn look_through(
     });
     seen?;
     match read {
-        Err(error) if is_of_one_file(&error) => Ok(false),
+        Err(error) if error.is_damage() => Ok(false),
         read => read.map(|()| true),
     }
 }
