@@ -52,8 +52,8 @@ pub(super) struct Core {
     /// Of EVENTS files by number for which [forgotten](crate::reclaim::floors::Floors::forgotten) keys they have
     /// been looked through.
     pub(super) looked_through: Mutex<BTreeMap<u64, BTreeSet<u32>>>,
-    /// Whether there is a note of damage in the directory, see `engine/damage_note.rs`.
-    pub(super) damage_noted: AtomicBool,
+    /// How many files the note of damage in the directory names, as far as this session has written it.
+    pub(super) damage_noted: AtomicU64,
     /// Damaged files, which background work leaves as they are.
     pub(super) left_alone: LeftAlone,
     /// What background work changes. Held only while a result is put in force.

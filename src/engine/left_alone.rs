@@ -19,6 +19,9 @@
 //!    ([`SegmentContext::has_unreadable`](crate::segment::SegmentContext::has_unreadable)).
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use annals_format::FileMeta;
 
 use crate::error::{Error, Result};
 use crate::observe;
@@ -48,6 +51,11 @@ impl LeftAlone {
         numbers.find_map(|number| noted.get(&number)).cloned()
     }
 
+    /// The files that were found damaged.
+    pub(super) fn paths(&self) -> Vec<PathBuf> {
+        lock(&self.files).values().filter_map(|met| met.file().map(Path::to_path_buf)).collect()
+    }
+
     /// Why L0 is not folded into HEAD, if so.
     pub(super) fn unfoldable(&self, files: &FileSet) -> Option<Error> {
         if !self.any.load(Ordering::Relaxed) {
@@ -74,7 +82,11 @@ impl Core {
         let files = self.shared.tables().files;
         let path = |file: &SealedFile| self.context.path(file.meta().kind, file.meta().number);
         let is_it = |file: &&Arc<SealedFile>| error.file() == Some(path(file).as_path());
-        let Some(meta) = files.all().find(is_it).map(|file| file.meta()) else { return false };
+        files.all().find(is_it).is_some_and(|file| self.leave_file(file.meta(), error))
+    }
+
+    /// Notes that a file is damaged. False if it was noted already.
+    pub(super) fn leave_file(&self, meta: &FileMeta, error: &Error) -> bool {
         // A contradiction between two files is not noted by those who read them.
         self.context.note(meta.kind, error);
         let is_news = lock(&self.left_alone.files).insert(meta.number, error.clone()).is_none();

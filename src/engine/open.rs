@@ -308,7 +308,7 @@ fn build(
         busy: Mutex::new(()),
         swept: AtomicU64::new(0),
         looked_through: Mutex::default(),
-        damage_noted: AtomicBool::new(false),
+        damage_noted: AtomicU64::new(0),
         left_alone: LeftAlone::default(),
         state: Mutex::new(State { store, manifest, wal: None, log: SharedLog::default() }),
         flushed: Condvar::new(),

@@ -102,3 +102,42 @@ fn nor_does_it_when_it_is_opened_again() {
         assert!(disk.read(&note).is_err());
     }
 }
+
+/// One of the files that were damaged is well again: what makes up for the other is still kept.
+#[test]
+fn each_file_that_is_damaged_is_noted() {
+    let made = made(true);
+    let disk = made.copy();
+    let of = |wanted: &str| made.paths.iter().find(|path| kind(path) == wanted).unwrap();
+    let (head, l0) = (of(".head"), of(".l0"));
+    for path in [head, l0] {
+        let mut content = made.content(path);
+        let middle = content.len() / 2;
+        content[middle] ^= 0x10;
+        disk.overwrite(Path::new(path), &content);
+    }
+    let store = options(&disk).open(Path::new(DIRECTORY)).unwrap();
+    store.reorganise().unwrap_err();
+    // What is not folded is merged, which meets the other one.
+    for n in 0..400 {
+        store.put(format!("/after/{n}"), "x".repeat(200)).unwrap();
+        background(&store).unwrap();
+    }
+    store.compact(store.revision()).unwrap();
+    let met = store.stats().damaged_files;
+    store.close().unwrap();
+    let note = disk.read(&Path::new(DIRECTORY).join("DAMAGED")).unwrap();
+    let note = String::from_utf8(note).unwrap();
+    assert_eq!(note.lines().count() as u64, met, "{note}");
+    let before = past(&disk);
+    for (well, other) in [(head, l0), (l0, head)] {
+        let disk = disk.crash(0, annals::vfs::CrashMode::KeepAll);
+        disk.overwrite(Path::new(well), &made.content(well));
+        let store = options(&disk).open(Path::new(DIRECTORY)).unwrap();
+        let is_noted = note.lines().any(|name| other.ends_with(name));
+        assert_eq!(store.stats().damage.is_some(), is_noted, "{well} is well, noted {note}");
+        background(&store).unwrap();
+        assert!(!is_noted || past(&disk) == before);
+    }
+    assert_eq!(met, 2, "{note}");
+}
