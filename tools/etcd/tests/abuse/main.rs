@@ -12,6 +12,7 @@
 
 mod cancelled;
 mod crash;
+mod disk;
 mod failing;
 mod floods;
 mod latency;

@@ -87,6 +87,10 @@ pub(crate) fn processor(process: &str) -> f64 {
 }
 
 impl Running {
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Seconds of processor time that it has taken so far.
     pub(crate) fn processor(&self) -> f64 {
         processor(&self.child.id().to_string())
