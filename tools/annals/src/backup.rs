@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, BufReader, BufWriter, IsTerminal as _, Read, Write};
 use std::path::{Path, PathBuf};
 
-use annals::{BackupReport, Error, ErrorKind, RestoreOptions, Store};
+use annals::{BackupReport, Error, ErrorKind, Options, RestoreOptions, RestoreReport, Store};
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -157,7 +157,7 @@ pub(crate) fn restore(global: &Global, args: &RestoreArgs, out: &mut Output) -> 
     let options = RestoreOptions::new().options(options);
     let options = options.bump_revision(args.bump_revision.unwrap_or(0));
     let target = Target::new(directory);
-    let made = read(&args.files, &mut |from| annals::restore(from, directory, &options));
+    let made = restored(&args.files, directory, &options);
     let made = made.map_err(|failure| target.failed(failure))?;
     out.object(&json!({
         "revision": made.revision,
@@ -168,6 +168,19 @@ pub(crate) fn restore(global: &Global, args: &RestoreArgs, out: &mut Output) -> 
         "hash": made.hash.hash,
         "compacted_revision": made.hash.compacted,
     }))
+}
+
+fn restored(
+    files: &[PathBuf],
+    directory: &Path,
+    options: &RestoreOptions,
+) -> Outcome<RestoreReport> {
+    read(files, &mut |from| annals::restore(from, directory, options))
+}
+
+/// Makes a store of a backup and its increments, for who only wants to look into it.
+pub(crate) fn unpack(files: &[PathBuf], directory: &Path, options: &Options) -> Outcome {
+    restored(files, directory, &RestoreOptions::new().options(options.clone())).map(drop)
 }
 
 /// Reads files as one stream. Errors about it name the file, and where in it.

@@ -12,6 +12,7 @@ mod census;
 mod checkpoint;
 mod commands;
 mod compact;
+mod elsewhere;
 mod exit;
 mod export;
 mod files;

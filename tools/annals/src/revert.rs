@@ -14,6 +14,7 @@ use serde_json::json;
 use crate::args::Global;
 use crate::at::At;
 use crate::bytes::{self, Spelled, show};
+use crate::elsewhere::{FromArgs, differences};
 use crate::exit::{Failure, Outcome};
 use crate::output::{Output, Row};
 use crate::writes::CommitArgs;
@@ -26,10 +27,15 @@ it is. What is there since stays in the history, so a revert can be reverted; wi
 'revert to revision N' there. A time before all that was written is refused: 1 is the empty store. A lease that has
 ended does not come back: its keys are put without one.
 
+With --from the keys become what they were in a backup or a copy, which has what this store has forgotten
+since. What else is in this store stays.
+
 Examples:
   $ annals -C store revert 4 --prefix /flags/ --dry-run
   $ annals -C store revert 4 --prefix /flags/ --metadata 'by ada: the rollout failed'
-  $ annals -C store revert -1 --key /pods/a"
+  $ annals -C store revert -1 --key /pods/a
+  $ annals -C store backup monday.backup
+  $ annals -C store revert latest --prefix /flags/ --from monday.backup"
 )]
 pub(crate) struct RevertArgs {
     /// What they were then: a point in history, such as 7, -1, yesterday or 24h.
@@ -44,6 +50,8 @@ pub(crate) struct RevertArgs {
     /// Show what would be done, and do nothing.
     #[arg(long)]
     dry_run: bool,
+    #[command(flatten)]
+    from: FromArgs,
     #[command(flatten)]
     commit: CommitArgs,
 }
@@ -104,35 +112,13 @@ impl Row for Step {
     }
 }
 
-/// `revert`: keys as they were.
-pub(crate) fn revert(global: &Global, args: &RevertArgs, out: &mut Output) -> Outcome {
-    let store = if args.dry_run {
-        global.read()?
-    } else {
-        // No lease ends between what is looked at and what is done.
-        let options = global.engine_options()?.create(false).lease_expiry(false);
-        Store::open_with(global.data()?, &options)?
-    };
-    let newest = store.revision();
-    if let At::Back(count) = args.to
-        && count >= newest
-    {
-        let what = format!("there are no {count} revisions before the newest, {newest}");
-        return Err(Failure::Usage(what));
-    }
-    let to = args.to.revision(&store)?;
-    if to == 1 && matches!(args.to, At::Time(_)) {
-        let what = "nothing had been written then: `revert 1` deletes the keys, if that is meant";
-        return Err(Failure::Usage(what.into()));
-    }
-    let range = match (&args.prefix, &args.key) {
-        (Some(prefix), _) => KeyRange::prefix(bytes::of_arg(prefix)),
-        (None, Some(key)) => KeyRange::key(bytes::of_arg(key)),
-        (None, None) => return Err(Failure::Usage("which keys?".into())),
-    };
-    let leases: BTreeSet<i64> = store.lease_list()?.into_iter().map(|lease| lease.id).collect();
+/// What is to be done where a state differs from what is there now, with the leases that there are.
+fn steps(
+    differences: impl Iterator<Item = annals::Result<Diff>>,
+    leases: &BTreeSet<i64>,
+) -> Outcome<Vec<Step>> {
     let mut steps = Vec::new();
-    for difference in store.diff(to, newest, &range)? {
+    for difference in differences {
         let (key, then, now) = match difference? {
             Diff::Added(new) => (new.key, None, None),
             Diff::Removed(old) => (old.key.clone(), Some(old), None),
@@ -148,15 +134,59 @@ pub(crate) fn revert(global: &Global, args: &RevertArgs, out: &mut Output) -> Ou
             steps.push(step);
         }
     }
+    Ok(steps)
+}
+
+/// `revert`: keys as they were.
+pub(crate) fn revert(global: &Global, args: &RevertArgs, out: &mut Output) -> Outcome {
+    let elsewhere = args.from.open(global)?;
+    let store = if args.dry_run {
+        global.read()?
+    } else {
+        // No lease ends between what is looked at and what is done.
+        let options = global.engine_options()?.create(false).lease_expiry(false);
+        Store::open_with(global.data()?, &options)?
+    };
+    let source = elsewhere.as_ref().map_or(&store, |elsewhere| &elsewhere.store);
+    let newest = source.revision();
+    if let At::Back(count) = args.to
+        && count >= newest
+    {
+        let what = format!("there are no {count} revisions before the newest, {newest}");
+        return Err(Failure::Usage(what));
+    }
+    let to = args.to.revision(source)?;
+    if to == 1 && matches!(args.to, At::Time(_)) {
+        let what = "nothing had been written then: `revert 1` deletes the keys, if that is meant";
+        return Err(Failure::Usage(what.into()));
+    }
+    let range = match (&args.prefix, &args.key) {
+        (Some(prefix), _) => KeyRange::prefix(bytes::of_arg(prefix)),
+        (None, Some(key)) => KeyRange::key(bytes::of_arg(key)),
+        (None, None) => return Err(Failure::Usage("which keys?".into())),
+    };
+    let leases: BTreeSet<i64> = store.lease_list()?.into_iter().map(|lease| lease.id).collect();
+    let steps = match &elsewhere {
+        None => steps(store.diff(to, newest, &range)?, &leases)?,
+        Some(_) => steps(differences(&source.at(to)?, &store.latest()?, &range), &leases)?,
+    };
+    let then = match args.from.name() {
+        None => format!("revision {to}"),
+        Some(name) => format!("revision {to} of {name}"),
+    };
     let mut revision = None;
     if !args.dry_run && !steps.is_empty() {
         let mut metadata = args.commit.options().metadata;
         if metadata.is_empty() {
-            metadata = format!("revert to revision {to}").into();
+            metadata = format!("revert to {then}").into();
         }
+        // Nobody else writes to the store meanwhile.
         let done = store.update(|update| {
             update.metadata(&metadata);
-            update.revert(to, &range)
+            steps.iter().try_for_each(|step| match &step.then {
+                Some(then) => update.put_leased(&step.key, &then.value, step.lease()),
+                None => update.delete(&step.key),
+            })
         })?;
         revision = Some(done.revision);
     }
@@ -167,16 +197,14 @@ pub(crate) fn revert(global: &Global, args: &RevertArgs, out: &mut Output) -> Ou
     rows.finish(&[("to", json!(to)), ("revision", json!(revision))])?;
     match revision {
         Some(revision) => out.note(format_args!(
-            "{} keys are what they were at revision {to}, from revision {revision} on",
+            "{} keys are what they were at {then}, from revision {revision} on",
             steps.len()
         ))?,
-        None if steps.is_empty() && store.at(to)?.range(&range).next().is_none() => {
-            out.note(format_args!(
-                "nothing to do: there is no such key, nor was at revision {to}"
-            ))?;
+        None if steps.is_empty() && source.at(to)?.range(&range).next().is_none() => {
+            out.note(format_args!("nothing to do: there is no such key, nor was at {then}"))?;
         }
         None if steps.is_empty() => {
-            out.note(format_args!("nothing to do: all is as it was at revision {to}"))?;
+            out.note(format_args!("nothing to do: all is as it was at {then}"))?;
         }
         None => out.note("nothing was changed: --dry-run")?,
     }

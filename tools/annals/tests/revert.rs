@@ -114,3 +114,90 @@ fn a_time_before_all_that_was_written_is_refused() {
     tool.ok(&["revert", "1", "--prefix", ""]);
     assert_eq!(state(&tool, "latest"), []);
 }
+
+/// A copy has what the store itself has forgotten.
+#[test]
+fn keys_come_back_out_of_a_backup_and_out_of_a_copy() {
+    let tool = filled();
+    let at_6 = state(&tool, "6");
+    let path = |name: &str| tool.path(name).display().to_string();
+    let (full, more, copy, odd) = (path("full"), path("more"), path("copy"), path("odd"));
+    tool.ok(&["backup", &full]);
+    tool.ok(&["checkpoint", &copy]);
+    tool.ok(&["lease", "grant", "600", "--id", "7"]);
+    tool.ok(&["put", "/a/9", "late", "--lease", "7"]);
+    tool.ok(&["backup", &more, "--from", "9"]);
+    tool.ok(&["lease", "revoke", "7"]);
+    tool.ok(&["put", "/a/1", "eins"]);
+    tool.ok(&["put", "/b/1", "last"]);
+    tool.ok(&["compact", "--at", "latest", "--confirm"]);
+    tool.run(&["revert", "6", "--prefix", "/a/"]).code(6).says("compacted");
+    let before = state(&tool, "latest");
+    let whole = tool.snapshot();
+
+    // What the two of them are different in, now and as they were.
+    let of_diff = |arguments: &[&str]| {
+        let lines = tool.lines(&[&["diff"], arguments].concat()).into_iter();
+        lines.map(|line| format!("{} {}", line["change"], line["key"])).collect::<Vec<_>>()
+    };
+    let changed = [r#""changed" "/a/1""#, r#""changed" "/b/1""#];
+    assert_eq!(of_diff(&["latest", "--from", &full]), changed);
+    assert_eq!(of_diff(&["7", "--from", &copy, "--prefix", "/b/"]), [r#""changed" "/b/1""#]);
+    let added = [r#""changed" "/a/1""#, r#""added" "/a/3""#, r#""changed" "/b/1""#];
+    assert_eq!(of_diff(&["6", "--from", &copy]), added);
+    assert_eq!(of_diff(&["6", "--from", &full]), added);
+    let shown = tool.ok(&["diff", "6", "--from", &full, "--values", "-o", "table"]);
+    assert!(shown.contains("eins"), "{shown}");
+
+    for from in [&full, &copy] {
+        let arguments = ["revert", "6", "--prefix", "/a/", "--from", from];
+        let would = tool.json(&[&arguments[..], &["--dry-run"]].concat());
+        assert!(tool.snapshot() == whole);
+        assert_eq!(would["changes"].as_array().map(Vec::len), Some(2), "{would}");
+        assert_eq!((&would["to"], &would["revision"]), (&json!(6), &Value::Null));
+    }
+    let done = tool.json(&["revert", "6", "--prefix", "/a/", "--from", &copy]);
+    assert_eq!(done["revision"], 14);
+    let told = tool.lines(&["log", "--since", "14"]);
+    assert_eq!(told[0]["metadata"], format!("revert to revision 6 of {copy}"));
+    assert_eq!(state(&tool, "latest"), [&at_6[..1], &before[before.len() - 1..]].concat());
+    let nothing = tool.run(&["revert", "6", "--prefix", "/a/", "--from", &full]);
+    nothing.code(0).says(&format!("all is as it was at revision 6 of {full}"));
+
+    // The increment too, with a lease that has ended since.
+    let both = ["--from", &full, "--from", &more];
+    let done = tool.json(&[&["revert", "latest", "--prefix", "/a/"], &both[..]].concat());
+    assert_eq!(
+        (&done["to"], &done["changes"][1]["ended_lease"]),
+        (&json!(10), &json!(7)),
+        "{done}"
+    );
+    assert_eq!(tool.json(&["get", "/a/9"])["lease"], 0);
+    assert_eq!(tool.json(&["get", "/b/1"])["value"], "last");
+
+    // What is refused changes nothing, and leaves nothing.
+    let whole = tool.snapshot();
+    let revert = |arguments: &[&str]| {
+        let temporary = tempfile::tempdir().unwrap();
+        let mut command = tool.command(&[&["revert"], arguments].concat());
+        let output = command.env("TMPDIR", temporary.path()).output().unwrap();
+        assert_eq!(std::fs::read_dir(temporary.path()).unwrap().count(), 0);
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let all = ["latest", "--prefix", ""];
+    assert_eq!(revert(&[&all[..], &["--from", "/nothere"]].concat()).0, Some(5));
+    assert_eq!(revert(&[&all[..], &["--from", &copy, "--from", &more]].concat()).0, Some(2));
+    let (code, said) = revert(&[&all[..], &["--from", &more]].concat());
+    assert!(code == Some(2) && said.contains("a full backup comes first"), "{code:?} {said}");
+    let mut damaged = std::fs::read(&full).unwrap();
+    let middle = damaged.len() / 2;
+    damaged[middle] ^= 1;
+    std::fs::write(&odd, damaged).unwrap();
+    let (code, said) = revert(&[&all[..], &["--from", &odd]].concat());
+    assert!(code == Some(3) && said.contains("odd"), "{code:?} {said}");
+    assert!(tool.snapshot() == whole);
+    let before = state(&tool, "latest");
+    assert_eq!(revert(&["99", "--prefix", "", "--from", &full]).0, Some(6));
+    assert_eq!(revert(&["-9", "--prefix", "", "--from", &full]).0, Some(2));
+    assert_eq!(state(&tool, "latest"), before);
+}

@@ -1,10 +1,10 @@
-//! `diff`: the state at one revision against the state at another.
+//! `diff`: the state at one revision, of this store or of a copy, against the state at another.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
-use annals::{Diff, KeyRange, KeyValue, Store};
+use annals::{Diff, KeyRange, KeyValue};
 use clap::Args;
 use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
@@ -15,6 +15,7 @@ use super::rows::KvRow;
 use crate::args::{Global, parse_limit};
 use crate::at::At;
 use crate::bytes::{self, Spelled, show, show_line};
+use crate::elsewhere::{FromArgs, differences};
 use crate::exit::{Failure, Outcome};
 use crate::output::{Format, Output, Row};
 
@@ -24,14 +25,18 @@ use crate::output::{Format, Output, Row};
   $ annals -C store diff 3                             # what has changed since
   $ annals -C store diff 3 5 --prefix /flags/
   $ annals -C store diff -2 --values
-  $ annals -C store diff 3 now --values -o ndjson")]
+  $ annals -C store diff 3 now --values -o ndjson
+  $ annals -C store backup monday.backup
+  $ annals -C store diff latest --from monday.backup   # what is not as it was in a backup")]
 pub(crate) struct DiffArgs {
     /// The earlier state: a point in history, such as 7, -1, yesterday or 24h.
     #[arg(value_name = "AT", allow_hyphen_values = true)]
-    from: At,
-    /// The later state.
+    old: At,
+    /// The later state, always of this store.
     #[arg(value_name = "AT", default_value = "latest", allow_hyphen_values = true)]
-    to: At,
+    new: At,
+    #[command(flatten)]
+    from: FromArgs,
     /// Only keys that begin with this.
     #[arg(long, value_name = "PREFIX", default_value = "")]
     prefix: OsString,
@@ -107,24 +112,37 @@ impl Row for DiffRow {
     }
 }
 
-/// `diff`: what differs between two revisions.
+/// `diff`: what differs between two states.
 pub(crate) fn diff(global: &Global, args: &DiffArgs, out: &mut Output) -> Outcome {
     let store = global.read()?;
-    let from = args.from.revision(&store)?;
-    let to = args.to.revision(&store)?;
-    if from > to {
+    let elsewhere = args.from.open(global)?;
+    let old = args.old.revision(elsewhere.as_ref().map_or(&store, |elsewhere| &elsewhere.store))?;
+    let new = args.new.revision(&store)?;
+    let range = KeyRange::prefix(bytes::of_arg(&args.prefix));
+    if let Some(elsewhere) = &elsewhere {
+        let differences = differences(&elsewhere.store.at(old)?, &store.at(new)?, &range);
+        return show_all(differences, (old, new), args, out);
+    }
+    if old > new {
         return Err(Failure::Usage(format!(
-            "revision {from} is after revision {to}: give the earlier one first"
+            "revision {old} is after revision {new}: give the earlier one first"
         )));
     }
-    let range = KeyRange::prefix(bytes::of_arg(&args.prefix));
+    show_all(store.diff(old, new, range)?, (old, new), args, out)
+}
+
+fn show_all(
+    mut differences: impl Iterator<Item = annals::Result<Diff>>,
+    (old, new): (u64, u64),
+    args: &DiffArgs,
+    out: &mut Output,
+) -> Outcome {
     if args.values && out.format() == Format::Table {
-        return in_lines(&store, (from, to), range, args.limit, out);
+        return in_lines(differences, args.limit, out);
     }
     let mut rows = out.rows("diff");
     let limit = if args.limit == 0 { u64::MAX } else { args.limit };
     let mut count = 0;
-    let mut differences = store.diff(from, to, range)?;
     while let Some(diff) = differences.next() {
         rows.push(&DiffRow { diff: diff?, values: args.values })?;
         count += 1;
@@ -133,19 +151,16 @@ pub(crate) fn diff(global: &Global, args: &DiffArgs, out: &mut Output) -> Outcom
             break;
         }
     }
-    rows.finish(&[("from", json!(from)), ("to", json!(to))])?;
+    rows.finish(&[("from", json!(old)), ("to", json!(new))])?;
     Ok(())
 }
 
 /// For people: each key in a line, and what became of its value below.
 fn in_lines(
-    store: &Store,
-    (from, to): (u64, u64),
-    range: KeyRange,
+    mut differences: impl Iterator<Item = annals::Result<Diff>>,
     limit: u64,
     out: &mut Output,
 ) -> Outcome {
-    let mut differences = store.diff(from, to, range)?;
     let mut left = if limit == 0 { u64::MAX } else { limit };
     while left > 0
         && let Some(diff) = differences.next()
