@@ -195,7 +195,7 @@ impl Store {
     /// # Ok::<(), annals::Error>(())
     /// ```
     pub fn lease_revoke(&self, id: i64) -> Result<LeaseRevokeResponse> {
-        self.lease_revoke_with(id, CommitOptions::default())
+        self.lease_revoke_with(id, self.defaults().clone())
     }
 
     /// As [`lease_revoke`](Self::lease_revoke), with metadata, a time or a durability of its own.
@@ -225,7 +225,7 @@ impl Store {
         id: i64,
         options: CommitOptions,
     ) -> Result<LeaseRevokeResponse> {
-        let revoked = self.revoke_if(id, &options, &|_| true)?;
+        let revoked = self.revoke_if(id, &self.completed(options), &|_| true)?;
         // Nothing was refused.
         Ok(revoked.unwrap_or_default())
     }
@@ -265,7 +265,7 @@ impl Store {
         let mut keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
         keys.sort_unstable();
         let among = |key: &[u8]| keys.binary_search(&key).is_ok();
-        self.revoke_if(id, &CommitOptions::default(), &among)
+        self.revoke_if(id, self.defaults(), &among)
     }
 
     fn revoke_if(

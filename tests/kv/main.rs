@@ -16,6 +16,7 @@ macro_rules! refused {
     };
 }
 
+mod metadata;
 mod modify;
 mod reads_and_writes;
 mod state;

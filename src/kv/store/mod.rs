@@ -44,7 +44,7 @@ use crate::sync::plain::{AtomicI64, AtomicU64};
 use super::eval::check::Limits;
 use super::eval::lease as lease_table;
 use super::extension::{ExtensionCell, Lagging};
-use super::request::CommitOptions;
+use super::request::{CommitOptions, copy};
 use super::seam::{Engine, Newest};
 use super::types::Commit;
 
@@ -81,6 +81,8 @@ pub use usage::{SpaceOptions, SpaceSurvey};
 pub struct Store {
     engine: Engine,
     shared: Arc<Shared>,
+    /// What the commits of this handle have where they say nothing else.
+    defaults: CommitOptions,
 }
 
 /// What all handles of a store share besides the engine.
@@ -198,7 +200,39 @@ impl Store {
             watch_room: ExtensionCell::default(),
             lease_room: ExtensionCell::default(),
         };
-        Ok(Self { engine, shared: Arc::new(shared) })
+        Ok(Self { engine, shared: Arc::new(shared), defaults: CommitOptions::default() })
+    }
+
+    /// Another handle to the same store, whose commits have this metadata where they are given none: who writes, or on whose
+    /// behalf. It is that of puts, deletes, [`modify`](Self::modify), [`compare_and_put`](Self::compare_and_put),
+    /// transactions, [`update`](Self::update) and revocations of leases, also by a [session](Self::lease); other handles are what
+    /// they were. What the end of a lease deletes has metadata of its own.
+    ///
+    /// It costs a copy of the metadata, which its clones share.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir().expect("a temporary directory");
+    /// # let store = annals::Store::open(directory.path())?;
+    /// use annals::Modify;
+    ///
+    /// let by_ada = store.with_metadata("by ada")?;
+    /// by_ada.put("/flags/dark", "on")?;
+    /// by_ada.modify("/flags/beta", |_| Modify::put("on"))?;
+    /// by_ada.txn().then([annals::delete("/flags/dark")]).metadata("by ada: it broke").commit()?;
+    /// store.put("/flags/dark", "off")?;
+    ///
+    /// let told: Vec<_> = store.log(..).map(|one| Ok(one?.metadata)).collect::<annals::Result<_>>()?;
+    /// assert_eq!(told, ["by ada", "by ada", "by ada: it broke", ""]);
+    /// # Ok::<(), annals::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`MetadataTooLong`](crate::ErrorKind::MetadataTooLong).
+    pub fn with_metadata(&self, metadata: impl AsRef<[u8]>) -> Result<Self> {
+        let defaults = CommitOptions { metadata: copy(metadata), ..self.defaults.clone() };
+        self.limits().commit(&defaults)?;
+        Ok(Self { defaults, ..self.clone() })
     }
 
     /// Forgets what only reads below `revision` could see. Takes constant time. Reads at
@@ -377,5 +411,18 @@ impl Store {
 
     fn limits(&self) -> Limits {
         self.shared.limits
+    }
+
+    /// What a commit has that says nothing of it.
+    pub(crate) fn defaults(&self) -> &CommitOptions {
+        &self.defaults
+    }
+
+    /// The same with what it says.
+    pub(crate) fn completed(&self, mut options: CommitOptions) -> CommitOptions {
+        if options.metadata.is_empty() {
+            options.metadata = self.defaults.metadata.clone();
+        }
+        options
     }
 }

@@ -19,7 +19,6 @@ use crate::error::Result;
 
 use super::Store;
 use super::write::Done;
-use crate::kv::request::CommitOptions;
 use crate::kv::response::TxnResponse;
 use crate::kv::ticket::Ticket;
 use crate::kv::types::KeyValue;
@@ -157,9 +156,8 @@ impl Store {
         change: &mut dyn FnMut(Option<&KeyValue>) -> Modify,
     ) -> Result<Done<'_>> {
         self.limits().sizes(key, &[])?;
-        let options = CommitOptions::default();
         let (mut current, mut done) =
-            self.write(&options, |evaluation| evaluation.base_key(key))?;
+            self.write(self.defaults(), |evaluation| evaluation.base_key(key))?;
         loop {
             let modify = change(current.as_ref());
             let put = match &modify {
@@ -175,7 +173,7 @@ impl Store {
                 Modify::Delete | Modify::Keep => return Ok(done),
             };
             let seen = current.as_ref().map_or(0, |kv| kv.mod_revision);
-            let ((replaced, newer), written) = self.write(&options, |evaluation| {
+            let ((replaced, newer), written) = self.write(self.defaults(), |evaluation| {
                 let replaced = evaluation.replace(key, seen, put.clone())?;
                 let newer = if replaced { None } else { evaluation.base_key(key)? };
                 Ok((replaced, newer))

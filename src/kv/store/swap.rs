@@ -4,7 +4,6 @@ use crate::error::Result;
 
 use super::Store;
 use super::write::Done;
-use crate::kv::request::CommitOptions;
 use crate::kv::response::TxnResponse;
 use crate::kv::ticket::{Outcome, Ticket};
 
@@ -78,7 +77,6 @@ impl Store {
 
     fn swap(&self, key: &[u8], seen: u64, value: &[u8]) -> Result<(bool, Done<'_>)> {
         self.limits().sizes(key, value)?;
-        let options = CommitOptions::default();
-        self.write(&options, |evaluation| evaluation.compare_and_put(key, seen, value))
+        self.write(self.defaults(), |evaluation| evaluation.compare_and_put(key, seen, value))
     }
 }

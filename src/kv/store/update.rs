@@ -353,15 +353,15 @@ impl Store {
         mut change: impl FnMut(&mut Update<'_>) -> Result<T, E>,
     ) -> Result<(T, Done<'_>), E> {
         let now = |snapshot: &Snapshot<'_>| snapshot.at(snapshot.position().revision);
-        let options = CommitOptions::default();
-        let (mut view, mut done) = self.write_seeing(&options, |_, snapshot| now(snapshot))?;
+        let (mut view, mut done) =
+            self.write_seeing(self.defaults(), |_, snapshot| now(snapshot))?;
         loop {
             let mut update = Update {
                 store: self,
                 view,
                 seen: Seen::default(),
                 writes: BTreeMap::new(),
-                options: CommitOptions::default(),
+                options: self.defaults().clone(),
             };
             let changed = change(&mut update);
             let Update { view: pinned, seen, writes, options, .. } = update;

@@ -101,8 +101,8 @@ impl Store {
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<Commit> {
         let (key, value) = (key.as_ref(), value.as_ref());
         self.limits().sizes(key, value)?;
-        let options = CommitOptions::default();
-        let ((), done) = self.write(&options, |evaluation| evaluation.blind_put(key, value))?;
+        let ((), done) =
+            self.write(self.defaults(), |evaluation| evaluation.blind_put(key, value))?;
         done.acknowledge()
     }
 
@@ -128,7 +128,7 @@ impl Store {
     pub fn put_with(&self, request: PutRequest) -> Result<PutResponse> {
         self.limits().put(&request)?;
         let (mut response, done) =
-            self.write(&CommitOptions::default(), |evaluation| evaluation.single_put(&request))?;
+            self.write(self.defaults(), |evaluation| evaluation.single_put(&request))?;
         response.revision = done.revision();
         done.wait()?;
         Ok(response)
@@ -152,7 +152,7 @@ impl Store {
     pub fn delete_range(&self, request: DeleteRangeRequest) -> Result<DeleteRangeResponse> {
         check::delete_range(&request)?;
         let (mut response, done) =
-            self.write(&CommitOptions::default(), |evaluation| evaluation.delete_range(&request))?;
+            self.write(self.defaults(), |evaluation| evaluation.delete_range(&request))?;
         response.revision = done.revision();
         done.wait()?;
         Ok(response)
@@ -184,6 +184,7 @@ impl Store {
         request: TxnRequest,
         options: CommitOptions,
     ) -> Result<TxnResponse> {
+        let options = self.completed(options);
         self.limits().transaction(&request)?;
         self.limits().commit(&options)?;
         // What only reads waits for nothing, unless what is visible here may not be durable.
@@ -232,6 +233,7 @@ impl Store {
     ///
     /// As [`Store::transact`].
     pub fn submit_with(&self, request: TxnRequest, options: CommitOptions) -> Result<Ticket> {
+        let options = self.completed(options);
         self.limits().transaction(&request)?;
         self.limits().commit(&options)?;
         let (response, done) = self.ordered(&request, (&options, Patience::Waits))?;
@@ -271,9 +273,10 @@ impl Store {
     ///
     /// As [`Store::try_submit`].
     pub fn try_submit_with(&self, request: &TxnRequest, options: &CommitOptions) -> Result<Ticket> {
+        let options = self.completed(options.clone());
         self.limits().transaction(request)?;
-        self.limits().commit(options)?;
-        let (response, done) = self.ordered(request, (options, Patience::Refuses))?;
+        self.limits().commit(&options)?;
+        let (response, done) = self.ordered(request, (&options, Patience::Refuses))?;
         Ok(done.ticket(response))
     }
 

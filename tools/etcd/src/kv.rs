@@ -190,8 +190,9 @@ impl pb::kv_server::Kv for Kv {
         if put.ignore_value && put.lease != 0 {
             // Alone, a put is refused for its lease before it is for its key; in a transaction it is the other way round.
             let place = self.0.begin_write(bytes)?;
-            let (answer, _place) =
-                self.0.writing((place, true), move |store| store.put_with(put)).await?;
+            let by = caller.commit_options().metadata;
+            let put = move |store: &Store| store.with_metadata(by)?.put_with(put);
+            let (answer, _place) = self.0.writing((place, true), put).await?;
             self.0.metrics.puts.fetch_add(1, Ordering::Relaxed);
             return Ok(Response::new(answers::put(self.0.header(answer.revision), answer)));
         }

@@ -71,7 +71,8 @@ impl pb::lease_server::Lease for Leases {
             let keys = self.0.keys_of(vec![id]).await?;
             caller.may_lease_revoke(&keys)?;
             // A key that was attached since is asked about as well.
-            let revoke = move |store: &Store| store.lease_revoke_only(id, &keys);
+            let by = caller.commit_options().metadata;
+            let revoke = move |store: &Store| store.with_metadata(by)?.lease_revoke_only(id, &keys);
             let only;
             (only, place) = self.0.writing((place, true), revoke).await?;
             if let Some(revoked) = only {

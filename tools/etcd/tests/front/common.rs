@@ -24,10 +24,17 @@ pub(crate) struct Running {
     pub(crate) shutdown: serve::Shutdown,
     pub(crate) runtime: Runtime,
     pub(crate) ended: Option<JoinHandle<Result<(), String>>>,
-    _directory: TempDir,
+    directory: TempDir,
 }
 
 impl Running {
+    /// The metadata of all that has been committed so far.
+    pub(crate) fn told(&self) -> Vec<String> {
+        let store = annals::Store::open_read_only(self.directory.path().join("store")).unwrap();
+        let told = |one: annals::Transaction| String::from_utf8_lossy(&one.metadata).into_owned();
+        store.log(..).map(|one| told(one.unwrap())).collect()
+    }
+
     /// Starts one with such flags; on a free port unless they say something else.
     pub(crate) fn start(flags: &[&str]) -> Self {
         Self::over(&Options::new(), flags)
@@ -58,7 +65,7 @@ impl Running {
         let listening = runtime.block_on(async { serve::Server::bind(&config) }).unwrap();
         let addresses = listening.addresses();
         let ended = Some(runtime.spawn(listening.run(app, shutdown.clone())));
-        Self { addresses, shutdown, runtime, ended, _directory: directory }
+        Self { addresses, shutdown, runtime, ended, directory }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {

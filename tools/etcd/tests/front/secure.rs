@@ -10,6 +10,7 @@ use annals_etcd::proto::authpb::{Permission, permission};
 use annals_etcd::proto::etcdserverpb as pb;
 use pb::auth_client::AuthClient;
 use pb::kv_client::KvClient;
+use pb::lease_client::LeaseClient;
 use pb::watch_client::WatchClient;
 use pb::watch_request::RequestUnion;
 use rcgen::ExtendedKeyUsagePurpose::{ClientAuth, ServerAuth};
@@ -324,7 +325,21 @@ fn a_common_name_is_a_user() {
         request.metadata_mut().insert("token", token.parse().unwrap());
         ada.put(request).await.unwrap();
         assert_eq!(value(&mut ada, "ada/k").await.unwrap().unwrap(), b"v");
+        // The history has the names, in each way of writing: of a restricted user, too.
+        let mut lease = LeaseClient::new(client("ada").await);
+        lease.lease_grant(pb::LeaseGrantRequest { ttl: 60, id: 7 }).await.unwrap();
+        let attached = pb::PutRequest { lease: 7, ignore_value: true, ..put("ada/k", "") };
+        ada.put(attached).await.unwrap();
+        lease.lease_revoke(pb::LeaseRevokeRequest { id: 7 }).await.unwrap();
+        let delete = pb::DeleteRangeRequest {
+            key: "ada/".into(),
+            range_end: "ada0".into(),
+            ..Default::default()
+        };
+        ada.put(put("ada/l", "v")).await.unwrap();
+        ada.delete_range(delete).await.unwrap();
     });
+    assert_eq!(ours.told(), ["ada", "root", "root", "ada", "ada", "ada", "ada"]);
     // The gateway says that it asks for no names. It has them of a session that goes on without a certificate, too.
     let config = std::sync::Arc::new(authority.client(Some("ada")));
     for kind in [HandshakeKind::Full, HandshakeKind::Resumed] {
