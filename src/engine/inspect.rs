@@ -6,10 +6,11 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 
 use annals_format::name::{FileName, SEGMENT_DIR, WAL_DIR};
-use annals_format::segment::Footer;
+use annals_format::segment::{Footer, HEADER_BYTES};
 use annals_format::{FileKind, FileMeta, Manifest};
 
 use crate::error::{Error, Result};
@@ -183,6 +184,17 @@ fn names(store: &WalContext) -> Result<BTreeMap<FileName, u64>> {
     Ok(names)
 }
 
+/// Which keys a block has, as its file's index tells.
+#[derive(Clone, Debug)]
+pub struct BlockKeys<'a> {
+    /// Where the block lies in the file, in bytes.
+    pub place: Range<u64>,
+    /// What its first key begins with, or is: no key of the block is before it. An internal key.
+    pub first: &'a [u8],
+    /// No key of the block is after it.
+    pub upto: &'a [u8],
+}
+
 /// A segment file.
 #[derive(Debug)]
 pub struct SegmentFile(Arc<Segment>);
@@ -202,6 +214,22 @@ impl SegmentFile {
     /// As [`SegmentFile::footer`], and what `each` answers.
     pub fn blocks(&self, each: &mut dyn FnMut(BlockInfo) -> Result<bool>) -> Result<()> {
         self.0.blocks(each)
+    }
+
+    /// The keys of its blocks, in file order, by the index alone: of damaged blocks, too. Until `each` answers false.
+    ///
+    /// # Errors
+    /// As [`SegmentFile::footer`], and what `each` answers.
+    pub fn block_keys(&self, each: &mut dyn FnMut(BlockKeys<'_>) -> Result<bool>) -> Result<()> {
+        let mut blocks = Leaves::from(&self.0, &[])?;
+        while let Some(span) = blocks.span() {
+            let place = span.start + HEADER_BYTES as u64..span.end + HEADER_BYTES as u64;
+            if !each(BlockKeys { place, first: blocks.first(), upto: blocks.upto() })? {
+                break;
+            }
+            blocks.next()?;
+        }
+        Ok(())
     }
 
     /// Its index pages from the root down, until `each` answers false.

@@ -82,6 +82,11 @@ impl Leaves {
         &self.last
     }
 
+    /// No key of the block is after this one: it is the last, or what the next block's begin from.
+    pub(crate) fn upto(&self) -> &[u8] {
+        if self.after.is_some() { &self.separator } else { &self.last }
+    }
+
     /// How many keys the block's entries make live, see [`annals_format::living`].
     pub(crate) fn living(&self) -> i64 {
         self.rank_after.saturating_sub(self.rank)

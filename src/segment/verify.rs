@@ -292,7 +292,8 @@ impl Check<'_> {
                 let in_order = last.is_none_or(|(last, revision)| {
                     compare(last, *revision, key, entry.revision).is_lt()
                 });
-                let first = sums.entries == 0 && *separator != Separator::first();
+                let is_first = sums.complete && sums.entries == 0;
+                let first = is_first && *separator != Separator::first();
                 if !in_order || first || expected.is_some_and(|e| e != *separator) {
                     problem = Some("block: separator");
                 }

@@ -13,16 +13,19 @@ use serde_json::json;
 use crate::args::Global;
 use crate::bytes::count;
 use crate::exit::{Failure, Outcome};
-use crate::output::{Output, Row};
+use crate::files::{DamagedKeys, damaged_keys};
+use crate::output::{Output, Row, cell};
 use crate::progress::Progress;
 
 /// Arguments of `verify`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Damage is listed on standard output: file, offset, structure, what was expected and what was
-found. Exits 3 for damage, 1 where something could not be checked, 0 when all is well. Of the log
-no commit behind damage can be read any more, and files that follow it may not be found: then they
-are named as not checked. A batch at the end of the log that was being written when the machine
+found; then the first and the last revision, and the first and the last key, that it may be of.
+Whether they are lost says `annals repair`, which takes them from other files where it can. Exits 3
+for damage, 1 where something could not be checked, 0 when all is well. Of the log no commit behind
+damage can be read any more, and files that follow it may not be found: then they are named as not
+checked. A batch at the end of the log that was being written when the machine
 stopped is no damage: nobody was told that it was durable. It is mentioned on standard error.
 
 Examples:
@@ -32,7 +35,7 @@ Examples:
 pub(crate) struct VerifyArgs {}
 
 #[derive(Debug)]
-struct DamageRow<'a>(&'a Corruption);
+struct DamageRow<'a>(&'a Corruption, Option<&'a DamagedKeys>);
 
 impl Serialize for DamageRow<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -44,13 +47,24 @@ impl Serialize for DamageRow<'_> {
         map.serialize_entry("found", &self.0.found)?;
         map.serialize_entry("revision", &self.0.revision)?;
         map.serialize_entry("revision_upto", &self.0.revision_upto)?;
+        map.serialize_entry("key", &self.1.map(|keys| &keys.first))?;
+        map.serialize_entry("key_upto", &self.1.map(|keys| &keys.upto))?;
         map.end()
     }
 }
 
 impl Row for DamageRow<'_> {
-    const COLUMNS: &'static [&'static str] =
-        &["file", "offset", "structure", "expected", "found", "revision", "revision_upto"];
+    const COLUMNS: &'static [&'static str] = &[
+        "file",
+        "offset",
+        "structure",
+        "expected",
+        "found",
+        "revision",
+        "revision_upto",
+        "key",
+        "key_upto",
+    ];
 
     fn cells(&self) -> Vec<String> {
         vec![
@@ -61,6 +75,8 @@ impl Row for DamageRow<'_> {
             self.0.found.clone(),
             self.0.revision.map(|revision| revision.to_string()).unwrap_or_default(),
             self.0.revision_upto.map(|revision| revision.to_string()).unwrap_or_default(),
+            self.1.map(|keys| cell(&keys.first)).unwrap_or_default(),
+            self.1.map(|keys| cell(&keys.upto)).unwrap_or_default(),
         ]
     }
 
@@ -74,8 +90,13 @@ pub(crate) fn verify(global: &Global, _args: &VerifyArgs, out: &mut Output) -> O
     let report = check(global.data()?, global, "checked")?;
     let (files, bytes) = extent(global, &report);
     let mut rows = out.rows("damage");
-    for damage in &report.damage {
-        rows.push(&DamageRow(damage))?;
+    let keys = match crate::files::open(global) {
+        Ok(files) => damaged_keys(&files, global.data()?, &report.damage),
+        // The damage is in what says which files there are.
+        Err(_) => vec![None; report.damage.len()],
+    };
+    for (damage, keys) in report.damage.iter().zip(&keys) {
+        rows.push(&DamageRow(damage, keys.as_ref()))?;
     }
     rows.finish(&[
         ("unchecked", report.unchecked.iter().map(ToString::to_string).collect()),

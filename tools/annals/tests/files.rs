@@ -276,3 +276,47 @@ fn stats_know_the_store() {
     let plan: Value = serde_json::from_str(&plan).unwrap();
     assert_eq!(plan["disk_bytes"], stats["disk_bytes"]);
 }
+
+#[test]
+fn the_keys_of_a_damaged_block_are_told() {
+    let tool = Tool::new();
+    tool.file("history.jsonl", history(2000, 500, 60));
+    tool.ok(&["import", "history", &tool.path("history.jsonl").display().to_string()]);
+    tool.ok(&["reorganise"]);
+    for kind in ["head", "history", "events"] {
+        let named =
+            tool.lines(&["segments"]).into_iter().find(|file| file["kind"] == kind).unwrap();
+        let name = named["file"].as_str().unwrap();
+        let blocks = tool.json(&["inspect", name])["blocks"].as_array().unwrap().clone();
+        let path = tool.store().join(name);
+        let sound = std::fs::read(&path).unwrap();
+        for (number, block) in blocks.iter().enumerate() {
+            let mut bad = sound.clone();
+            let [offset, bytes] =
+                ["offset", "bytes"].map(|it| usize::try_from(block[it].as_u64().unwrap()).unwrap());
+            bad[offset + bytes / 2] ^= 1;
+            std::fs::write(&path, &bad).unwrap();
+            let found = tool.run(&["verify", "-o", "json"]).code(3).stdout();
+            let found: Value = serde_json::from_str(&found).unwrap();
+            let damage = found["damage"].as_array().unwrap();
+            let told: Vec<_> = damage.iter().filter(|one| !one["key"].is_null()).collect();
+            if kind == "events" {
+                assert!(told.is_empty(), "{found}");
+                continue;
+            }
+            assert_eq!(told.len(), 1, "{found}");
+            let [first, last] = ["key", "key_upto"].map(|it| told[0][it].as_str().unwrap());
+            let begins = block["first_key"].as_str().unwrap();
+            assert!(begins.starts_with(first), "{begins} {found}");
+            match blocks.get(number + 1) {
+                Some(next) => {
+                    assert!(next["first_key"].as_str().unwrap().starts_with(last), "{found}");
+                }
+                None => assert_eq!(last, named["last_key"].as_str().unwrap()),
+            }
+            assert!(first < last, "{found}");
+        }
+        std::fs::write(&path, &sound).unwrap();
+    }
+    tool.run(&["verify"]).code(0);
+}

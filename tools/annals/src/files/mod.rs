@@ -1,6 +1,7 @@
 //! The commands that look into the files: inspect and dump. They open no store: they read the
 //! manifest and walk over the files it lists, and see what is there, damage included.
 
+mod damaged;
 mod dump;
 mod entries;
 mod find;
@@ -22,6 +23,7 @@ use annals_format::{FileKind, FileMeta};
 use crate::args::Global;
 use crate::exit::{Failure, Outcome};
 
+pub(crate) use damaged::{DamagedKeys, damaged_keys};
 pub(crate) use dump::{DumpArgs, dump};
 pub(crate) use find::{FindArgs, find_key};
 pub(crate) use inspect::{InspectArgs, inspect};
