@@ -35,8 +35,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::sync::sleep;
 use crate::vfs::{Access, Vfs};
 
-/// How often a reader looks again when the manifest it was about to read has been replaced.
-const ATTEMPTS: u32 = 16;
+/// How often a reader looks again when the manifest it was about to read has been replaced. Beside a writer of tiny files,
+/// on a machine in use, two attempts of three come too late: 16 of them in a row once in some hundred openings.
+const ATTEMPTS: u32 = 1000;
 /// How often a directory is tried to be synced that cannot be opened for want of a descriptor, and after what pause each
 /// time: for a second in all.
 const DESCRIPTOR_ATTEMPTS: u32 = 200;

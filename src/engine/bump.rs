@@ -46,15 +46,24 @@ impl Continuing {
         flush(engine)?;
         let (last, rules) = (engine.latest()?.position(), engine.rules());
         let revision = last.revision.saturating_add(by);
-        if revision > NUMBER_MAX {
-            return Err(Error::invalid(format!("there is no revision {revision}")));
-        }
+        check_begin(revision)?;
         let (dir, options) = self.close()?;
         rewrite(&dir, &options, last.seq, revision)?;
         let open = Self::open(&dir, &options)?;
         raise(open.engine(), &rules, revision)?;
         Ok(open)
     }
+}
+
+/// Refuses a revision for a history to begin at that leaves too few to come.
+///
+/// # Errors
+/// `InvalidArgument`.
+pub(crate) fn check_begin(revision: u64) -> Result<()> {
+    if revision > NUMBER_MAX / 2 {
+        return Err(Error::invalid(format!("{revision} leaves too few revisions to come")));
+    }
+    Ok(())
 }
 
 /// Has what is closed go on at a revision.

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 
 use annals_format::entry::EntryRef;
 use annals_format::events::{EventKind, EventRef, TransactionBuilder};
-use annals_format::limits::{METADATA_BYTES_MAX, NUMBER_MAX, VALUE_BYTES_MAX};
+use annals_format::limits::{METADATA_BYTES_MAX, VALUE_BYTES_MAX};
 use annals_format::name::SEGMENT_DIR;
 use annals_format::{FileKind, FileMeta, Manifest, space};
 use bytes::Bytes;
@@ -34,6 +34,7 @@ use crate::segment::{NewSegment, SegmentContext, SegmentWriter};
 use crate::sync::Arc;
 use crate::vfs::{LockGuard, Vfs};
 
+use super::bump::check_begin;
 use super::core::Core;
 use super::door::Door;
 use super::new_store::{
@@ -94,9 +95,7 @@ impl BaseWriter {
         if bytes > max {
             return Err(ErrorKind::MetadataTooLong { bytes, max }.into());
         }
-        if compacted > NUMBER_MAX / 2 {
-            return Err(Error::invalid(format!("{compacted} leaves too few revisions to come")));
-        }
+        check_begin(compacted)?;
         let vfs = &options.vfs;
         let real = directory(&**vfs, path)?;
         let (lock, held) = claim(vfs, &real)?;

@@ -96,6 +96,7 @@ pub(crate) use crate::commit::{
 };
 pub(crate) use crate::index::Stub;
 pub(crate) use backup::Content;
+pub(crate) use bump::check_begin;
 pub use check::{CheckReport, TornTail, check};
 pub use checkpoint::Checkpoint;
 pub(crate) use diff::Diff;

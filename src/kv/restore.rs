@@ -6,7 +6,7 @@ use std::path::Path;
 use annals_format::backup::{Header, State};
 use annals_format::{FileMeta, Frame};
 
-use crate::engine::{Continuing, Input, Receiver, Restoring, StreamReader, receive};
+use crate::engine::{Continuing, Input, Receiver, Restoring, StreamReader, check_begin, receive};
 use crate::error::{Error, Result};
 use crate::observe::{Span, Task};
 use crate::options::Options;
@@ -126,7 +126,8 @@ impl RestoreOptions {
 /// [`UnsupportedVersion`](crate::ErrorKind::UnsupportedVersion);
 /// [`NotEmpty`](crate::ErrorKind::NotEmpty);
 /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) when the stream does not
-/// begin with a full backup, or an increment continues another state;
+/// begin with a full backup, an increment continues another state, or the revision would be raised so far that there are
+/// few to come;
 /// [`Locked`](crate::ErrorKind::Locked) while another store is made or open there;
 /// [`Io`](crate::ErrorKind::Io), [`NoSpace`](crate::ErrorKind::NoSpace).
 ///
@@ -163,6 +164,7 @@ fn restore_from(
     directory: &Path,
     options: &RestoreOptions,
 ) -> Result<RestoreReport> {
+    check_begin(options.bump)?;
     let mut input = Input::new(from);
     let mut made = Restoring::new(directory, &options.options)?;
     let stream = StreamReader::begin(&mut input)?;

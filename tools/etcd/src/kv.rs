@@ -242,6 +242,9 @@ impl pb::kv_server::Kv for Kv {
             }
         }
         let only_reads = is_read_only(&request);
+        if requests::asks_before_all(&request, self.0.store.compacted_revision()) {
+            return Err(refuse(COMPACTED));
+        }
         drop(request);
         let reads_much = txn.success.iter().chain(&txn.failure).any(answers_much);
         let mut place = self.begin_answer(reads_much).await?;

@@ -58,9 +58,26 @@ pub(crate) fn range(request: &pb::RangeRequest) -> Result<RangeRequest, Status> 
     })
 }
 
-/// Bounds of a filter, where 0 is none. A negative upper bound lets nothing through: the lower one is then beyond all.
+/// Bounds of a filter, where 0 is none. A negative upper bound lets nothing through: the lower one is then beyond all. A
+/// negative lower one lets all through, but is a filter, with which the limit comes after the order.
 fn between(min: i64, max: i64) -> (u64, u64) {
-    if max < 0 { (u64::MAX, 0) } else { (unsigned(min), unsigned(max)) }
+    match (min, max) {
+        (_, ..0) => (u64::MAX, 0),
+        (..0, 0) => (0, u64::MAX),
+        _ => (unsigned(min), unsigned(max)),
+    }
+}
+
+/// Whether a transaction asks for a revision before all that there are, which is refused there, as a range by itself is not:
+/// etcd compares it with the revision compacted to, which is -1 in a store that was never compacted.
+pub(crate) fn asks_before_all(request: &pb::TxnRequest, compacted: u64) -> bool {
+    use pb::request_op::Request;
+    let least = if compacted == 0 { -1 } else { 0 };
+    request.success.iter().chain(&request.failure).any(|op| match &op.request {
+        Some(Request::RequestRange(range)) => range.revision < least,
+        Some(Request::RequestTxn(nested)) => asks_before_all(nested, compacted),
+        _ => false,
+    })
 }
 
 /// A put.
@@ -285,5 +302,8 @@ mod tests {
     fn filters_that_let_nothing_through_say_so() {
         assert_eq!(between(-3, 5), (0, 5));
         assert_eq!(between(3, -5), (u64::MAX, 0));
+        // It is one all the same.
+        assert_eq!(between(-3, 0), (0, u64::MAX));
+        assert_eq!(between(-3, -3), (u64::MAX, 0));
     }
 }

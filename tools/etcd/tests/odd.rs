@@ -88,6 +88,61 @@ async fn comparisons_that_do_not_exist() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn negative_revisions() {
+    let (ours, real) = (Ours::start().await, Real::start().await);
+    for clients in all(&ours, real.as_ref()) {
+        let mut kv = clients.kv.clone();
+        // By their values they come the other way round.
+        for (key, value) in [("a", "9"), ("b", "8"), ("c", "1")] {
+            let (key, value) = (key.into(), value.into());
+            kv.put(pb::PutRequest { key, value, ..Default::default() }).await.expect("put");
+        }
+        let newest =
+            |revision| pb::RangeRequest { key: "a".into(), revision, ..Default::default() };
+        let txn = |revision| {
+            let put = pb::PutRequest { key: "written".into(), ..Default::default() };
+            let wanted = [Wanted::RequestPut(put), Wanted::RequestRange(newest(revision))];
+            let op = |request| pb::RequestOp { request: Some(request) };
+            let within = pb::TxnRequest { success: wanted.map(op).into(), ..Default::default() };
+            let success = vec![op(Wanted::RequestTxn(within))];
+            pb::TxnRequest { success, ..Default::default() }
+        };
+        // Alone it is the newest. Within a transaction it is compared with what was compacted, which is -1 at first.
+        kv.txn(txn(-1)).await.expect("as if it were 0");
+        let refused = |status: Status| {
+            let text = "etcdserver: mvcc: required revision has been compacted";
+            assert_eq!(told(&status), (Code::OutOfRange, text));
+        };
+        refused(kv.txn(txn(-2)).await.expect_err("before all that there are"));
+        kv.compact(pb::CompactionRequest { revision: 3, physical: false }).await.expect("done");
+        for revision in [-1, -7, i64::MIN] {
+            kv.range(newest(revision)).await.expect("the newest");
+            refused(kv.txn(txn(revision)).await.expect_err("before all that there are"));
+        }
+        kv.txn(txn(0)).await.expect("the newest");
+        let get = pb::RangeRequest { key: "written".into(), ..Default::default() };
+        let written = kv.range(get).await.expect("an answer").into_inner();
+        assert_eq!(written.kvs[0].version, 2, "what was refused has written nothing");
+
+        // A filter that lets all through is one: what is left is put in order before it is cut.
+        let filtered = |min_mod_revision, min_create_revision| pb::RangeRequest {
+            key: "a".into(),
+            range_end: "d".into(),
+            limit: 1,
+            sort_target: pb::range_request::SortTarget::Value.into(),
+            min_mod_revision,
+            min_create_revision,
+            ..Default::default()
+        };
+        for (bounds, first) in [((0, 0), "b"), ((-1, 0), "c"), ((0, i64::MIN), "c"), ((1, 0), "c")]
+        {
+            let found = kv.range(filtered(bounds.0, bounds.1)).await.expect("an answer");
+            assert_eq!(found.into_inner().kvs[0].key, first, "{bounds:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_order_by_nothing_is_streamed() {
     let ours = Ours::start().await;
     let mut kv = ours.clients.kv.clone();
