@@ -25,7 +25,7 @@ use super::pins::Pin;
 use super::read;
 use super::record::Record;
 use super::source::{Answer, Source};
-use super::tables::Tables;
+use super::tables::{SealedFile, Tables};
 
 /// The living keys of a range, as of one revision.
 ///
@@ -88,7 +88,7 @@ impl Scan {
         let mut merge = match self.forward.take() {
             Some(merge) => merge,
             None => {
-                let mut merge = Merge::of(&self.tables);
+                let mut merge = Merge::of(&self.tables, (&self.start, &self.end));
                 merge.seek(&self.start)?;
                 merge
             }
@@ -116,7 +116,7 @@ impl Scan {
         let mut merge = match self.backward.take() {
             Some(merge) => merge,
             None => {
-                let mut merge = Merge::of(&self.tables);
+                let mut merge = Merge::of(&self.tables, (&self.start, &self.end));
                 merge.seek_before(&self.end)?;
                 merge
             }
@@ -173,12 +173,19 @@ impl DoubleEndedIterator for Scan {
 impl std::iter::FusedIterator for Scan {}
 
 impl Merge {
-    /// Every source of the newest versions.
-    pub(super) fn of(tables: &Tables) -> Self {
+    /// Every source of the newest versions that can have keys of a range. No other file is read: what is damaged there
+    /// keeps nobody from this range.
+    fn of(tables: &Tables, (start, end): (&[u8], &[u8])) -> Self {
+        let meets = |file: &&Arc<SealedFile>| {
+            let meta = file.meta();
+            meta.last_key.as_slice() >= start && meta.first_key.as_slice() < end
+        };
+        let files = &tables.files;
         let mut sources: Vec<Source> = tables.generations.iter().map(Source::memory).collect();
-        sources.extend(tables.files.l0.iter().map(Source::l0));
-        if !tables.files.head.is_empty() {
-            sources.push(Source::head(tables.files.head.clone()));
+        sources.extend(files.l0.iter().filter(meets).map(Source::l0));
+        let head: Vec<_> = files.head.iter().filter(meets).cloned().collect();
+        if !head.is_empty() {
+            sources.push(Source::head(head));
         }
         Self { sources }
     }

@@ -25,6 +25,7 @@ mod alive;
 mod cuts;
 mod faults;
 mod files;
+mod first;
 mod flips;
 mod harm;
 mod heap;

@@ -80,3 +80,43 @@ fn a_browser_shows_the_page() {
         std::fs::remove_file(&picture).unwrap();
     }
 }
+
+/// Damage leaves the page without what cannot be read, and with what can.
+#[test]
+fn a_damaged_store_has_a_page_too() {
+    let tool = store();
+    let page = tool.path("report.html");
+    let report = ["report", "--html", page.to_str().unwrap()];
+    for name in tool.column("file", &["segments"]) {
+        let path = tool.store().join(&name);
+        let sound = std::fs::read(&path).unwrap();
+        for place in [100, sound.len() / 2, sound.len() - 20] {
+            let mut bad = sound.clone();
+            bad[place] ^= 1;
+            std::fs::write(&path, &bad).unwrap();
+            let _ = std::fs::remove_file(&page);
+            let done = tool.run(&report);
+            let said = done.stderr();
+            let Some(code @ (0 | 3)) = done.0.status.code() else { panic!("{name} {place}") };
+            let text = std::fs::read_to_string(&page);
+            let text = text.unwrap_or_else(|_| panic!("{name} {place}: {said}"));
+            let file = name.rsplit('/').next().unwrap();
+            assert_eq!(
+                text.contains("id=\"damage\"") && text.contains(file),
+                code == 3,
+                "{name} {place}"
+            );
+            assert!(
+                ["figures", "space", "versions", "timeline", "latency"]
+                    .iter()
+                    .all(|id| text.contains(id))
+            );
+            // The newest versions are read for the page.
+            let is_head = Path::new(&name).extension().is_some_and(|kind| kind == "head");
+            assert!(code == 3 || !is_head, "{name} {place}");
+        }
+        std::fs::write(&path, &sound).unwrap();
+    }
+    tool.ok(&report);
+    assert!(!std::fs::read_to_string(&page).unwrap().contains("id=\"damage\""));
+}

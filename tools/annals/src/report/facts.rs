@@ -26,8 +26,8 @@ pub(crate) struct Facts {
     pub(crate) made: String,
     /// When the newest revision was made.
     pub(crate) newest: Option<String>,
-    /// Keys that are alive.
-    pub(crate) keys: u64,
+    /// Keys that are alive, where they can be counted.
+    pub(crate) keys: Option<u64>,
     /// The length of all files.
     pub(crate) disk_bytes: u64,
     pub(crate) stats: Stats,
@@ -39,6 +39,8 @@ pub(crate) struct Facts {
     pub(crate) files: Vec<File>,
     /// How long commits and syncs take, or why that is not known.
     pub(crate) latency: Result<(Latency, Latency), String>,
+    /// Damage because of which something could not be told.
+    pub(crate) damage: Vec<String>,
 }
 
 /// A segment file.
@@ -59,11 +61,18 @@ impl Facts {
         let view = store.latest()?;
         let newest = store.log(view.revision()..=view.revision()).next();
         let newest = newest.and_then(Result::ok).map(|transaction| seconds(transaction.time));
+        let mut damage = Vec::new();
         let (mut versions, mut looked_at) = (Vec::new(), 0);
-        for kv in view.range(..).keys_only().limit(KEYS_MAX) {
+        let mut keys = view.range(..).keys_only().limit(KEYS_MAX);
+        let looked = keys.try_for_each(|kv| {
             count_version(&mut versions, kv?.version);
             looked_at += 1;
-        }
+            Ok(())
+        });
+        unless_damaged(looked, &mut damage)?;
+        let keys = unless_damaged(view.count(..).map(Some), &mut damage)?;
+        let space = store.space(SpaceOptions::new().depth(depth).top(PREFIXES));
+        let space = unless_damaged(space, &mut damage)?;
         let files = crate::files::open(global)?;
         let live = Live::read(path);
         Ok(Self {
@@ -71,9 +80,9 @@ impl Facts {
             id: files.manifest().store.to_string(),
             made: seconds(Timestamp::now().as_microsecond()),
             newest,
-            keys: view.count(..)?,
+            keys,
             disk_bytes: crate::files::disk_bytes(&files),
-            space: store.space(SpaceOptions::new().depth(depth).top(PREFIXES))?,
+            space,
             versions,
             looked_at,
             files: files
@@ -85,7 +94,22 @@ impl Facts {
             latency: live
                 .map(|live| (live.latency("commit_latency"), live.latency("sync_latency"))),
             stats: store.stats(),
+            damage,
         })
+    }
+}
+
+/// What was found, or nothing where damage is in the way, which is noted.
+fn unless_damaged<T: Default>(found: annals::Result<T>, damage: &mut Vec<String>) -> Outcome<T> {
+    match found {
+        Err(error) if error.corruption().is_some() => {
+            let said = error.to_string();
+            if !damage.contains(&said) {
+                damage.push(said);
+            }
+            Ok(T::default())
+        }
+        found => Ok(found?),
     }
 }
 

@@ -21,7 +21,7 @@ use clap::Args;
 use serde_json::json;
 
 use crate::args::Global;
-use crate::exit::{Failure, Outcome};
+use crate::exit::{Failure, Outcome, say};
 use crate::output::Output;
 
 /// Arguments of `report`.
@@ -31,7 +31,8 @@ use crate::output::Output;
 the room, how often keys were written, which files hold which revisions, and how long commits take.
 It is made from the files, also beside a program that writes; how long commits take only that
 program knows, and tells if it asks for it when it opens the store:
-Options::new().live_interval_seconds(1).
+Options::new().live_interval_seconds(1). Where damage is in the way the page is written with what
+can be read, and says so; the command exits 3.
 
 Examples:
   $ annals -C store report --html report.html"
@@ -51,5 +52,12 @@ pub(crate) fn report(global: &Global, args: &ReportArgs, out: &mut Output) -> Ou
     let page = page::page(&facts);
     let failed = |error| Failure::io(args.html.display().to_string(), error);
     fs::write(&args.html, &page).map_err(failed)?;
-    out.object(&json!({ "html": args.html.display().to_string(), "bytes": page.len() }))
+    out.object(&json!({ "html": args.html.display().to_string(), "bytes": page.len() }))?;
+    match facts.damage.as_slice() {
+        [] => Ok(()),
+        damage => {
+            damage.iter().for_each(say);
+            Err(Failure::Damaged)
+        }
+    }
 }

@@ -20,6 +20,7 @@ pub(crate) fn page(facts: &Facts) -> String {
         escaped(&facts.made),
         escaped(&facts.id)
     );
+    body += &damage(facts);
     body += &figures(facts);
     body += &space(facts);
     body += &versions(facts);
@@ -38,6 +39,17 @@ fn section(id: &str, title: &str, text: &str, plot: &str) -> String {
     format!("<section id=\"{id}\">\n<h2>{title}</h2>\n<p>{text}</p>\n{plot}</section>\n")
 }
 
+fn damage(facts: &Facts) -> String {
+    if facts.damage.is_empty() {
+        return String::new();
+    }
+    let places = facts.damage.iter().map(|place| format!("<li>{}</li>\n", escaped(place)));
+    let list = format!("<ul>\n{}</ul>\n", places.collect::<String>());
+    let text = "Something of what follows could not be read, and is missing or counts less than there is. \
+                <code>annals verify</code> lists all damage.";
+    section("damage", "Damage", text, &list)
+}
+
 fn figures(facts: &Facts) -> String {
     let stats = &facts.stats;
     let oldest = if stats.compacted_revision == 0 {
@@ -48,7 +60,7 @@ fn figures(facts: &Facts) -> String {
     let tiles = [
         ("newest revision", grouped(stats.revision)),
         ("made", facts.newest.clone().unwrap_or_else(|| "-".to_owned())),
-        ("keys alive", grouped(facts.keys)),
+        ("keys alive", facts.keys.map_or_else(|| "-".to_owned(), grouped)),
         ("compacted to", oldest),
         ("on disk", human(facts.disk_bytes)),
         ("newest versions", human(stats.live_bytes)),
@@ -85,13 +97,16 @@ fn space(facts: &Facts) -> String {
 
 fn versions(facts: &Facts) -> String {
     let looked_at = grouped(facts.looked_at);
-    let text = if facts.looked_at == facts.keys {
-        format!("How often each of the {looked_at} keys was written since it was created.")
-    } else {
-        format!(
-            "How often keys were written since they were created: the first {looked_at} of {}.",
-            grouped(facts.keys)
-        )
+    let text = match facts.keys {
+        Some(keys) if keys == facts.looked_at => {
+            format!("How often each of the {looked_at} keys was written since it was created.")
+        }
+        keys => {
+            let of = keys.map_or_else(|| "all".to_owned(), grouped);
+            format!(
+                "How often keys were written since they were created: the first {looked_at} of {of}."
+            )
+        }
     };
     let plot =
         if facts.versions.is_empty() { String::new() } else { plots::versions(&facts.versions) };
