@@ -35,9 +35,13 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::sync::sleep;
 use crate::vfs::{Access, Vfs};
 
-/// How often a reader looks again when the manifest it was about to read has been replaced. Beside a writer of tiny files,
-/// on a machine in use, two attempts of three come too late: 16 of them in a row once in some hundred openings.
-const ATTEMPTS: u32 = 1000;
+/// How often a reader looks again when the manifest it was about to read has been replaced.
+const ATTEMPTS: u32 = 16;
+/// The same of an opening. Beside a writer of tiny files, on a machine in use, two of three come too late: 16 in a row once
+/// in some hundred openings.
+pub(crate) const OPENING_ATTEMPTS: u32 = 1000;
+/// The same of a check, which reads all there is each time.
+pub(crate) const CHECK_ATTEMPTS: u32 = 16;
 /// How often a directory is tried to be synced that cannot be opened for want of a descriptor, and after what pause each
 /// time: for a second in all.
 const DESCRIPTOR_ATTEMPTS: u32 = 200;
@@ -154,6 +158,7 @@ impl ManifestStore {
     /// every attempt.
     pub(crate) fn read_store<T>(
         &self,
+        attempts: u32,
         mut read: impl FnMut(&Manifest) -> T,
         well: impl Fn(&T) -> bool,
     ) -> Result<T> {
@@ -172,7 +177,7 @@ impl ManifestStore {
             if now.number == manifest.number {
                 return Ok(outcome);
             }
-            if attempt == ATTEMPTS {
+            if attempt == attempts {
                 return Err(Error::invalid("the store changes faster than it can be read"));
             }
             manifest = now;

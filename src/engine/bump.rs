@@ -40,7 +40,7 @@ impl Continuing {
     /// Raises the revision by `by`, which is 1 or more. Answers it open again.
     ///
     /// # Errors
-    /// `InvalidArgument` if there are no revisions left; what reading and writing files answers.
+    /// `InvalidArgument` if there are few revisions left; what reading and writing files answers.
     pub(crate) fn bump(self, by: u64) -> Result<Self> {
         let engine = self.engine();
         flush(engine)?;
@@ -61,7 +61,9 @@ impl Continuing {
 /// `InvalidArgument`.
 pub(crate) fn check_begin(revision: u64) -> Result<()> {
     if revision > NUMBER_MAX / 2 {
-        return Err(Error::invalid(format!("{revision} leaves too few revisions to come")));
+        return Err(Error::invalid(format!(
+            "revision {revision} leaves too few revisions to come"
+        )));
     }
     Ok(())
 }

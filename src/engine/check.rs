@@ -14,7 +14,7 @@ use annals_format::name::FileName;
 use annals_format::{FileKind, FileMeta, Frame, Manifest};
 
 use crate::error::{Corruption, Error, ErrorKind, Result};
-use crate::manifest::ManifestStore;
+use crate::manifest::{CHECK_ATTEMPTS, ManifestStore};
 use crate::options::Options;
 use crate::segment::{SealedFile, SegmentContext};
 use crate::sync::Arc;
@@ -99,7 +99,7 @@ pub(super) fn check_of(
         report
     };
     let sound = |report: &CheckReport| report.damage.is_empty() && report.unchecked.is_empty();
-    match manifests.read_store(read, sound).map_err(Error::into_kind) {
+    match manifests.read_store(CHECK_ATTEMPTS, read, sound).map_err(Error::into_kind) {
         Ok(report) => Ok(report),
         Err(kind @ (ErrorKind::NoStore { .. } | ErrorKind::NotAStore { .. })) => Err(kind.into()),
         Err(kind) => {

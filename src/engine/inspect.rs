@@ -14,7 +14,7 @@ use annals_format::segment::{Footer, HEADER_BYTES};
 use annals_format::{FileKind, FileMeta, Manifest};
 
 use crate::error::{Error, Result};
-use crate::manifest::ManifestStore;
+use crate::manifest::{ManifestStore, OPENING_ATTEMPTS};
 use crate::options::Options;
 use crate::segment::{Cursor, Leaves, SealedFile, Segment, SegmentContext};
 use crate::sync::Arc;
@@ -54,7 +54,8 @@ impl StoreFiles {
         let directory = directory.as_ref();
         let manifests = ManifestStore::new(Arc::clone(&options.vfs), directory);
         let read = |manifest: &Manifest| Self::of(directory, options, manifest.clone());
-        manifests.read_store(read, |files| files.as_ref().is_ok_and(Self::are_whole))?
+        manifests
+            .read_store(OPENING_ATTEMPTS, read, |files| files.as_ref().is_ok_and(Self::are_whole))?
     }
 
     fn of(directory: &Path, options: &Options, manifest: Manifest) -> Result<Self> {

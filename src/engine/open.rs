@@ -24,7 +24,7 @@ use annals_format::{FileKind, FileMeta, Frame, Manifest, StoreId};
 use crate::commit::Chain;
 use crate::error::{Error, ErrorKind, Result};
 use crate::index::{Generation, Position, Spare};
-use crate::manifest::ManifestStore;
+use crate::manifest::{ManifestStore, OPENING_ATTEMPTS};
 use crate::observe::{self, Span, Task};
 use crate::options::{Durability, Options};
 use crate::segment::SegmentContext;
@@ -128,7 +128,7 @@ pub(super) fn open_read_only(path: &Path, options: &Options) -> Result<(Arc<Core
     // A file that is missing or cut because a live writer has gone on is no damage: so look again.
     // If it is damage, the rest of the store can be read, and what needs the file names it.
     let whole = |opened: &Result<(_, _, bool)>| matches!(opened, Ok((_, _, true)));
-    let (core, report, _) = store.read_store(read, whole)??;
+    let (core, report, _) = store.read_store(OPENING_ATTEMPTS, read, whole)??;
     Ok((core, report))
 }
 

@@ -396,7 +396,8 @@ pub struct CommitOptions {
     /// that of the commits after it, until that time has come. A time before [`COMMIT_TIME_MIN`] or
     /// after [`COMMIT_TIME_MAX`] is refused; a clock that is beyond counts as if it were there.
     pub time: Option<i64>,
-    /// Opaque bytes kept with the transaction: an author, a message, a commit id.
+    /// Opaque bytes kept with the transaction: an author, a message, a commit id. Empty: those of the
+    /// [handle](crate::Store::with_metadata), none as a rule.
     pub metadata: Bytes,
     /// The durability of this commit; `None` for the store's. What
     /// [`Buffered`](Durability::Buffered) means in a `Sync` store is told there: its answer, also

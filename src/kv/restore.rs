@@ -90,7 +90,8 @@ impl RestoreOptions {
     /// That is for a store that takes the place of one that was lost. Its clients may have seen revisions which
     /// the backup does not have; given again, to other changes, these would make a client that goes on from one
     /// of them miss changes, and not notice. With `by` more than were ever made after the backup, such a client is
-    /// refused, and lists anew. The history up to the backup is given up for that.
+    /// refused, and lists anew. The history up to the backup is given up for that. The revision may be raised to half of all that
+    /// can be given, 2^61.
     pub fn bump_revision(mut self, by: u64) -> Self {
         self.bump = by;
         self
@@ -164,6 +165,7 @@ fn restore_from(
     directory: &Path,
     options: &RestoreOptions,
 ) -> Result<RestoreReport> {
+    // It is raised at least so far: what can be told now is told before anything is made.
     check_begin(options.bump)?;
     let mut input = Input::new(from);
     let mut made = Restoring::new(directory, &options.options)?;

@@ -195,7 +195,7 @@ impl Store {
     /// # Ok::<(), annals::Error>(())
     /// ```
     pub fn lease_revoke(&self, id: i64) -> Result<LeaseRevokeResponse> {
-        self.lease_revoke_with(id, self.defaults().clone())
+        self.lease_revoke_with(id, CommitOptions::default())
     }
 
     /// As [`lease_revoke`](Self::lease_revoke), with metadata, a time or a durability of its own.

@@ -230,7 +230,7 @@ impl Store {
     ///
     /// [`MetadataTooLong`](crate::ErrorKind::MetadataTooLong).
     pub fn with_metadata(&self, metadata: impl AsRef<[u8]>) -> Result<Self> {
-        let defaults = CommitOptions { metadata: copy(metadata), ..self.defaults.clone() };
+        let defaults = CommitOptions { metadata: copy(metadata), ..CommitOptions::default() };
         self.limits().commit(&defaults)?;
         Ok(Self { defaults, ..self.clone() })
     }
@@ -418,7 +418,7 @@ impl Store {
         &self.defaults
     }
 
-    /// The same with what it says.
+    /// Options with what they leave out.
     pub(crate) fn completed(&self, mut options: CommitOptions) -> CommitOptions {
         if options.metadata.is_empty() {
             options.metadata = self.defaults.metadata.clone();

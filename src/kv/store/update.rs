@@ -361,10 +361,11 @@ impl Store {
                 view,
                 seen: Seen::default(),
                 writes: BTreeMap::new(),
-                options: self.defaults().clone(),
+                options: CommitOptions::default(),
             };
             let changed = change(&mut update);
             let Update { view: pinned, seen, writes, options, .. } = update;
+            let options = self.completed(options);
             // What was read by a call before may have been asked for with less.
             done = done.at_least(options.durability);
             let request = Update::request(writes);

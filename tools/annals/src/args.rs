@@ -98,7 +98,11 @@ impl Global {
 
     /// The engine's options with every `-O` applied.
     pub(crate) fn engine_options(&self) -> Outcome<Options> {
-        let mut options = Options::new();
+        self.options_over(Options::new())
+    }
+
+    /// Options with every `-O` applied.
+    pub(crate) fn options_over(&self, mut options: Options) -> Outcome<Options> {
         for option in &self.options {
             let Some((name, value)) = option.split_once('=') else {
                 return Err(Failure::Usage(format!("-O {option}: expected NAME=VALUE")));

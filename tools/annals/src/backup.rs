@@ -150,9 +150,6 @@ fn report(made: &BackupReport) -> Value {
 
 /// `restore`: a store of a backup, and of what came after it.
 pub(crate) fn restore(global: &Global, args: &RestoreArgs, out: &mut Output) -> Outcome {
-    if args.files.iter().filter(|file| *file == Path::new(STANDARD)).count() > 1 {
-        return Err(Failure::Usage("standard input can be read only once: name - once".into()));
-    }
     let (directory, options) = (global.data()?, global.engine_options()?);
     let options = RestoreOptions::new().options(options);
     let options = options.bump_revision(args.bump_revision.unwrap_or(0));
@@ -175,6 +172,9 @@ fn restored(
     directory: &Path,
     options: &RestoreOptions,
 ) -> Outcome<RestoreReport> {
+    if files.iter().filter(|file| *file == Path::new(STANDARD)).count() > 1 {
+        return Err(Failure::Usage("standard input can be read only once: name - once".into()));
+    }
     read(files, &mut |from| annals::restore(from, directory, options))
 }
 

@@ -144,13 +144,19 @@ pub(crate) fn write_anew<T>(
     // No worker: the space is given back by this thread, so that it is known when it is done.
     let options = global.engine_options()?.create(false).background(false);
     let store = options.open(global.data()?)?;
-    let done = first(&store).and_then(|done| {
-        store.reorganise()?;
-        Ok(done)
-    });
+    let done = first(&store);
+    let work = if done.is_ok() { store.reorganise() } else { Ok(()) };
     let (compacted, revision) = (store.compacted_revision(), store.revision());
     let closed = store.close();
     let done = done?;
+    // What was to be done first is done.
+    work.map_err(|error| match error.corruption() {
+        Some(_) => Failure::about(
+            format!("compacted to {compacted}, and done but for what needs this file"),
+            error,
+        ),
+        None => error.into(),
+    })?;
     closed?;
     let after = disk_bytes(&crate::files::open(global)?);
     Ok((done, told(compacted, revision, before, after)))

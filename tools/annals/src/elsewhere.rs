@@ -15,8 +15,8 @@ use crate::exit::{Failure, Outcome};
 /// Where a state is taken from.
 #[derive(Debug, Args)]
 pub(crate) struct FromArgs {
-    /// AT is a point in the history of a copy of the store: the directory of a checkpoint, or a backup, each increment by one more
-    /// --from. Backups are unpacked into the directory for temporary files (TMPDIR).
+    /// The first AT is a point in the history of a copy of the store: the directory of a checkpoint, or a backup, each increment
+    /// by one more --from. Backups are unpacked into the directory for temporary files (TMPDIR).
     #[arg(long = "from", value_name = "DIR|BACKUP")]
     from: Vec<PathBuf>,
 }
@@ -65,7 +65,8 @@ impl FromArgs {
 
 /// The differences between a state and another in a range, whatever stores they are of. Cost: both ranges are read.
 pub(crate) fn differences(old: &View, new: &View, range: &KeyRange) -> Differences {
-    Differences { old: old.range(range).peekable(), new: new.range(range).peekable() }
+    let (old, new) = (old.range(range).peekable(), new.range(range).peekable());
+    Differences { old, new, done: false }
 }
 
 /// An iterator over differences, in the order of keys.
@@ -73,6 +74,8 @@ pub(crate) fn differences(old: &View, new: &View, range: &KeyRange) -> Differenc
 pub(crate) struct Differences {
     old: Peekable<RangeIter>,
     new: Peekable<RangeIter>,
+    /// Nothing is told after an error.
+    done: bool,
 }
 
 impl Differences {
@@ -95,9 +98,12 @@ impl Iterator for Differences {
     type Item = annals::Result<Diff>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        loop {
+        while !self.done {
             return Some(Ok(match self.pair() {
-                Err(error) => return Some(Err(error)),
+                Err(error) => {
+                    self.done = true;
+                    return Some(Err(error));
+                }
                 Ok((None, None)) => return None,
                 Ok((Some(old), Some(new))) if old == new => continue,
                 Ok((Some(old), Some(new))) => Diff::Changed { old, new },
@@ -105,5 +111,6 @@ impl Iterator for Differences {
                 Ok((None, Some(new))) => Diff::Added(new),
             }));
         }
+        None
     }
 }

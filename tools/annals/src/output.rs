@@ -279,6 +279,17 @@ impl Rows<'_> {
     }
 }
 
+impl Drop for Rows<'_> {
+    /// What was found before something failed is shown in a table, too, as in lines of JSON. (A document in JSON stays without its
+    /// end: nobody is to take it for the whole.)
+    fn drop(&mut self) {
+        if !self.batch.is_empty() {
+            // What fails here is not what failed first.
+            let _ = self.table();
+        }
+    }
+}
+
 fn new_table() -> Table {
     let mut table = Table::new();
     // Cells are cut by whoever makes them; wrapping to a terminal's width breaks grep.

@@ -24,7 +24,7 @@ use crate::writes::CommitArgs;
 #[command(
     after_help = "All keys are put back at one revision, or none. A key whose value and lease are what they were is left as
 it is. What is there since stays in the history, so a revert can be reverted; without --metadata it has
-'revert to revision N' there. A time before all that was written is refused: 1 is the empty store. A lease that has
+'revert to revision N' there, and the copy's name. A time before all that was written is refused: 1 is the empty store. A lease that has
 ended does not come back: its keys are put without one.
 
 With --from the keys become what they were in a backup or a copy, which has what this store has forgotten

@@ -100,8 +100,7 @@ pub(crate) fn stats(global: &Global, args: &StatsArgs, out: &mut Output) -> Outc
     object.insert("closed".into(), json!(manifest.closed));
     object.extend(figures(&stats));
     // What a writer has made since its last manifest is known by the directory alone.
-    let logs = crate::files::in_force(&files).filter(|(name, _)| name.kind == FileKind::Wal);
-    let (count, bytes) = logs.fold((0_u64, 0), |(count, all), (_, bytes)| (count + 1, all + bytes));
+    let [count, bytes] = crate::files::log_extent(&files);
     object.insert("wal_files".into(), json!(count));
     object.insert("wal_bytes".into(), json!(bytes));
     if args.short {

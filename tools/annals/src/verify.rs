@@ -21,7 +21,8 @@ use crate::progress::Progress;
 #[derive(Debug, Args)]
 #[command(
     after_help = "Damage is listed on standard output: file, offset, structure, what was expected and what was
-found; then the first and the last revision, and the first and the last key, that it may be of.
+found; then the first and the last revision that it may be of, and keys, or how they begin, between
+which its keys are.
 Whether they are lost says `annals repair`, which takes them from other files where it can. Exits 3
 for damage, 1 where something could not be checked, 0 when all is well. Of the log no commit behind
 damage can be read any more, and files that follow it may not be found: then they are named as not
@@ -145,8 +146,9 @@ pub(crate) fn verify(global: &Global, _args: &VerifyArgs, out: &mut Output) -> O
                 Err(_) => "Until then it cannot be opened",
             };
             out.note(format_args!(
-                "what to do: keep the directory as it is, and restore a backup, or let `annals repair --to DIR` save what \
-                 can be read; it names the keys that are lost. {meanwhile}"
+                "what to do: keep the directory as it is. Where there is a backup, and `annals backup INCREMENT --from REV` of \
+                 what came after it succeeds, `annals restore BACKUP INCREMENT` loses nothing. Else restore the backup, or let \
+                 `annals repair --to DIR` save what can be read; it names the keys that are lost. {meanwhile}"
             ))?;
             Err(Failure::Damaged)
         }

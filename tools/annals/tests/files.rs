@@ -320,3 +320,37 @@ fn the_keys_of_a_damaged_block_are_told() {
     }
     tool.run(&["verify"]).code(0);
 }
+
+/// A range that ends with damage shows what comes before it, however it is shown.
+#[test]
+fn what_was_read_before_damage_is_shown() {
+    let tool = Tool::new();
+    tool.file("history.jsonl", history(2000, 500, 60));
+    tool.ok(&["import", "history", &tool.path("history.jsonl").display().to_string()]);
+    tool.ok(&["reorganise"]);
+    let named = tool.lines(&["segments"]).into_iter().find(|file| file["kind"] == "head").unwrap();
+    let name = named["file"].as_str().unwrap();
+    let blocks = tool.json(&["inspect", name])["blocks"].as_array().unwrap().clone();
+    let second = usize::try_from(blocks[1]["offset"].as_u64().unwrap()).unwrap();
+    let path = tool.store().join(name);
+    let mut bad = std::fs::read(&path).unwrap();
+    bad[second + 100] ^= 1;
+    std::fs::write(&path, &bad).unwrap();
+    let lines = tool.run(&["range", "-o", "ndjson"]).code(3).stdout();
+    let table = tool.run(&["range", "-o", "table"]).code(3).stdout();
+    assert!(lines.lines().count() > 10, "{lines}");
+    // The names of the columns come first.
+    assert_eq!(table.lines().count(), lines.lines().count() + 1, "{table}");
+    // Damage of the past does not keep a compaction from being done, and that is said.
+    bad[second + 100] ^= 1;
+    std::fs::write(&path, &bad).unwrap();
+    let past =
+        tool.lines(&["segments"]).into_iter().find(|file| file["kind"] == "history").unwrap();
+    let path = tool.store().join(past["file"].as_str().unwrap());
+    let mut bad = std::fs::read(&path).unwrap();
+    bad[100] ^= 1;
+    std::fs::write(&path, &bad).unwrap();
+    let done = tool.run(&["compact", "--at", "1000", "--confirm"]);
+    done.code(3).says("compacted to 1000, and done but for what needs this file");
+    assert_eq!(tool.json(&["stats"])["compacted_revision"], 1000);
+}

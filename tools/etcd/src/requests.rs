@@ -69,15 +69,18 @@ fn between(min: i64, max: i64) -> (u64, u64) {
 }
 
 /// Whether a transaction asks for a revision before all that there are, which is refused there, as a range by itself is not:
-/// etcd compares it with the revision compacted to, which is -1 in a store that was never compacted.
+/// etcd compares it with the revision compacted to, which is -1 in a store that was never compacted. Only of what is done whatever
+/// the store holds: behind comparisons such a revision is the newest here.
 pub(crate) fn asks_before_all(request: &pb::TxnRequest, compacted: u64) -> bool {
     use pb::request_op::Request;
     let least = if compacted == 0 { -1 } else { 0 };
-    request.success.iter().chain(&request.failure).any(|op| match &op.request {
-        Some(Request::RequestRange(range)) => range.revision < least,
-        Some(Request::RequestTxn(nested)) => asks_before_all(nested, compacted),
-        _ => false,
-    })
+    let is_certain = request.compare.is_empty();
+    is_certain
+        && request.success.iter().any(|op| match &op.request {
+            Some(Request::RequestRange(range)) => range.revision < least,
+            Some(Request::RequestTxn(nested)) => asks_before_all(nested, compacted),
+            _ => false,
+        })
 }
 
 /// A put.

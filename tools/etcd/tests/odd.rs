@@ -119,6 +119,9 @@ async fn negative_revisions() {
             kv.range(newest(revision)).await.expect("the newest");
             refused(kv.txn(txn(revision)).await.expect_err("before all that there are"));
         }
+        // What is not done is not looked at.
+        let untaken = pb::TxnRequest { failure: txn(-7).success, ..Default::default() };
+        kv.txn(untaken).await.expect("nothing to do");
         kv.txn(txn(0)).await.expect("the newest");
         let get = pb::RangeRequest { key: "written".into(), ..Default::default() };
         let written = kv.range(get).await.expect("an answer").into_inner();

@@ -7,15 +7,25 @@ use annals::Corruption;
 use annals::inspect::StoreFiles;
 use annals_format::FileKind;
 use annals_format::name::FileName;
+use annals_format::space::is_user;
 use serde_json::Value;
 
 use super::{key_json, within};
+use crate::bytes::json;
 
 /// The keys of a damaged block: none of them is before the first of these, none after the second.
 #[derive(Clone, Debug)]
 pub(crate) struct DamagedKeys {
     pub(crate) first: Value,
     pub(crate) upto: Value,
+}
+
+/// A bound, which may be no key but how one begins.
+fn bound(kind: FileKind, key: &[u8]) -> Value {
+    match key.split_first() {
+        Some((_, user)) if is_user(key) => json(user),
+        _ => key_json(kind, key),
+    }
 }
 
 /// The keys of each damage that lies in one block, in the order of the damage. Cost: the index of each damaged file is read once.
@@ -43,7 +53,7 @@ pub(crate) fn damaged_keys(
                 for &place in &places {
                     if block.place.contains(&damage[place].offset) {
                         let keys = [block.first, block.upto];
-                        let [first, upto] = keys.map(|key| key_json(meta.kind, key));
+                        let [first, upto] = keys.map(|key| bound(meta.kind, key));
                         found[place] = Some(DamagedKeys { first, upto });
                     }
                 }

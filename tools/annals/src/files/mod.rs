@@ -79,6 +79,12 @@ pub(crate) fn disk_bytes(files: &StoreFiles) -> u64 {
     files.names().filter_map(|name| files.file_bytes(name)).sum()
 }
 
+/// The files of the log and their bytes, as they lie on disk.
+pub(crate) fn log_extent(files: &StoreFiles) -> [u64; 2] {
+    let logs = in_force(files).filter(|(name, _)| name.kind == FileKind::Wal);
+    logs.fold([0, 0], |[count, all], (_, bytes)| [count + 1, all + bytes])
+}
+
 /// The files the store is made of, with their lengths: those that its manifest lists, and what leads
 /// to it. Anything else in the directories is left over and never read.
 pub(crate) fn in_force(files: &StoreFiles) -> impl Iterator<Item = (FileName, u64)> {

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use annals::inspect::StoreFiles;
-use annals::{Change, ChangeKind, Store, Transaction};
+use annals::{Change, ChangeKind, Options, Store, Transaction};
 use bytes::Bytes;
 
 use super::mend::{self, Gap};
@@ -36,6 +36,12 @@ struct Living {
     numbers: (u64, u64),
     /// No other version can be lost that came later.
     is_sure: bool,
+}
+
+/// Options for reading a damaged store once, front to back, and for writing another one of it: what they keep in memory they
+/// keep beside what a repair has found.
+pub(super) fn sparing(global: &Global) -> Outcome<Options> {
+    global.options_over(Options::new().memtable_bytes(4 << 20).cache_bytes(4 << 20))
 }
 
 /// The past of a damaged store.
@@ -68,7 +74,7 @@ fn floor_of(store: &Store) -> u64 {
 impl Past {
     /// Reads all that was written; `None` where nothing behind any revision is known.
     pub(super) fn of(global: &Global, files: &StoreFiles) -> Option<Self> {
-        let store = global.read().ok()?;
+        let store = Store::open_read_only_with(global.data().ok()?, &sparing(global).ok()?).ok()?;
         let view = store.latest().ok()?;
         let (oldest, newest) = (store.oldest_readable(..).max(1), view.revision());
         drop(view);

@@ -264,7 +264,7 @@ fn load(
         // It is not known when that was, but that it was not later than this.
         Some(past) => Origin { time: past.time_behind()?, ..Origin::default() },
     };
-    let mut load = Load::create(to, &global.engine_options()?, compacted, &origin)?;
+    let mut load = Load::create(to, &past::sparing(global)?, compacted, &origin)?;
     // The keys whose lease is lost.
     let mut dangling: BTreeMap<Bytes, i64> = BTreeMap::new();
     let is_lost =

@@ -59,9 +59,10 @@ impl Facts {
         let path = global.data()?;
         let store = global.read()?;
         let view = store.latest()?;
-        let newest = store.log(view.revision()..=view.revision()).next();
-        let newest = newest.and_then(Result::ok).map(|transaction| seconds(transaction.time));
         let mut damage = Vec::new();
+        let newest = store.log(view.revision()..=view.revision()).next().transpose();
+        let newest = unless_damaged(newest, &mut damage)?;
+        let newest = newest.map(|transaction| seconds(transaction.time));
         let (mut versions, mut looked_at) = (Vec::new(), 0);
         let mut keys = view.range(..).keys_only().limit(KEYS_MAX);
         let looked = keys.try_for_each(|kv| {

@@ -134,7 +134,8 @@ impl Looker<'_> {
             }
             _ => {
                 self.seen = Some(Seen::now(path));
-                Files::of(&self.global.read()?.stats())
+                let stats = self.global.read()?.stats();
+                Files::of(&stats, crate::files::log_extent(&crate::files::open(self.global)?))
             }
         };
         if live.is_ok() {

@@ -33,13 +33,14 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// As a store says that was opened for reading.
-    pub(crate) fn of(stats: &Stats) -> Self {
+    /// As a store says that was opened for reading, but for the log: what was made of that since its last manifest the
+    /// directory alone tells, its files and their bytes.
+    pub(crate) fn of(stats: &Stats, [wal_files, wal_bytes]: [u64; 2]) -> Self {
         let kind = |kind: &annals::FileStats| [kind.files, kind.bytes, kind.entries];
         Self {
             revisions: [stats.revision, stats.durable_revision, stats.compacted_revision],
             kinds: vec![
-                ("log", [stats.wal_files, stats.wal_bytes, 0]),
+                ("log", [wal_files, wal_bytes, 0]),
                 ("l0", kind(&stats.l0)),
                 ("head", kind(&stats.head)),
                 ("history", kind(&stats.history)),
