@@ -277,12 +277,18 @@ fn stats_know_the_store() {
     assert_eq!(plan["disk_bytes"], stats["disk_bytes"]);
 }
 
-#[test]
-fn the_keys_of_a_damaged_block_are_told() {
+/// A store whose files have several blocks each.
+fn of_several_blocks() -> Tool {
     let tool = Tool::new();
     tool.file("history.jsonl", history(2000, 500, 60));
     tool.ok(&["import", "history", &tool.path("history.jsonl").display().to_string()]);
     tool.ok(&["reorganise"]);
+    tool
+}
+
+#[test]
+fn the_keys_of_a_damaged_block_are_told() {
+    let tool = of_several_blocks();
     for kind in ["head", "history", "events"] {
         let named =
             tool.lines(&["segments"]).into_iter().find(|file| file["kind"] == kind).unwrap();
@@ -324,10 +330,7 @@ fn the_keys_of_a_damaged_block_are_told() {
 /// A range that ends with damage shows what comes before it, however it is shown.
 #[test]
 fn what_was_read_before_damage_is_shown() {
-    let tool = Tool::new();
-    tool.file("history.jsonl", history(2000, 500, 60));
-    tool.ok(&["import", "history", &tool.path("history.jsonl").display().to_string()]);
-    tool.ok(&["reorganise"]);
+    let tool = of_several_blocks();
     let named = tool.lines(&["segments"]).into_iter().find(|file| file["kind"] == "head").unwrap();
     let name = named["file"].as_str().unwrap();
     let blocks = tool.json(&["inspect", name])["blocks"].as_array().unwrap().clone();
