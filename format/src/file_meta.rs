@@ -53,12 +53,6 @@ pub struct FileMeta {
 }
 
 impl FileMeta {
-    /// The last revision of which a file of the past, HISTORY or EVENTS, may have something to answer: behind it
-    /// nobody asks for the file.
-    pub fn last_needed(&self) -> u64 {
-        if self.kind == FileKind::History { self.death_upto } else { self.max_revision }
-    }
-
     /// Appends the encoding that stands in a manifest record.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.put_varint(self.number);

@@ -21,6 +21,7 @@ use crate::sync::Arc;
 use crate::vfs::{Access, File};
 use crate::wal::WalContext;
 
+pub use super::lost_past::{Kept, LostBlock, LostPast};
 pub use super::put_together::PutTogether;
 pub use crate::segment::{BlockInfo, PageInfo};
 pub use crate::wal::{Location, WalPart};
@@ -143,11 +144,25 @@ impl StoreFiles {
     /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) if it is not there, or its length is not
     /// what the manifest says; [`ErrorKind::Io`](crate::ErrorKind::Io).
     pub fn segment(&self, meta: &FileMeta) -> Result<SegmentFile> {
+        self.opened(meta).map(SegmentFile)
+    }
+
+    pub(super) fn opened(&self, meta: &FileMeta) -> Result<Arc<Segment>> {
         let mut listed = self.manifest.files.iter().zip(&self.segments);
         match listed.find(|(file, _)| *file == meta) {
-            Some((_, opened)) => opened.clone().map(SegmentFile),
+            Some((_, opened)) => opened.clone(),
             None => Err(Error::invalid("the manifest lists no such segment file")),
         }
+    }
+
+    /// Whose past is lost with blocks of HISTORY files, by at most `most` prefixes: each key by itself if there are no
+    /// more, else together with its neighbours. Reads the newest versions of the keys that may have been in the blocks.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) and [`ErrorKind::Io`](crate::ErrorKind::Io) where these
+    /// cannot be read.
+    pub fn past_of(&self, lost: &[LostBlock], most: usize) -> Result<Vec<LostPast>> {
+        super::lost_past::past_of(self, lost, most)
     }
 }
 

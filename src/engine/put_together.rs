@@ -10,11 +10,14 @@ use annals_format::FileMeta;
 use crate::error::Result;
 use crate::manifest::ManifestStore;
 use crate::options::Options;
+use crate::segment::SegmentContext;
 use crate::sync::Arc;
 use crate::vfs::{LockGuard, Vfs};
 
 use super::Engine;
 use super::check::{CheckReport, check_of};
+use super::inspect::StoreFiles;
+use super::lost_past::{self, Kept, LostBlock, LostPast};
 use super::new_store::{check_ours, claim, directory, hold, remove_marker};
 use super::retention::Before;
 
@@ -45,15 +48,39 @@ impl PutTogether {
         &self.path
     }
 
-    /// Opens what has been put there, which is a store but for HISTORY and EVENTS files that are lost, and what is
-    /// lost of its log, and gives up what these would have to answer: the floors of the keys of the files rise to
-    /// behind it, those of rules of retention and the watermark; and rules have come as far as the manifest says.
+    /// Writes what can be read of a damaged HISTORY file of a store to a file here of another number. The manifest that
+    /// will list it is to be that of the same store. Blocks that cannot be read are left out; where nothing can be
+    /// read, or the index is damaged, no file is written.
+    ///
+    /// # Errors
+    /// What writing a file answers.
+    pub fn keep(
+        &self,
+        options: &Options,
+        files: &StoreFiles,
+        meta: &FileMeta,
+        number: u64,
+    ) -> Result<Kept> {
+        let Ok(segment) = files.opened(meta) else {
+            return Ok(Kept { file: None, lost: vec![LostBlock::all_of(meta)] });
+        };
+        let (store, incarnation) = (files.manifest().store, files.manifest().incarnation);
+        lost_past::keep(
+            &segment,
+            &SegmentContext::new(&self.path, store, incarnation, options),
+            number,
+        )
+    }
+
+    /// Opens what has been put there, which is a store but for what is lost of its past and its log, and gives up what
+    /// that would have to answer: the floors of these keys rise to behind it, those of rules of retention, for which
+    /// there may be new ones, and the watermark; and rules have come as far as the manifest says.
     /// Of no other key anything is given up. Answers whether some keys cannot be read as far back as they could.
     ///
     /// # Errors
     /// What opening, writing and closing a store answer; `InvalidArgument` if somebody has put another store
     /// there meanwhile.
-    pub fn give_up(self, options: &Options, lost: &[FileMeta]) -> Result<(Self, bool)> {
+    pub fn give_up(self, options: &Options, lost: &[LostPast]) -> Result<(Self, bool)> {
         let Self { path, held, lock } = self;
         let manifest = ManifestStore::new(held, &*path).of_load().load()?;
         let (floors, compacted) = manifest.map(|m| (m.floors, m.compacted)).unwrap_or_default();

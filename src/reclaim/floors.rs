@@ -98,7 +98,7 @@ impl Classes {
 }
 
 /// The first internal key behind all that begin with `prefix`, which begins with the byte of a space.
-fn end_of(prefix: &[u8]) -> Vec<u8> {
+pub(crate) fn end_of(prefix: &[u8]) -> Vec<u8> {
     let mut end = prefix.to_vec();
     while let Some(last) = end.pop() {
         if let Some(next) = last.checked_add(1) {

@@ -144,7 +144,6 @@ impl SegmentWriter {
     }
 
     /// Entries added so far.
-    #[cfg(test)]
     pub(crate) fn entries(&self) -> u64 {
         self.counts.entries
     }

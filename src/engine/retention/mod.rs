@@ -38,7 +38,6 @@ mod tests;
 use std::cell::Cell;
 use std::ops::Range;
 
-use annals_format::FileMeta;
 use annals_format::retention::Rule;
 use annals_format::space;
 use bytes::Bytes;
@@ -52,6 +51,7 @@ use crate::sync::plain::{AtomicI64, AtomicU64, Mutex, MutexGuard, lock, try_lock
 use crate::sync::{Arc, AtomicBool, Ordering, fence};
 
 use super::core::Core;
+use super::lost_past::LostPast;
 use super::published::Published;
 use super::scan::end_of_space;
 use super::times::revision_at_time;
@@ -325,19 +325,19 @@ impl Core {
         Some(u64::try_from(left.saturating_sub(self.shared.elapsed_micros())).unwrap_or(0))
     }
 
-    /// Gives up what files of the past would have to answer, which are lost, and what was forgotten `before` by rules
+    /// Gives up the past of keys that is lost, and what was forgotten `before` by rules
     /// and compactions that are lost: the rules of these keys rise, and the watermark. Durable when it returns. Answers
     /// whether keys cannot be read as far back as before, as files had to answer that, or as their rule is lost.
     ///
     /// # Errors
     /// As [`set_rule`](Self::set_rule).
-    pub(super) fn give_up(&self, lost: &[FileMeta], before: &Before<'_>) -> Result<bool> {
+    pub(super) fn give_up(&self, lost: &[LostPast], before: &Before<'_>) -> Result<bool> {
         let _writer = lock(&self.retention.writer);
         let old = self.retention.rules();
         let raised = Cell::new(false);
         self.change(true, &|place| {
-            let (change, by_files) = old.without(lost, before, place);
-            raised.set(by_files);
+            let (change, by_loss) = old.without(lost, before, place);
+            raised.set(by_loss);
             Ok(change)
         })?;
         let (rules, compacted) = (self.retention.rules(), self.compacted());

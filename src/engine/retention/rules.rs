@@ -5,14 +5,16 @@ use std::ops::Range;
 
 use annals_format::retention::Rule;
 use annals_format::space::{self, Key, is_system};
-use annals_format::{FileKind, FileMeta};
 use bytes::Bytes;
 
 use crate::commit::{Write, WriteKind};
 use crate::error::{ErrorKind, Result};
 use crate::index::Place;
-use crate::reclaim::floors::{Classes, Floors};
+use crate::reclaim::floors::{Classes, Floors, end_of};
 use crate::sync::Arc;
+
+use super::super::lost_past::LostPast;
+use super::RULES_MAX;
 
 /// All rules of one moment.
 #[derive(Debug)]
@@ -156,13 +158,13 @@ impl Rules {
         changed.then(|| Change { rules: Self::new(kept), compact })
     }
 
-    /// The rules, and the watermark, when files of the past are lost: nothing that these would have to answer can be
-    /// read any more, of their keys. And when everything had come to where it was `before`, at most to the newest
+    /// The rules, and the watermark, when the past of some keys is lost: so far back they cannot be read any more, by a
+    /// rule of their own that is as if taken back, where there is room for one, else with those around them. And when everything had come to where it was `before`, at most to the newest
     /// revision: behind that there is nothing. A rule that is lost is one that was taken back. `None` if that changes
-    /// nothing. Answers as well whether a file raises a floor.
+    /// nothing. Answers as well whether what is lost raises a floor.
     pub(super) fn without(
         &self,
-        lost: &[FileMeta],
+        lost: &[LostPast],
         before: &Before<'_>,
         place: Place,
     ) -> (Option<Change>, bool) {
@@ -177,27 +179,32 @@ impl Rules {
                 None => rules.push((prefix, Rule { removed: true, floor, ..Rule::default() })),
             }
         }
+        let now = Self::new(rules.clone()).floors(place.compacted);
+        for LostPast { prefix, upto } in lost {
+            let is_new = rules.iter().all(|(other, _)| other != prefix);
+            let is_higher = now.of(&[&[space::USER], &prefix[..]].concat()) <= *upto;
+            if is_new && is_higher && !prefix.is_empty() && rules.len() < RULES_MAX {
+                let taken_back = Rule { removed: true, ..Rule::default() };
+                rules.push((Bytes::copy_from_slice(prefix), taken_back));
+            }
+        }
         let rules = Self::new(rules);
         let mut wanted = vec![0; rules.prefixed.len() + 1];
-        for file in lost {
-            // EVENTS are of all keys, and tell which revision is of what time.
-            let (first, last): (&[u8], &[u8]) = match file.kind {
-                FileKind::History => (&file.first_key, &file.last_key),
-                _ => (&[], &[u8::MAX]),
-            };
-            for class in rules.classes.spanning(first, last) {
+        for LostPast { prefix, upto } in lost {
+            let start = [&[space::USER], &prefix[..]].concat();
+            for class in rules.classes.meeting(&start..&end_of(&start)) {
                 if let Some(floor) = wanted.get_mut(class) {
-                    *floor = file.last_needed().saturating_add(1).max(*floor);
+                    *floor = upto.saturating_add(1).max(*floor);
                 }
             }
         }
         let floors = rules.floors(place.compacted);
         let raises = |(class, floor): (usize, &u64)| *floor > floors.of_class(class).max(1);
-        let by_files = wanted.iter().enumerate().any(raises);
+        let by_loss = wanted.iter().enumerate().any(raises);
         let prefixes = rules.prefixed.iter().map(|(prefix, _)| prefix.clone());
         let wanted: Vec<_> = std::iter::once(Bytes::new()).chain(prefixes).zip(wanted).collect();
         let raised = rules.raised(&wanted, place.compacted);
-        (raised.or_else(|| changed.then_some(Change { rules, compact: None })), by_files)
+        (raised.or_else(|| changed.then_some(Change { rules, compact: None })), by_loss)
     }
 
     /// The prefixes of these rules, and of those `before`, whose keys these rules let be read further back, with how

@@ -5,13 +5,13 @@ use std::fs::{self, File};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::Path;
 
-use annals::inspect::{StoreFiles, WalPart};
+use annals::Options;
+use annals::inspect::{LostBlock, LostPast, PutTogether, StoreFiles, WalPart};
 use annals_format::current::{Current, CurrentFile};
 use annals_format::name::{CURRENT, FileName, SEGMENT_DIR, WAL_DIR};
 use annals_format::{FileKind, FileMeta, Manifest, WalFile};
 
-use super::anew::Anew;
-use super::lost::Lost;
+use super::anew::{Anew, is_lost};
 use super::{Damaged, Repaired, write_new};
 use crate::exit::{Failure, Outcome};
 use crate::files::{key_cell, walk};
@@ -28,16 +28,20 @@ struct Kept {
     newest: u64,
 }
 
-/// Makes the copy in a directory that is claimed, and answers which files of the past are not in it. `None` where what
-/// these had to answer goes up to a revision that is not there.
+/// By so many prefixes the past of keys is given up at most: each makes files of its own of what is superseded from then
+/// on, as long as other keys can be read further back.
+const PREFIXES_MAX: usize = 16;
+
+/// Makes the copy in a directory that is claimed, and answers whose past is not in it. `None` where that goes up to a
+/// revision that is not there, or it cannot be told whose it is.
 pub(super) fn copy(
     data: &Path,
-    to: &Path,
+    (target, options): (&PutTogether, &Options),
     files: &StoreFiles,
     damaged: &Damaged,
-) -> Outcome<Option<(Repaired, Vec<FileMeta>)>> {
-    let mut repaired =
-        Repaired { way: "copy", files: Vec::new(), lost: Lost::default(), past_lost: false };
+) -> Outcome<Option<(Repaired, Vec<LostPast>)>> {
+    let to = target.path();
+    let mut repaired = Repaired::by("copy");
     let mut manifest = files.manifest().clone();
     let log = if damaged.has(&[FileKind::Wal]) { None } else { log(files, &mut repaired)? };
     let log = match log {
@@ -53,11 +57,36 @@ pub(super) fn copy(
     let is_damaged = |meta: &FileMeta| damaged.0.contains(&FileName::new(meta.kind, meta.number));
     let (lost, kept): (Vec<_>, Vec<_>) =
         std::mem::take(&mut manifest.files).into_iter().partition(is_damaged);
-    if lost.iter().map(FileMeta::last_needed).any(|last| last >= newest) {
-        return Ok(None);
-    }
     // EVENTS are of all keys, so that with one file all before it are of no use, and the others go on from each other.
     let is_event = |meta: &&FileMeta| meta.kind == FileKind::Events;
+    let events = lost.iter().filter(is_event);
+    let mut past: Vec<_> =
+        events.map(|meta| LostPast { prefix: Vec::new(), upto: meta.max_revision }).collect();
+    let mut blocks = Vec::new();
+    let mut anew = Vec::new();
+    for meta in lost.iter().filter(|meta| meta.kind == FileKind::History) {
+        let kept = target.keep(options, files, meta, manifest.next_file)?;
+        manifest.next_file += 1;
+        let (name, what) = (FileName::new(meta.kind, meta.number), history(&kept.lost));
+        match kept.file {
+            Some(file) => {
+                let entries = meta.entries.saturating_sub(file.entries);
+                let lost = (entries > 0).then(|| format!("{entries} of {} {what}", meta.entries));
+                let lost = lost.unwrap_or_default();
+                repaired.note(name, meta.bytes, "written anew without what is damaged", lost);
+                anew.push(file);
+            }
+            None => repaired.note(name, meta.bytes, "left out: damaged", what),
+        }
+        blocks.extend(kept.lost);
+    }
+    match files.past_of(&blocks, PREFIXES_MAX) {
+        Err(error) if is_lost(&error) => return Ok(None),
+        found => past.extend(found?),
+    }
+    if past.iter().any(|lost| lost.upto >= newest) {
+        return Ok(None);
+    }
     let after = lost.iter().filter(is_event).map(|meta| meta.max_revision).max().unwrap_or(0);
     let (useless, kept): (Vec<_>, Vec<_>) = kept
         .into_iter()
@@ -75,20 +104,10 @@ pub(super) fn copy(
         progress.set(done, || Cow::Borrowed("copied"));
     }
     drop(progress);
-    for meta in &lost {
+    for meta in lost.iter().filter(is_event) {
         let name = FileName::new(meta.kind, meta.number);
-        let what = match meta.kind {
-            FileKind::History => format!(
-                "versions of {} to {} superseded up to revision {}",
-                key_cell(meta.kind, &meta.first_key, usize::MAX),
-                key_cell(meta.kind, &meta.last_key, usize::MAX),
-                meta.death_upto
-            ),
-            _ => format!(
-                "who changed what at revisions {} to {}",
-                meta.min_revision, meta.max_revision
-            ),
-        };
+        let (first, last) = (meta.min_revision, meta.max_revision);
+        let what = format!("who changed what at revisions {first} to {last}");
         repaired.note(name, meta.bytes, "left out: damaged", what);
     }
     for meta in &useless {
@@ -97,6 +116,7 @@ pub(super) fn copy(
         repaired.note(name, meta.bytes, "left out", what);
     }
     manifest.files = kept;
+    manifest.files.extend(anew);
     match &log {
         Log::Whole(kept) => {
             manifest.wal = wal(kept, &manifest);
@@ -107,7 +127,19 @@ pub(super) fn copy(
         Log::Anew(anew) => manifest.wal = vec![anew.write(to, &manifest)?],
     }
     put_in_force(to, &mut manifest)?;
-    Ok(Some((repaired, lost)))
+    Ok(Some((repaired, past)))
+}
+
+/// Which superseded versions are lost, in words.
+fn history(lost: &[LostBlock]) -> String {
+    let told = lost.iter().map(|block| {
+        let cell = |key: &[u8]| key_cell(FileKind::History, key, usize::MAX);
+        let (first, last) = (cell(&block.first), cell(&block.last));
+        format!("of {first} to {last}")
+    });
+    let told = told.collect::<Vec<_>>().join(", ");
+    let upto = lost.iter().map(|block| block.file.death_upto).max().unwrap_or(0);
+    format!("versions, {told}, superseded up to revision {upto}")
 }
 
 /// The log of the copy.

@@ -4,8 +4,8 @@
 //!
 //! * **copy**: only the log, or only the past is damaged, and a rebuilt store would not have more of it. The log is written anew
 //!   up to where something is missing, as if
-//!   the machine had stopped there; what is damaged of the past is left out, and the copy gives up what that had to
-//!   answer: its keys can be read from behind it. Everything else is copied as it is. So is it where CURRENT alone is
+//!   the machine had stopped there; the blocks of HISTORY that are damaged, and files of EVENTS, are left out, and the copy
+//!   gives up what these had to answer: their keys can be read from behind it. Everything else is copied as it is. So is it where CURRENT alone is
 //!   damaged, and the manifest it named is whole.
 //! * **rebuild**: newest versions are damaged; or the past is, and the files of versions and EVENTS make up for each other. What can be read of them, and of those before them, makes a new store that
 //!   begins at the first revision behind which every transaction is whole and follows from what is known. EVENTS repeat
@@ -34,16 +34,16 @@ use std::fs::{File, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use annals::inspect::{PutTogether, StoreFiles};
+use annals::inspect::{LostPast, PutTogether, StoreFiles};
 use annals::{CheckReport, ErrorKind, Store};
+use annals_format::FileKind;
 use annals_format::name::{FileName, LOCK};
-use annals_format::{FileKind, FileMeta};
 use clap::Args;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::args::Global;
-use crate::bytes::show;
+use crate::bytes::{json as bytes_json, show};
 use crate::exit::{Failure, Outcome};
 use crate::output::{Output, Row, cell};
 use crate::target::Target;
@@ -57,9 +57,11 @@ use past::Past;
 #[command(
     after_help = "The original is only read. The report has a line for each file: what became of it, and what of it is
 lost. way: copy, where only the log or the past was damaged, a revision behind the damage is left to
-begin at, and a rebuilt store would not have more of the past; else rebuild. A damaged log ends where something of it is in no file any more; what is
-damaged of the past is left out, and the keys it was of can be read from behind it: those of a rule
-of retention by that rule, all others by compacting the copy. A rebuilt store has the newest
+begin at, and a rebuilt store would not have all of the past; else rebuild. A damaged log ends where
+something of it is in no file any more. Superseded versions in blocks that are damaged are left out,
+and past_given_up names the keys they may have been of: prefix, which all keys with it go by, and
+from, the revision they can be read from on; nothing of other keys is given up. Where the record of
+who changed what is damaged, all keys can be read from behind that. A rebuilt store has the newest
 versions that can be read, at their revisions, and their past from where it is whole: behind the
 last value that is lost, where the damaged store can still be opened for reading.
 
@@ -124,9 +126,16 @@ struct Repaired {
     lost: Lost,
     /// Whether some key cannot be read as far back as in the damaged store.
     past_lost: bool,
+    /// Keys that cannot be read so far back, beside those that go by the revision from which on the store can be read.
+    past: Vec<LostPast>,
 }
 
 impl Repaired {
+    fn by(way: &'static str) -> Self {
+        let (files, lost, past) = (Vec::new(), Lost::default(), Vec::new());
+        Self { way, files, lost, past_lost: false, past }
+    }
+
     fn note(&mut self, name: FileName, bytes: u64, what: &str, lost: impl Into<String>) {
         let lost: String = lost.into();
         let lost = (!lost.is_empty()).then_some(lost);
@@ -222,7 +231,9 @@ fn past_beyond_copy(global: &Global, files: &StoreFiles, damaged: &Damaged) -> O
     }
     let lost = files.manifest().files.iter();
     let lost = lost.filter(|meta| damaged.0.contains(&FileName::new(meta.kind, meta.number)));
-    let needed = lost.map(FileMeta::last_needed).max()?;
+    // Of HISTORY a copy leaves out what is damaged alone.
+    let lost = lost.filter(|meta| meta.kind == FileKind::Events);
+    let needed = lost.map(|meta| meta.max_revision).max().unwrap_or(0);
     Past::of(global, files).filter(|past| past.goes_beyond(needed))
 }
 
@@ -236,11 +247,11 @@ fn copied(
 ) -> Outcome<Option<(Repaired, CheckReport)>> {
     let options = global.engine_options()?;
     let mut target = PutTogether::begin(to, &options)?;
-    let repaired = copy::copy(data, target.path(), files, damaged)?;
-    if let Some((mut repaired, lost)) = repaired {
+    let repaired = copy::copy(data, (&target, &options), files, damaged)?;
+    if let Some((mut repaired, past)) = repaired {
         // What was forgotten by rules of which the records may be in what is left out of the log is not there either.
-        if !lost.is_empty() || damaged.has(&[FileKind::Wal]) {
-            let (made, less) = match target.give_up(&options, &lost) {
+        if !past.is_empty() || damaged.has(&[FileKind::Wal]) {
+            let (made, less) = match target.give_up(&options, &past) {
                 Err(error) if error.corruption().is_some() => {
                     out.note(format_args!("a copy would not be sound: {error}"))?;
                     target::clear(target::again(to, &options)?)?;
@@ -250,6 +261,7 @@ fn copied(
             };
             target = made;
             repaired.past_lost = less;
+            repaired.past = past;
         }
         let report = shown("verified", |step| target.check(&options, step))?;
         let unsound = report.damage.first().map(ToString::to_string);
@@ -325,6 +337,7 @@ fn tell(made: &Global, repaired: &Repaired, report: &CheckReport, out: &mut Outp
         ("lost_keys", json!(repaired.lost.keys)),
         ("lost_revisions", json!(repaired.lost.revisions)),
         ("past_lost", json!(past_lost)),
+        ("past_given_up", json!(repaired.past.iter().map(given_up).collect::<Vec<_>>())),
         ("lost_entries", json!(repaired.lost.entries)),
         ("lost_origins", json!(repaired.lost.origins)),
         ("revision", json!(report.revision)),
@@ -347,14 +360,24 @@ fn tell(made: &Global, repaired: &Repaired, report: &CheckReport, out: &mut Outp
     };
     out.note(format_args!("{way}: {} is a sound store{all}; {readable}", to.display()))?;
     let rules = store.map_or_else(Vec::new, |store| store.retention());
-    for rule in rules.into_iter().filter(|rule| !rule.prefix.is_empty()) {
+    let is_lost = |prefix: &[u8]| repaired.past.iter().any(|lost| lost.prefix == prefix);
+    for rule in rules.iter().filter(|rule| !rule.prefix.is_empty() && !is_lost(&rule.prefix)) {
         let (prefix, from) = (show(&rule.prefix, 60), rule.floor.max(1));
         out.note(format_args!("keys with {prefix}: revisions {from} to {revision} are readable"))?;
+    }
+    for lost in repaired.past.iter().filter(|lost| !lost.prefix.is_empty()) {
+        let (prefix, from) = (show(&lost.prefix, 60), lost.upto + 1);
+        out.note(format_args!("lost: the past of keys with {prefix}, before revision {from}"))?;
     }
     if past_lost {
         out.note("the damaged store may still answer what of the past is not in it: keep it as long as you need it")?;
     }
     if is_all { Ok(()) } else { Err(Failure::Losses) }
+}
+
+/// From which revision on keys can be read whose past is lost.
+fn given_up(lost: &LostPast) -> Value {
+    json!({ "prefix": bytes_json(&lost.prefix), "from": lost.upto + 1 })
 }
 
 /// Writes a file that is not there, down to the device.

@@ -96,7 +96,7 @@ pub(super) fn rebuild(
         // Names do not tell from where on there was one.
         None => from_names || past::floor(global).is_none_or(|floor| floor < salvage.revision),
     };
-    let mut repaired = Repaired { way: "rebuild", files: Vec::new(), lost, past_lost };
+    let mut repaired = Repaired { lost, past_lost, ..Repaired::by("rebuild") };
     if from_names {
         let name = FileName::new(FileKind::Manifest, manifest.number);
         let lost = "which files there are, how far they were folded and compacted: taken from the files; \
