@@ -21,6 +21,7 @@ use crate::sync::Arc;
 use crate::vfs::{Access, File};
 use crate::wal::WalContext;
 
+pub use super::lost_events::KeptEvents;
 pub use super::lost_past::{Kept, LostBlock, LostPast};
 pub use super::put_together::PutTogether;
 pub use crate::segment::{BlockInfo, PageInfo};

@@ -45,6 +45,7 @@ mod latest;
 mod left_alone;
 mod load;
 mod log;
+mod lost_events;
 mod lost_past;
 mod new_store;
 mod open;

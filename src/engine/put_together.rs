@@ -17,6 +17,7 @@ use crate::vfs::{LockGuard, Vfs};
 use super::Engine;
 use super::check::{CheckReport, check_of};
 use super::inspect::StoreFiles;
+use super::lost_events::{self, KeptEvents};
 use super::lost_past::{self, Kept, LostBlock, LostPast};
 use super::new_store::{check_ours, claim, directory, hold, remove_marker};
 use super::retention::Before;
@@ -64,12 +65,28 @@ impl PutTogether {
         let Ok(segment) = files.opened(meta) else {
             return Ok(Kept { file: None, lost: vec![LostBlock::all_of(meta)] });
         };
+        lost_past::keep(&segment, &self.context(options, files), number)
+    }
+
+    /// Writes what can be read of a damaged EVENTS file of a store to a file here of another number, and puts the other
+    /// transactions together from the versions that they made. What is missing is who wrote them, and when: their time
+    /// is that of the next one. Reads all files of versions that may have some of these.
+    ///
+    /// # Errors
+    /// What writing a file answers.
+    pub fn keep_events(
+        &self,
+        options: &Options,
+        files: &StoreFiles,
+        meta: &FileMeta,
+        number: u64,
+    ) -> Result<KeptEvents> {
+        lost_events::keep(files, meta, &self.context(options, files), number)
+    }
+
+    fn context(&self, options: &Options, files: &StoreFiles) -> SegmentContext {
         let (store, incarnation) = (files.manifest().store, files.manifest().incarnation);
-        lost_past::keep(
-            &segment,
-            &SegmentContext::new(&self.path, store, incarnation, options),
-            number,
-        )
+        SegmentContext::new(&self.path, store, incarnation, options)
     }
 
     /// Opens what has been put there, which is a store but for what is lost of its past and its log, and gives up what

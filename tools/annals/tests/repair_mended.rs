@@ -85,7 +85,7 @@ fn what_events_do_not_tell_any_more_is_put_together_from_the_versions() {
         store.close().unwrap();
         let mut mended = 0;
         let damages = check(&tool, "events", |saved, report, code| {
-            assert_eq!((&report["way"], &report["past_lost"]), (&"rebuild".into(), &false.into()));
+            assert_eq!((&report["way"], &report["past_lost"]), (&"copy".into(), &false.into()));
             assert!(states(saved) == truth, "{report}");
             let gaps: Vec<(u64, u64)> =
                 serde_json::from_value(report["lost_origins"].clone()).unwrap();

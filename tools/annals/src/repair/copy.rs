@@ -57,13 +57,38 @@ pub(super) fn copy(
     let is_damaged = |meta: &FileMeta| damaged.0.contains(&FileName::new(meta.kind, meta.number));
     let (lost, kept): (Vec<_>, Vec<_>) =
         std::mem::take(&mut manifest.files).into_iter().partition(is_damaged);
-    // EVENTS are of all keys, so that with one file all before it are of no use, and the others go on from each other.
-    let is_event = |meta: &&FileMeta| meta.kind == FileKind::Events;
-    let events = lost.iter().filter(is_event);
-    let mut past: Vec<_> =
-        events.map(|meta| LostPast { prefix: Vec::new(), upto: meta.max_revision }).collect();
-    let mut blocks = Vec::new();
-    let mut anew = Vec::new();
+    let (mut past, mut blocks, mut anew) = (Vec::new(), Vec::new(), Vec::new());
+    // EVENTS are of all keys.
+    let of_all = |upto| LostPast { prefix: Vec::new(), upto };
+    // Without a file all before it are of no use, as they go on from each other.
+    let mut after = 0;
+    for meta in lost.iter().filter(|meta| meta.kind == FileKind::Events) {
+        let kept = target.keep_events(options, files, meta, manifest.next_file)?;
+        manifest.next_file += 1;
+        let name = FileName::new(meta.kind, meta.number);
+        match kept.file {
+            Some(file) => {
+                let count: u64 =
+                    kept.put_together.iter().map(|(first, last)| last - first + 1).sum();
+                let lost = (count > 0).then(|| {
+                    let of = format!("{count} of {} transactions", meta.entries);
+                    format!("who wrote {of}, and when; put together from the versions they made")
+                });
+                let lost = lost.unwrap_or_default();
+                repaired.note(name, meta.bytes, "written anew without what is damaged", lost);
+                repaired.lost.origins.extend(kept.put_together);
+                anew.push(file);
+                past.extend(kept.incomplete.map(of_all));
+            }
+            None => {
+                let (first, last) = (meta.min_revision, meta.max_revision);
+                let what = format!("who changed what at revisions {first} to {last}");
+                repaired.note(name, meta.bytes, "left out: damaged", what);
+                past.push(of_all(last));
+                after = last.max(after);
+            }
+        }
+    }
     for meta in lost.iter().filter(|meta| meta.kind == FileKind::History) {
         let kept = target.keep(options, files, meta, manifest.next_file)?;
         manifest.next_file += 1;
@@ -80,6 +105,7 @@ pub(super) fn copy(
         }
         blocks.extend(kept.lost);
     }
+    repaired.lost.origins.sort_unstable();
     match files.past_of(&blocks, PREFIXES_MAX) {
         Err(error) if is_lost(&error) => return Ok(None),
         found => past.extend(found?),
@@ -87,7 +113,6 @@ pub(super) fn copy(
     if past.iter().any(|lost| lost.upto >= newest) {
         return Ok(None);
     }
-    let after = lost.iter().filter(is_event).map(|meta| meta.max_revision).max().unwrap_or(0);
     let (useless, kept): (Vec<_>, Vec<_>) = kept
         .into_iter()
         .partition(|meta| meta.kind == FileKind::Events && meta.max_revision < after);
@@ -104,19 +129,14 @@ pub(super) fn copy(
         progress.set(done, || Cow::Borrowed("copied"));
     }
     drop(progress);
-    for meta in lost.iter().filter(is_event) {
-        let name = FileName::new(meta.kind, meta.number);
-        let (first, last) = (meta.min_revision, meta.max_revision);
-        let what = format!("who changed what at revisions {first} to {last}");
-        repaired.note(name, meta.bytes, "left out: damaged", what);
-    }
     for meta in &useless {
         let name = FileName::new(meta.kind, meta.number);
         let what = format!("what only reads below revision {} need", after + 1);
         repaired.note(name, meta.bytes, "left out", what);
     }
     manifest.files = kept;
-    manifest.files.extend(anew);
+    let is_needed = |meta: &FileMeta| meta.kind != FileKind::Events || meta.max_revision > after;
+    manifest.files.extend(anew.into_iter().filter(is_needed));
     match &log {
         Log::Whole(kept) => {
             manifest.wal = wal(kept, &manifest);

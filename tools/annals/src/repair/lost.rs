@@ -40,6 +40,14 @@ impl Lost {
         self.has_all_written() && !self.origins.is_empty()
     }
 
+    /// Before this revision nothing can be read, so it is no loss that it is not known who wrote it.
+    pub(super) fn forget_origins(&mut self, floor: u64) {
+        self.origins.retain(|(_, last)| *last >= floor);
+        for (first, _) in &mut self.origins {
+            *first = floor.max(*first);
+        }
+    }
+
     fn has_all_written(&self) -> bool {
         self.keys.is_empty() && self.revisions.is_empty() && self.entries == 0
     }

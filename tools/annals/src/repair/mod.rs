@@ -4,8 +4,9 @@
 //!
 //! * **copy**: only the log, or only the past is damaged, and a rebuilt store would not have more of it. The log is written anew
 //!   up to where something is missing, as if
-//!   the machine had stopped there; the blocks of HISTORY that are damaged, and files of EVENTS, are left out, and the copy
-//!   gives up what these had to answer: their keys can be read from behind it. Everything else is copied as it is. So is it where CURRENT alone is
+//!   the machine had stopped there; the blocks of HISTORY that are damaged are left out, and the copy
+//!   gives up what these had to answer: their keys can be read from behind it. What is damaged of EVENTS is put together
+//!   from the versions. Everything else is copied as it is. So is it where CURRENT alone is
 //!   damaged, and the manifest it named is whole.
 //! * **rebuild**: newest versions are damaged; or the past is, and the files of versions and EVENTS make up for each other. What can be read of them, and of those before them, makes a new store that
 //!   begins at the first revision behind which every transaction is whole and follows from what is known. EVENTS repeat
@@ -56,12 +57,12 @@ use past::Past;
 #[derive(Debug, Args)]
 #[command(
     after_help = "The original is only read. The report has a line for each file: what became of it, and what of it is
-lost. way: copy, where only the log or the past was damaged, a revision behind the damage is left to
-begin at, and a rebuilt store would not have all of the past; else rebuild. A damaged log ends where
-something of it is in no file any more. Superseded versions in blocks that are damaged are left out,
-and past_given_up names the keys they may have been of: prefix, which all keys with it go by, and
-from, the revision they can be read from on; nothing of other keys is given up. Where the record of
-who changed what is damaged, all keys can be read from behind that. A rebuilt store has the newest
+lost. way: copy, where only the log or the past was damaged, and a rebuilt store would not have all
+of the past; else rebuild. A damaged log ends where something of it is in no file any more.
+Superseded versions in blocks that are damaged are left out, and past_given_up names the keys they
+may have been of: prefix, which all keys with it go by, and from, the revision they can be read from
+on; nothing of other keys is given up. Damage of the record of who changed what costs who and when:
+what was changed the versions tell. A rebuilt store has the newest
 versions that can be read, at their revisions, and their past from where it is whole: behind the
 last value that is lost, where the damaged store can still be opened for reading.
 
@@ -219,22 +220,18 @@ pub(crate) fn repair(global: &Global, args: &RepairArgs, out: &mut Output) -> Ou
             (repaired, check(to, global, "verified")?)
         }
     };
-    tell(&Global { data: Some(to.to_path_buf()), ..global.clone() }, &repaired, &report, out)
+    tell(&Global { data: Some(to.to_path_buf()), ..global.clone() }, repaired, &report, out)
 }
 
-/// The past that a rebuilt store would have, where only that is damaged and a copy would have less.
+/// The past that a rebuilt store would have, where only that is damaged, and of that HISTORY: where EVENTS repeat all that
+/// is lost, nothing is. What EVENTS have lost a copy has from the versions.
 fn past_beyond_copy(global: &Global, files: &StoreFiles, damaged: &Damaged) -> Option<Past> {
     let past = [FileKind::History, FileKind::Events];
-    let is_past = |name: &FileName| past.contains(&name.kind);
-    if damaged.0.is_empty() || !damaged.0.iter().all(is_past) {
+    let is_past = damaged.0.iter().all(|name| past.contains(&name.kind));
+    if !is_past || !damaged.has(&[FileKind::History]) {
         return None;
     }
-    let lost = files.manifest().files.iter();
-    let lost = lost.filter(|meta| damaged.0.contains(&FileName::new(meta.kind, meta.number)));
-    // Of HISTORY a copy leaves out what is damaged alone.
-    let lost = lost.filter(|meta| meta.kind == FileKind::Events);
-    let needed = lost.map(|meta| meta.max_revision).max().unwrap_or(0);
-    Past::of(global, files).filter(|past| past.goes_beyond(needed))
+    Past::of(global, files).filter(|past| !past.begins_late())
 }
 
 /// Makes a copy, and verifies it; `None`, and nothing is left of it, where it would not be sound.
@@ -318,12 +315,15 @@ fn can_copy(damaged: &Damaged) -> bool {
 }
 
 /// Says what was done, and made.
-fn tell(made: &Global, repaired: &Repaired, report: &CheckReport, out: &mut Output) -> Outcome {
+fn tell(made: &Global, mut repaired: Repaired, report: &CheckReport, out: &mut Output) -> Outcome {
     let to = made.data()?;
     let past_lost = repaired.past_lost;
     // A compaction may be in the log alone, which is not in the report.
     let store = if report.damage.is_empty() { Some(made.read()?) } else { None };
     let compacted = store.as_ref().map_or(report.compacted, Store::compacted_revision);
+    if let Some(store) = &store {
+        repaired.lost.forget_origins(past::floor_of(store));
+    }
     let is_all = repaired.lost.is_empty() && !past_lost;
     let mut rows = out.rows("files");
     let mut lost = 0_u64;
@@ -355,8 +355,11 @@ fn tell(made: &Global, repaired: &Repaired, report: &CheckReport, out: &mut Outp
     let all = match (repaired.lost.is_empty(), past_lost) {
         (true, false) => "",
         (true, true) => ", but not all of the past is in it",
-        _ if repaired.lost.is_only_origins() => ", but not who wrote all of it, and when",
-        _ => ", but not all that was committed is in it",
+        (false, past_lost) => match (repaired.lost.is_only_origins(), past_lost) {
+            (true, false) => ", but not who wrote all of it, and when",
+            (true, true) => ", but not all of the past is in it, nor who wrote all of it, and when",
+            (false, _) => ", but not all that was committed is in it",
+        },
     };
     out.note(format_args!("{way}: {} is a sound store{all}; {readable}", to.display()))?;
     let rules = store.map_or_else(Vec::new, |store| store.retention());

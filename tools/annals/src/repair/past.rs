@@ -65,7 +65,7 @@ pub(super) fn floor(global: &Global) -> Option<u64> {
     global.read().ok().map(|store| floor_of(&store))
 }
 
-fn floor_of(store: &Store) -> u64 {
+pub(super) fn floor_of(store: &Store) -> u64 {
     let floors = store.retention().into_iter().map(|rule| rule.floor.max(1));
     let all = store.oldest_readable(..).min(store.compacted_revision());
     floors.fold(all.max(1), u64::min)
@@ -84,12 +84,6 @@ impl Past {
         let gaps = past.gaps();
         past.mend(files, gaps);
         (past.from < past.newest).then_some(past)
-    }
-
-    /// Whether a store that is rebuilt of it can be read at revisions at which one could not that has nothing of what was
-    /// needed up to this revision, and at all others, too.
-    pub(super) fn goes_beyond(&self, needed: u64) -> bool {
-        !self.begins_late() || (self.floor == self.oldest && self.from < needed)
     }
 
     /// Whether there was something before `from`, which is not taken along.

@@ -90,8 +90,8 @@ pub fn check(disk: &MemoryVfs, made: &Made, more: &[&str]) -> Result<Saved, Stri
     compare(&store, made, &report).map_err(|error| format!("{error}\n  {report}"))
 }
 
-/// Whether a copy is as the original was, as far as it goes.
-fn same(store: &Store, truth: &Model) -> Result<(), String> {
+/// Whether a copy is as the original was, as far as it goes, but for who wrote what is in the gaps.
+fn same(store: &Store, truth: &Model, report: &Value) -> Result<(), String> {
     let newest = store.revision();
     let floor = store.oldest_readable(..);
     for revision in floor.max(1)..=newest {
@@ -99,8 +99,17 @@ fn same(store: &Store, truth: &Model) -> Result<(), String> {
             return Err(format!("the state at {revision} is another"));
         }
     }
+    let given_up = report["past_given_up"].as_array().unwrap();
     // Some keys may be readable before that.
     for key in truth.keys() {
+        let oldest = store.oldest_readable(key..=key);
+        let lost = given_up.iter().filter(|lost| {
+            let prefix = lost["prefix"].as_str().unwrap();
+            key.starts_with(prefix.as_bytes()) && lost["from"].as_u64() >= Some(oldest)
+        });
+        if oldest > truth.compacted() && lost.count() == 0 {
+            return Err(format!("the past of {key:?} before {oldest} is lost, and not named"));
+        }
         for revision in store.oldest_readable(key..=key).max(1)..floor.min(newest) {
             let found = store.get_at(key, revision);
             let found = found.map_err(|error| format!("{key:?} at {revision}: {error}"))?;
@@ -116,9 +125,27 @@ fn same(store: &Store, truth: &Model) -> Result<(), String> {
         let log = log.map_err(|error| format!("log: {error}"))?;
         let all = truth.transactions(from).into_iter();
         let expected: Vec<_> = all.filter(|found| found.revision <= newest).collect();
-        if log != expected {
-            return Err("the log is another".into());
-        }
+        is_same_log(&log, &expected, &gaps(report)?)?;
+    }
+    Ok(())
+}
+
+/// Whether transactions are those that were. Who wrote what is in a gap is not known, nor when, but that it was not later
+/// than what came next.
+fn is_same_log(
+    log: &[Transaction],
+    truth: &[Transaction],
+    gaps: &[(u64, u64)],
+) -> Result<(), String> {
+    let is_mended = |found: &Transaction, truth: &Transaction| {
+        gaps.iter().any(|gap| (gap.0..=gap.1).contains(&truth.revision))
+            && (found.revision, &found.changes) == (truth.revision, &truth.changes)
+            && found.metadata.is_empty()
+            && found.time >= truth.time
+    };
+    let is_same = |(found, truth)| found == truth || is_mended(found, truth);
+    if log.len() != truth.len() || !log.iter().zip(truth).all(is_same) {
+        return Err("the log is another".into());
     }
     Ok(())
 }
@@ -160,7 +187,7 @@ fn compare(store: &Store, made: &Made, report: &Value) -> Result<Saved, String> 
         if !lost_keys.is_empty() {
             return Err("a copy loses no keys".into());
         }
-        same(store, truth)?;
+        same(store, truth, report)?;
         return Ok(match (newest == truth.revision(), is_past_lost) {
             (true, false) => Saved::Everything,
             (true, true) if store.oldest_readable(..) < newest => Saved::Past,
@@ -247,18 +274,7 @@ fn past(
     let log = store.log(from + 1..).with_values().collect::<annals::Result<Vec<_>>>();
     let (log, expected) =
         (log.map_err(|error| format!("log: {error}"))?, truth.transactions(from + 1));
-    // Who wrote what is in a gap is not known, nor when, but that it was not later than what came next.
-    let is_mended = |found: &Transaction, truth: &Transaction| {
-        gaps.iter().any(|gap| (gap.0..=gap.1).contains(&truth.revision))
-            && (found.revision, &found.changes) == (truth.revision, &truth.changes)
-            && found.metadata.is_empty()
-            && found.time >= truth.time
-    };
-    let is_same = |(found, truth)| found == truth || is_mended(found, truth);
-    if log.len() != expected.len() || !log.iter().zip(&expected).all(is_same) {
-        return Err(format!("the log from {from} on is another"));
-    }
-    Ok(())
+    is_same_log(&log, &expected, gaps)
 }
 
 /// Damages a copy, once or twice, and repairs it. Answers what was done, and what came of it.
