@@ -6,20 +6,21 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::Path;
 
 use annals::Options;
-use annals::inspect::{LostBlock, LostPast, PutTogether, StoreFiles, WalPart};
+use annals::inspect::{LostPast, PutTogether, StoreFiles, WalPart};
 use annals_format::current::{Current, CurrentFile};
 use annals_format::name::{CURRENT, FileName, SEGMENT_DIR, WAL_DIR};
 use annals_format::{FileKind, FileMeta, Manifest, WalFile};
 
-use super::anew::{Anew, is_lost};
+use super::anew::Anew;
+use super::kept::Kept;
 use super::{Damaged, Repaired, write_new};
 use crate::exit::{Failure, Outcome};
-use crate::files::{key_cell, walk};
+use crate::files::walk;
 use crate::progress::Progress;
 
 /// What is kept of a file of the log.
 #[derive(Debug)]
-struct Kept {
+struct KeptLog {
     name: FileName,
     /// Where a seal begins that is not true of the copy.
     cut: Option<u64>,
@@ -27,10 +28,6 @@ struct Kept {
     made: u64,
     newest: u64,
 }
-
-/// By so many prefixes the past of keys is given up at most: each makes files of its own of what is superseded from then
-/// on, as long as other keys can be read further back.
-const PREFIXES_MAX: usize = 16;
 
 /// Makes the copy in a directory that is claimed, and answers whose past is not in it. `None` where that goes up to a
 /// revision that is not there, or it cannot be told whose it is.
@@ -57,59 +54,14 @@ pub(super) fn copy(
     let is_damaged = |meta: &FileMeta| damaged.0.contains(&FileName::new(meta.kind, meta.number));
     let (lost, kept): (Vec<_>, Vec<_>) =
         std::mem::take(&mut manifest.files).into_iter().partition(is_damaged);
-    let (mut past, mut blocks, mut anew) = (Vec::new(), Vec::new(), Vec::new());
-    // EVENTS are of all keys.
-    let of_all = |upto| LostPast { prefix: Vec::new(), upto };
-    // Without a file all before it are of no use, as they go on from each other.
-    let mut after = 0;
-    for meta in lost.iter().filter(|meta| meta.kind == FileKind::Events) {
-        let kept = target.keep_events(options, files, meta, manifest.next_file)?;
+    let mut kept_past = Kept::default();
+    for meta in &lost {
+        let number = manifest.next_file;
         manifest.next_file += 1;
-        let name = FileName::new(meta.kind, meta.number);
-        match kept.file {
-            Some(file) => {
-                let count: u64 =
-                    kept.put_together.iter().map(|(first, last)| last - first + 1).sum();
-                let lost = (count > 0).then(|| {
-                    let of = format!("{count} of {} transactions", meta.entries);
-                    format!("who wrote {of}, and when; put together from the versions they made")
-                });
-                let lost = lost.unwrap_or_default();
-                repaired.note(name, meta.bytes, "written anew without what is damaged", lost);
-                repaired.lost.origins.extend(kept.put_together);
-                anew.push(file);
-                past.extend(kept.incomplete.map(of_all));
-            }
-            None => {
-                let (first, last) = (meta.min_revision, meta.max_revision);
-                let what = format!("who changed what at revisions {first} to {last}");
-                repaired.note(name, meta.bytes, "left out: damaged", what);
-                past.push(of_all(last));
-                after = last.max(after);
-            }
-        }
+        kept_past.file((target, options), files, (meta, number), &mut repaired)?;
     }
-    for meta in lost.iter().filter(|meta| meta.kind == FileKind::History) {
-        let kept = target.keep(options, files, meta, manifest.next_file)?;
-        manifest.next_file += 1;
-        let (name, what) = (FileName::new(meta.kind, meta.number), history(&kept.lost));
-        match kept.file {
-            Some(file) => {
-                let entries = meta.entries.saturating_sub(file.entries);
-                let lost = (entries > 0).then(|| format!("{entries} of {} {what}", meta.entries));
-                let lost = lost.unwrap_or_default();
-                repaired.note(name, meta.bytes, "written anew without what is damaged", lost);
-                anew.push(file);
-            }
-            None => repaired.note(name, meta.bytes, "left out: damaged", what),
-        }
-        blocks.extend(kept.lost);
-    }
-    repaired.lost.origins.sort_unstable();
-    match files.past_of(&blocks, PREFIXES_MAX) {
-        Err(error) if is_lost(&error) => return Ok(None),
-        found => past.extend(found?),
-    }
+    let Some((past, anew)) = kept_past.finish(files)? else { return Ok(None) };
+    let after = kept_past.after;
     if past.iter().any(|lost| lost.upto >= newest) {
         return Ok(None);
     }
@@ -135,8 +87,7 @@ pub(super) fn copy(
         repaired.note(name, meta.bytes, "left out", what);
     }
     manifest.files = kept;
-    let is_needed = |meta: &FileMeta| meta.kind != FileKind::Events || meta.max_revision > after;
-    manifest.files.extend(anew.into_iter().filter(is_needed));
+    manifest.files.extend(anew);
     match &log {
         Log::Whole(kept) => {
             manifest.wal = wal(kept, &manifest);
@@ -150,34 +101,22 @@ pub(super) fn copy(
     Ok(Some((repaired, past)))
 }
 
-/// Which superseded versions are lost, in words.
-fn history(lost: &[LostBlock]) -> String {
-    let told = lost.iter().map(|block| {
-        let cell = |key: &[u8]| key_cell(FileKind::History, key, usize::MAX);
-        let (first, last) = (cell(&block.first), cell(&block.last));
-        format!("of {first} to {last}")
-    });
-    let told = told.collect::<Vec<_>>().join(", ");
-    let upto = lost.iter().map(|block| block.file.death_upto).max().unwrap_or(0);
-    format!("versions, {told}, superseded up to revision {upto}")
-}
-
 /// The log of the copy.
 #[derive(Debug)]
 enum Log {
     /// The files as they are, but for the last seal.
-    Whole(Vec<Kept>),
+    Whole(Vec<KeptLog>),
     /// Written anew, of what can be read.
     Anew(Anew),
 }
 
 /// The files of the log; `None` where something of them is damaged.
-fn log(files: &StoreFiles, repaired: &mut Repaired) -> Outcome<Option<Vec<Kept>>> {
+fn log(files: &StoreFiles, repaired: &mut Repaired) -> Outcome<Option<Vec<KeptLog>>> {
     let names = crate::files::in_force(files).filter(|(name, _)| name.kind == FileKind::Wal);
-    let mut kept: Vec<Kept> = Vec::new();
+    let mut kept: Vec<KeptLog> = Vec::new();
     let mut damaged = false;
     for (name, _) in names {
-        let mut found = Kept { name, cut: None, made: 0, newest: 0 };
+        let mut found = KeptLog { name, cut: None, made: 0, newest: 0 };
         walk(|step| {
             files.wal(name.number, &mut |offset, _, part| {
                 match part {
@@ -209,7 +148,7 @@ fn log(files: &StoreFiles, repaired: &mut Repaired) -> Outcome<Option<Vec<Kept>>
 }
 
 /// The log as the manifest lists it. What follows the last one listed is found by itself.
-fn wal(log: &[Kept], manifest: &Manifest) -> Vec<WalFile> {
+fn wal(log: &[KeptLog], manifest: &Manifest) -> Vec<WalFile> {
     let mut listed: Vec<WalFile> = manifest
         .wal
         .iter()
@@ -225,7 +164,7 @@ fn wal(log: &[Kept], manifest: &Manifest) -> Vec<WalFile> {
     listed
 }
 
-fn write_log(data: &Path, to: &Path, kept: &Kept) -> Outcome {
+fn write_log(data: &Path, to: &Path, kept: &KeptLog) -> Outcome {
     let name = kept.name.to_string();
     let mut content = fs::read(data.join(&name)).map_err(|error| Failure::io(&name, error))?;
     if let Some(cut) = kept.cut.and_then(|cut| usize::try_from(cut).ok()) {

@@ -19,6 +19,7 @@ mod anew;
 mod copy;
 mod current;
 mod found;
+mod kept;
 mod log;
 mod lost;
 mod mend;
