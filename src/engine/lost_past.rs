@@ -11,6 +11,7 @@
 
 use std::collections::BTreeMap;
 
+use annals_format::limits::RETENTION_PREFIX_BYTES_MAX;
 use annals_format::space::is_user;
 use annals_format::{FileKind, FileMeta};
 
@@ -132,7 +133,7 @@ pub(super) fn past_of(
     Ok(by_prefix(&keys.all, most))
 }
 
-/// Users' keys, and up to where versions of them were superseded.
+/// What users' keys are, or begin with, and up to where versions of them were superseded.
 #[derive(Default)]
 struct Keys {
     all: BTreeMap<Vec<u8>, u64>,
@@ -140,7 +141,10 @@ struct Keys {
 }
 
 impl Keys {
+    /// Adds what of a key can be the prefix of a rule.
     fn add(&mut self, key: &[u8], upto: u64) {
+        let max = usize::try_from(RETENTION_PREFIX_BYTES_MAX).unwrap_or(usize::MAX);
+        let key = key.get(..max).unwrap_or(key);
         match self.all.get_mut(key) {
             Some(known) => *known = upto.max(*known),
             None => {

@@ -19,6 +19,11 @@ fn key(n: usize) -> String {
     format!("k/{:02}/of/{n:03}", n / 10)
 }
 
+/// One that is longer than the prefix of a rule can be.
+fn long() -> String {
+    "long".repeat(500)
+}
+
 /// What every key is at every revision.
 type States = Vec<Vec<Option<KeyValue>>>;
 
@@ -36,6 +41,7 @@ fn written(tool: &Tool) -> States {
         }
         if n % 10 == 0 {
             store.put("ruled/a", format!("{n:050}")).unwrap();
+            store.put(long(), format!("{n:030}")).unwrap();
         }
     }
     store.compact(50).unwrap();
@@ -47,7 +53,7 @@ fn written(tool: &Tool) -> States {
 }
 
 fn keys() -> impl Iterator<Item = String> {
-    (0..KEYS).map(key).chain(["ruled/a".to_owned(), "last".to_owned()])
+    (0..KEYS).map(key).chain(["ruled/a".to_owned(), long(), "last".to_owned()])
 }
 
 /// As far back as it can be read.

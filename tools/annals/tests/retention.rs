@@ -54,6 +54,7 @@ fn each_prefix_is_kept_as_its_rule_says() {
     // The whole log from where all of it is kept; that of a prefix from further back.
     assert_eq!(tool.column("revision", &["log"]), ["11", "12", "13"]);
     assert_eq!(tool.column("revision", &["log", "--prefix", "/audit/"]), ["2", "5", "8", "11"]);
+    tool.run(&["log"]).code(0).says("keys with /events/ cannot be read before revision 11");
     tool.run(&["log", "--since", "9"]).code(6).says("/events/");
     tool.run(&["compact", "--at", "5"]).code(6).silent();
     let plan = tool.run(&["compact", "--at", "10", "-o", "json"]).code(7).stdout();

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::io::{self, Write};
 
-use annals::{Change, ChangeKind, KeyRange, Log, Transaction};
+use annals::{Change, ChangeKind, KeyRange, Log, Store, Transaction};
 use clap::Args;
 use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
@@ -12,7 +12,7 @@ use serde_json::json;
 use super::metadata::{metadata_cell, metadata_json};
 use crate::args::{Global, Span, parse_limit};
 use crate::at::{self, At};
-use crate::bytes::{Spelled, show_beside};
+use crate::bytes::{Spelled, show, show_beside};
 use crate::exit::Outcome;
 use crate::output::{Format, Output, Row};
 
@@ -149,6 +149,13 @@ impl Iterator for Backward<'_> {
     }
 }
 
+/// The prefix of the keys that can be read least far back.
+fn strictest(store: &Store) -> String {
+    let rules = store.retention().into_iter();
+    let strictest = rules.max_by_key(|rule| rule.floor);
+    strictest.map_or_else(String::new, |rule| show(&rule.prefix, 60))
+}
+
 /// `log`: the transactions in order.
 pub(crate) fn log(global: &Global, args: &LogArgs, out: &mut Output) -> Outcome {
     let store = global.read()?;
@@ -166,14 +173,16 @@ pub(crate) fn log(global: &Global, args: &LogArgs, out: &mut Output) -> Outcome 
         Some(Some(first)) => store.at(first)?.revision(),
         None | Some(None) => {
             let oldest = store.oldest_readable(&range);
-            if args.span.since.is_some() && oldest > 2 {
-                // By a rule of retention, that is, if it is later than what was compacted.
-                let by_rule = args.prefix.is_none() && oldest > store.compacted_revision().max(1);
-                let hint =
-                    if by_rule { " for some keys; others go back further by --prefix" } else { "" };
+            // By a rule of retention, that is, if it is later than what was compacted.
+            let by_rule = args.prefix.is_none() && oldest > store.compacted_revision().max(1);
+            if by_rule {
+                let prefix = strictest(&store);
                 out.note(format_args!(
-                    "what was before revision {oldest} has been compacted{hint}"
+                    "keys with {prefix} cannot be read before revision {oldest}, so the log of all keys begins there; \
+                     that of others goes back further: --prefix"
                 ))?;
+            } else if args.span.since.is_some() && oldest > 2 {
+                out.note(format_args!("what was before revision {oldest} has been compacted"))?;
             }
             oldest
         }
