@@ -7,7 +7,7 @@ use std::time::Duration;
 use annals::{ErrorKind, Store, View};
 use jiff::civil::{Date, DateTime};
 use jiff::tz::TimeZone;
-use jiff::{Span, SpanRelativeTo, Timestamp, ToSpan as _};
+use jiff::{Span, SpanRelativeTo, SpanRound, Timestamp, ToSpan as _, Unit};
 
 use crate::exit::Outcome;
 
@@ -175,6 +175,13 @@ pub(crate) fn length(text: &str) -> Result<Duration, String> {
     Duration::try_from(length).map_err(|_| expected())
 }
 
+/// As [`length`] takes it: `30d`, `1h 30m`; seconds where that cannot be said otherwise.
+pub(crate) fn spelled(length: Duration) -> String {
+    let days = SpanRound::new().largest(Unit::Day).days_are_24_hours();
+    let span = Span::try_from(length).and_then(|span| span.round(days));
+    span.map_or_else(|_| format!("{length:?}"), |span| format!("{span:#}"))
+}
+
 /// A time for people and JSON: RFC 3339 in UTC; the number itself where the calendar ends.
 pub(crate) fn rfc3339(micros: i64) -> String {
     match Timestamp::from_microsecond(micros) {
@@ -186,6 +193,14 @@ pub(crate) fn rfc3339(micros: i64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lengths_are_spelled_as_they_are_taken() {
+        for text in ["90d", "1h", "1h 30m", "2d 1s", "45s", "1s 500ms"] {
+            assert_eq!(spelled(length(text).unwrap()), text);
+        }
+        assert_eq!(spelled(length("90s").unwrap()), "1m 30s");
+    }
 
     #[test]
     fn points_in_history() {

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::args::Global;
-use crate::at::length;
+use crate::at::{length, spelled};
 use crate::bytes::{self, json as spell, show};
 use crate::compact::write_anew;
 use crate::exit::Outcome;
@@ -20,9 +20,14 @@ use crate::output::{Output, Row};
 #[derive(Debug, Subcommand)]
 pub(crate) enum RetentionCommand {
     /// List the rules, with the oldest revision at which the keys of each can be read.
-    #[command(after_help = "Examples:
+    #[command(
+        after_help = "Taken back: there is no rule any more, but what keys with the prefix were before readable_from is
+forgotten, or was lost with damaged blocks that `annals repair` left out.
+
+Examples:
   $ annals -C store retention set --prefix /audit/ --forever
-  $ annals -C store retention list")]
+  $ annals -C store retention list"
+    )]
     List,
     /// Set the rule of a prefix. The longest prefix of a key decides.
     Set(SetArgs),
@@ -84,7 +89,7 @@ impl RuleRow {
         let Some(retention) = self.0.retention else { return "taken back".to_owned() };
         // The revisions of the store, not the versions of a key.
         let revisions = retention.revisions().map(|count| format!("{count} store revisions"));
-        let age = retention.age().map(|age| format!("{age:?}"));
+        let age = retention.age().map(spelled);
         match (revisions, age) {
             (Some(revisions), Some(age)) => format!("{revisions} or {age}"),
             (Some(one), None) | (None, Some(one)) => one,
@@ -114,7 +119,10 @@ impl Row for RuleRow {
     const COLUMNS: &'static [&'static str] = &["prefix", "keep", "readable_from"];
 
     fn cells(&self) -> Vec<String> {
-        vec![show(&self.0.prefix, 60), self.words(), self.0.floor.to_string()]
+        // As it is to be given.
+        let all = self.0.prefix.is_empty();
+        let prefix = if all { "''".to_owned() } else { show(&self.0.prefix, 60) };
+        vec![prefix, self.words(), self.0.floor.to_string()]
     }
 
     fn raw(&self, out: &mut dyn Write) -> io::Result<()> {

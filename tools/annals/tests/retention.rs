@@ -15,8 +15,11 @@ fn rules_are_listed_in_words() {
     assert_eq!(tool.column("prefix", &["retention", "list"]), ["/audit/", "/events/"]);
     assert_eq!(
         tool.column("keep", &["retention", "list"]),
-        ["forever", "1000 store revisions or 3600s"]
+        ["forever", "1000 store revisions or 1h"]
     );
+    tool.ok(&["retention", "set", "--prefix", "", "--for", "30d"]);
+    let table = tool.ok(&["retention", "list", "-o", "table"]);
+    assert!(table.contains("''") && table.contains("30d"), "{table}");
 }
 
 #[test]
