@@ -22,7 +22,7 @@ use crate::vfs::{Access, File};
 use crate::wal::WalContext;
 
 pub use super::lost_events::KeptEvents;
-pub use super::lost_past::{Kept, LostBlock, LostPast};
+pub use super::lost_past::{KeptHistory, LostBlock, LostPast};
 pub use super::put_together::PutTogether;
 pub use crate::segment::{BlockInfo, PageInfo};
 pub use crate::wal::{Location, WalPart};
@@ -156,14 +156,14 @@ impl StoreFiles {
         }
     }
 
-    /// Whose past is lost with blocks of HISTORY files, by at most `most` prefixes: each key by itself if there are no
-    /// more, else together with its neighbours. Reads the newest versions of the keys that may have been in the blocks.
+    /// Whose past is lost with blocks of HISTORY files, by few prefixes: each key by itself if there are no more than 16,
+    /// else together with its neighbours. Reads the newest versions of the keys that may have been in the blocks.
     ///
     /// # Errors
     /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) and [`ErrorKind::Io`](crate::ErrorKind::Io) where these
     /// cannot be read.
-    pub fn past_of(&self, lost: &[LostBlock], most: usize) -> Result<Vec<LostPast>> {
-        super::lost_past::past_of(self, lost, most)
+    pub fn past_of(&self, lost: &[LostBlock]) -> Result<Vec<LostPast>> {
+        super::lost_past::past_of(self, lost)
     }
 }
 
@@ -238,15 +238,11 @@ impl SegmentFile {
     /// # Errors
     /// As [`SegmentFile::footer`], and what `each` answers.
     pub fn block_keys(&self, each: &mut dyn FnMut(BlockKeys<'_>) -> Result<bool>) -> Result<()> {
-        let mut blocks = Leaves::from(&self.0, &[])?;
-        while let Some(span) = blocks.span() {
+        Leaves::each(&self.0, &mut |block| {
+            let Some(span) = block.span() else { return Ok(false) };
             let place = span.start + HEADER_BYTES as u64..span.end + HEADER_BYTES as u64;
-            if !each(BlockKeys { place, first: blocks.first(), upto: blocks.upto() })? {
-                break;
-            }
-            blocks.next()?;
-        }
-        Ok(())
+            each(BlockKeys { place, first: block.first(), upto: block.upto() })
+        })
     }
 
     /// Its index pages from the root down, until `each` answers false.
@@ -292,18 +288,16 @@ impl SegmentFile {
         each: &mut dyn FnMut(&EntryRef<'_>),
         lost: &mut dyn FnMut(&Error, Option<&EntryRef<'_>>),
     ) -> Result<()> {
-        let mut blocks = Leaves::from(&self.0, &[])?;
-        while blocks.span().is_some() {
-            let read = blocks.read(&mut |entry, value, _| match value() {
+        Leaves::each(&self.0, &mut |block| {
+            let read = block.read(&mut |entry, value, _| match value() {
                 Ok(value) => each(&EntryRef { value: &value, ..*entry }),
                 Err(error) => lost(&error, Some(entry)),
             });
             if let Err(error) = read {
                 lost(&error, None);
             }
-            blocks.next()?;
-        }
-        Ok(())
+            Ok(true)
+        })
     }
 
     /// Whether its filter lets an internal key pass. One that the file has always passes; a few that it lacks

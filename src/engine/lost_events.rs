@@ -17,8 +17,8 @@ use crate::error::Result;
 use crate::segment::{Leaves, NewSegment, Segment, SegmentContext, SegmentWriter};
 use crate::sync::Arc;
 
-/// What the changes may take in memory. Of a file with more, nothing is put together.
-const BYTES_MAX: usize = 64 << 20;
+/// What changes may take in memory. Of more, some revisions are put together at a time.
+pub(super) const BYTES_MAX: usize = 64 << 20;
 
 /// What one takes beside its key: about.
 const OVERHEAD: usize = 128;
@@ -26,15 +26,14 @@ const OVERHEAD: usize = 128;
 /// Revisions, from the first to the last.
 type Gap = (u64, u64);
 
-/// What could be kept of an EVENTS file.
+/// What was kept of an EVENTS file: all of its transactions.
 #[derive(Debug)]
 pub struct KeptEvents {
-    /// The file that was written of it; `None` where its transactions cannot be put together.
-    pub file: Option<FileMeta>,
-    /// The revisions that were put together, from the first to the last: who wrote them is lost, and when that was.
-    pub put_together: Vec<(u64, u64)>,
-    /// The last revision of which something is missing that was not to be forgotten: of whatever key.
-    pub incomplete: Option<u64>,
+    /// The file that was written of it.
+    pub file: FileMeta,
+    /// The revisions that were put together, from the first to the last of each gap: who wrote them is lost, and when that
+    /// was.
+    pub mended: Vec<(u64, u64)>,
 }
 
 /// A change of a transaction.
@@ -49,89 +48,88 @@ struct Change {
     value_bytes: u64,
 }
 
-/// Writes an EVENTS file again with another number: what can be read of it, and what is put together.
+impl Change {
+    fn bytes(&self) -> usize {
+        self.key.len() + OVERHEAD
+    }
+}
+
+/// Writes an EVENTS file again, what can be read of it, and what is put together, with about so many bytes of changes in
+/// memory.
+///
+/// # Errors
+/// Newest versions cannot be read; what writing the file answers.
 pub(super) fn keep(
     files: &StoreFiles,
     meta: &FileMeta,
     context: &SegmentContext,
-    number: u64,
+    (number, bytes_max): (u64, usize),
 ) -> Result<KeptEvents> {
-    let mut kept = KeptEvents { file: None, put_together: Vec::new(), incomplete: None };
+    let mut mended = Vec::new();
     let mut next = meta.min_revision;
     let segment = files.opened(meta).ok();
     if let Some(segment) = &segment {
         each(segment, &mut |entry| {
             if entry.revision > next {
-                kept.put_together.push((next, entry.revision - 1));
+                mended.push((next, entry.revision - 1));
             }
             next = entry.revision + 1;
-            Ok(())
+            Ok(true)
         })?;
     }
     if next <= meta.max_revision {
-        kept.put_together.push((next, meta.max_revision));
+        mended.push((next, meta.max_revision));
     }
-    let Some(changes) = changes(files, &kept.put_together) else { return Ok(kept) };
-    let floors = files.manifest().floors.iter().map(|(_, floor)| *floor);
-    let all_from = floors.fold(files.manifest().compacted, u64::max);
-    let history = |meta: &&FileMeta| meta.kind == FileKind::History;
-    let is_missing = |(revision, changes): &(&u64, &Vec<Change>)| {
-        **revision >= all_from && !(0..).zip(*changes).all(|(n, one)| one.sub == n)
+    let file = SegmentWriter::create(context, NewSegment::new(FileKind::Events, number))?;
+    let mut mending = Mending {
+        file,
+        files,
+        bytes_max,
+        gaps: &mended,
+        changes: BTreeMap::new(),
+        known: None,
+        builder: TransactionBuilder::new(),
+        value: Vec::new(),
     };
-    kept.incomplete = changes.iter().filter(is_missing).map(|(revision, _)| *revision).max();
-    if kept.incomplete.is_some() {
-        // Versions that are lost are of keys that are given up.
-        let mut histories = files.manifest().files.iter().filter(history);
-        let all_whole = histories.all(|meta| files.opened(meta).is_ok_and(|file| is_whole(&file)));
-        kept.incomplete = kept.incomplete.filter(|_| all_whole);
-    }
-    let mut out = Out::create(context, number, changes)?;
-    match out.write(files, meta, segment.as_ref(), &kept.put_together) {
-        Ok(()) => kept.file = Some(out.file.finish()?),
+    let written = mending.write(meta, segment.as_ref());
+    let file = mending.file;
+    match written {
+        Ok(()) => Ok(KeptEvents { file: file.finish()?, mended }),
         Err(error) => {
-            out.file.abandon()?;
-            return Err(error);
+            file.abandon()?;
+            Err(error)
         }
     }
-    Ok(kept)
 }
 
 /// The file that is written.
-struct Out {
+struct Mending<'a> {
     file: SegmentWriter,
+    files: &'a StoreFiles,
+    bytes_max: usize,
+    /// In order, apart from each other.
+    gaps: &'a [Gap],
+    /// What was changed at the revisions of gaps that are still to be written, up to `known`.
     changes: BTreeMap<u64, Vec<Change>>,
+    known: Option<u64>,
     builder: TransactionBuilder,
     value: Vec<u8>,
 }
 
-impl Out {
-    fn create(
-        context: &SegmentContext,
-        number: u64,
-        changes: BTreeMap<u64, Vec<Change>>,
-    ) -> Result<Self> {
-        let file = SegmentWriter::create(context, NewSegment::new(FileKind::Events, number))?;
-        Ok(Self { file, changes, builder: TransactionBuilder::new(), value: Vec::new() })
-    }
-
-    fn write(
-        &mut self,
-        files: &StoreFiles,
-        meta: &FileMeta,
-        segment: Option<&Arc<Segment>>,
-        gaps: &[Gap],
-    ) -> Result<()> {
-        let mut gaps = gaps.iter().copied().peekable();
+impl Mending<'_> {
+    fn write(&mut self, meta: &FileMeta, segment: Option<&Arc<Segment>>) -> Result<()> {
+        let mut gaps = self.gaps.iter().copied().peekable();
         if let Some(segment) = segment {
             each(segment, &mut |entry| {
                 while let Some(gap) = gaps.next_if(|gap| gap.1 < entry.revision) {
                     self.gap(gap, time_of(entry))?;
                 }
-                self.file.add(entry)
+                self.file.add(entry)?;
+                Ok(true)
             })?;
         }
         for gap in gaps {
-            self.gap(gap, time_behind(files, meta.max_revision))?;
+            self.gap(gap, time_behind(self.files, meta.max_revision)?)?;
         }
         Ok(())
     }
@@ -139,8 +137,11 @@ impl Out {
     /// Writes the transactions of a gap, with this time.
     fn gap(&mut self, (first, last): Gap, time: i64) -> Result<()> {
         for revision in first..=last {
-            // By sub, as they were.
-            let changes = self.changes.remove(&revision).unwrap_or_default();
+            if self.known.is_none_or(|known| known < revision) {
+                self.known = Some(self.read(revision)?);
+            }
+            let mut changes = self.changes.remove(&revision).unwrap_or_default();
+            changes.sort_by_key(|change| change.sub);
             for change in &changes {
                 let kind = if change.tombstone { EventKind::Delete } else { EventKind::Put };
                 self.builder.push(&EventRef {
@@ -162,25 +163,73 @@ impl Out {
         }
         Ok(())
     }
+
+    /// Reads what the versions tell of the gaps from a revision on; answers up to which one there was room for that.
+    fn read(&mut self, from: u64) -> Result<u64> {
+        let (mut upto, mut bytes) = (u64::MAX, 0);
+        let gaps = self.gaps;
+        let may_have = |meta: &&FileMeta| {
+            let met = |gap: &Gap| meta.min_revision <= gap.1 && gap.0 <= meta.max_revision;
+            matches!(meta.kind, FileKind::L0 | FileKind::Head | FileKind::History)
+                && gaps.iter().any(met)
+        };
+        for meta in self.files.manifest().files.iter().filter(may_have) {
+            let read = self.files.opened(meta).and_then(|segment| {
+                Leaves::each(&segment, &mut |block| {
+                    let read = block.read(&mut |entry, _, _| {
+                        let at = gaps.partition_point(|gap| gap.1 < entry.revision);
+                        let is_in = gaps.get(at).is_some_and(|gap| gap.0 <= entry.revision);
+                        // What a fold has taken over is elsewhere, or gone.
+                        let counts = is_user(entry.key) && entry.key >= meta.folded_to.as_slice();
+                        if is_in && counts && (from..=upto).contains(&entry.revision) {
+                            let change = change(entry);
+                            bytes += change.bytes();
+                            self.changes.entry(entry.revision).or_default().push(change);
+                        }
+                        while bytes > self.bytes_max && self.changes.len() > 1 {
+                            let Some((last, changes)) = self.changes.pop_last() else { break };
+                            bytes -= changes.iter().map(Change::bytes).sum::<usize>();
+                            upto = last - 1;
+                        }
+                    });
+                    // Superseded versions that are lost are of keys whose past is lost.
+                    if meta.kind == FileKind::History { Ok(true) } else { read.map(|()| true) }
+                })
+            });
+            if meta.kind != FileKind::History {
+                read?;
+            }
+        }
+        Ok(upto)
+    }
 }
 
-/// Calls this for every transaction of a file that can be read, in order.
-fn each(segment: &Arc<Segment>, each: &mut dyn FnMut(&EntryRef<'_>) -> Result<()>) -> Result<()> {
-    let Ok(mut leaves) = Leaves::from(segment, &[]) else { return Ok(()) };
-    while leaves.span().is_some() {
-        let mut done = Ok(());
-        // What cannot be read is missing.
-        let _damage = leaves.read(&mut |entry, _, _| {
-            if done.is_ok() && Transaction::decode(entry.value).is_ok() {
-                done = each(entry);
+/// The change that made a version of a user's key.
+fn change(entry: &EntryRef<'_>) -> Change {
+    Change {
+        key: entry.key.get(1..).unwrap_or_default().to_vec(),
+        sub: entry.sub,
+        tombstone: entry.tombstone,
+        create_revision: entry.create_revision,
+        version: entry.version,
+        lease: entry.lease,
+        value_bytes: entry.blob.map_or(entry.value.len() as u64, |blob| blob.bytes),
+    }
+}
+
+/// Calls this for every transaction of a file that can be read, in order, until it answers false.
+fn each(segment: &Arc<Segment>, each: &mut dyn FnMut(&EntryRef<'_>) -> Result<bool>) -> Result<()> {
+    let mut more = Ok(true);
+    // What cannot be read is missing.
+    let _damage = Leaves::each(segment, &mut |block| {
+        let _damage = block.read(&mut |entry, _, _| {
+            if matches!(more, Ok(true)) && Transaction::decode(entry.value).is_ok() {
+                more = each(entry);
             }
         });
-        done?;
-        if leaves.next().is_err() {
-            break;
-        }
-    }
-    Ok(())
+        Ok(matches!(more, Ok(true)))
+    });
+    more.map(drop)
 }
 
 fn time_of(entry: &EntryRef<'_>) -> i64 {
@@ -189,88 +238,91 @@ fn time_of(entry: &EntryRef<'_>) -> i64 {
 
 /// The time of the first transaction behind a revision that can be read; if there is none in EVENTS, of the last that was
 /// written to files.
-fn time_behind(files: &StoreFiles, revision: u64) -> i64 {
+fn time_behind(files: &StoreFiles, revision: u64) -> Result<i64> {
     let mut later: Vec<&FileMeta> = files.manifest().files.iter().collect();
     later.retain(|meta| meta.kind == FileKind::Events && meta.min_revision > revision);
     later.sort_by_key(|meta| meta.min_revision);
-    for meta in later {
-        let Ok(segment) = files.opened(meta) else { continue };
-        let Ok(mut leaves) = Leaves::from(&segment, &[]) else { continue };
-        while leaves.span().is_some() {
-            let mut time = None;
-            let _damage = leaves.read(&mut |entry, _, _| {
-                let found = Transaction::decode(entry.value);
-                time = time.or(found.ok().map(|transaction| transaction.time));
-            });
-            if let Some(time) = time {
-                return time;
-            }
-            if leaves.next().is_err() {
-                break;
-            }
+    let mut time = None;
+    for segment in later.into_iter().filter_map(|meta| files.opened(meta).ok()) {
+        each(&segment, &mut |entry| {
+            time = Some(time_of(entry));
+            Ok(false)
+        })?;
+        if let Some(time) = time {
+            return Ok(time);
         }
     }
-    files.manifest().flushed_time
+    Ok(files.manifest().flushed_time)
 }
 
-/// Whether all blocks can be read.
-fn is_whole(segment: &Arc<Segment>) -> bool {
-    let Ok(mut leaves) = Leaves::from(segment, &[]) else { return false };
-    while leaves.span().is_some() {
-        if leaves.read(&mut |_, _, _| ()).and_then(|()| leaves.next()).is_err() {
-            return false;
-        }
-    }
-    true
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::tests::{DIR, commit, delete, memory, open, put, tiny, user};
 
-/// What the versions tell of the revisions in the gaps (in order, apart from each other), by sub; `None` where newest
-/// versions cannot be read, or that is too much for memory.
-fn changes(files: &StoreFiles, gaps: &[Gap]) -> Option<BTreeMap<u64, Vec<Change>>> {
-    let mut found: BTreeMap<u64, Vec<Change>> = BTreeMap::new();
-    let mut bytes = 0;
-    let may_have = |meta: &&FileMeta| {
-        let met = |gap: &Gap| meta.min_revision <= gap.1 && gap.0 <= meta.max_revision;
-        matches!(meta.kind, FileKind::L0 | FileKind::Head | FileKind::History)
-            && gaps.iter().any(met)
-    };
-    for meta in files.manifest().files.iter().filter(may_have) {
-        let is_newest = meta.kind != FileKind::History;
-        let mut see = |entry: &EntryRef<'_>| {
-            let at = gaps.partition_point(|gap| gap.1 < entry.revision);
-            let is_in = gaps.get(at).is_some_and(|gap| gap.0 <= entry.revision);
-            // What a fold has taken over is elsewhere, or gone.
-            let counts = is_user(entry.key) && entry.key >= meta.folded_to.as_slice();
-            if is_in && counts && bytes <= BYTES_MAX {
-                bytes += entry.key.len() + OVERHEAD;
-                found.entry(entry.revision).or_default().push(Change {
-                    key: entry.key.get(1..).unwrap_or_default().to_vec(),
-                    sub: entry.sub,
-                    tombstone: entry.tombstone,
-                    create_revision: entry.create_revision,
-                    version: entry.version,
-                    lease: entry.lease,
-                    value_bytes: entry.blob.map_or(entry.value.len() as u64, |blob| blob.bytes),
-                });
+    /// Whatever room there is in memory.
+    #[test]
+    fn a_file_is_put_together_in_pieces() {
+        let (disk, vfs) = memory();
+        let options = tiny(&vfs);
+        let engine = open(&options).unwrap();
+        for n in 0..60 {
+            let key = |n: usize| user(format!("k{}", n % 7));
+            let mut writes = vec![put(key(n), n.to_string())];
+            if n % 3 == 0 {
+                writes.push(put(user("other"), "x"));
             }
-        };
-        let read = files.opened(meta).and_then(|segment| {
-            let mut leaves = Leaves::from(&segment, &[])?;
-            while leaves.span().is_some() {
-                let read = leaves.read(&mut |entry, _, _| see(entry));
-                if is_newest {
-                    read?;
-                }
-                leaves.next()?;
+            if n > 10 && n % 5 == 4 {
+                writes.push(delete(key(n + 1)));
             }
-            Ok(())
-        });
-        if bytes > BYTES_MAX || (is_newest && read.is_err()) {
-            return None;
+            commit(&engine, writes).unwrap();
+        }
+        engine.reorganise().unwrap();
+        engine.close().unwrap();
+        let whole = StoreFiles::open(DIR, &options).unwrap();
+        let is_event = |meta: &&FileMeta| meta.kind == FileKind::Events;
+        let events: Vec<_> = whole.manifest().files.iter().filter(is_event).cloned().collect();
+        let truth = transactions(&whole, &events[0]);
+        assert!(truth.len() > 20, "{}", truth.len());
+        let name = annals_format::name::FileName::new(FileKind::Events, events[0].number);
+        disk.forget(&std::path::Path::new(DIR).join(name.to_string()));
+        let files = StoreFiles::open(DIR, &options).unwrap();
+        let manifest = files.manifest();
+        let context = SegmentContext::new(
+            std::path::Path::new(DIR),
+            manifest.store,
+            manifest.incarnation,
+            &options,
+        );
+        for (n, bytes_max) in [(0, BYTES_MAX), (1, 1), (2, 1000), (3, 3000)] {
+            let number = manifest.next_file + n;
+            let kept = keep(&files, &events[0], &context, (number, bytes_max)).unwrap();
+            let span = (events[0].min_revision, events[0].max_revision);
+            assert_eq!((&kept.mended[..], kept.file.entries), (&[span][..], events[0].entries));
+            let segment = crate::segment::SealedFile::all(
+                &Arc::new(context.clone()),
+                std::slice::from_ref(&kept.file),
+                [],
+            );
+            let found = of(segment[0].open().unwrap());
+            assert_eq!(found, truth, "{bytes_max}");
         }
     }
-    for changes in found.values_mut() {
-        changes.sort_by_key(|change| change.sub);
+
+    fn transactions(files: &StoreFiles, meta: &FileMeta) -> Vec<(u64, Vec<(u32, Vec<u8>, u64)>)> {
+        of(&files.opened(meta).unwrap())
     }
-    Some(found)
+
+    fn of(segment: &Arc<Segment>) -> Vec<(u64, Vec<(u32, Vec<u8>, u64)>)> {
+        let mut all = Vec::new();
+        each(segment, &mut |entry| {
+            let transaction = Transaction::decode(entry.value).unwrap();
+            let events = transaction.events().map(Result::unwrap);
+            let events = events.map(|event| (event.sub, event.key.to_vec(), event.version));
+            all.push((entry.revision, events.collect()));
+            Ok(true)
+        })
+        .unwrap();
+        all
+    }
 }

@@ -13,12 +13,18 @@ use std::collections::BTreeMap;
 
 use annals_format::limits::RETENTION_PREFIX_BYTES_MAX;
 use annals_format::space::is_user;
-use annals_format::{FileKind, FileMeta};
+use annals_format::{FileKind, FileMeta, Manifest};
 
 use super::inspect::StoreFiles;
+use super::retention::{Before, RULES_MAX};
 use crate::error::Result;
+use crate::reclaim::floors::Floors;
 use crate::segment::{Leaves, NewSegment, Segment, SegmentContext, SegmentWriter};
 use crate::sync::Arc;
+
+/// By so many prefixes the past of keys is given up at most: each makes files of its own of what is superseded from then on,
+/// as long as other keys can be read further back.
+const PREFIXES_MAX: usize = 16;
 
 /// What keys that are looked at one by one may take in memory.
 const BYTES_MAX: usize = 16 << 20;
@@ -35,6 +41,13 @@ pub struct LostPast {
     pub upto: u64,
 }
 
+impl LostPast {
+    /// The first revision that the keys can be read at.
+    pub fn from(&self) -> u64 {
+        self.upto.saturating_add(1)
+    }
+}
+
 /// Where superseded versions are lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LostBlock {
@@ -48,7 +61,7 @@ pub struct LostBlock {
 
 /// What could be kept of a HISTORY file.
 #[derive(Debug)]
-pub struct Kept {
+pub struct KeptHistory {
     /// The file that was written of it; `None` where nothing of it can be read.
     pub file: Option<FileMeta>,
     /// What is in none.
@@ -65,68 +78,74 @@ impl LostBlock {
 
 /// Writes what can be read of a HISTORY file to another one of this number. Nothing is written where nothing can be read,
 /// or the index is damaged.
-pub(super) fn keep(segment: &Arc<Segment>, context: &SegmentContext, number: u64) -> Result<Kept> {
+pub(super) fn keep(
+    segment: &Arc<Segment>,
+    context: &SegmentContext,
+    number: u64,
+) -> Result<KeptHistory> {
     let meta = segment.meta();
     let window = Some((meta.death_after, meta.death_upto));
     let new =
         NewSegment { class: meta.class, window, ..NewSegment::new(FileKind::History, number) };
     let mut writer = SegmentWriter::create(context, new)?;
     let mut lost = Vec::new();
-    match blocks(segment, &mut writer, &mut lost) {
-        Ok(true) if writer.entries() > 0 => Ok(Kept { file: Some(writer.finish()?), lost }),
-        done => {
-            writer.abandon()?;
-            done?;
-            Ok(Kept { file: None, lost: vec![LostBlock::all_of(meta)] })
-        }
+    let added = blocks(segment, &mut writer, &mut lost);
+    if added.is_ok() && writer.entries() > 0 {
+        return Ok(KeptHistory { file: Some(writer.finish()?), lost });
     }
+    writer.abandon()?;
+    added?;
+    Ok(KeptHistory { file: None, lost: vec![LostBlock::all_of(meta)] })
 }
 
-/// Adds all blocks that can be read, and says where the others are. False where the index cannot be read.
+/// Adds all blocks that can be read, and says where the others are: where the index cannot be read, all from there on.
+///
+/// # Errors
+/// What writing the file answers.
 fn blocks(
     segment: &Arc<Segment>,
     writer: &mut SegmentWriter,
     lost: &mut Vec<LostBlock>,
-) -> Result<bool> {
-    let Ok(mut leaves) = Leaves::from(segment, &[]) else { return Ok(false) };
-    while leaves.span().is_some() {
-        let mut refused = Ok(());
-        let read = leaves.read(&mut |entry, _, _| {
+) -> Result<()> {
+    let meta = segment.meta();
+    let mut lose = |first: &[u8], last: &[u8]| match lost.last_mut() {
+        Some(before) if *before.last >= *first => before.last = last.to_vec(),
+        _ => {
+            lost.push(LostBlock { file: meta.clone(), first: first.to_vec(), last: last.to_vec() });
+        }
+    };
+    let (mut refused, mut upto) = (Ok(()), meta.first_key.clone());
+    let read = Leaves::each(segment, &mut |block| {
+        let read = block.read(&mut |entry, _, _| {
             if refused.is_ok() {
                 refused = writer.add(entry);
             }
         });
-        refused?;
         if read.is_err() {
-            let last = leaves.upto().to_vec();
-            match lost.last_mut().filter(|before| *before.last >= *leaves.first()) {
-                Some(before) => before.last = last,
-                None => lost.push(LostBlock {
-                    file: segment.meta().clone(),
-                    first: leaves.first().to_vec(),
-                    last,
-                }),
-            }
+            lose(block.first(), block.upto());
         }
-        if leaves.next().is_err() {
-            return Ok(false);
-        }
+        upto = block.upto().to_vec();
+        Ok(refused.is_ok())
+    });
+    if read.is_err() {
+        lose(&upto, &meta.last_key);
     }
-    Ok(true)
+    refused
 }
 
-/// Whose past is lost with these blocks, by at most `most` prefixes, which is at least one.
-pub(super) fn past_of(
-    files: &StoreFiles,
-    lost: &[LostBlock],
-    most: usize,
-) -> Result<Vec<LostPast>> {
+/// Whose past is lost with these blocks.
+pub(super) fn past_of(files: &StoreFiles, lost: &[LostBlock]) -> Result<Vec<LostPast>> {
+    let Manifest { floors, compacted, .. } = files.manifest();
+    // Of more rules than there may be, some would be for keys around those that are lost.
+    let most = PREFIXES_MAX.min(RULES_MAX.saturating_sub(floors.len()));
+    let floors = Before { floors, compacted: *compacted }.floors();
     let mut keys = Keys::default();
     for block in lost {
-        if !keys.of(files, block)? {
-            // Too many, so what all of them begin with.
+        if !keys.of(files, block, &floors)? {
+            // Too many, so what all of them begin with. The rules of what is longer go by that, too.
             let (first, last) = (users(&block.first), users(&block.last));
             let shared = first.get(..common(first, last)).unwrap_or_default();
+            keys.forget(shared);
             keys.add(shared, block.file.death_upto);
         }
     }
@@ -154,8 +173,14 @@ impl Keys {
         }
     }
 
-    /// Adds those that may have versions in the block. Answers whether there was room for all.
-    fn of(&mut self, files: &StoreFiles, block: &LostBlock) -> Result<bool> {
+    /// Takes away those that begin with this.
+    fn forget(&mut self, prefix: &[u8]) {
+        self.all.retain(|key, _| !key.starts_with(prefix));
+        self.bytes = self.all.keys().map(|key| key.len() + OVERHEAD).sum();
+    }
+
+    /// Adds those that may have versions in the block which can be asked for. Answers whether there was room for all.
+    fn of(&mut self, files: &StoreFiles, block: &LostBlock, floors: &Floors) -> Result<bool> {
         let damaged = files.opened(&block.file).ok();
         // A filter that cannot be read says nothing.
         let may_be_in = |key: &[u8]| {
@@ -171,12 +196,15 @@ impl Keys {
             let mut cursor = segment.cold_cursor();
             cursor.seek(&block.first, u64::MAX)?;
             while let Some(entry) = cursor.entry().filter(|entry| *entry.key <= *block.last) {
+                // Nothing of a key is superseded later than by its newest version.
+                let upto = entry.revision.min(block.file.death_upto);
                 if is_user(entry.key)
                     && entry.revision > block.file.death_after
+                    && upto >= floors.of(entry.key)
                     && entry.key >= meta.folded_to.as_slice()
                     && may_be_in(entry.key)
                 {
-                    self.add(users(entry.key), entry.revision.min(block.file.death_upto));
+                    self.add(users(entry.key), upto);
                     if self.bytes > BYTES_MAX {
                         return Ok(false);
                     }

@@ -18,7 +18,7 @@ use super::Engine;
 use super::check::{CheckReport, check_of};
 use super::inspect::StoreFiles;
 use super::lost_events::{self, KeptEvents};
-use super::lost_past::{self, Kept, LostBlock, LostPast};
+use super::lost_past::{self, KeptHistory, LostBlock, LostPast};
 use super::new_store::{check_ours, claim, directory, hold, remove_marker};
 use super::retention::Before;
 
@@ -29,6 +29,7 @@ pub struct PutTogether {
     /// The file system as long as the directory is ours.
     held: Arc<dyn Vfs>,
     lock: LockGuard,
+    options: Options,
 }
 
 impl PutTogether {
@@ -41,7 +42,7 @@ impl PutTogether {
         options.validate()?;
         let path = directory(&*options.vfs, directory_of.as_ref())?;
         let (lock, held) = claim(&options.vfs, &path)?;
-        Ok(Self { path, held, lock })
+        Ok(Self { path, held, lock, options: options.clone() })
     }
 
     /// Where it is, whatever links led there.
@@ -51,42 +52,41 @@ impl PutTogether {
 
     /// Writes what can be read of a damaged HISTORY file of a store to a file here of another number. The manifest that
     /// will list it is to be that of the same store. Blocks that cannot be read are left out; where nothing can be
-    /// read, or the index is damaged, no file is written.
+    /// read no file is written.
     ///
     /// # Errors
     /// What writing a file answers.
-    pub fn keep(
+    pub fn keep_history(
         &self,
-        options: &Options,
         files: &StoreFiles,
         meta: &FileMeta,
         number: u64,
-    ) -> Result<Kept> {
+    ) -> Result<KeptHistory> {
         let Ok(segment) = files.opened(meta) else {
-            return Ok(Kept { file: None, lost: vec![LostBlock::all_of(meta)] });
+            return Ok(KeptHistory { file: None, lost: vec![LostBlock::all_of(meta)] });
         };
-        lost_past::keep(&segment, &self.context(options, files), number)
+        lost_past::keep(&segment, &self.context(files), number)
     }
 
     /// Writes what can be read of a damaged EVENTS file of a store to a file here of another number, and puts the other
     /// transactions together from the versions that they made. What is missing is who wrote them, and when: their time
-    /// is that of the next one. Reads all files of versions that may have some of these.
+    /// is that of the next one. Reads all files of versions that may have some of these, once for each 64 MiB of changes.
     ///
     /// # Errors
-    /// What writing a file answers.
+    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) and [`ErrorKind::Io`](crate::ErrorKind::Io) where newest versions
+    /// cannot be read; what writing a file answers.
     pub fn keep_events(
         &self,
-        options: &Options,
         files: &StoreFiles,
         meta: &FileMeta,
         number: u64,
     ) -> Result<KeptEvents> {
-        lost_events::keep(files, meta, &self.context(options, files), number)
+        lost_events::keep(files, meta, &self.context(files), (number, lost_events::BYTES_MAX))
     }
 
-    fn context(&self, options: &Options, files: &StoreFiles) -> SegmentContext {
+    fn context(&self, files: &StoreFiles) -> SegmentContext {
         let (store, incarnation) = (files.manifest().store, files.manifest().incarnation);
-        SegmentContext::new(&self.path, store, incarnation, options)
+        SegmentContext::new(&self.path, store, incarnation, &self.options)
     }
 
     /// Opens what has been put there, which is a store but for what is lost of its past and its log, and gives up what
@@ -97,8 +97,8 @@ impl PutTogether {
     /// # Errors
     /// What opening, writing and closing a store answer; `InvalidArgument` if somebody has put another store
     /// there meanwhile.
-    pub fn give_up(self, options: &Options, lost: &[LostPast]) -> Result<(Self, bool)> {
-        let Self { path, held, lock } = self;
+    pub fn give_up(self, lost: &[LostPast]) -> Result<(Self, bool)> {
+        let Self { path, held, lock, options } = self;
         let manifest = ManifestStore::new(held, &*path).of_load().load()?;
         let (floors, compacted) = manifest.map(|m| (m.floors, m.compacted)).unwrap_or_default();
         // Opening takes it.
@@ -108,20 +108,16 @@ impl PutTogether {
         let less = engine.door().0.give_up(lost, &Before { floors: &floors, compacted })?;
         engine.close()?;
         let (lock, held) = hold(&options.vfs, &path)?;
-        Ok((Self { path, held, lock }, less))
+        Ok((Self { path, held, lock, options }, less))
     }
 
     /// [Checks](crate::check) what has been put there as the store that it is to be.
     ///
     /// # Errors
     /// As for any store.
-    pub fn check(
-        &self,
-        options: &Options,
-        progress: &mut dyn FnMut(u64, u64),
-    ) -> Result<CheckReport> {
-        let manifests = ManifestStore::new(Arc::clone(&options.vfs), &*self.path).of_load();
-        check_of(&manifests, &self.path, options, progress)
+    pub fn check(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<CheckReport> {
+        let manifests = ManifestStore::new(Arc::clone(&self.options.vfs), &*self.path).of_load();
+        check_of(&manifests, &self.path, &self.options, progress)
     }
 
     /// From when this returns it is a store; or, if nothing is left in it, an empty directory.

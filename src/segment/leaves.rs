@@ -65,6 +65,21 @@ impl Leaves {
         Ok(walk)
     }
 
+    /// Calls `each` at every block in order, until it answers false.
+    ///
+    /// # Errors
+    /// The index cannot be read, or what `each` answers.
+    pub(crate) fn each(
+        segment: &Arc<Segment>,
+        each: &mut dyn FnMut(&Self) -> Result<bool>,
+    ) -> Result<()> {
+        let mut walk = Self::from(segment, &[])?;
+        while walk.span().is_some() && each(&walk)? {
+            walk.next()?;
+        }
+        Ok(())
+    }
+
     /// Where the block lies among all blocks, in bytes; `None` at the end.
     pub(crate) fn span(&self) -> Option<Range<u64>> {
         let block = self.block?;

@@ -42,6 +42,16 @@ pub(in crate::engine) struct Before<'a> {
     pub(in crate::engine) compacted: u64,
 }
 
+impl Before<'_> {
+    /// The floors of all keys.
+    pub(in crate::engine) fn floors(&self) -> Floors {
+        let prefixes = self.floors.iter().map(|(prefix, _)| prefix.as_slice());
+        let classes = Arc::new(Classes::new(prefixes));
+        let of_rules = self.floors.iter().map(|(_, floor)| *floor);
+        Floors::new(classes, std::iter::once(self.compacted).chain(of_rules).collect())
+    }
+}
+
 /// Rules to be put in force, with a watermark to be set.
 pub(super) struct Change {
     pub(super) rules: Rules,
@@ -158,10 +168,11 @@ impl Rules {
         changed.then(|| Change { rules: Self::new(kept), compact })
     }
 
-    /// The rules, and the watermark, when the past of some keys is lost: so far back they cannot be read any more, by a
-    /// rule of their own that is as if taken back, where there is room for one, else with those around them. And when everything had come to where it was `before`, at most to the newest
-    /// revision: behind that there is nothing. A rule that is lost is one that was taken back. `None` if that changes
-    /// nothing. Answers as well whether what is lost raises a floor.
+    /// The rules, and the watermark, when the past of some keys is lost, and when everything had come to where it was
+    /// `before`, at most to the newest revision: behind that there is nothing. A rule that is lost is one that was taken
+    /// back. What is lost cannot be read any more by a rule of its own that is as if taken back, where there is room for
+    /// one, else with the keys around it; rules of longer prefixes go by it, too. `None` if that changes nothing. Answers
+    /// as well whether what is lost raises a floor.
     pub(super) fn without(
         &self,
         lost: &[LostPast],
@@ -190,11 +201,11 @@ impl Rules {
         }
         let rules = Self::new(rules);
         let mut wanted = vec![0; rules.prefixed.len() + 1];
-        for LostPast { prefix, upto } in lost {
-            let start = [&[space::USER], &prefix[..]].concat();
+        for lost in lost {
+            let start = [&[space::USER], &lost.prefix[..]].concat();
             for class in rules.classes.meeting(&start..&end_of(&start)) {
                 if let Some(floor) = wanted.get_mut(class) {
-                    *floor = upto.saturating_add(1).max(*floor);
+                    *floor = lost.from().max(*floor);
                 }
             }
         }
@@ -211,9 +222,7 @@ impl Rules {
     /// far those did. A key goes by the longest of its prefixes that is there.
     fn behind(&self, before: &Before<'_>, compacted: u64) -> Vec<(Bytes, u64)> {
         let floors = before.floors;
-        let classes = Arc::new(Classes::new(floors.iter().map(|(prefix, _)| prefix.as_slice())));
-        let of_classes = std::iter::once(before.compacted).chain(floors.iter().map(|(_, f)| *f));
-        let (before, now) = (Floors::new(classes, of_classes.collect()), self.floors(compacted));
+        let (before, now) = (before.floors(), self.floors(compacted));
         let of_rules = self.prefixed.iter().map(|(prefix, _)| &prefix[..]);
         let prefixes: BTreeSet<&[u8]> =
             of_rules.chain(floors.iter().map(|(prefix, _)| prefix.as_slice())).collect();

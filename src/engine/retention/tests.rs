@@ -8,6 +8,7 @@ use annals_format::retention::Rule;
 use bytes::Bytes;
 
 use crate::clock::{ManualClock, SystemClock};
+use crate::engine::lost_past::LostPast;
 use crate::engine::tests::{commit, compact, delete, memory, open, put, tiny, user};
 use crate::engine::{Engine, Scope};
 use crate::error::{Effect, ErrorKind};
@@ -15,7 +16,7 @@ use crate::index::{Place, Position};
 use crate::options::Durability;
 use crate::vfs::{Fault, FaultVfs, Operation, Vfs};
 
-use super::{Before, Rules};
+use super::{Before, RULES_MAX, Rules};
 
 const FOREVER: Rule = Rule { revisions: None, age: None, removed: false, floor: 0 };
 
@@ -365,4 +366,48 @@ fn what_was_forgotten_before_the_log_was_cut_stays_so() {
     let kept = vec![rule("a/", 40, false), rule("a/b/", 0, false), rule("c/", 60, true)];
     let before = [("a/", 30), ("a/b/", 0), ("c/", 20)];
     assert_eq!(floors(kept, &before, 50), [40, 0, 60, 50]);
+}
+
+/// What is lost of the past is given up by prefix: of the keys that have it, whatever rules they have, and of no others as
+/// long as there is room for another rule.
+#[test]
+fn keys_whose_past_is_lost_are_given_up() {
+    let rule = |prefix: &str, floor| {
+        (Bytes::copy_from_slice(prefix.as_bytes()), Rule { floor, ..FOREVER })
+    };
+    let position = Position { seq: 100, revision: 90, time: 0 };
+    let place = Place { order: 100, position, compacted: 5, logged_bytes: 0 };
+    let given_up = |rules: Vec<(Bytes, Rule)>, lost: &[(&str, u64)]| {
+        let lost = lost
+            .iter()
+            .map(|(prefix, upto)| LostPast { prefix: prefix.as_bytes().to_vec(), upto: *upto });
+        let lost: Vec<_> = lost.collect();
+        let floors: Vec<_> = rules.iter().map(|(prefix, r)| (prefix.to_vec(), r.floor)).collect();
+        let before = Before { floors: &floors, compacted: 5 };
+        let old = Rules::new(rules);
+        let (change, raises) = old.without(&lost, &before, place);
+        assert_eq!(change.is_some(), raises);
+        let (rules, compacted) =
+            change.map_or((old, 5), |change| (change.rules, change.compact.unwrap_or(5)));
+        let found = rules.floors(compacted);
+        ["a/1", "a/12", "a/b/1", "c/1", "other"].map(|key| found.of(&user(key)))
+    };
+    assert_eq!(given_up(vec![], &[]), [5; 5]);
+    // One key, and those that begin with it; one that can be read from later on already.
+    assert_eq!(given_up(vec![], &[("a/1", 30)]), [31, 31, 5, 5, 5]);
+    assert_eq!(given_up(vec![], &[("a/1", 4)]), [5; 5]);
+    assert_eq!(given_up(vec![rule("a/", 40)], &[("a/1", 30)]), [40, 40, 40, 5, 5]);
+    // Within a rule, around one, of one itself; of keys that have another one, each by the later.
+    let rules = || vec![rule("a/", 0), rule("a/b/", 2)];
+    assert_eq!(given_up(rules(), &[("a/1", 30)]), [31, 31, 2, 5, 5]);
+    assert_eq!(given_up(rules(), &[("a", 30)]), [31, 31, 31, 5, 5]);
+    assert_eq!(given_up(rules(), &[("a/b/", 30)]), [0, 0, 31, 5, 5]);
+    assert_eq!(given_up(rules(), &[("a/1", 30), ("a/12", 20), ("c", 7)]), [31, 31, 2, 8, 5]);
+    // All keys.
+    assert_eq!(given_up(rules(), &[("", 30)]), [31; 5]);
+    // There is no room for another rule: with the keys around it.
+    let many: Vec<_> = (0..RULES_MAX - 1).map(|n| rule(&format!("n/{n:02}"), 0)).collect();
+    let full = || [vec![rule("a/", 0)], many.clone()].concat();
+    assert_eq!(given_up(full(), &[("a/1", 30)]), [31, 31, 31, 5, 5]);
+    assert_eq!(given_up(full(), &[("c/1", 30)]), [0, 0, 0, 31, 31]);
 }

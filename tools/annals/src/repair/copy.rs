@@ -5,14 +5,13 @@ use std::fs::{self, File};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::Path;
 
-use annals::Options;
 use annals::inspect::{LostPast, PutTogether, StoreFiles, WalPart};
 use annals_format::current::{Current, CurrentFile};
 use annals_format::name::{CURRENT, FileName, SEGMENT_DIR, WAL_DIR};
 use annals_format::{FileKind, FileMeta, Manifest, WalFile};
 
 use super::anew::Anew;
-use super::kept::Kept;
+use super::kept::KeptPast;
 use super::{Damaged, Repaired, write_new};
 use crate::exit::{Failure, Outcome};
 use crate::files::walk;
@@ -33,7 +32,7 @@ struct KeptLog {
 /// revision that is not there, or it cannot be told whose it is.
 pub(super) fn copy(
     data: &Path,
-    (target, options): (&PutTogether, &Options),
+    target: &PutTogether,
     files: &StoreFiles,
     damaged: &Damaged,
 ) -> Outcome<Option<(Repaired, Vec<LostPast>)>> {
@@ -52,22 +51,17 @@ pub(super) fn copy(
         Log::Anew(anew) => anew.revision,
     };
     let is_damaged = |meta: &FileMeta| damaged.0.contains(&FileName::new(meta.kind, meta.number));
-    let (lost, kept): (Vec<_>, Vec<_>) =
+    let (damaged_files, kept): (Vec<_>, Vec<_>) =
         std::mem::take(&mut manifest.files).into_iter().partition(is_damaged);
-    let mut kept_past = Kept::default();
-    for meta in &lost {
-        let number = manifest.next_file;
+    let mut past = KeptPast::default();
+    for meta in &damaged_files {
+        past.file(target, files, (meta, manifest.next_file), &mut repaired)?;
         manifest.next_file += 1;
-        kept_past.file((target, options), files, (meta, number), &mut repaired)?;
     }
-    let Some((past, anew)) = kept_past.finish(files)? else { return Ok(None) };
-    let after = kept_past.after;
-    if past.iter().any(|lost| lost.upto >= newest) {
+    let lost = past.lost(files)?;
+    if lost.iter().any(|lost| lost.from() > newest) {
         return Ok(None);
     }
-    let (useless, kept): (Vec<_>, Vec<_>) = kept
-        .into_iter()
-        .partition(|meta| meta.kind == FileKind::Events && meta.max_revision < after);
     let mut progress = Progress::new(Some(kept.iter().map(|meta| meta.bytes).sum()), "bytes");
     let mut done = 0;
     for meta in &kept {
@@ -81,13 +75,8 @@ pub(super) fn copy(
         progress.set(done, || Cow::Borrowed("copied"));
     }
     drop(progress);
-    for meta in &useless {
-        let name = FileName::new(meta.kind, meta.number);
-        let what = format!("what only reads below revision {} need", after + 1);
-        repaired.note(name, meta.bytes, "left out", what);
-    }
     manifest.files = kept;
-    manifest.files.extend(anew);
+    manifest.files.extend(past.files);
     match &log {
         Log::Whole(kept) => {
             manifest.wal = wal(kept, &manifest);
@@ -98,7 +87,7 @@ pub(super) fn copy(
         Log::Anew(anew) => manifest.wal = vec![anew.write(to, &manifest)?],
     }
     put_in_force(to, &mut manifest)?;
-    Ok(Some((repaired, past)))
+    Ok(Some((repaired, lost)))
 }
 
 /// The log of the copy.

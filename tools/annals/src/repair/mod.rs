@@ -6,7 +6,8 @@
 //!   up to where something is missing, as if
 //!   the machine had stopped there; the blocks of HISTORY that are damaged are left out, and the copy
 //!   gives up what these had to answer: their keys can be read from behind it. What is damaged of EVENTS is put together
-//!   from the versions. Everything else is copied as it is. So is it where CURRENT alone is
+//!   from the versions.
+//!   Everything else is copied as it is. So is it where CURRENT alone is
 //!   damaged, and the manifest it named is whole.
 //! * **rebuild**: newest versions are damaged; or the past is, and the files of versions and EVENTS make up for each other. What can be read of them, and of those before them, makes a new store that
 //!   begins at the first revision behind which every transaction is whole and follows from what is known. EVENTS repeat
@@ -58,12 +59,15 @@ use past::Past;
 #[derive(Debug, Args)]
 #[command(
     after_help = "The original is only read. The report has a line for each file: what became of it, and what of it is
-lost. way: copy, where only the log or the past was damaged, and a rebuilt store would not have all
-of the past; else rebuild. A damaged log ends where something of it is in no file any more.
-Superseded versions in blocks that are damaged are left out, and past_given_up names the keys they
-may have been of: prefix, which all keys with it go by, and from, the revision they can be read from
-on; nothing of other keys is given up. Damage of the record of who changed what costs who and when:
-what was changed the versions tell. A rebuilt store has the newest
+lost. way: copy, where only the log or the past was damaged, a revision behind the damage is left to
+begin at, and a rebuilt store would not have all of the past; else rebuild. A damaged log ends where
+something of it is in no file any more. Superseded versions in damaged blocks are left out of a
+copy, and past_given_up names the keys they may have been of: prefix (a key, and all that begin with
+it; of many damaged keys what neighbours have in common), and from, the first revision they can be
+read at; of more than one prefix of a key the greatest from counts. All other keys can be read as
+before; a range that has one of these is refused below that, and so is the log without --prefix.
+Damage of the record of who changed what costs who and when: what was changed the versions tell.
+A rebuilt store has the newest
 versions that can be read, at their revisions, and their past from where it is whole: behind the
 last value that is lost, where the damaged store can still be opened for reading.
 
@@ -128,7 +132,7 @@ struct Repaired {
     lost: Lost,
     /// Whether some key cannot be read as far back as in the damaged store.
     past_lost: bool,
-    /// Keys that cannot be read so far back, beside those that go by the revision from which on the store can be read.
+    /// The keys of a copy whose past is lost, and up to where.
     past: Vec<LostPast>,
 }
 
@@ -208,17 +212,22 @@ pub(crate) fn repair(global: &Global, args: &RepairArgs, out: &mut Output) -> Ou
     }
     let rather_newest = args.newest && damaged.has(&[FileKind::Wal]);
     let past = if from_names { None } else { past_beyond_copy(global, &files, &damaged) };
-    let copied = if !from_names && !rather_newest && past.is_none() && can_copy(&damaged) {
+    let whole = match past {
+        Some(past) => rebuild::rebuild_whole(global, to, (&files, past), &damaged)
+            .map_err(|failure| made.failed(failure))?,
+        None => None,
+    };
+    let copied = if whole.is_none() && !from_names && !rather_newest && can_copy(&damaged) {
         copied(global, data, to, (&files, &damaged), out).map_err(|failure| made.failed(failure))?
     } else {
         None
     };
-    let (repaired, report) = match copied {
-        Some(copied) => copied,
-        None => {
-            let repaired = rebuild::rebuild(global, to, (&files, past), &damaged, from_names)
-                .map_err(|failure| made.failed(failure))?;
-            (repaired, check(to, global, "verified")?)
+    let (repaired, report) = match (whole, copied) {
+        (None, Some(copied)) => copied,
+        (whole, _) => {
+            let rebuilt = || rebuild::rebuild(global, to, &files, &damaged, from_names);
+            let rebuilt = whole.map_or_else(rebuilt, Ok);
+            (rebuilt.map_err(|failure| made.failed(failure))?, check(to, global, "verified")?)
         }
     };
     tell(&Global { data: Some(to.to_path_buf()), ..global.clone() }, repaired, &report, out)
@@ -245,11 +254,18 @@ fn copied(
 ) -> Outcome<Option<(Repaired, CheckReport)>> {
     let options = global.engine_options()?;
     let mut target = PutTogether::begin(to, &options)?;
-    let repaired = copy::copy(data, (&target, &options), files, damaged)?;
+    let repaired = match copy::copy(data, &target, files, damaged) {
+        // Newest versions that the check could read.
+        Err(Failure::Engine { error, .. }) if error.corruption().is_some() => {
+            out.note(format_args!("a copy would not be sound: {error}"))?;
+            None
+        }
+        copied => copied?,
+    };
     if let Some((mut repaired, past)) = repaired {
         // What was forgotten by rules of which the records may be in what is left out of the log is not there either.
         if !past.is_empty() || damaged.has(&[FileKind::Wal]) {
-            let (made, less) = match target.give_up(&options, &past) {
+            let (made, less) = match target.give_up(&past) {
                 Err(error) if error.corruption().is_some() => {
                     out.note(format_args!("a copy would not be sound: {error}"))?;
                     target::clear(target::again(to, &options)?)?;
@@ -261,7 +277,7 @@ fn copied(
             repaired.past_lost = less;
             repaired.past = past;
         }
-        let report = shown("verified", |step| target.check(&options, step))?;
+        let report = shown("verified", |step| target.check(step))?;
         let unsound = report.damage.first().map(ToString::to_string);
         match unsound.or_else(|| report.unchecked.first().map(ToString::to_string)) {
             None => {
@@ -353,14 +369,18 @@ fn tell(made: &Global, mut repaired: Repaired, report: &CheckReport, out: &mut O
         0 => format!("every revision up to {revision} is readable"),
         compacted => format!("revisions {compacted} to {revision} are readable"),
     };
-    let all = match (repaired.lost.is_empty(), past_lost) {
-        (true, false) => "",
-        (true, true) => ", but not all of the past is in it",
-        (false, past_lost) => match (repaired.lost.is_only_origins(), past_lost) {
-            (true, false) => ", but not who wrote all of it, and when",
-            (true, true) => ", but not all of the past is in it, nor who wrote all of it, and when",
-            (false, _) => ", but not all that was committed is in it",
-        },
+    // Of keys that are named below less, so that a range which has one of them is refused below that.
+    let given_up = repaired.past.iter().map(LostPast::from).max();
+    let readable = match given_up.filter(|from| *from > compacted.max(1)) {
+        Some(from) => format!("{readable}, of all keys together those from {from} on"),
+        None => readable,
+    };
+    let all = match (repaired.lost.is_empty(), repaired.lost.is_only_origins(), past_lost) {
+        (true, _, false) => "",
+        (true, _, true) => ", but not all of the past is in it",
+        (_, true, false) => ", but not who wrote all of it, and when",
+        (_, true, true) => ", but not all of the past is in it, nor who wrote all of it, and when",
+        _ => ", but not all that was committed is in it",
     };
     out.note(format_args!("{way}: {} is a sound store{all}; {readable}", to.display()))?;
     let rules = store.map_or_else(Vec::new, |store| store.retention());
@@ -370,7 +390,7 @@ fn tell(made: &Global, mut repaired: Repaired, report: &CheckReport, out: &mut O
         out.note(format_args!("keys with {prefix}: revisions {from} to {revision} are readable"))?;
     }
     for lost in repaired.past.iter().filter(|lost| !lost.prefix.is_empty()) {
-        let (prefix, from) = (show(&lost.prefix, 60), lost.upto + 1);
+        let (prefix, from) = (show(&lost.prefix, 60), lost.from());
         out.note(format_args!("lost: the past of keys with {prefix}, before revision {from}"))?;
     }
     if past_lost {
@@ -381,7 +401,7 @@ fn tell(made: &Global, mut repaired: Repaired, report: &CheckReport, out: &mut O
 
 /// From which revision on keys can be read whose past is lost.
 fn given_up(lost: &LostPast) -> Value {
-    json!({ "prefix": bytes_json(&lost.prefix), "from": lost.upto + 1 })
+    json!({ "prefix": bytes_json(&lost.prefix), "from": lost.from() })
 }
 
 /// Writes a file that is not there, down to the device.

@@ -19,7 +19,7 @@ use super::salvage::Salvage;
 use super::{Damaged, Repaired, length, target};
 use crate::args::Global;
 use crate::bytes::show;
-use crate::exit::Outcome;
+use crate::exit::{Failure, Outcome};
 use crate::files::logs;
 use crate::progress::Progress;
 
@@ -52,17 +52,38 @@ struct Gathered {
 /// How often it is tried to have a past that follows from what is known.
 const TRIES: usize = 8;
 
-/// Makes the store, with this past if it is known already. `from_names`: the manifest was made of what lies in the directory.
+/// Makes the store, if it has all of this past; `None`, and nothing is left of it, where what it begins with is not known.
+pub(super) fn rebuild_whole(
+    global: &Global,
+    to: &Path,
+    (files, past): (&StoreFiles, Past),
+    damaged: &Damaged,
+) -> Outcome<Option<Repaired>> {
+    make(global, to, (files, Some(past)), damaged, (false, true))
+}
+
+/// Makes the store. `from_names`: the manifest was made of what lies in the directory.
 pub(super) fn rebuild(
     global: &Global,
     to: &Path,
-    (files, past): (&StoreFiles, Option<Past>),
+    files: &StoreFiles,
     damaged: &Damaged,
     from_names: bool,
 ) -> Outcome<Repaired> {
     // Names do not tell from where on there is a past.
-    let known = || if from_names { None } else { Past::of(global, files) };
-    let mut past = past.or_else(known);
+    let past = if from_names { None } else { Past::of(global, files) };
+    let made = make(global, to, (files, past), damaged, (from_names, false))?;
+    made.ok_or_else(|| Failure::Other("a store of any past can be made".to_owned()))
+}
+
+/// Makes the store with this past, or what follows of it. `whole`: with all of it, or not at all.
+fn make(
+    global: &Global,
+    to: &Path,
+    (files, mut past): (&StoreFiles, Option<Past>),
+    damaged: &Damaged,
+    (from_names, whole): (bool, bool),
+) -> Outcome<Option<Repaired>> {
     // Its directory is ours as long as this reads, and has the file of what does not fit into memory.
     let target = PutTogether::begin(to, &global.engine_options()?)?;
     let mut tries = 0;
@@ -77,9 +98,16 @@ pub(super) fn rebuild(
         past = past.filter(|_| is_known && tries < TRIES);
     };
     target::clear(target)?;
+    if whole && past.as_ref().is_none_or(Past::begins_late) {
+        return Ok(None);
+    }
     let dangling = match load(global, to, &mut gathered, past.as_ref())? {
         Some(dangling) => dangling,
         // It should have followed. Without a past nothing has to.
+        None if whole => {
+            target::clear(target::again(to, &global.engine_options()?)?)?;
+            return Ok(None);
+        }
         None => {
             let target = target::again(to, &global.engine_options()?)?;
             gathered = gather(target.path(), files, damaged, (None, from_names))?;
@@ -132,7 +160,7 @@ pub(super) fn rebuild(
             }
         }
     }
-    Ok(repaired)
+    Ok(Some(repaired))
 }
 
 /// Reads what there is, up to where the past begins that is taken along.

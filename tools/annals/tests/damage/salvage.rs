@@ -105,9 +105,10 @@ fn same(store: &Store, truth: &Model, report: &Value) -> Result<(), String> {
         let oldest = store.oldest_readable(key..=key);
         let lost = given_up.iter().filter(|lost| {
             let prefix = lost["prefix"].as_str().unwrap();
-            key.starts_with(prefix.as_bytes()) && lost["from"].as_u64() >= Some(oldest)
+            key.starts_with(prefix.as_bytes())
         });
-        if oldest > truth.compacted() && lost.count() == 0 {
+        let named = lost.map(|lost| lost["from"].as_u64().unwrap()).max().unwrap_or(0);
+        if oldest > truth.compacted() && named != oldest || named > oldest {
             return Err(format!("the past of {key:?} before {oldest} is lost, and not named"));
         }
         for revision in store.oldest_readable(key..=key).max(1)..floor.min(newest) {
