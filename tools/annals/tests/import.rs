@@ -328,3 +328,19 @@ fn reads_write_nothing() {
     tool.run(&["compact", "--at", "500"]).code(7);
     assert!(before == tool.snapshot(), "a read has written");
 }
+
+/// A store forgets by its rules as soon as it is open, also while an import looks for where it is to go on.
+#[test]
+fn appends_to_a_store_that_forgets_meanwhile() {
+    let line = |n: usize| {
+        format!("{{\"time\":\"2026-01-01T00:00:00Z\",\"puts\":{{\"k{}\":\"{n}\"}}}}\n", n % 10)
+    };
+    let (first, more): (String, String) =
+        ((0..9000).map(line).collect(), (9000..9010).map(line).collect());
+    let tool = Tool::new();
+    let (first, more) = (tool.file("first", &first), tool.file("more", &more));
+    tool.ok(&["-O", "durability=buffered", "import", "history", &first]);
+    tool.ok(&["retention", "set", "--prefix", "", "--revisions", "2"]);
+    tool.ok(&["import", "history", &more, "--append"]);
+    assert_eq!(tool.json(&["get", "k9"])["value"], "9009");
+}

@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use annals::Store;
+use annals::{ErrorKind, Store};
 
 use super::marker::{Marker, Metadata};
 use crate::bytes::count;
@@ -30,17 +30,25 @@ pub(super) struct Found {
 
 /// Hands out the markers in the log, newest first, until `each` returns false.
 pub(super) fn backwards(store: &Store, each: &mut dyn FnMut(Found) -> Outcome<bool>) -> Outcome {
-    let oldest = store.oldest_readable(..).max(2);
     let newest = store.revision();
     let mut progress = Progress::new(Some(newest), "revisions");
     let mut end = newest.saturating_add(1);
     // The last transaction alone first: it is the answer for an import that is gone on with.
     let mut first = newest;
-    while end > oldest {
-        first = first.max(oldest);
+    'chunks: loop {
+        // It rises as rules forget, which they do when the store has just been opened.
+        first = first.max(store.oldest_readable(..).max(2));
+        if first >= end {
+            break;
+        }
         let mut chunk = Vec::new();
         for transaction in store.log(first..end) {
-            let transaction = transaction?;
+            let transaction = match transaction {
+                Err(error) if matches!(error.kind(), ErrorKind::Compacted { .. }) => {
+                    continue 'chunks;
+                }
+                transaction => transaction?,
+            };
             let metadata = Metadata::parse(&transaction.metadata);
             let marker = metadata.and_then(|metadata| metadata.import);
             // Who writes a longer one is no import, and must not fill the memory.

@@ -183,14 +183,14 @@ impl Anew {
 
     fn told(&mut self, repaired: &mut Repaired) {
         for Row { name, bytes, damage, harmless, behind } in self.rows.drain(..) {
-            let left_out = behind > 0;
-            let behind =
+            let readable =
                 format!("{behind} transactions can be read, but not what came before them");
             let (what, lost) = match damage {
-                Some(damage) => {
-                    ("read, damaged", format!("what was committed there: {damage}; {behind}"))
+                Some(damage) if behind > 0 => {
+                    ("read, damaged", format!("what was committed there: {damage}; {readable}"))
                 }
-                None if left_out => ("left out: it follows damage", behind),
+                Some(damage) => ("read, damaged", format!("what was committed there: {damage}")),
+                None if behind > 0 => ("left out: it follows damage", readable),
                 None if harmless => {
                     ("read, damaged where all of it is in other files", String::new())
                 }

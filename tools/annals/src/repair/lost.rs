@@ -48,7 +48,8 @@ impl Lost {
         }
     }
 
-    fn has_all_written(&self) -> bool {
+    /// Whether every key is what it was last.
+    pub(super) fn has_all_written(&self) -> bool {
         self.keys.is_empty() && self.revisions.is_empty() && self.entries == 0
     }
 

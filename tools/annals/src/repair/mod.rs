@@ -48,7 +48,7 @@ use serde_json::{Value, json};
 use crate::args::Global;
 use crate::bytes::{json as bytes_json, show};
 use crate::exit::{Failure, Outcome};
-use crate::output::{Output, Row, cell};
+use crate::output::{Format, Output, Row, cell};
 use crate::target::Target;
 use crate::verify::{check, shown};
 
@@ -76,7 +76,8 @@ instead (kept: a revision, or nothing); lost_entries is how many newest versions
 of which only the range of keys is known, where a line of the report says which; such a key may be
 absent, or as it was before. lost_revisions names the transactions of the log that cannot be
 read. Those behind damage in the log are left out of a copy, as the ones before them are missing;
-with --newest a store is rebuilt that has what they wrote. Where no manifest is whole, the files in
+with --newest a store is rebuilt that has what they wrote. To have both, repair twice, and bring the
+copy to the other's state: `annals -C copy revert latest --prefix '' --from newest`. Where no manifest is whole, the files in
 the directory are taken for the store. A lease that is lost but for its keys has the longest time to
 live in the new store. Rules of retention are in a rebuilt one only if all of them can be read, else
 the report names those that were found, to be set again. Of a log that is cut what came behind the
@@ -342,11 +343,16 @@ fn tell(made: &Global, mut repaired: Repaired, report: &CheckReport, out: &mut O
         repaired.lost.forget_origins(past::floor_of(store));
     }
     let is_all = repaired.lost.is_empty() && !past_lost;
+    // Of hundreds of files the few that have lost something are looked for.
+    let only_losses = out.format() == Format::Table;
     let mut rows = out.rows("files");
     let mut lost = 0_u64;
     for row in &repaired.files {
-        lost += u64::from(!row.0["lost"].is_null());
-        rows.push(row)?;
+        let has_loss = !row.0["lost"].is_null();
+        lost += u64::from(has_loss);
+        if has_loss || !only_losses {
+            rows.push(row)?;
+        }
     }
     rows.finish(&[
         ("way", json!(repaired.way)),
@@ -360,7 +366,16 @@ fn tell(made: &Global, mut repaired: Repaired, report: &CheckReport, out: &mut O
         ("revision", json!(report.revision)),
         ("compacted_revision", json!(compacted)),
     ])?;
+    let whole = repaired.files.len() as u64 - lost;
+    if only_losses && whole > 0 {
+        out.note(format_args!("{whole} files have lost nothing; -o json names them"))?;
+    }
     repaired.lost.tell(out)?;
+    if !repaired.lost.origins.is_empty() {
+        out.note(
+            "such revisions have the time of the next one: ask for them by revision, not by time",
+        )?;
+    }
     if let Some(damage) = report.damage.first() {
         return Err(Failure::Other(format!("{}: it is not sound: {damage}", to.display())));
     }
@@ -392,6 +407,16 @@ fn tell(made: &Global, mut repaired: Repaired, report: &CheckReport, out: &mut O
     for lost in repaired.past.iter().filter(|lost| !lost.prefix.is_empty()) {
         let (prefix, from) = (show(&lost.prefix, 60), lost.from());
         out.note(format_args!("lost: the past of keys with {prefix}, before revision {from}"))?;
+    }
+    if repaired.lost.has_all_written() && way == "rebuild" {
+        out.note("the newest version of every key is there, found in other files where its own is damaged")?;
+    }
+    if !repaired.lost.revisions.is_empty() {
+        let next = revision + 1;
+        out.note(format_args!(
+            "revisions from {next} on will be given again: whoever has seen those that are lost (watchers, caches) begins \
+             anew; `annals help repair` says how to have both the past and what was written behind the damage"
+        ))?;
     }
     if past_lost {
         out.note("the damaged store may still answer what of the past is not in it: keep it as long as you need it")?;
