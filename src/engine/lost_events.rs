@@ -282,7 +282,7 @@ mod tests {
         let whole = StoreFiles::open(DIR, &options).unwrap();
         let is_event = |meta: &&FileMeta| meta.kind == FileKind::Events;
         let events: Vec<_> = whole.manifest().files.iter().filter(is_event).cloned().collect();
-        let truth = transactions(&whole, &events[0]);
+        let truth = of(&whole.opened(&events[0]).unwrap());
         assert!(truth.len() > 20, "{}", truth.len());
         let name = annals_format::name::FileName::new(FileKind::Events, events[0].number);
         disk.forget(&std::path::Path::new(DIR).join(name.to_string()));
@@ -309,11 +309,10 @@ mod tests {
         }
     }
 
-    fn transactions(files: &StoreFiles, meta: &FileMeta) -> Vec<(u64, Vec<(u32, Vec<u8>, u64)>)> {
-        of(&files.opened(meta).unwrap())
-    }
+    /// By revision: place, key and version of each change.
+    type Transactions = Vec<(u64, Vec<(u32, Vec<u8>, u64)>)>;
 
-    fn of(segment: &Arc<Segment>) -> Vec<(u64, Vec<(u32, Vec<u8>, u64)>)> {
+    fn of(segment: &Arc<Segment>) -> Transactions {
         let mut all = Vec::new();
         each(segment, &mut |entry| {
             let transaction = Transaction::decode(entry.value).unwrap();

@@ -5,12 +5,13 @@
 
 use std::path::{Path, PathBuf};
 
-use annals_format::FileMeta;
+use annals_format::events::TransactionBuilder;
+use annals_format::{FileKind, FileMeta};
 
 use crate::error::Result;
 use crate::manifest::ManifestStore;
 use crate::options::Options;
-use crate::segment::SegmentContext;
+use crate::segment::{NewSegment, SegmentContext, SegmentWriter};
 use crate::sync::Arc;
 use crate::vfs::{LockGuard, Vfs};
 
@@ -19,7 +20,7 @@ use super::check::{CheckReport, check_of};
 use super::inspect::StoreFiles;
 use super::lost_events::{self, KeptEvents};
 use super::lost_past::{self, KeptHistory, LostBlock, LostPast};
-use super::new_store::{check_ours, claim, directory, hold, remove_marker};
+use super::new_store::{check_ours, claim, directory, hold, remove_marker, write_events};
 use super::retention::Before;
 
 /// The directory, as long as it is no store yet. It is locked; dropped, it stays what it is: no store.
@@ -82,6 +83,23 @@ impl PutTogether {
         number: u64,
     ) -> Result<KeptEvents> {
         lost_events::keep(files, meta, &self.context(files), (number, lost_events::BYTES_MAX))
+    }
+
+    /// Writes an EVENTS file of a store that has one transaction, which changes nothing, at the time of the last one in
+    /// files: for a revision that keys can be read from on of which versions were superseded by the last one.
+    ///
+    /// # Errors
+    /// What writing a file answers.
+    pub fn empty_revision(
+        &self,
+        files: &StoreFiles,
+        revision: u64,
+        number: u64,
+    ) -> Result<FileMeta> {
+        let new = NewSegment::new(FileKind::Events, number);
+        let file = SegmentWriter::create(&self.context(files), new)?;
+        let time = files.manifest().flushed_time;
+        write_events(file, TransactionBuilder::new(), (revision, time, &[]))
     }
 
     fn context(&self, files: &StoreFiles) -> SegmentContext {

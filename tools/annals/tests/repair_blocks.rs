@@ -173,6 +173,36 @@ fn a_damaged_block_costs_the_past_of_its_keys_alone() {
     println!("{copies} blocks, {keys_lost} times a key's past");
 }
 
+/// Keys can be read from behind the revision at which their versions were superseded: where there is none, one is added.
+#[test]
+fn a_version_that_the_newest_revision_superseded_costs_no_other_key_anything() {
+    let tool = Tool::new();
+    written(&tool, 0);
+    let store = small().background(false).event_value_bytes(0).open(tool.store()).unwrap();
+    store.put(key(7), "the last").unwrap();
+    store.reorganise().unwrap();
+    let (truth, newest) = (states(&store), store.revision());
+    store.close().unwrap();
+    let mut added = 0;
+    for block in blocks(&tool.store()) {
+        let (told, other) = repaired(&tool, std::slice::from_ref(&block));
+        assert_eq!(told["way"], "copy", "{told}");
+        if !told["added_revision"].is_null() {
+            assert_eq!(told["added_revision"], newest + 1);
+            assert_eq!(given_up(&told, &key(7)), Some(newest + 1), "{told}");
+            let store = Store::open(other.store()).unwrap();
+            assert_eq!(store.revision(), newest + 1);
+            let last: Vec<_> = store.log_of(newest.., key(3)..key(9)).collect();
+            assert!(last.iter().all(Result::is_err), "{last:?}");
+            store.close().unwrap();
+            let lost = check_throughout(&other, &told, &truth);
+            assert!(lost > 0 && lost <= 16, "{told}");
+            added += 1;
+        }
+    }
+    assert!(added > 0);
+}
+
 /// Where EVENTS repeat what is lost a rebuilt store has all of it, if what it begins with is known: what keys were when the
 /// store was compacted. If not, it is as it is where EVENTS repeat nothing.
 #[test]

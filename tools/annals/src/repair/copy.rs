@@ -28,8 +28,8 @@ struct KeptLog {
     newest: u64,
 }
 
-/// Makes the copy in a directory that is claimed, and answers whose past is not in it. `None` where that goes up to a
-/// revision that is not there, or it cannot be told whose it is.
+/// Makes the copy in a directory that is claimed, and answers whose past is not in it. Where that goes up to the newest
+/// revision, one that changes nothing comes behind it; `None` where the log keeps that from being so.
 pub(super) fn copy(
     data: &Path,
     target: &PutTogether,
@@ -40,7 +40,7 @@ pub(super) fn copy(
     let mut repaired = Repaired::by("copy");
     let mut manifest = files.manifest().clone();
     let log = if damaged.has(&[FileKind::Wal]) { None } else { log(files, &mut repaired)? };
-    let log = match log {
+    let mut log = match log {
         Some(whole) => Log::Whole(whole),
         None => Log::Anew(Anew::read(files, &mut repaired)?),
     };
@@ -60,7 +60,20 @@ pub(super) fn copy(
     }
     let lost = past.lost(files)?;
     if lost.iter().any(|lost| lost.from() > newest) {
-        return Ok(None);
+        // What is in the log goes on from the revision of the files: there must be nothing.
+        let anew = match log {
+            Log::Whole(_) => Anew::read(files, &mut Repaired::by("copy"))?,
+            Log::Anew(anew) => anew,
+        };
+        if !anew.is_empty() || newest != manifest.flushed_revision {
+            return Ok(None);
+        }
+        log = Log::Anew(anew);
+        let added = newest + 1;
+        past.files.push(target.empty_revision(files, added, manifest.next_file)?);
+        manifest.next_file += 1;
+        manifest.flushed_revision = added;
+        repaired.added = Some(added);
     }
     let mut progress = Progress::new(Some(kept.iter().map(|meta| meta.bytes).sum()), "bytes");
     let mut done = 0;

@@ -59,12 +59,13 @@ use past::Past;
 #[derive(Debug, Args)]
 #[command(
     after_help = "The original is only read. The report has a line for each file: what became of it, and what of it is
-lost. way: copy, where only the log or the past was damaged, a revision behind the damage is left to
-begin at, and a rebuilt store would not have all of the past; else rebuild. A damaged log ends where
+lost. way: copy, where only the log or the past was damaged, and a rebuilt store would not have all
+of the past; else rebuild. A damaged log ends where
 something of it is in no file any more. Superseded versions in damaged blocks are left out of a
 copy, and past_given_up names the keys they may have been of: prefix (a key, and all that begin with
 it; of many damaged keys what neighbours have in common), and from, the first revision they can be
-read at; of more than one prefix of a key the greatest from counts. All other keys can be read as
+read at; of more than one prefix of a key the greatest from counts. Where that is behind the newest
+revision, one that changes nothing is added (added_revision). All other keys can be read as
 before; a range that has one of these is refused below that, and so is the log without --prefix.
 Damage of the record of who changed what costs who and when: what was changed the versions tell.
 A rebuilt store has the newest
@@ -135,12 +136,14 @@ struct Repaired {
     past_lost: bool,
     /// The keys of a copy whose past is lost, and up to where.
     past: Vec<LostPast>,
+    /// A revision that changes nothing, behind the newest, as keys whose past is lost can be read from there on only.
+    added: Option<u64>,
 }
 
 impl Repaired {
     fn by(way: &'static str) -> Self {
         let (files, lost, past) = (Vec::new(), Lost::default(), Vec::new());
-        Self { way, files, lost, past_lost: false, past }
+        Self { way, files, lost, past_lost: false, past, added: None }
     }
 
     fn note(&mut self, name: FileName, bytes: u64, what: &str, lost: impl Into<String>) {
@@ -361,6 +364,7 @@ fn tell(made: &Global, mut repaired: Repaired, report: &CheckReport, out: &mut O
         ("lost_revisions", json!(repaired.lost.revisions)),
         ("past_lost", json!(past_lost)),
         ("past_given_up", json!(repaired.past.iter().map(given_up).collect::<Vec<_>>())),
+        ("added_revision", json!(repaired.added)),
         ("lost_entries", json!(repaired.lost.entries)),
         ("lost_origins", json!(repaired.lost.origins)),
         ("revision", json!(report.revision)),
@@ -398,6 +402,9 @@ fn tell(made: &Global, mut repaired: Repaired, report: &CheckReport, out: &mut O
         _ => ", but not all that was committed is in it",
     };
     out.note(format_args!("{way}: {} is a sound store{all}; {readable}", to.display()))?;
+    if let Some(added) = repaired.added {
+        out.note(format_args!("revision {added} was added, which changes nothing: some keys can be read from there on only"))?;
+    }
     let rules = store.map_or_else(Vec::new, |store| store.retention());
     let is_lost = |prefix: &[u8]| repaired.past.iter().any(|lost| lost.prefix == prefix);
     for rule in rules.iter().filter(|rule| !rule.prefix.is_empty() && !is_lost(&rule.prefix)) {
