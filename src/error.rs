@@ -179,6 +179,16 @@ pub enum ErrorKind {
         /// Time of the oldest revision that can still be found by time, where one is known.
         oldest: Option<i64>,
     },
+    /// Which revision was the newest at the time asked for is not known: who wrote these, and when, was lost, and what they
+    /// wrote was put together by a repair.
+    TimeUnknown {
+        /// Time asked for, in microseconds since the Unix epoch.
+        requested: i64,
+        /// The first revision that it may have been.
+        first: u64,
+        /// The last.
+        last: u64,
+    },
     /// A watch was not asked as fast as it [wanted to be](crate::Slow::Lagged).
     Lagged {
         /// The first revision it has not told: a watch from there misses nothing that is kept.

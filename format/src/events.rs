@@ -10,7 +10,7 @@
 //! A put's value is repeated here (kind 3) or not (kind 1): then it is read by (key, revision) from
 //! HEAD, HISTORY or L0. Which of them is up to the writer: repeated values make a replay read one file
 //! from front to back, and take their room twice. Keys are the user's, without the space byte. The
-//! revision is the entry's.
+//! revision is the entry's. The flags are those of the frame that wrote it, and [`TIME_UPTO`].
 
 use crate::cursor::{Reader, Writer};
 use crate::error::{Problem, Result};
@@ -50,6 +50,9 @@ pub struct EventRef<'a> {
     /// The value, where it is repeated.
     pub value: Option<&'a [u8]>,
 }
+
+/// A flag: when the transaction was ordered is not known, but that it was not later than the time given.
+pub const TIME_UPTO: u64 = 4;
 
 /// The kind byte of a put whose value is repeated.
 const KIND_PUT_WITH_VALUE: u8 = 3;
@@ -178,9 +181,9 @@ pub fn entry(entries: &[u8], at: usize, before: Option<u64>) -> Result<Option<En
 /// The value of an EVENTS entry, read in place.
 #[derive(Clone, Debug)]
 pub struct Transaction<'a> {
-    /// The flags of the frame that wrote it.
+    /// The flags of the frame that wrote it, and [`TIME_UPTO`].
     pub flags: u64,
-    /// Microseconds since the Unix epoch.
+    /// Microseconds since the Unix epoch. With [`TIME_UPTO`] it was not later.
     pub time: i64,
     /// What the transaction was given to carry.
     pub metadata: &'a [u8],

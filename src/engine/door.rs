@@ -176,6 +176,7 @@ impl Door {
     ///
     /// # Errors
     /// `NoRevisionAtTime` if every revision that can be read is later; the empty store, revision 1, is older than any time.
+    /// `TimeUnknown` where times are lost.
     pub(crate) fn revision_at_time(&self, time: i64) -> Result<u64> {
         times::revision_at_time(&self.0, time)
     }

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use annals_format::entry::EntryRef;
-use annals_format::events::{EventKind, EventRef, Transaction, TransactionBuilder};
+use annals_format::events::{EventKind, EventRef, TIME_UPTO, Transaction, TransactionBuilder};
 use annals_format::space::is_user;
 use annals_format::{FileKind, FileMeta};
 
@@ -157,7 +157,7 @@ impl Mending<'_> {
                 });
             }
             self.value.clear();
-            self.builder.finish(0, time, &[], &mut self.value);
+            self.builder.finish(TIME_UPTO, time, &[], &mut self.value);
             let (key, value) = (&revision.to_be_bytes()[..], &self.value[..]);
             self.file.add(&EntryRef { key, revision, value, ..EntryRef::default() })?;
         }

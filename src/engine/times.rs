@@ -37,6 +37,21 @@ impl Times {
 
     /// When a revision was ordered; `None` if no transaction made it.
     fn of(&self, revision: u64) -> Result<Option<i64>> {
+        Ok(self.at(revision)?.map(|(time, _)| time))
+    }
+
+    /// The last revision of those from this one on of which it is only known that they were not later than some time;
+    /// the one before it if there is none.
+    fn unknown_from(&self, revision: u64) -> Result<u64> {
+        let mut next = revision;
+        while self.at(next)?.is_some_and(|(_, is_known)| !is_known) {
+            next += 1;
+        }
+        Ok(next - 1)
+    }
+
+    /// The time of a revision, and whether it is that, or not known, but not later.
+    fn at(&self, revision: u64) -> Result<Option<(i64, bool)>> {
         if revision > self.visible.revision {
             return Ok(None);
         }
@@ -50,7 +65,8 @@ impl Times {
             }
             let value = cursor.value()?;
             let decoded = events::Transaction::decode(&value);
-            return Ok(Some(decoded.map_err(|error| cursor.damaged(&error))?.time));
+            let decoded = decoded.map_err(|error| cursor.damaged(&error))?;
+            return Ok(Some((decoded.time, decoded.flags & events::TIME_UPTO == 0)));
         }
         for generation in self.tables.generations.iter() {
             let mut frames = generation.frames_before(revision);
@@ -60,7 +76,7 @@ impl Times {
                     break;
                 }
                 if position.revision == revision && frame.takes_revision() {
-                    return Ok(Some(position.time));
+                    return Ok(Some((position.time, true)));
                 }
             }
         }
@@ -79,7 +95,7 @@ pub(super) fn time_of(core: &Core, revision: u64) -> Result<Option<i64>> {
 /// The newest visible revision whose time is not after `time`: before all others the empty store, if that can be read.
 ///
 /// # Errors
-/// `NoRevisionAtTime` if all that can be read are later; `Closed`, or what reading a file answers.
+/// `NoRevisionAtTime` if all that can be read are later; `TimeUnknown`; `Closed`, or what reading a file answers.
 pub(super) fn revision_at_time(core: &Core, time: i64) -> Result<u64> {
     loop {
         let compacted = core.least_floor(core.compacted());
@@ -107,6 +123,11 @@ fn search(core: &Core, time: i64, compacted: u64) -> Result<u64> {
         } else {
             high = middle;
         }
+    }
+    let last = times.unknown_from(low)?;
+    if last >= low {
+        let first = if low > oldest || compacted <= EMPTY { low - 1 } else { low };
+        return Err(ErrorKind::TimeUnknown { requested: time, first, last }.into());
     }
     if low > oldest {
         return Ok(low - 1);

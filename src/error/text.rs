@@ -95,6 +95,11 @@ impl fmt::Display for ErrorKind {
             Self::NoRevisionAtTime { requested, oldest: None } => {
                 write!(f, "no retained revision is as old as {}", Utc(*requested))
             }
+            Self::TimeUnknown { requested, first, last } => write!(
+                f,
+                "which of the revisions {first} to {last} was the newest at {} is not known: their times are lost",
+                Utc(*requested)
+            ),
             Self::Lagged { resume, current } => write!(
                 f,
                 "the watch fell behind: revision {resume} is due, and the store was at {current}"

@@ -269,6 +269,11 @@ impl WatchBuilder {
             {
                 Ok(1)
             }
+            // It may tell more than was asked for, but nothing less.
+            Err(error) => match *error.kind() {
+                ErrorKind::TimeUnknown { first, .. } => Ok(first),
+                _ => Err(error),
+            },
             resolved => resolved,
         }
     }

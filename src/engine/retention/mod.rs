@@ -379,9 +379,13 @@ impl Core {
                 let then = self.shared.wall_micros().saturating_sub(age);
                 Some(match revision_at_time(self, then) {
                     // Nothing is as old, or only the empty store.
-                    Err(error) if matches!(error.kind(), ErrorKind::NoRevisionAtTime { .. }) => 0,
+                    Err(error) => match *error.kind() {
+                        ErrorKind::NoRevisionAtTime { .. } => 0,
+                        ErrorKind::TimeUnknown { first, .. } => first,
+                        _ => return Err(error),
+                    },
                     Ok(1) => 0,
-                    found => found?.min(newest),
+                    Ok(found) => found.min(newest),
                 })
             }
         };

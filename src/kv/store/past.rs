@@ -29,6 +29,7 @@ impl Store {
     /// # Errors
     ///
     /// [`NoRevisionAtTime`](crate::ErrorKind::NoRevisionAtTime) if every revision that can be read is later;
+    /// [`TimeUnknown`](crate::ErrorKind::TimeUnknown) in a repaired store that has lost when the next ones were ordered;
     /// [`Closed`](crate::ErrorKind::Closed), [`Corrupt`](crate::ErrorKind::Corrupt) or
     /// [`Io`](crate::ErrorKind::Io) from the files.
     pub fn revision_at_time(&self, micros: i64) -> Result<u64> {

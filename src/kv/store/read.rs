@@ -142,7 +142,8 @@ impl Store {
     /// [`Compacted`](crate::ErrorKind::Compacted) if no key is kept that far back,
     /// [`FutureRevision`](crate::ErrorKind::FutureRevision);
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for revision 0; of a time,
-    /// [`NoRevisionAtTime`](crate::ErrorKind::NoRevisionAtTime), and `Compacted` also when the revision is compacted
+    /// [`NoRevisionAtTime`](crate::ErrorKind::NoRevisionAtTime),
+    /// [`TimeUnknown`](crate::ErrorKind::TimeUnknown), and `Compacted` also when the revision is compacted
     /// while it is looked for.
     pub fn at(&self, at: impl Into<At>) -> Result<View> {
         let view = match at.into() {

@@ -79,8 +79,12 @@ impl At {
         };
         match store.revision_at_time(micros.saturating_sub(1)) {
             Ok(before) => Ok(Some(before + 1)),
-            Err(error) if matches!(error.kind(), ErrorKind::NoRevisionAtTime { .. }) => Ok(None),
-            Err(error) => Err(error.into()),
+            Err(error) => match *error.kind() {
+                ErrorKind::NoRevisionAtTime { .. } => Ok(None),
+                // Rather more than was asked for.
+                ErrorKind::TimeUnknown { first, .. } => Ok(Some(first + 1)),
+                _ => Err(error.into()),
+            },
         }
     }
 

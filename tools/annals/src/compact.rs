@@ -81,8 +81,11 @@ impl CompactArgs {
         match store.revision_at_time(time) {
             // Revision 1 is before all that was written.
             Ok(revision) => Ok(Some(revision).filter(|revision| *revision > 1)),
-            Err(error) if matches!(error.kind(), ErrorKind::NoRevisionAtTime { .. }) => Ok(None),
-            Err(error) => Err(error.into()),
+            Err(error) => match *error.kind() {
+                ErrorKind::NoRevisionAtTime { .. } => Ok(None),
+                ErrorKind::TimeUnknown { first, .. } => Ok(Some(first).filter(|first| *first > 1)),
+                _ => Err(error.into()),
+            },
         }
     }
 }

@@ -142,7 +142,8 @@ fn engine_code(kind: &ErrorKind) -> u8 {
         ErrorKind::KeyNotFound { .. } | ErrorKind::LeaseNotFound { .. } => 5,
         ErrorKind::Compacted { .. }
         | ErrorKind::FutureRevision { .. }
-        | ErrorKind::NoRevisionAtTime { .. } => 6,
+        | ErrorKind::NoRevisionAtTime { .. }
+        | ErrorKind::TimeUnknown { .. } => 6,
         ErrorKind::NoSpace { .. } => 8,
         // What was behind it, where that has a code of its own.
         ErrorKind::Poisoned { cause } | ErrorKind::OutcomeUnknown { cause, .. } => {
@@ -202,13 +203,23 @@ impl fmt::Display for Failure {
 
 /// The engine's text; where it counts microseconds, times as they are written here.
 fn write_engine(f: &mut fmt::Formatter<'_>, error: &Error) -> fmt::Result {
-    let ErrorKind::NoRevisionAtTime { requested, oldest } = error.kind() else {
-        return write!(f, "{error}");
-    };
-    write!(f, "no retained revision is as old as {}", rfc3339(*requested))?;
-    match oldest {
-        Some(oldest) => write!(f, ": the oldest is of {}", rfc3339(*oldest)),
-        None => Ok(()),
+    match error.kind() {
+        ErrorKind::NoRevisionAtTime { requested, oldest } => {
+            write!(f, "no retained revision is as old as {}", rfc3339(*requested))?;
+            match oldest {
+                Some(oldest) => write!(f, ": the oldest is of {}", rfc3339(*oldest)),
+                None => Ok(()),
+            }
+        }
+        ErrorKind::TimeUnknown { requested, first, last } => {
+            let time = rfc3339(*requested);
+            write!(
+                f,
+                "which of the revisions {first} to {last} was the newest at {time} is not known: "
+            )?;
+            f.write_str("their times are lost")
+        }
+        _ => write!(f, "{error}"),
     }
 }
 

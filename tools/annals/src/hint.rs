@@ -91,6 +91,9 @@ fn usual(kind: &ErrorKind) -> &'static str {
         ErrorKind::NoRevisionAtTime { .. } => {
             "`annals log --limit 1` shows the oldest revision that is kept of all keys"
         }
+        ErrorKind::TimeUnknown { .. } => {
+            "name one of these revisions instead of a time; `annals log` shows what they changed"
+        }
         ErrorKind::Lagged { .. } => "watch again, with --since and the revision named",
         ErrorKind::ReadOnly => "open the store for writing",
         ErrorKind::Closed => "open the store again",

@@ -5,7 +5,7 @@ mod common;
 
 use std::time::Duration;
 
-use annals::{KeyValue, PutRequest, Store, Transaction, delete, put};
+use annals::{ErrorKind, KeyValue, PutRequest, Store, Transaction, delete, put};
 use common::{Tool, small};
 
 /// A store in small files: puts, deletions, transactions of several changes with metadata, large values, a lease; compacted
@@ -83,13 +83,30 @@ fn what_events_do_not_tell_any_more_is_put_together_from_the_versions() {
         let store = written(&tool, compacted);
         let (truth, transactions) = (states(&store), log(&store));
         store.close().unwrap();
-        let mut mended = 0;
+        let (mut mended, mut unknown) = (0, 0);
         let damages = check(&tool, "events", |saved, report, code| {
             assert_eq!((&report["way"], &report["past_lost"]), (&"copy".into(), &false.into()));
             assert!(states(saved) == truth, "{report}");
             let gaps: Vec<(u64, u64)> =
                 serde_json::from_value(report["lost_origins"].clone()).unwrap();
             assert_eq!(code, if gaps.is_empty() { 0 } else { 9 }, "{report}");
+            // Of no time another answer than the true one.
+            for transaction in &transactions {
+                let wanted = transactions.iter().rev().find(|one| one.time <= transaction.time);
+                let wanted = wanted.unwrap().revision;
+                let found = saved.revision_at_time(transaction.time);
+                match found.as_ref().map_err(annals::Error::kind) {
+                    Ok(revision) => assert_eq!(*revision, wanted, "{report}"),
+                    Err(ErrorKind::TimeUnknown { first, last, .. }) => {
+                        assert!((*first..=*last).contains(&wanted), "{first} to {last}: {wanted}");
+                        // The last one known before, or all of a gap.
+                        let gap = gaps.iter().find(|gap| gap.1 == *last).unwrap();
+                        assert!(*first + 1 >= gap.0 && *first <= gap.0, "{first} of {gap:?}");
+                        unknown += 1;
+                    }
+                    Err(other) => panic!("{other:?} {report}"),
+                }
+            }
             let found = log(saved);
             assert_eq!(found.len(), transactions.len());
             for (found, truth) in found.iter().zip(&transactions) {
@@ -101,6 +118,7 @@ fn what_events_do_not_tell_any_more_is_put_together_from_the_versions() {
             }
         });
         assert!(damages > 5 && mended > 20, "{damages} damages, {mended} put together");
+        assert!(unknown > 20, "{unknown}");
     }
 }
 

@@ -39,10 +39,11 @@ fn target(store: &Store, mode: AutoCompaction, now: SystemTime) -> annals::Resul
             let Some(then) = now.checked_sub(age) else { return Ok(None) };
             match store.resolve(then) {
                 Ok(revision) => revision,
-                Err(error) if matches!(error.kind(), ErrorKind::NoRevisionAtTime { .. }) => {
-                    return Ok(None);
-                }
-                Err(error) => return Err(error),
+                Err(error) => match *error.kind() {
+                    ErrorKind::NoRevisionAtTime { .. } => return Ok(None),
+                    ErrorKind::TimeUnknown { first, .. } => first,
+                    _ => return Err(error),
+                },
             }
         }
     };

@@ -377,7 +377,7 @@ fn tell(made: &Global, mut repaired: Repaired, report: &CheckReport, out: &mut O
     repaired.lost.tell(out)?;
     if !repaired.lost.origins.is_empty() {
         out.note(
-            "such revisions have the time of the next one: ask for them by revision, not by time",
+            "such revisions have the time of the next one; what was there at a time among theirs is answered by revision alone",
         )?;
     }
     if let Some(damage) = report.damage.first() {
