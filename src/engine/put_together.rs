@@ -110,12 +110,12 @@ impl PutTogether {
     /// Opens what has been put there, which is a store but for what is lost of its past and its log, and gives up what
     /// that would have to answer: the floors of these keys rise to behind it, those of rules of retention, for which
     /// there may be new ones, and the watermark; and rules have come as far as the manifest says.
-    /// Of no other key anything is given up. Answers whether some keys cannot be read as far back as they could.
+    /// Of no other key anything is given up. Answers which keys cannot be read as far back as they could.
     ///
     /// # Errors
     /// What opening, writing and closing a store answer; `InvalidArgument` if somebody has put another store
     /// there meanwhile.
-    pub fn give_up(self, lost: &[LostPast]) -> Result<(Self, bool)> {
+    pub fn give_up(self, lost: &[LostPast]) -> Result<(Self, Vec<LostPast>)> {
         let Self { path, held, lock, options } = self;
         let manifest = ManifestStore::new(held, &*path).of_load().load()?;
         let (floors, compacted) = manifest.map(|m| (m.floors, m.compacted)).unwrap_or_default();
@@ -123,10 +123,10 @@ impl PutTogether {
         drop(lock);
         let alone = options.clone().background(false);
         let (engine, _) = Engine::open_loading(&path, &alone)?;
-        let less = engine.door().0.give_up(lost, &Before { floors: &floors, compacted })?;
+        let given_up = engine.door().0.give_up(lost, &Before { floors: &floors, compacted })?;
         engine.close()?;
         let (lock, held) = hold(&options.vfs, &path)?;
-        Ok((Self { path, held, lock, options }, less))
+        Ok((Self { path, held, lock, options }, given_up))
     }
 
     /// [Checks](crate::check) what has been put there as the store that it is to be.

@@ -35,7 +35,7 @@ mod rules;
 #[cfg(test)]
 mod tests;
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::ops::Range;
 
 use annals_format::retention::Rule;
@@ -327,26 +327,31 @@ impl Core {
 
     /// Gives up the past of keys that is lost, and what was forgotten `before` by rules
     /// and compactions that are lost: the rules of these keys rise, and the watermark. Durable when it returns. Answers
-    /// whether keys cannot be read as far back as before, as files had to answer that, or as their rule is lost.
+    /// which keys cannot be read as far back as before, by prefix, as that is lost, or as their rule is.
     ///
     /// # Errors
     /// As [`set_rule`](Self::set_rule).
-    pub(super) fn give_up(&self, lost: &[LostPast], before: &Before<'_>) -> Result<bool> {
+    pub(super) fn give_up(&self, lost: &[LostPast], before: &Before<'_>) -> Result<Vec<LostPast>> {
         let _writer = lock(&self.retention.writer);
         let old = self.retention.rules();
-        let raised = Cell::new(false);
+        let given_up = RefCell::new(Vec::new());
         self.change(true, &|place| {
             let (change, by_loss) = old.without(lost, before, place);
-            raised.set(by_loss);
+            given_up.replace(by_loss);
             Ok(change)
         })?;
         let (rules, compacted) = (self.retention.rules(), self.compacted());
         let floors = rules.floors(compacted);
-        let lost_its_rule = before.floors.iter().any(|(prefix, floor)| {
+        let mut given_up = given_up.into_inner();
+        for (prefix, floor) in before.floors {
             let has_rule = rules.all().any(|(other, rule)| other == *prefix && !rule.removed);
-            !has_rule && floors.of(&[&[space::USER], &prefix[..]].concat()) > *floor
-        });
-        Ok(raised.get() || lost_its_rule)
+            let now = floors.of(&[&[space::USER], &prefix[..]].concat());
+            let is_told = given_up.iter().any(|lost| lost.prefix == *prefix);
+            if !has_rule && now > *floor && !is_told {
+                given_up.push(LostPast { prefix: prefix.clone(), upto: now - 1 });
+            }
+        }
+        Ok(given_up)
     }
 
     /// For who holds `writer`. `None`: memory is full.

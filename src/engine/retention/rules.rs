@@ -172,13 +172,13 @@ impl Rules {
     /// `before`, at most to the newest revision: behind that there is nothing. A rule that is lost is one that was taken
     /// back. What is lost cannot be read any more by a rule of its own that is as if taken back, where there is room for
     /// one, else with the keys around it; rules of longer prefixes go by it, too. `None` if that changes nothing. Answers
-    /// as well whether what is lost raises a floor.
+    /// as well which rules, by prefix, rise by what is lost: what the keys that go by them cannot be read at any more.
     pub(super) fn without(
         &self,
         lost: &[LostPast],
         before: &Before<'_>,
         place: Place,
-    ) -> (Option<Change>, bool) {
+    ) -> (Option<Change>, Vec<LostPast>) {
         let newest = place.position.revision;
         let mut rules: Vec<(Bytes, Rule)> = self.all().collect();
         let mut changed = false;
@@ -210,10 +210,13 @@ impl Rules {
             }
         }
         let floors = rules.floors(place.compacted);
-        let raises = |(class, floor): (usize, &u64)| *floor > floors.of_class(class).max(1);
-        let by_loss = wanted.iter().enumerate().any(raises);
         let prefixes = rules.prefixed.iter().map(|(prefix, _)| prefix.clone());
         let wanted: Vec<_> = std::iter::once(Bytes::new()).chain(prefixes).zip(wanted).collect();
+        let rising = wanted.iter().enumerate();
+        let rising = rising.filter(|(class, (_, floor))| *floor > floors.of_class(*class).max(1));
+        let by_loss = rising
+            .map(|(_, (prefix, floor))| LostPast { prefix: prefix.to_vec(), upto: floor - 1 })
+            .collect();
         let raised = rules.raised(&wanted, place.compacted);
         (raised.or_else(|| changed.then_some(Change { rules, compact: None })), by_loss)
     }

@@ -269,7 +269,7 @@ fn copied(
     if let Some((mut repaired, past)) = repaired {
         // What was forgotten by rules of which the records may be in what is left out of the log is not there either.
         if !past.is_empty() || damaged.has(&[FileKind::Wal]) {
-            let (made, less) = match target.give_up(&past) {
+            let (made, past) = match target.give_up(&past) {
                 Err(error) if error.corruption().is_some() => {
                     out.note(format_args!("a copy would not be sound: {error}"))?;
                     target::clear(target::again(to, &options)?)?;
@@ -278,7 +278,7 @@ fn copied(
                 given_up => given_up?,
             };
             target = made;
-            repaired.past_lost = less;
+            repaired.past_lost = !past.is_empty();
             repaired.past = past;
         }
         let report = shown("verified", |step| target.check(step))?;

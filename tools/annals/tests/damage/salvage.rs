@@ -191,6 +191,10 @@ fn compare(store: &Store, made: &Made, report: &Value) -> Result<Saved, String> 
         if !lost_keys.is_empty() {
             return Err("a copy loses no keys".into());
         }
+        let names_none = report["past_given_up"] == serde_json::json!([]);
+        if names_none == (report["past_lost"] == true) {
+            return Err("past_lost is not what past_given_up names".into());
+        }
         same(store, truth, report)?;
         return Ok(match (newest == truth.revision(), is_past_lost) {
             (true, false) => Saved::Everything,
