@@ -9,16 +9,20 @@ use std::collections::BTreeMap;
 
 use annals_format::entry::EntryRef;
 use annals_format::events::{EventKind, EventRef, TIME_UPTO, Transaction, TransactionBuilder};
+use annals_format::name::FileName;
 use annals_format::space::is_user;
 use annals_format::{FileKind, FileMeta};
 
 use super::inspect::StoreFiles;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::segment::{Leaves, NewSegment, Segment, SegmentContext, SegmentWriter};
 use crate::sync::Arc;
 
 /// What changes may take in memory. Of more, some revisions are put together at a time.
 pub(super) const BYTES_MAX: usize = 64 << 20;
+
+/// More transactions take at least a byte.
+const TRANSACTIONS_PER_BYTE: u64 = 64;
 
 /// What one takes beside its key: about.
 const OVERHEAD: usize = 128;
@@ -65,11 +69,15 @@ pub(super) fn keep(
     context: &SegmentContext,
     (number, bytes_max): (u64, usize),
 ) -> Result<KeptEvents> {
+    check_count(files, meta)?;
     let mut mended = Vec::new();
     let mut next = meta.min_revision;
     let segment = files.opened(meta).ok();
     if let Some(segment) = &segment {
         each(segment, &mut |entry| {
+            if !(next..=meta.max_revision).contains(&entry.revision) {
+                return Ok(true);
+            }
             if entry.revision > next {
                 mended.push((next, entry.revision - 1));
             }
@@ -102,6 +110,23 @@ pub(super) fn keep(
     }
 }
 
+/// Refuses a manifest that names more transactions than a file of that length can have: each would be written. A time
+/// alone, which all have, takes more than a few bits, however well it is compressed.
+fn check_count(files: &StoreFiles, meta: &FileMeta) -> Result<()> {
+    let held = meta.max_revision.checked_sub(meta.min_revision).and_then(|n| n.checked_add(1));
+    if held == Some(meta.entries)
+        && meta.entries <= meta.bytes.saturating_mul(TRANSACTIONS_PER_BYTE)
+    {
+        return Ok(());
+    }
+    let manifest = FileName::new(FileKind::Manifest, files.manifest().number);
+    let what = format!("manifest: revisions of {}", FileName::new(meta.kind, meta.number));
+    let (min, max) = (meta.min_revision, meta.max_revision);
+    let found = format!("{} from {min} to {max}", meta.entries);
+    let expected = format!("each once, in {} bytes", meta.bytes);
+    Err(Error::corrupt(manifest.to_string(), 0, what, expected, found))
+}
+
 /// The file that is written.
 struct Mending<'a> {
     file: SegmentWriter,
@@ -119,8 +144,14 @@ struct Mending<'a> {
 impl Mending<'_> {
     fn write(&mut self, meta: &FileMeta, segment: Option<&Arc<Segment>>) -> Result<()> {
         let mut gaps = self.gaps.iter().copied().peekable();
+        let mut next = meta.min_revision;
         if let Some(segment) = segment {
             each(segment, &mut |entry| {
+                // Whoever wrote the file may have written it so.
+                if !(next..=meta.max_revision).contains(&entry.revision) {
+                    return Ok(true);
+                }
+                next = entry.revision + 1;
                 while let Some(gap) = gaps.next_if(|gap| gap.1 < entry.revision) {
                     self.gap(gap, time_of(entry))?;
                 }
@@ -284,7 +315,7 @@ mod tests {
         let events: Vec<_> = whole.manifest().files.iter().filter(is_event).cloned().collect();
         let truth = of(&whole.opened(&events[0]).unwrap());
         assert!(truth.len() > 20, "{}", truth.len());
-        let name = annals_format::name::FileName::new(FileKind::Events, events[0].number);
+        let name = FileName::new(FileKind::Events, events[0].number);
         disk.forget(&std::path::Path::new(DIR).join(name.to_string()));
         let files = StoreFiles::open(DIR, &options).unwrap();
         let manifest = files.manifest();
@@ -294,6 +325,14 @@ mod tests {
             manifest.incarnation,
             &options,
         );
+        // Of a manifest that names more than there can be not all is written.
+        let forged = |entries: u64| {
+            let max_revision = events[0].min_revision + (1 << 50) - 1;
+            let forged = FileMeta { max_revision, entries, ..events[0].clone() };
+            keep(&files, &forged, &context, (manifest.next_file + 9, BYTES_MAX)).unwrap_err()
+        };
+        assert!(forged(events[0].entries).corruption().is_some());
+        assert!(forged(1 << 50).corruption().is_some());
         for (n, bytes_max) in [(0, BYTES_MAX), (1, 1), (2, 1000), (3, 3000)] {
             let number = manifest.next_file + n;
             let kept = keep(&files, &events[0], &context, (number, bytes_max)).unwrap();

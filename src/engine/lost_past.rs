@@ -17,7 +17,7 @@ use annals_format::{FileKind, FileMeta, Manifest};
 
 use super::inspect::StoreFiles;
 use super::retention::{Before, RULES_MAX};
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::reclaim::floors::Floors;
 use crate::segment::{Leaves, NewSegment, Segment, SegmentContext, SegmentWriter};
 use crate::sync::Arc;
@@ -116,12 +116,19 @@ fn blocks(
     };
     let (mut refused, mut upto) = (Ok(()), meta.first_key.clone());
     let read = Leaves::each(segment, &mut |block| {
+        let mut is_wrong = false;
         let read = block.read(&mut |entry, _, _| {
-            if refused.is_ok() {
-                refused = writer.add(entry);
+            if refused.is_ok() && !is_wrong {
+                match writer.add(entry) {
+                    // It is not what can follow: whoever wrote the file wrote it so. Nothing was added.
+                    Err(error) if matches!(error.kind(), ErrorKind::InvalidArgument { .. }) => {
+                        is_wrong = true;
+                    }
+                    added => refused = added,
+                }
             }
         });
-        if read.is_err() {
+        if read.is_err() || is_wrong {
             lose(block.first(), block.upto());
         }
         upto = block.upto().to_vec();

@@ -100,6 +100,9 @@ fn same(store: &Store, truth: &Model, report: &Value) -> Result<(), String> {
         }
     }
     let given_up = report["past_given_up"].as_array().unwrap();
+    if given_up.is_empty() == (report["past_lost"] == true) {
+        return Err("past_lost is not what past_given_up names".into());
+    }
     // Some keys may be readable before that.
     for key in truth.keys() {
         let oldest = store.oldest_readable(key..=key);
@@ -190,10 +193,6 @@ fn compare(store: &Store, made: &Made, report: &Value) -> Result<Saved, String> 
     if report["way"] == "copy" {
         if !lost_keys.is_empty() {
             return Err("a copy loses no keys".into());
-        }
-        let names_none = report["past_given_up"] == serde_json::json!([]);
-        if names_none == (report["past_lost"] == true) {
-            return Err("past_lost is not what past_given_up names".into());
         }
         same(store, truth, report)?;
         return Ok(match (newest == truth.revision(), is_past_lost) {
