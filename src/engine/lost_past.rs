@@ -76,8 +76,7 @@ impl LostBlock {
     }
 }
 
-/// Writes what can be read of a HISTORY file to another one of this number. Nothing is written where nothing can be read,
-/// or the index is damaged.
+/// Writes what can be read of a HISTORY file to another one of this number. Nothing is written where nothing can be read.
 pub(super) fn keep(
     segment: &Arc<Segment>,
     context: &SegmentContext,

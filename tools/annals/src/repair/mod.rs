@@ -60,17 +60,16 @@ use past::Past;
 #[command(
     after_help = "The original is only read. The report has a line for each file: what became of it, and what of it is
 lost. way: copy, where only the log or the past was damaged, and a rebuilt store would not have all
-of the past; else rebuild. A damaged log ends where
-something of it is in no file any more. Superseded versions in damaged blocks are left out of a
-copy, and past_given_up names the keys they may have been of: prefix (a key, and all that begin with
-it; of many damaged keys what neighbours have in common), and from, the first revision they can be
-read at; of more than one prefix of a key the greatest from counts. Where that is behind the newest
-revision, one that changes nothing is added (added_revision). All other keys can be read as
-before; a range that has one of these is refused below that, and so is the log without --prefix.
-Damage of the record of who changed what costs who and when: what was changed the versions tell.
-A rebuilt store has the newest
-versions that can be read, at their revisions, and their past from where it is whole: behind the
-last value that is lost, where the damaged store can still be opened for reading.
+of the past; else rebuild. A damaged log ends where something of it is in no file any more.
+Superseded versions in damaged blocks are left out of a copy, and past_given_up names the keys they
+may have been of: prefix (a key, and all that begin with it; of many damaged keys what neighbours
+have in common), and from, the first revision they can be read at; of more than one prefix of a key
+the greatest from counts. Where that is behind the newest revision, one that changes nothing is
+added (added_revision). All other keys can be read as before; a range that has one of these is
+refused below that, and so is the log without --prefix. Damage of the record of who changed what
+costs who and when: what was changed the versions tell. A rebuilt store has the newest versions that
+can be read, at their revisions, and their past from where it is whole: behind the last value that
+is lost, where the damaged store can still be opened for reading.
 
 lost_keys names the keys of which something newer was written than could be read, and what is there
 instead (kept: a revision, or nothing); lost_entries is how many newest versions there were at most
@@ -78,17 +77,18 @@ of which only the range of keys is known, where a line of the report says which;
 absent, or as it was before. lost_revisions names the transactions of the log that cannot be
 read. Those behind damage in the log are left out of a copy, as the ones before them are missing;
 with --newest a store is rebuilt that has what they wrote. To have both, repair twice, and bring the
-copy to the other's state: `annals -C copy revert latest --prefix '' --from newest`. Where no manifest is whole, the files in
-the directory are taken for the store. A lease that is lost but for its keys has the longest time to
-live in the new store. Rules of retention are in a rebuilt one only if all of them can be read, else
+copy to the other's state: `annals -C copy revert latest --prefix '' --from newest`. Where no
+manifest is whole, the files in the directory are taken for the store. A lease that is lost but for
+its keys has the longest time to live in the new store. Rules of retention are in a rebuilt one only if all of them can be read, else
 the report names those that were found, to be set again. Of a log that is cut what came behind the
 cut is left out, rules and compactions as well; what these had forgotten stays forgotten.
 
 The new store is verified before the command ends. A store that a program has open for writing is
 not repaired. The exit code is 9 where lost_keys or lost_revisions name something, lost_entries
-is not 0, where past_lost says that the past of some key begins later than it did, and where lost_origins names
-revisions whose metadata and time are lost (they have the time of the next one); else 0: also then
-the report may name what could be lost. Keep the damaged store until what you need of it is elsewhere. A backup is
+is not 0, where past_lost says that the past of some key begins later than it did, and where
+lost_origins names revisions whose metadata and time are lost (they have the time of the next one;
+a copy refuses to say what was there at a time among theirs); else 0: also then the report may name
+what could be lost. Keep the damaged store until what you need of it is elsewhere. A backup is
 better: `annals help backup`.
 
 Examples:
@@ -376,9 +376,11 @@ fn tell(made: &Global, mut repaired: Repaired, report: &CheckReport, out: &mut O
     }
     repaired.lost.tell(out)?;
     if !repaired.lost.origins.is_empty() {
-        out.note(
-            "such revisions have the time of the next one; what was there at a time among theirs is answered by revision alone",
-        )?;
+        // A rebuilt store does not know that these times are none.
+        out.note(match repaired.way {
+            "copy" => "such revisions have the time of the next one; for what was there at a time among theirs ask by revision",
+            _ => "such revisions have the time of the next one: a time among theirs is answered by what was before; ask by revision",
+        })?;
     }
     if let Some(damage) = report.damage.first() {
         return Err(Failure::Other(format!("{}: it is not sound: {damage}", to.display())));
