@@ -15,15 +15,18 @@
 //! The log cannot leave out a revision, and EVENTS have every one from the watermark on; so the gap is below
 //! the watermark, and nothing is left that knows of it. All of it is done while a file LOADING says that this is no
 //! store, so there is no state in between.
+//!
+//! A store of which some keys can be read only behind its newest revision gets one more in the same way, without a gap, and
+//! keeps its EVENTS ([`add_revision`]).
 
 use std::path::Path;
 
-use annals_format::FileKind;
 use annals_format::events::TransactionBuilder;
 use annals_format::limits::NUMBER_MAX;
 use annals_format::name::{FileName, SEGMENT_DIR};
 use annals_format::retention::Rule;
 use annals_format::space::Key;
+use annals_format::{FileKind, FileMeta};
 
 use crate::commit::{Write, WriteKind};
 use crate::error::{Error, Result};
@@ -48,7 +51,7 @@ impl Continuing {
         let revision = last.revision.saturating_add(by);
         check_begin(revision)?;
         let (dir, options) = self.close()?;
-        rewrite(&dir, &options, last.seq, revision)?;
+        rewrite(&dir, &options, last.seq, (revision, true))?;
         let open = Self::open(&dir, &options)?;
         raise(open.engine(), &rules, revision)?;
         Ok(open)
@@ -68,8 +71,37 @@ pub(crate) fn check_begin(revision: u64) -> Result<()> {
     Ok(())
 }
 
-/// Has what is closed go on at a revision.
-fn rewrite(dir: &Path, options: &Options, last_seq: u64, revision: u64) -> Result<()> {
+/// Gives a store that is being made, and was opened with these options, one revision more, which changes nothing. Closes
+/// it; answers the revision.
+///
+/// # Errors
+/// As [`Continuing::bump`].
+pub(super) fn add_revision(engine: &Engine, options: &Options) -> Result<u64> {
+    let mut last = engine.latest()?.position();
+    loop {
+        flush(engine)?;
+        // Rules of retention that rise meanwhile are written, too.
+        let now = engine.latest()?.position();
+        if now.seq == last.seq {
+            break;
+        }
+        last = now;
+    }
+    let revision = last.revision.saturating_add(1);
+    check_begin(revision)?;
+    let dir = engine.path().to_path_buf();
+    engine.close()?;
+    rewrite(&dir, options, last.seq, (revision, false))?;
+    Ok(revision)
+}
+
+/// Has what is closed go on at a revision; `compacted`: and be compacted there.
+fn rewrite(
+    dir: &Path,
+    options: &Options,
+    last_seq: u64,
+    (revision, compacted): (u64, bool),
+) -> Result<()> {
     let (_lock, vfs) = &hold(&options.vfs, dir)?;
     let manifests = ManifestStore::new(Arc::clone(vfs), dir).of_load();
     let Some(mut manifest) = manifests.load()? else {
@@ -81,7 +113,8 @@ fn rewrite(dir: &Path, options: &Options, last_seq: u64, revision: u64) -> Resul
     }
     let old: Vec<FileName> = {
         let wal = manifest.wal.iter().map(|log| FileName::new(FileKind::Wal, log.number));
-        let events = manifest.files.iter().filter(|meta| meta.kind == FileKind::Events);
+        let is_old = |meta: &&FileMeta| compacted && meta.kind == FileKind::Events;
+        let events = manifest.files.iter().filter(is_old);
         wal.chain(events.map(|meta| FileName::new(meta.kind, meta.number))).collect()
     };
     let events = {
@@ -93,11 +126,13 @@ fn rewrite(dir: &Path, options: &Options, last_seq: u64, revision: u64) -> Resul
         write_events(file, TransactionBuilder::new(), (revision, manifest.flushed_time, &[]))?
     };
     sync_dir(&**vfs, &dir.join(SEGMENT_DIR))?;
-    manifest.files.retain(|meta| meta.kind != FileKind::Events);
+    manifest.files.retain(|meta| !compacted || meta.kind != FileKind::Events);
     manifest.files.push(events);
     manifest.flushed_revision = revision;
     manifest.revision_floor = revision;
-    manifest.compacted = revision;
+    if compacted {
+        manifest.compacted = revision;
+    }
     let number = manifest.wal.last().map_or(1, |log| log.number + 1);
     NewLog::create(vfs, dir, options, &manifest, number)?.seal(&mut manifest)?;
     manifests.store(&mut manifest)?;

@@ -23,7 +23,7 @@ use crate::wal::WalContext;
 
 pub use super::lost_events::KeptEvents;
 pub use super::lost_past::{KeptHistory, LostBlock, LostPast};
-pub use super::put_together::PutTogether;
+pub use super::put_together::{GivenUp, PutTogether};
 pub use crate::segment::{BlockInfo, PageInfo};
 pub use crate::wal::{Location, WalPart};
 pub use annals_format::entry::EntryRef;
@@ -164,6 +164,14 @@ impl StoreFiles {
     /// cannot be read.
     pub fn past_of(&self, lost: &[LostBlock]) -> Result<Vec<LostPast>> {
         super::lost_past::past_of(self, lost)
+    }
+
+    /// What is lost of the past of keys, of each up to a revision, by few prefixes: as [`past_of`](Self::past_of).
+    pub fn past_of_keys<'k>(
+        &self,
+        lost: impl IntoIterator<Item = (&'k [u8], u64)>,
+    ) -> Vec<LostPast> {
+        super::lost_past::past_of_keys(self, lost.into_iter())
     }
 }
 

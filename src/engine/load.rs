@@ -130,6 +130,11 @@ impl BaseWriter {
         })
     }
 
+    /// What it was begun with.
+    pub(crate) fn options(&self) -> &Options {
+        &self.options
+    }
+
     /// The revision compacted to.
     pub(crate) fn compacted(&self) -> u64 {
         self.manifest.compacted

@@ -139,11 +139,26 @@ fn blocks(
     refused
 }
 
+/// How many prefixes may be given up: of more rules than there may be, some would be for keys around those that are lost.
+fn most(files: &StoreFiles) -> usize {
+    PREFIXES_MAX.min(RULES_MAX.saturating_sub(files.manifest().floors.len()))
+}
+
+/// What is lost of the past of users' keys, of each up to a revision, by prefixes.
+pub(super) fn past_of_keys<'k>(
+    files: &StoreFiles,
+    lost: impl Iterator<Item = (&'k [u8], u64)>,
+) -> Vec<LostPast> {
+    let mut keys = Keys::default();
+    for (key, upto) in lost {
+        keys.add(key, upto);
+    }
+    by_prefix(&keys.all, most(files))
+}
+
 /// Whose past is lost with these blocks.
 pub(super) fn past_of(files: &StoreFiles, lost: &[LostBlock]) -> Result<Vec<LostPast>> {
     let Manifest { floors, compacted, .. } = files.manifest();
-    // Of more rules than there may be, some would be for keys around those that are lost.
-    let most = PREFIXES_MAX.min(RULES_MAX.saturating_sub(floors.len()));
     let floors = Before { floors, compacted: *compacted }.floors();
     let mut keys = Keys::default();
     for block in lost {
@@ -155,7 +170,7 @@ pub(super) fn past_of(files: &StoreFiles, lost: &[LostBlock]) -> Result<Vec<Lost
             keys.add(shared, block.file.death_upto);
         }
     }
-    Ok(by_prefix(&keys.all, most))
+    Ok(by_prefix(&keys.all, most(files)))
 }
 
 /// What users' keys are, or begin with, and up to where versions of them were superseded.

@@ -5,23 +5,32 @@
 
 use std::path::{Path, PathBuf};
 
-use annals_format::events::TransactionBuilder;
-use annals_format::{FileKind, FileMeta};
+use annals_format::FileMeta;
 
 use crate::error::Result;
 use crate::manifest::ManifestStore;
 use crate::options::Options;
-use crate::segment::{NewSegment, SegmentContext, SegmentWriter};
+use crate::segment::SegmentContext;
 use crate::sync::Arc;
 use crate::vfs::{LockGuard, Vfs};
 
 use super::Engine;
+use super::bump::add_revision;
 use super::check::{CheckReport, check_of};
 use super::inspect::StoreFiles;
 use super::lost_events::{self, KeptEvents};
 use super::lost_past::{self, KeptHistory, LostBlock, LostPast};
-use super::new_store::{check_ours, claim, directory, hold, remove_marker, write_events};
+use super::new_store::{check_ours, claim, directory, hold, remove_marker};
 use super::retention::Before;
+
+/// What [`PutTogether::give_up`] has given up.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GivenUp {
+    /// Which keys cannot be read as far back as before, by prefix: as that is lost, or as their rule is.
+    pub past: Vec<LostPast>,
+    /// The revision that was added behind the newest.
+    pub added: Option<u64>,
+}
 
 /// The directory, as long as it is no store yet. It is locked; dropped, it stays what it is: no store.
 #[derive(Debug)]
@@ -85,23 +94,6 @@ impl PutTogether {
         lost_events::keep(files, meta, &self.context(files), (number, lost_events::BYTES_MAX))
     }
 
-    /// Writes an EVENTS file of a store that has one transaction, which changes nothing, at the time of the last one in
-    /// files: for a revision that keys can be read from on of which versions were superseded by the last one.
-    ///
-    /// # Errors
-    /// What writing a file answers.
-    pub fn empty_revision(
-        &self,
-        files: &StoreFiles,
-        revision: u64,
-        number: u64,
-    ) -> Result<FileMeta> {
-        let new = NewSegment::new(FileKind::Events, number);
-        let file = SegmentWriter::create(&self.context(files), new)?;
-        let time = files.manifest().flushed_time;
-        write_events(file, TransactionBuilder::new(), (revision, time, &[]))
-    }
-
     fn context(&self, files: &StoreFiles) -> SegmentContext {
         let (store, incarnation) = (files.manifest().store, files.manifest().incarnation);
         SegmentContext::new(&self.path, store, incarnation, &self.options)
@@ -110,23 +102,38 @@ impl PutTogether {
     /// Opens what has been put there, which is a store but for what is lost of its past and its log, and gives up what
     /// that would have to answer: the floors of these keys rise to behind it, those of rules of retention, for which
     /// there may be new ones, and the watermark; and rules have come as far as the manifest says.
-    /// Of no other key anything is given up. Answers which keys cannot be read as far back as they could.
+    /// Of no other key anything is given up. Where a key can be read behind the newest revision only, one that changes
+    /// nothing is added.
     ///
     /// # Errors
     /// What opening, writing and closing a store answer; `InvalidArgument` if somebody has put another store
     /// there meanwhile.
-    pub fn give_up(self, lost: &[LostPast]) -> Result<(Self, Vec<LostPast>)> {
+    pub fn give_up(self, lost: &[LostPast]) -> Result<(Self, GivenUp)> {
         let Self { path, held, lock, options } = self;
         let manifest = ManifestStore::new(held, &*path).of_load().load()?;
         let (floors, compacted) = manifest.map(|m| (m.floors, m.compacted)).unwrap_or_default();
         // Opening takes it.
         drop(lock);
         let alone = options.clone().background(false);
-        let (engine, _) = Engine::open_loading(&path, &alone)?;
-        let given_up = engine.door().0.give_up(lost, &Before { floors: &floors, compacted })?;
+        let (mut engine, _) = Engine::open_loading(&path, &alone)?;
+        let newest = engine.latest()?.position().revision;
+        let mut added = None;
+        if lost.iter().any(|lost| lost.from() > newest) {
+            added = Some(add_revision(&engine, &options)?);
+            (engine, _) = Engine::open_loading(&path, &alone)?;
+        }
+        let past = engine.door().0.give_up(lost, &Before { floors: &floors, compacted })?;
         engine.close()?;
+        Ok((Self::held(path, &options)?, GivenUp { past, added }))
+    }
+
+    /// Takes what somebody has closed in a directory that is no store yet.
+    ///
+    /// # Errors
+    /// `Locked`; `InvalidArgument` if somebody has put another store there meanwhile.
+    pub(crate) fn held(path: PathBuf, options: &Options) -> Result<Self> {
         let (lock, held) = hold(&options.vfs, &path)?;
-        Ok((Self { path, held, lock, options }, given_up))
+        Ok(Self { path, held, lock, options: options.clone() })
     }
 
     /// [Checks](crate::check) what has been put there as the store that it is to be.

@@ -8,11 +8,13 @@ use annals_format::lease::Value;
 use bytes::Bytes;
 
 use crate::engine::OpenReport;
+use crate::engine::inspect::PutTogether;
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::Options;
 
 use super::eval::check;
 use super::eval::lease as lease_table;
+use super::eval::reads::key_value;
 use super::hash::{KvHash, hash_at};
 use super::range::KeyRange;
 use super::request::LeaseGrantRequest;
@@ -156,14 +158,16 @@ impl Load {
     /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) when two changes of the revision compacted to
     /// have the same place.
     pub fn begin(self) -> Result<Loading> {
+        let options = self.base.options().clone();
         let (engine, report) = self.base.begin()?;
-        Ok(Loading { engine, report, leases: BTreeMap::new(), rules: BTreeMap::new() })
+        Ok(Loading { engine, options, report, leases: BTreeMap::new(), rules: BTreeMap::new() })
     }
 }
 
 /// A store that is being put together, from the base on; made by [`Load::begin`].
 pub struct Loading {
     engine: Engine,
+    options: Options,
     report: OpenReport,
     leases: BTreeMap<i64, Value>,
     rules: BTreeMap<Bytes, Retention>,
@@ -242,16 +246,46 @@ impl Loading {
         hash_at(&self.engine, &|| Ok(self.engine.revision()))
     }
 
+    /// A key as of a revision that was loaded, the base's at least. Makes everything durable first.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::get_at`] and [`Store::flush`].
+    pub fn get_at(&self, key: impl AsRef<[u8]>, revision: u64) -> Result<Option<KeyValue>> {
+        self.engine.flush()?;
+        let record = self.engine.view(revision)?.get(&space::user(key.as_ref()))?;
+        Ok(record.map(key_value))
+    }
+
     /// Ends the loading, without what the rooms above add.
     pub(crate) fn finish_alone(self) -> Result<Store> {
-        let Self { engine, report, leases, rules } = self;
+        self.complete()?;
+        let Self { engine, report, .. } = self;
+        engine.loaded()?;
+        Store::over(engine, report)
+    }
+
+    /// Ends the loading, but the directory is no store yet: a tool still has something to put there.
+    ///
+    /// # Errors
+    ///
+    /// As [`finish`](Self::finish).
+    pub fn finish_apart(self) -> Result<PutTogether> {
+        self.complete()?;
+        self.engine.close()?;
+        PutTogether::held(self.engine.path().to_path_buf(), &self.options)
+    }
+
+    /// Adds what was not written yet.
+    fn complete(&self) -> Result<()> {
+        let Self { engine, leases, rules, .. } = self;
         engine.flush()?;
         for (prefix, retention) in rules {
-            engine.set_rule(&prefix, Some(retention.rule()))?;
+            engine.set_rule(prefix, Some(retention.rule()))?;
         }
         if !leases.is_empty() {
-            let mut records = Records { engine: &engine, writes: Vec::new(), bytes: 0 };
-            for (id, value) in &leases {
+            let mut records = Records { engine, writes: Vec::new(), bytes: 0 };
+            for (id, value) in leases {
                 records.add(space::lease(*id), value.encode())?;
             }
             let (start, end) = space::user_range(&KeyRange::all());
@@ -264,8 +298,7 @@ impl Loading {
             }
             records.write()?;
         }
-        engine.loaded()?;
-        Store::over(engine, report)
+        Ok(())
     }
 }
 

@@ -148,12 +148,21 @@ fn of_damaged_newest_versions_the_others_are_kept() {
     let heads = files(&tool, "seg", ".head");
     flip(&heads[0], 200);
     let (told, other) = repaired(&tool);
+    // As it was.
+    flip(&heads[0], 200);
     assert_eq!(told["way"], "rebuild");
     let rebuilt = state(&other, "latest");
-    // What is there is as it was, and what was in the other blocks is there.
-    assert!(rebuilt.iter().all(|kv| truth.contains(kv)));
-    assert!(rebuilt.len() * 2 > truth.len(), "{} of {}", rebuilt.len(), truth.len());
-    assert!(rebuilt.len() < truth.len());
+    // What was in the other blocks is as it was, and what is lost as it was before that.
+    let is_back = |kv: &&Value| kv["mod_revision"] == told["brought_back_at"];
+    assert!(rebuilt.iter().all(|kv| truth.contains(kv) != is_back(&kv)));
+    let back = rebuilt.iter().filter(is_back).count();
+    assert!(0 < back && back * 2 < truth.len(), "{back} of {}", truth.len());
+    for kv in rebuilt.iter().filter(is_back) {
+        let mut lost = told["lost_keys"].as_array().unwrap().iter();
+        let kept = lost.find(|lost| lost["key"] == kv["key"]).unwrap()["kept"].to_string();
+        let before = tool.json(&["get", kv["key"].as_str().unwrap(), "--at", &kept]);
+        assert_eq!(kv["value"], before["value"]);
+    }
     // What is lost lies between the keys that are named, or at an end of the file.
     let rows = told["files"].as_array().unwrap();
     let lost = rows.iter().filter_map(|row| row["lost"].as_str());
@@ -172,7 +181,10 @@ fn of_damaged_newest_versions_the_others_are_kept() {
     let mut named: Vec<&str> = named.map(|lost| lost["key"].as_str().unwrap()).collect();
     named.sort_unstable();
     assert_eq!(named, keys);
-    assert_eq!(other.json(&["put", "/last", "again"])["revision"], 6007);
+    // The revision that brings them back, and one from which on they can be read.
+    assert_eq!(told["brought_back_at"], 6007);
+    assert_eq!(told["added_revision"], 6008);
+    assert_eq!(other.json(&["put", "/last", "again"])["revision"], 6009);
 }
 
 #[test]

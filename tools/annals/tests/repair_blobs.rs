@@ -64,8 +64,10 @@ fn a_damaged_value_costs_its_key() {
     assert!(verified.contains(".blob"), "{verified}");
     let (told, other) = repaired(&tool);
     assert_eq!(told["way"], "rebuild");
+    let mut content = std::fs::read(path).unwrap();
+    content[64 + 100] ^= 0x55;
+    std::fs::write(path, content).unwrap();
     let rebuilt = state(&other);
-    assert!(rebuilt.iter().all(|kv| truth.contains(kv)));
     let gone = truth.iter().filter(|kv| !rebuilt.contains(kv));
     let gone: Vec<&str> = gone.map(|kv| kv["key"].as_str().unwrap()).collect();
     // A block has some of them: here they are short.
@@ -74,23 +76,64 @@ fn a_damaged_value_costs_its_key() {
     let mut named: Vec<&str> = named.map(|lost| lost["key"].as_str().unwrap()).collect();
     named.sort_unstable();
     assert_eq!(named, gone);
+    // What is there is as it was, or as it was before, or it is not there any more.
+    for kv in rebuilt.iter().filter(|kv| !truth.contains(kv)) {
+        let key = kv["key"].as_str().unwrap();
+        let mut lost = told["lost_keys"].as_array().unwrap().iter();
+        let kept = lost.find(|lost| lost["key"] == key).unwrap()["kept"].to_string();
+        assert_eq!(kv["value"], tool.json(&["get", key, "--at", &kept])["value"]);
+    }
+    // The others can be read as far back as before.
+    let given_up = told["past_given_up"].as_array().unwrap();
+    assert!(!given_up.is_empty() && given_up.len() < 17, "{told}");
+    let mut whole = 0;
+    for kv in rebuilt.iter().filter(|kv| truth.contains(kv)) {
+        let key = kv["key"].as_str().unwrap();
+        let is_given_up = |lost: &Value| key.starts_with(lost["prefix"].as_str().unwrap());
+        if !given_up.iter().any(is_given_up) {
+            let created = kv["create_revision"].to_string();
+            let at = |tool: &Tool| tool.json(&["get", key, "--at", &created]);
+            assert_eq!(at(&other), at(&tool));
+            whole += 1;
+        }
+    }
+    assert!(whole > 0, "{told}");
 }
 
 #[test]
 fn without_a_blob_file_the_other_keys_are_kept() {
     let tool = filled();
     let truth = state(&tool);
-    for path in blobs(&tool) {
+    let whole: Vec<_> =
+        blobs(&tool).into_iter().map(|path| (std::fs::read(&path).unwrap(), path)).collect();
+    for (_, path) in &whole {
         std::fs::remove_file(path).unwrap();
     }
     assert!(tool.run(&["verify"]).code(3).stdout().contains(".blob"));
-    let (_, other) = repaired(&tool);
+    let (told, other) = repaired(&tool);
     let short = |kv: &&Value| kv["value"].as_str().unwrap().len() < 64;
     let expected: Vec<&Value> = truth.iter().filter(short).collect();
     assert!((1..10).contains(&expected.len()));
-    assert_eq!(state(&other).iter().collect::<Vec<_>>(), expected);
+    let lost = told["lost_keys"].as_array().unwrap();
+    let is_lost = |kv: &&Value| lost.iter().any(|lost| lost["key"] == kv["key"]);
+    let rebuilt = state(&other);
+    assert_eq!(rebuilt.iter().filter(|kv| !is_lost(kv)).collect::<Vec<_>>(), expected);
     // They can be read, too, as long as nobody asks for the others.
     assert_eq!(tool.json(&["get", "/small"])["value"], "x");
+    // The others are as of a version that is not in a blob file, if there was one.
+    for (content, path) in whole {
+        std::fs::write(path, content).unwrap();
+    }
+    let mut back = 0;
+    for lost in lost.iter().filter(|lost| !lost["kept"].is_null()) {
+        let kv = rebuilt.iter().find(|kv| kv["key"] == lost["key"]).unwrap();
+        assert_eq!(kv["mod_revision"], told["brought_back_at"], "{told}");
+        let at = lost["kept"].to_string();
+        let before = tool.json(&["get", lost["key"].as_str().unwrap(), "--at", &at]);
+        assert_eq!((&kv["value"], &before["mod_revision"]), (&before["value"], &lost["kept"]));
+        back += 1;
+    }
+    assert!(back > 0, "{told}");
 }
 
 #[test]

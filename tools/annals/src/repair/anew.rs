@@ -203,11 +203,6 @@ impl Anew {
         }
     }
 
-    /// Whether it has nothing that is not in other files, too.
-    pub(super) fn is_empty(&self) -> bool {
-        self.frames.is_empty()
-    }
-
     /// Writes the log; answers how the manifest is to list it.
     pub(super) fn write(&self, to: &Path, manifest: &Manifest) -> Outcome<WalFile> {
         let number = manifest.wal.first().map_or(1, |first| first.number);

@@ -25,30 +25,22 @@ struct KeptLog {
     cut: Option<u64>,
     /// The length that it was made with.
     made: u64,
-    newest: u64,
 }
 
-/// Makes the copy in a directory that is claimed, and answers whose past is not in it. Where that goes up to the newest
-/// revision, one that changes nothing comes behind it; `None` where the log keeps that from being so.
+/// Makes the copy in a directory that is claimed, and answers whose past is not in it.
 pub(super) fn copy(
     data: &Path,
     target: &PutTogether,
     files: &StoreFiles,
     damaged: &Damaged,
-) -> Outcome<Option<(Repaired, Vec<LostPast>)>> {
+) -> Outcome<(Repaired, Vec<LostPast>)> {
     let to = target.path();
     let mut repaired = Repaired::by("copy");
     let mut manifest = files.manifest().clone();
     let log = if damaged.has(&[FileKind::Wal]) { None } else { log(files, &mut repaired)? };
-    let mut log = match log {
+    let log = match log {
         Some(whole) => Log::Whole(whole),
         None => Log::Anew(Anew::read(files, &mut repaired)?),
-    };
-    let newest = match &log {
-        Log::Whole(kept) => {
-            kept.iter().map(|kept| kept.newest).fold(manifest.flushed_revision, u64::max)
-        }
-        Log::Anew(anew) => anew.revision,
     };
     let is_damaged = |meta: &FileMeta| damaged.0.contains(&FileName::new(meta.kind, meta.number));
     let (damaged_files, kept): (Vec<_>, Vec<_>) =
@@ -59,22 +51,6 @@ pub(super) fn copy(
         manifest.next_file += 1;
     }
     let lost = past.lost(files)?;
-    if lost.iter().any(|lost| lost.from() > newest) {
-        // What is in the log goes on from the revision of the files: there must be nothing.
-        let anew = match log {
-            Log::Whole(_) => Anew::read(files, &mut Repaired::by("copy"))?,
-            Log::Anew(anew) => anew,
-        };
-        if !anew.is_empty() || newest != manifest.flushed_revision {
-            return Ok(None);
-        }
-        log = Log::Anew(anew);
-        let added = newest + 1;
-        past.files.push(target.empty_revision(files, added, manifest.next_file)?);
-        manifest.next_file += 1;
-        manifest.flushed_revision = added;
-        repaired.added = Some(added);
-    }
     let mut progress = Progress::new(Some(kept.iter().map(|meta| meta.bytes).sum()), "bytes");
     let mut done = 0;
     for meta in &kept {
@@ -100,7 +76,7 @@ pub(super) fn copy(
         Log::Anew(anew) => manifest.wal = vec![anew.write(to, &manifest)?],
     }
     put_in_force(to, &mut manifest)?;
-    Ok(Some((repaired, lost)))
+    Ok((repaired, lost))
 }
 
 /// The log of the copy.
@@ -118,14 +94,13 @@ fn log(files: &StoreFiles, repaired: &mut Repaired) -> Outcome<Option<Vec<KeptLo
     let mut kept: Vec<KeptLog> = Vec::new();
     let mut damaged = false;
     for (name, _) in names {
-        let mut found = KeptLog { name, cut: None, made: 0, newest: 0 };
+        let mut found = KeptLog { name, cut: None, made: 0 };
         walk(|step| {
             files.wal(name.number, &mut |offset, _, part| {
                 match part {
                     WalPart::FileHeader(header) => found.made = header.file_bytes,
                     WalPart::Damage(_) => damaged = true,
                     WalPart::Seal(_) => found.cut = Some(offset),
-                    WalPart::Frame(frame, _) => found.newest = found.newest.max(frame.revision),
                     _ => {}
                 }
                 step(Ok(())).map(|_| ())

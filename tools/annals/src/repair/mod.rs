@@ -9,9 +9,10 @@
 //!   from the versions.
 //!   Everything else is copied as it is. So is it where CURRENT alone is
 //!   damaged, and the manifest it named is whole.
-//! * **rebuild**: newest versions are damaged; or the past is, and the files of versions and EVENTS make up for each other. What can be read of them, and of those before them, makes a new store that
-//!   begins at the first revision behind which every transaction is whole and follows from what is known. EVENTS repeat
-//!   many values, so they fill gaps, and tell which keys are lost. Where the damaged store cannot be opened for reading,
+//! * **rebuild**: newest versions are damaged; or the past is, and the files of versions and EVENTS make up for each other. What can
+//!   be read of them, and of those before them, makes a new store that has every transaction as it was. EVENTS repeat
+//!   many values, so they fill gaps, and tell which keys are lost: these give up the past that would show it, and
+//!   are brought back to what they were before. Where the damaged store cannot be opened for reading,
 //!   as its log, or the header, index or footer of a file is damaged, or the first block, in which leases and rules are
 //!   looked for, the past is given up; so is it where no manifest is whole: then what lies in the directory is what
 //!   there is.
@@ -31,6 +32,7 @@ mod runs;
 mod salvage;
 mod target;
 mod unknown;
+mod written;
 
 use std::collections::BTreeSet;
 use std::fs::{File, TryLockError};
@@ -61,18 +63,20 @@ use past::Past;
     after_help = "The original is only read. The report has a line for each file: what became of it, and what of it is
 lost. way: copy, where only the log or the past was damaged, and a rebuilt store would not have all
 of the past; else rebuild. A damaged log ends where something of it is in no file any more.
-Superseded versions in damaged blocks are left out of a copy, and past_given_up names the keys they
-may have been of: prefix (a key, and all that begin with it; of many damaged keys what neighbours
-have in common), and from, the first revision they can be read at; of more than one prefix of a key
-the greatest from counts. Where that is behind the newest revision, one that changes nothing is
+Superseded versions that cannot be read are left out, and past_given_up names the keys they may have
+been of: prefix (a key, and all that begin with it; of many damaged keys what neighbours have in
+common), and from, the first revision they can be read at; of more than one prefix of a key the
+greatest from counts. Where that is behind the newest revision, one that changes nothing is
 added (added_revision). All other keys can be read as before; a range that has one of these is
 refused below that, and so is the log without --prefix. Damage of the record of who changed what
 costs who and when: what was changed the versions tell. A rebuilt store has the newest versions that
-can be read, at their revisions, and their past from where it is whole: behind the last value that
-is lost, where the damaged store can still be opened for reading.
+can be read, and their past, where the damaged store can still be opened for reading; but not what
+rules of retention have kept longer for some keys than for others.
 
 lost_keys names the keys of which something newer was written than could be read, and what is there
-instead (kept: a revision, or nothing); lost_entries is how many newest versions there were at most
+instead (kept: as they were at a revision, or nothing). Where the past is kept they were brought back
+to that by a revision of its own, behind the newest (brought_back_at), so that whoever watches is
+told. lost_entries is how many newest versions there were at most
 of which only the range of keys is known, where a line of the report says which; such a key may be
 absent, or as it was before. lost_revisions names the transactions of the log that cannot be
 read. Those behind damage in the log are left out of a copy, as the ones before them are missing;
@@ -134,8 +138,10 @@ struct Repaired {
     lost: Lost,
     /// Whether some key cannot be read as far back as in the damaged store.
     past_lost: bool,
-    /// The keys of a copy whose past is lost, and up to where.
+    /// The keys whose past is lost, and up to where.
     past: Vec<LostPast>,
+    /// The revision that brought keys back to what they were before what is lost, or deleted them.
+    brought_back: Option<u64>,
     /// A revision that changes nothing, behind the newest, as keys whose past is lost can be read from there on only.
     added: Option<u64>,
 }
@@ -143,7 +149,7 @@ struct Repaired {
 impl Repaired {
     fn by(way: &'static str) -> Self {
         let (files, lost, past) = (Vec::new(), Lost::default(), Vec::new());
-        Self { way, files, lost, past_lost: false, past, added: None }
+        Self { way, files, lost, past_lost: false, past, brought_back: None, added: None }
     }
 
     fn note(&mut self, name: FileName, bytes: u64, what: &str, lost: impl Into<String>) {
@@ -245,7 +251,7 @@ fn past_beyond_copy(global: &Global, files: &StoreFiles, damaged: &Damaged) -> O
     if !is_past || !damaged.has(&[FileKind::History]) {
         return None;
     }
-    Past::of(global, files).filter(|past| !past.begins_late())
+    Past::of(global, files).filter(Past::is_all)
 }
 
 /// Makes a copy, and verifies it; `None`, and nothing is left of it, where it would not be sound.
@@ -264,12 +270,12 @@ fn copied(
             out.note(format_args!("a copy would not be sound: {error}"))?;
             None
         }
-        copied => copied?,
+        copied => Some(copied?),
     };
-    if let Some((mut repaired, past)) = repaired {
+    if let Some((mut repaired, lost)) = repaired {
         // What was forgotten by rules of which the records may be in what is left out of the log is not there either.
-        if !past.is_empty() || damaged.has(&[FileKind::Wal]) {
-            let (made, past) = match target.give_up(&past) {
+        if !lost.is_empty() || damaged.has(&[FileKind::Wal]) {
+            let (made, past) = match target.give_up(&lost) {
                 Err(error) if error.corruption().is_some() => {
                     out.note(format_args!("a copy would not be sound: {error}"))?;
                     target::clear(target::again(to, &options)?)?;
@@ -278,8 +284,8 @@ fn copied(
                 given_up => given_up?,
             };
             target = made;
-            repaired.past_lost = !past.is_empty();
-            repaired.past = past;
+            repaired.past_lost = !past.past.is_empty();
+            (repaired.past, repaired.added) = (past.past, past.added);
         }
         let report = shown("verified", |step| target.check(step))?;
         let unsound = report.damage.first().map(ToString::to_string);
@@ -364,6 +370,7 @@ fn tell(made: &Global, mut repaired: Repaired, report: &CheckReport, out: &mut O
         ("lost_revisions", json!(repaired.lost.revisions)),
         ("past_lost", json!(past_lost)),
         ("past_given_up", json!(repaired.past.iter().map(given_up).collect::<Vec<_>>())),
+        ("brought_back_at", json!(repaired.brought_back)),
         ("added_revision", json!(repaired.added)),
         ("lost_entries", json!(repaired.lost.entries)),
         ("lost_origins", json!(repaired.lost.origins)),
@@ -404,9 +411,7 @@ fn tell(made: &Global, mut repaired: Repaired, report: &CheckReport, out: &mut O
         _ => ", but not all that was committed is in it",
     };
     out.note(format_args!("{way}: {} is a sound store{all}; {readable}", to.display()))?;
-    if let Some(added) = repaired.added {
-        out.note(format_args!("revision {added} was added, which changes nothing: some keys can be read from there on only"))?;
-    }
+    tell_added(&repaired, out)?;
     let rules = store.map_or_else(Vec::new, |store| store.retention());
     let is_lost = |prefix: &[u8]| repaired.past.iter().any(|lost| lost.prefix == prefix);
     for rule in rules.iter().filter(|rule| !rule.prefix.is_empty() && !is_lost(&rule.prefix)) {
@@ -431,6 +436,17 @@ fn tell(made: &Global, mut repaired: Repaired, report: &CheckReport, out: &mut O
         out.note("the damaged store may still answer what of the past is not in it: keep it as long as you need it")?;
     }
     if is_all { Ok(()) } else { Err(Failure::Losses) }
+}
+
+/// Which revisions there are that never were.
+fn tell_added(repaired: &Repaired, out: &mut Output) -> Outcome {
+    if let Some(revision) = repaired.brought_back {
+        out.note(format_args!("revision {revision} was added: it brings the keys of which the newest version is lost back to what they were before, or deletes them"))?;
+    }
+    if let Some(added) = repaired.added {
+        out.note(format_args!("revision {added} was added, which changes nothing: some keys can be read from there on only"))?;
+    }
+    Ok(())
 }
 
 /// From which revision on keys can be read whose past is lost.

@@ -1,16 +1,19 @@
 //! How much of its past a rebuilt store can have.
 //!
 //! The damaged store is read as anybody would read it: that answers with what is true, or with an error. What EVENTS do not tell
-//! any more is put together from the versions where these are whole ([`mend`]). From the revision on
-//! behind which every transaction can be read, values included, the past is known, if what it begins with is: the
+//! any more is put together from the versions where these are whole ([`mend`]), and values that EVENTS do not repeat are looked
+//! for in all of these. One that is in none is *lost*: the version stands in the new store without it, so that what comes later
+//! follows, and its key gives up its past up to what superseded it, so that nobody reads it.
+//!
+//! From the revision on behind which every transaction is known so far, the past is known, if what it begins with is: the
 //! versions that were the newest at that revision, which are put together from all files. Where a later transaction
-//! does not follow from these, since it changes a key of which a version is lost, the past begins behind it.
+//! tells that one of these is another, which is lost, it stands in, too.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use annals::inspect::StoreFiles;
-use annals::{Change, ChangeKind, Options, Store, Transaction};
+use annals::{Change, ChangeKind, KeyValue, Options, Store, Transaction};
 use bytes::Bytes;
 
 use super::mend::{self, Gap};
@@ -36,6 +39,8 @@ struct Living {
     numbers: (u64, u64),
     /// No other version can be lost that came later.
     is_sure: bool,
+    /// It was at `from`.
+    is_base: bool,
 }
 
 /// Options for reading a damaged store once, front to back, and for writing another one of it: what they keep in memory they
@@ -54,9 +59,14 @@ pub(super) struct Past {
     /// Behind this every transaction can be read.
     pub(super) from: u64,
     pub(super) newest: u64,
-    /// Revisions behind `from` whose transactions were put together, in order, and what they are then.
+    /// Revisions behind `from` of which it is not known who wrote them, and when, in order.
     pub(super) mended: Vec<Gap>,
+    /// Transactions behind `from` that cannot be read as they are.
     transactions: BTreeMap<u64, Transaction>,
+    /// Those versions of them whose values are lost, by revision and key: they have none.
+    lost: HashSet<(u64, Bytes)>,
+    /// What stands for versions at `from` that are lost, of keys that are written later. `None`: there was none.
+    pub(super) stand_ins: BTreeMap<Bytes, Option<KeyValue>>,
 }
 
 /// The first revision at which any key of the damaged store can be read, by whatever rule; `None` if it cannot be
@@ -79,16 +89,35 @@ impl Past {
         let (oldest, newest) = (store.oldest_readable(..).max(1), view.revision());
         drop(view);
         let floor = floor_of(&store);
-        let (mended, transactions) = (Vec::new(), BTreeMap::new());
-        let mut past = Self { store, oldest, floor, from: oldest, newest, mended, transactions };
+        let mut past = Self {
+            store,
+            oldest,
+            floor,
+            from: oldest,
+            newest,
+            mended: Vec::new(),
+            transactions: BTreeMap::new(),
+            lost: HashSet::new(),
+            stand_ins: BTreeMap::new(),
+        };
         let gaps = past.gaps();
-        past.mend(files, gaps);
+        past.mend(files, &gaps);
         (past.from < past.newest).then_some(past)
     }
 
     /// Whether there was something before `from`, which is not taken along.
     pub(super) fn begins_late(&self) -> bool {
         self.from > self.floor
+    }
+
+    /// Whether all of it is known, but for who wrote it, and when.
+    pub(super) fn is_all(&self) -> bool {
+        !self.begins_late() && self.lost.is_empty() && self.stand_ins.is_empty()
+    }
+
+    /// Whether what a change wrote is lost.
+    pub(super) fn is_lost(&self, revision: u64, key: &Bytes) -> bool {
+        !self.lost.is_empty() && self.lost.contains(&(revision, key.clone()))
     }
 
     /// When the first transaction behind `from` was ordered.
@@ -102,16 +131,16 @@ impl Past {
         // What is read as it is, and what follows it that is not.
         let mut pieces = Vec::new();
         let mut next = self.from + 1;
-        for gap in &self.mended {
-            pieces.push((next, gap.0 - 1, Some(*gap)));
+        for gap in gaps_of(self.transactions.keys().copied()) {
+            pieces.push((next, gap.0 - 1, Some(gap)));
             next = gap.1 + 1;
         }
         pieces.push((next, self.newest, None));
         pieces.into_iter().flat_map(|(first, last, gap)| {
             let read = (first <= last).then(|| self.store.log(first..=last).with_values());
-            let mended = gap.map(|(first, last)| self.transactions.range(first..=last));
-            let mended = mended.into_iter().flatten().map(|(_, transaction)| transaction.clone());
-            read.into_iter().flatten().chain(mended.map(Ok))
+            let known = gap.map(|(first, last)| self.transactions.range(first..=last));
+            let known = known.into_iter().flatten().map(|(_, transaction)| transaction.clone());
+            read.into_iter().flatten().chain(known.map(Ok))
         })
     }
 
@@ -156,7 +185,8 @@ impl Past {
             let Ok(transaction) = transaction else { break };
             let has_value =
                 |change: &Change| change.kind == ChangeKind::Delete || change.value.is_some();
-            if !transaction.changes.iter().all(has_value) {
+            // One that changes nothing cannot be written again.
+            if transaction.changes.is_empty() || !transaction.changes.iter().all(has_value) {
                 break;
             }
             next = transaction.revision + 1;
@@ -165,39 +195,88 @@ impl Past {
         next
     }
 
-    /// Puts together what is in the gaps, but for what comes before one where that cannot be done: behind that `from` is.
-    fn mend(&mut self, files: &StoreFiles, gaps: Vec<Gap>) {
-        if gaps.is_empty() {
+    /// Puts together what is in the gaps, but for what comes before a revision where that cannot be done: behind that
+    /// `from` is.
+    fn mend(&mut self, files: &StoreFiles, gaps: &[Gap]) {
+        let Some((_, end)) = gaps.last() else { return };
+        let (told, versions) = (mend::told(files, gaps), mend::versions(files, gaps));
+        let (Some(mut told), Some(mut versions)) = (told, versions) else {
+            self.from = *end;
             return;
-        }
-        let mut found = mend::changes(files, &gaps);
-        for (first, last) in gaps.into_iter().rev() {
+        };
+        let mut unknown = Vec::new();
+        'all: for (first, last) in gaps.iter().copied().rev() {
             // It is not known when that was, but that it was not later than what came next.
             let is_last = last == self.newest;
             let next = (!is_last).then(|| self.store.log(last + 1..).next()).flatten();
-            let time = match next {
+            let mut time = match next {
                 Some(Ok(next)) => Some(next.time),
                 None if is_last && files.manifest().flushed_revision == last => {
                     Some(files.manifest().flushed_time)
                 }
                 _ => None,
             };
-            let all = (first..=last).map(|revision| {
-                let changes = found.remove(&revision)?;
-                Some(Transaction { revision, time: time?, metadata: Bytes::new(), changes })
+            for revision in (first..=last).rev() {
+                let known = match told.remove(&revision) {
+                    Some(told) => Some(self.filled(told, &versions.changes)),
+                    None => versions.whole(revision).zip(time).map(|(changes, time)| {
+                        unknown.push(revision);
+                        Transaction { revision, time, metadata: Bytes::new(), changes }
+                    }),
+                };
+                let Some(known) = known.filter(|known| !known.changes.is_empty()) else {
+                    self.from = revision;
+                    break 'all;
+                };
+                time = Some(known.time);
+                self.transactions.insert(revision, known);
+            }
+        }
+        unknown.retain(|revision| *revision > self.from);
+        unknown.reverse();
+        self.mended = gaps_of(unknown.into_iter());
+    }
+
+    /// What EVENTS tell of a transaction, with the values that the versions have.
+    fn filled(
+        &mut self,
+        mut told: Transaction,
+        versions: &BTreeMap<u64, Vec<Change>>,
+    ) -> Transaction {
+        let versions = versions.get(&told.revision).map_or(&[][..], Vec::as_slice);
+        for change in &mut told.changes {
+            if change.kind == ChangeKind::Delete || change.value.is_some() {
+                continue;
+            }
+            let same = versions.iter().find(|version| {
+                (version.sub, &version.key) == (change.sub, &change.key)
+                    && version.kind == ChangeKind::Put
             });
-            let Some(all) = all.collect::<Option<Vec<_>>>() else {
-                self.from = last;
-                break;
-            };
-            self.transactions.extend(all.into_iter().map(|one| (one.revision, one)));
-            self.mended.insert(0, (first, last));
+            change.value = same.and_then(|version| version.value.clone());
+            if change.value.is_none() {
+                self.lost.insert((told.revision, change.key.clone()));
+                change.value = Some(Bytes::new());
+            }
+        }
+        told
+    }
+
+    /// Has the past begin behind a revision.
+    fn raise(&mut self, from: u64) {
+        self.from = from;
+        self.transactions = self.transactions.split_off(&(from + 1));
+        self.lost.retain(|(revision, _)| *revision > from);
+        self.mended.retain(|gap| gap.1 > from);
+        if let Some(first) = self.mended.first_mut() {
+            first.0 = first.0.max(from + 1);
         }
     }
 
-    /// Whether every transaction behind `from` follows from what was read up to there. If not, `from` is raised.
+    /// Whether every transaction behind `from` follows from what was read up to there, or from what can stand in for that.
+    /// If not, `from` is raised.
     pub(super) fn follows(&mut self, salvage: &mut Salvage) -> Outcome<bool> {
         let Salvage { keys, gaps, newest_gaps, .. } = salvage;
+        self.stand_ins.clear();
         if gaps.is_empty() {
             return Ok(true);
         }
@@ -213,11 +292,13 @@ impl Past {
                 // One version of a key was the newest at `from`. If that is in a file that can be read, it was found there.
                 let is_sure = !newest.by_event && !is_within(newest_gaps, key);
                 let numbers = (kv.create_revision, kv.version);
-                alive.insert(key.clone(), Living { numbers, is_sure });
+                alive.insert(key.clone(), Living { numbers, is_sure, is_base: true });
             }
             Ok(())
         })?;
-        let mut later = None;
+        // Those that have been written, so that what comes next follows from that.
+        let mut written: HashSet<Bytes> = HashSet::new();
+        let (mut later, mut stand_ins) = (None, BTreeMap::new());
         for transaction in self.transactions() {
             let Some(transaction) = transaction.ok().filter(|_| bytes <= BYTES) else {
                 later = Some(self.newest);
@@ -236,26 +317,74 @@ impl Past {
                         (change.create_revision, change.version) == (created, version + 1)
                     }
                 };
+                let is_first =
+                    before.map_or_else(|| !written.contains(&change.key), |before| before.is_base);
                 if !follows {
-                    later = later.max(Some(transaction.revision));
+                    match stand_in(change, before, self.from).filter(|_| is_first) {
+                        Some(stands) => {
+                            bytes += change.key.len() + OVERHEAD;
+                            stand_ins.insert(change.key.clone(), stands);
+                        }
+                        None => later = later.max(Some(transaction.revision)),
+                    }
                 }
                 if before.is_some() {
                     bytes -= change.key.len() + OVERHEAD;
                 }
+                if is_first && written.insert(change.key.clone()) {
+                    bytes += change.key.len() + OVERHEAD;
+                }
                 if change.kind == ChangeKind::Put {
                     bytes += change.key.len() + OVERHEAD;
                     let numbers = (change.create_revision, change.version);
-                    alive.insert(change.key.clone(), Living { numbers, is_sure: true });
+                    let living = Living { numbers, is_sure: true, is_base: false };
+                    alive.insert(change.key.clone(), living);
                 }
             }
         }
         if let Some(later) = later {
-            self.from = later;
-            self.mended.retain(|gap| gap.1 > later);
-            if let Some(first) = self.mended.first_mut() {
-                first.0 = first.0.max(later + 1);
-            }
+            self.raise(later);
+        } else {
+            self.stand_ins = stand_ins;
         }
         Ok(later.is_none())
     }
+}
+
+/// What can stand for the version of a key at `from` that is not what its first change behind that follows from: `found`, or
+/// none, was read. `None` where nothing can; `Some(None)` where there was no such key.
+#[expect(clippy::option_option, reason = "whether it is known, and what it is")]
+fn stand_in(change: &Change, found: Option<Living>, from: u64) -> Option<Option<KeyValue>> {
+    let of = |create_revision: u64, version: u64| {
+        // It has been written at least so late. What was written at `from` itself has its place in a transaction.
+        let mod_revision = create_revision.checked_add(version)? - 1;
+        (create_revision > 1 && mod_revision < from).then(|| KeyValue {
+            key: change.key.clone(),
+            value: Bytes::new(),
+            create_revision,
+            mod_revision,
+            version,
+            lease: 0,
+        })
+    };
+    match (change.kind, change.version) {
+        (ChangeKind::Put, 1) => Some(None),
+        (ChangeKind::Put, version) => of(change.create_revision, version.checked_sub(1)?).map(Some),
+        (ChangeKind::Delete, _) => {
+            let (created, version) = found.map_or((2, 1), |found| found.numbers);
+            of(created, version).map(Some)
+        }
+    }
+}
+
+/// Revisions, which ascend, as spans of those that follow each other.
+fn gaps_of(revisions: impl Iterator<Item = u64>) -> Vec<Gap> {
+    let mut gaps: Vec<Gap> = Vec::new();
+    for revision in revisions {
+        match gaps.last_mut().filter(|gap| gap.1 + 1 == revision) {
+            Some(gap) => gap.1 = revision,
+            None => gaps.push((revision, revision)),
+        }
+    }
+    gaps
 }

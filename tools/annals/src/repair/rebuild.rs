@@ -1,21 +1,20 @@
 //! A new store of the newest versions that can be read, and of what is known of how they came to be.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+use annals::Retention;
 use annals::inspect::{PutTogether, StoreFiles};
-use annals::{ErrorKind, LEASE_TTL_MAX, Load, Origin, Retention};
 use annals_format::name::FileName;
 use annals_format::retention::Rule;
 use annals_format::{FileKind, FileMeta};
-use bytes::Bytes;
 
 use super::log::LogRead;
 use super::lost::Lost;
 use super::past::{self, Past};
 use super::salvage::Salvage;
+use super::written::{Made, load};
 use super::{Damaged, Repaired, length, target};
 use crate::args::Global;
 use crate::bytes::show;
@@ -24,7 +23,7 @@ use crate::files::logs;
 use crate::progress::Progress;
 
 /// What a rule of retention says, for whoever sets it.
-fn retention(rule: &Rule) -> Retention {
+pub(super) fn retention(rule: &Rule) -> Retention {
     let all = Retention::forever();
     let all = rule.revisions.map_or(all, |count| all.keep_revisions(count));
     rule.age.map_or(all, |age| all.keep_for(Duration::from_micros(age)))
@@ -41,12 +40,12 @@ fn spelled(prefix: &[u8], rule: &Rule) -> String {
 }
 
 /// What was read of a damaged store, up to some revision.
-struct Gathered {
-    salvage: Salvage,
+pub(super) struct Gathered {
+    pub(super) salvage: Salvage,
     /// Whether the rules of retention are known for sure.
-    rules_known: bool,
+    pub(super) rules_known: bool,
     rows: Vec<(FileName, u64, &'static str, String)>,
-    lost: Lost,
+    pub(super) lost: Lost,
 }
 
 /// How often it is tried to have a past that follows from what is known.
@@ -98,11 +97,11 @@ fn make(
         past = past.filter(|_| is_known && tries < TRIES);
     };
     target::clear(target)?;
-    if whole && past.as_ref().is_none_or(Past::begins_late) {
+    if whole && !past.as_ref().is_some_and(Past::is_all) {
         return Ok(None);
     }
-    let dangling = match load(global, to, &mut gathered, past.as_ref())? {
-        Some(dangling) => dangling,
+    let made = match load(global, (files, to), &mut gathered, past.as_ref())? {
+        Some(made) => made,
         // It should have followed. Without a past nothing has to.
         None if whole => {
             target::clear(target::again(to, &global.engine_options()?)?)?;
@@ -113,18 +112,20 @@ fn make(
             gathered = gather(target.path(), files, damaged, (None, from_names))?;
             target::clear(target)?;
             past = None;
-            load(global, to, &mut gathered, None)?.unwrap_or_default()
+            load(global, (files, to), &mut gathered, None)?.unwrap_or_default()
         }
     };
+    let Made { dangling, past: given_up, brought_back, added } = made;
     let Gathered { salvage, rules_known, rows, mut lost } = gathered;
     lost.origins.extend(past.iter().flat_map(|past| &past.mended));
     let manifest = files.manifest();
     let past_lost = match &past {
-        Some(past) => past.begins_late(),
+        Some(past) => past.begins_late() || !given_up.is_empty(),
         // Names do not tell from where on there was one.
         None => from_names || past::floor(global).is_none_or(|floor| floor < salvage.revision),
     };
-    let mut repaired = Repaired { lost, past_lost, ..Repaired::by("rebuild") };
+    let mut repaired = Repaired { lost, past_lost, brought_back, added, ..Repaired::by("rebuild") };
+    repaired.past = given_up;
     if from_names {
         let name = FileName::new(FileKind::Manifest, manifest.number);
         let lost = "which files there are, how far they were folded and compacted: taken from the files; \
@@ -257,99 +258,4 @@ fn segment(
         ),
         _ => ("left out", "superseded versions: the past is given up".to_owned()),
     }
-}
-
-/// Writes the store, and notes the keys of which something newer was written than what was found. Answers the leases that
-/// are lost, with how many keys have each: no key has a lease that is not there, so these are granted anew, with the
-/// longest time there is. `None` where the past does not follow from what it begins with.
-fn load(
-    global: &Global,
-    to: &Path,
-    gathered: &mut Gathered,
-    past: Option<&Past>,
-) -> Outcome<Option<BTreeMap<i64, u64>>> {
-    let Gathered { salvage, rules_known, lost, .. } = gathered;
-    let mut rules = Vec::new();
-    if *rules_known {
-        rules.extend(salvage.rules().map(|(prefix, rule)| (prefix.to_vec(), *rule)));
-    }
-    let Salvage { keys, leases, revision, time, last, .. } = salvage;
-    let Salvage { newest_gaps, unknown, events_damaged, .. } = salvage;
-    if *events_damaged {
-        // What they say of a key may have been long over.
-        unknown.forget();
-    }
-    let compacted = match past {
-        // Of one that was never compacted there is no base.
-        Some(past) if past.from <= 1 => 0,
-        Some(past) => past.from,
-        // What follows the base begins with the next revision.
-        None => (*revision).max(2),
-    };
-    let origin = match past {
-        None => Origin { time: *time, ..Origin::default() },
-        Some(past) if last.0 == past.from => Origin { time: last.1, metadata: last.2.clone() },
-        // It is not known when that was, but that it was not later than this.
-        Some(past) => Origin { time: past.time_behind()?, ..Origin::default() },
-    };
-    let mut load = Load::create(to, &past::sparing(global)?, compacted, &origin)?;
-    // The keys whose lease is lost.
-    let mut dangling: BTreeMap<Bytes, i64> = BTreeMap::new();
-    let is_lost =
-        |lease: i64| lease != 0 && !leases.get(&lease).is_some_and(|(_, lease)| lease.is_some());
-    keys.each(&mut |key, found| {
-        if let Some((revision, kept)) = found.lost() {
-            lost.key(key, revision, kept);
-        }
-        let Some(newest) = &found.newest else { return Ok(()) };
-        match &newest.alive {
-            Some(kv) => {
-                if is_lost(kv.lease) {
-                    dangling.insert(key.clone(), kv.lease);
-                }
-                Ok(load.base(kv, newest.sub)?)
-            }
-            None if past.is_some() && newest.revision == compacted => {
-                Ok(load.base_deleted(key, newest.sub)?)
-            }
-            None => Ok(()),
-        }
-    })?;
-    let mut loading = load.begin()?;
-    if let Some(past) = past {
-        for transaction in past.transactions() {
-            let transaction = transaction?;
-            match loading.transaction(&transaction) {
-                Err(error) if matches!(error.kind(), ErrorKind::InvalidArgument { .. }) => {
-                    return Ok(None);
-                }
-                done => done?,
-            }
-            for change in transaction.changes {
-                unknown.written(&change.key, transaction.revision);
-                dangling.remove(&change.key);
-                if is_lost(change.lease) {
-                    dangling.insert(change.key, change.lease);
-                }
-            }
-        }
-    }
-    lost.entries(unknown.left(), newest_gaps);
-    for (id, (_, lease)) in &*leases {
-        if let Some(lease) = lease {
-            loading.lease(*id, lease.ttl, lease.remaining)?;
-        }
-    }
-    let mut granted: BTreeMap<i64, u64> = BTreeMap::new();
-    for lease in dangling.into_values() {
-        *granted.entry(lease).or_default() += 1;
-    }
-    for id in granted.keys() {
-        loading.lease(*id, LEASE_TTL_MAX, None)?;
-    }
-    for (prefix, rule) in rules {
-        loading.set_retention(prefix, retention(&rule))?;
-    }
-    loading.finish()?.close()?;
-    Ok(Some(granted))
 }

@@ -157,8 +157,9 @@ fn is_same_log(
 
 fn compare(store: &Store, made: &Made, report: &Value) -> Result<Saved, String> {
     let (truth, newest) = (&made.model, store.revision());
-    // One that changes nothing.
+    // One that changes nothing, behind one that brings keys back.
     let newest = newest - u64::from(report["added_revision"] == newest);
+    let newest = newest - u64::from(report["brought_back_at"] == newest);
     let losses = losses(report);
     if newest > truth.revision() {
         return Err(format!("revision {newest} never was"));
@@ -203,7 +204,7 @@ fn compare(store: &Store, made: &Made, report: &Value) -> Result<Saved, String> 
         });
     }
     // Rebuilt: every key is as it was, or named; or written by transactions that are named.
-    let found = state(store, newest)?;
+    let found = state(store, store.revision())?;
     let expected = truth.state_at(truth.revision());
     let in_lost = |revision: u64| {
         lost_revisions.iter().any(|lost| {
@@ -226,6 +227,7 @@ fn compare(store: &Store, made: &Made, report: &Value) -> Result<Saved, String> 
             if is_same {
                 return Err(format!("{key:?} is named as lost, and there"));
             }
+            is_as_kept(key, found.get(key), truth, report)?;
             others += 1;
         } else if !is_same {
             if !in_lost(written(key)) && !is_unsure {
@@ -242,7 +244,7 @@ fn compare(store: &Store, made: &Made, report: &Value) -> Result<Saved, String> 
         return Ok(Saved::Others);
     }
     let from = store.compacted_revision().max(truth.compacted());
-    past(store, truth, (from, &gaps(report)?), &|key| lost_keys.contains(key) || is_unsure)?;
+    past(store, truth, (from, newest), report, is_unsure)?;
     Ok(match others {
         0 if !is_past_lost => Saved::Everything,
         0 if from < newest => Saved::Past,
@@ -251,37 +253,82 @@ fn compare(store: &Store, made: &Made, report: &Value) -> Result<Saved, String> 
     })
 }
 
+/// Whether a key that is named as lost is what the report says it is.
+fn is_as_kept(
+    key: &Bytes,
+    found: Option<&KeyValue>,
+    truth: &Model,
+    report: &Value,
+) -> Result<(), String> {
+    let mut lost = report["lost_keys"].as_array().unwrap().iter();
+    let lost = lost.find(|lost| lost["key"].as_str().unwrap().as_bytes() == key).unwrap();
+    let kept = lost["kept"].as_u64();
+    let kept = kept.and_then(|kept| truth.state_at(kept).get(key).cloned());
+    if found.map(|kv| &kv.value) == kept.as_ref().map(|kv| &kv.value) {
+        return Ok(());
+    }
+    Err(format!("{key:?} is not as of {kept:?}"))
+}
+
 /// The revisions of which it is not known who wrote them.
 fn gaps(report: &Value) -> Result<Vec<(u64, u64)>, String> {
     serde_json::from_value(report["lost_origins"].clone()).map_err(|error| error.to_string())
 }
 
-/// Whether the past is as it was, from this revision on, but for what is named, and for who wrote what is in the gaps.
+/// Whether the past is as it was, between these revisions (what there is at the last one is known), of every key as far back as it can be read; but for who wrote what
+/// is in the gaps.
 fn past(
     store: &Store,
     truth: &Model,
-    (from, gaps): (u64, &[(u64, u64)]),
-    is_named: &dyn Fn(&Bytes) -> bool,
+    (from, newest): (u64, u64),
+    report: &Value,
+    is_unsure: bool,
 ) -> Result<(), String> {
-    for revision in from.max(1)..store.revision() {
+    let all_from = store.oldest_readable(..).max(from).max(1);
+    let mut keys: BTreeSet<Bytes> = truth.keys().cloned().collect();
+    for revision in all_from..newest {
         let (found, expected) = (state(store, revision)?, truth.state_at(revision));
+        keys.extend(found.keys().cloned());
         for key in expected.keys().chain(found.keys()) {
-            if found.get(key) != expected.get(key) && !is_named(key) {
-                return Err(format!("{key:?} was another at {revision}, and is not named"));
+            if found.get(key) != expected.get(key) && !is_unsure {
+                return Err(format!("{key:?} was another at {revision}"));
+            }
+        }
+    }
+    let given_up = report["past_given_up"].as_array().unwrap();
+    for key in keys {
+        let oldest = store.oldest_readable(&key..=&key);
+        let lost = given_up.iter().filter(|lost| {
+            let prefix = lost["prefix"].as_str().unwrap();
+            key.starts_with(prefix.as_bytes())
+        });
+        let named = lost.map(|lost| lost["from"].as_u64().unwrap()).max().unwrap_or(0);
+        if oldest > from && named != oldest || named > oldest {
+            return Err(format!("the past of {key:?} before {oldest} is lost, and not named"));
+        }
+        for revision in oldest.max(from).max(1)..all_from.min(newest) {
+            let found = store.get_at(&key, revision);
+            let found = found.map_err(|error| format!("{key:?} at {revision}: {error}"))?;
+            if found.as_ref() != truth.state_at(revision).get(&key) && !is_unsure {
+                return Err(format!("{key:?} was another at {revision}"));
             }
         }
     }
     // Where it is not known when the base was, it counts as later: a time is never one of what was not there yet.
     let base = |log: Option<&Transaction>| log.map_or(0, |transaction| transaction.time);
-    let told = store.log(from..=from).collect::<annals::Result<Vec<_>>>();
-    let told = told.map_err(|error| format!("log at {from}: {error}"))?;
-    if from > 1 && base(told.first()) < base(truth.transactions(from).first()) {
-        return Err(format!("the time of {from} is too early"));
+    if all_from == from {
+        let told = store.log(from..=from).collect::<annals::Result<Vec<_>>>();
+        let told = told.map_err(|error| format!("log at {from}: {error}"))?;
+        if from > 1 && base(told.first()) < base(truth.transactions(from).first()) {
+            return Err(format!("the time of {from} is too early"));
+        }
     }
-    let log = store.log(from + 1..).with_values().collect::<annals::Result<Vec<_>>>();
-    let (log, expected) =
-        (log.map_err(|error| format!("log: {error}"))?, truth.transactions(from + 1));
-    is_same_log(&log, &expected, gaps)
+    if all_from >= newest {
+        return Ok(());
+    }
+    let log = store.log(all_from + 1..=newest).with_values().collect::<annals::Result<Vec<_>>>();
+    let log = log.map_err(|error| format!("log: {error}"))?;
+    is_same_log(&log, &truth.transactions(all_from + 1), &gaps(report)?)
 }
 
 /// Damages a copy, once or twice, and repairs it. Answers what was done, and what came of it.
