@@ -22,8 +22,9 @@ use crate::vfs::{Access, File};
 use crate::wal::WalContext;
 
 pub use super::lost_events::KeptEvents;
+pub use super::lost_newest::{Changed, KeptNewest};
 pub use super::lost_past::{KeptHistory, LostBlock, LostPast};
-pub use super::put_together::{GivenUp, PutTogether};
+pub use super::put_together::{BroughtBack, GivenUp, PutTogether};
 pub use crate::segment::{BlockInfo, PageInfo};
 pub use crate::wal::{Location, WalPart};
 pub use annals_format::entry::EntryRef;

@@ -46,6 +46,7 @@ mod left_alone;
 mod load;
 mod log;
 mod lost_events;
+mod lost_newest;
 mod lost_past;
 mod new_store;
 mod open;

@@ -19,9 +19,19 @@ use super::bump::add_revision;
 use super::check::{CheckReport, check_of};
 use super::inspect::StoreFiles;
 use super::lost_events::{self, KeptEvents};
+use super::lost_newest::{self, Changed, KeptNewest};
 use super::lost_past::{self, KeptHistory, LostBlock, LostPast};
 use super::new_store::{check_ours, claim, directory, hold, remove_marker};
 use super::retention::Before;
+
+/// What [`PutTogether::bring_back`] has brought keys back to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BroughtBack {
+    /// The revision that did it; `None` where there was nothing to do.
+    pub revision: Option<u64>,
+    /// For each key the revision of the version that it is as of; `None` where it was deleted.
+    pub kept: Vec<Option<u64>>,
+}
 
 /// What [`PutTogether::give_up`] has given up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -94,6 +104,24 @@ impl PutTogether {
         lost_events::keep(files, meta, &self.context(files), (number, lost_events::BYTES_MAX))
     }
 
+    /// Writes a damaged file of newest versions, of L0 or of HEAD, to a file here of another number: what can be read of
+    /// it, and what EVENTS tell of the rest. Versions whose values nothing tells stand in it without (`bare`), so their keys
+    /// must be brought back, and their past be given up. `changed` is what the log has. All other files of newest versions
+    /// and of EVENTS are to be whole. `None` where it cannot be put together.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) and [`ErrorKind::Io`](crate::ErrorKind::Io) where others cannot
+    /// be read; `InvalidArgument` for a file of another kind; what writing a file answers.
+    pub fn keep_newest(
+        &self,
+        files: &StoreFiles,
+        (meta, number): (&FileMeta, u64),
+        changed: &Changed,
+    ) -> Result<Option<KeptNewest>> {
+        lost_newest::check(meta)?;
+        lost_newest::keep(files, meta, (&self.context(files), number), changed)
+    }
+
     fn context(&self, files: &StoreFiles) -> SegmentContext {
         let (store, incarnation) = (files.manifest().store, files.manifest().incarnation);
         SegmentContext::new(&self.path, store, incarnation, &self.options)
@@ -109,11 +137,10 @@ impl PutTogether {
     /// What opening, writing and closing a store answer; `InvalidArgument` if somebody has put another store
     /// there meanwhile.
     pub fn give_up(self, lost: &[LostPast]) -> Result<(Self, GivenUp)> {
-        let Self { path, held, lock, options } = self;
-        let manifest = ManifestStore::new(held, &*path).of_load().load()?;
+        let manifests = ManifestStore::new(Arc::clone(&self.held), &*self.path).of_load();
+        let manifest = manifests.load()?;
         let (floors, compacted) = manifest.map(|m| (m.floors, m.compacted)).unwrap_or_default();
-        // Opening takes it.
-        drop(lock);
+        let (path, options) = self.let_go();
         let alone = options.clone().background(false);
         let (mut engine, _) = Engine::open_loading(&path, &alone)?;
         let newest = engine.latest()?.position().revision;
@@ -125,6 +152,14 @@ impl PutTogether {
         let past = engine.door().0.give_up(lost, &Before { floors: &floors, compacted })?;
         engine.close()?;
         Ok((Self::held(path, &options)?, GivenUp { past, added }))
+    }
+
+    /// Lets go of the directory, for who opens what is in it.
+    pub(crate) fn let_go(self) -> (PathBuf, Options) {
+        let Self { path, lock, options, .. } = self;
+        // Opening takes it.
+        drop(lock);
+        (path, options)
     }
 
     /// Takes what somebody has closed in a directory that is no store yet.

@@ -14,7 +14,6 @@ use crate::options::Options;
 
 use super::eval::check;
 use super::eval::lease as lease_table;
-use super::eval::reads::key_value;
 use super::hash::{KvHash, hash_at};
 use super::range::KeyRange;
 use super::request::LeaseGrantRequest;
@@ -244,17 +243,6 @@ impl Loading {
     pub fn hash(&self) -> Result<KvHash> {
         self.engine.flush()?;
         hash_at(&self.engine, &|| Ok(self.engine.revision()))
-    }
-
-    /// A key as of a revision that was loaded, the base's at least. Makes everything durable first.
-    ///
-    /// # Errors
-    ///
-    /// As [`Store::get_at`] and [`Store::flush`].
-    pub fn get_at(&self, key: impl AsRef<[u8]>, revision: u64) -> Result<Option<KeyValue>> {
-        self.engine.flush()?;
-        let record = self.engine.view(revision)?.get(&space::user(key.as_ref()))?;
-        Ok(record.map(key_value))
     }
 
     /// Ends the loading, without what the rooms above add.

@@ -19,6 +19,7 @@
 
 mod at;
 mod backup;
+mod bring_back;
 mod build;
 mod debug;
 mod eval;

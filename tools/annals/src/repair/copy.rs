@@ -5,13 +5,13 @@ use std::fs::{self, File};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::Path;
 
-use annals::inspect::{LostPast, PutTogether, StoreFiles, WalPart};
+use annals::inspect::{PutTogether, StoreFiles, WalPart};
 use annals_format::current::{Current, CurrentFile};
 use annals_format::name::{CURRENT, FileName, SEGMENT_DIR, WAL_DIR};
 use annals_format::{FileKind, FileMeta, Manifest, WalFile};
 
 use super::anew::Anew;
-use super::kept::KeptPast;
+use super::kept::Kept;
 use super::{Damaged, Repaired, write_new};
 use crate::exit::{Failure, Outcome};
 use crate::files::walk;
@@ -27,13 +27,14 @@ struct KeptLog {
     made: u64,
 }
 
-/// Makes the copy in a directory that is claimed, and answers whose past is not in it.
+/// Makes the copy in a directory that is claimed, and answers what it has of files that are damaged; `None` where it cannot
+/// be made.
 pub(super) fn copy(
     data: &Path,
     target: &PutTogether,
     files: &StoreFiles,
     damaged: &Damaged,
-) -> Outcome<(Repaired, Vec<LostPast>)> {
+) -> Outcome<Option<(Repaired, Kept)>> {
     let to = target.path();
     let mut repaired = Repaired::by("copy");
     let mut manifest = files.manifest().clone();
@@ -45,12 +46,16 @@ pub(super) fn copy(
     let is_damaged = |meta: &FileMeta| damaged.0.contains(&FileName::new(meta.kind, meta.number));
     let (damaged_files, kept): (Vec<_>, Vec<_>) =
         std::mem::take(&mut manifest.files).into_iter().partition(is_damaged);
-    let mut past = KeptPast::default();
+    let mut anew = Kept::default();
     for meta in &damaged_files {
-        past.file(target, files, (meta, manifest.next_file), &mut repaired)?;
+        let to = (meta, manifest.next_file);
+        if !matches!(meta.kind, FileKind::L0 | FileKind::Head) {
+            anew.file(target, files, to, &mut repaired)?;
+        } else if !anew.newest(target, files, to, &mut repaired)? {
+            return Ok(None);
+        }
         manifest.next_file += 1;
     }
-    let lost = past.lost(files)?;
     let mut progress = Progress::new(Some(kept.iter().map(|meta| meta.bytes).sum()), "bytes");
     let mut done = 0;
     for meta in &kept {
@@ -65,7 +70,7 @@ pub(super) fn copy(
     }
     drop(progress);
     manifest.files = kept;
-    manifest.files.extend(past.files);
+    manifest.files.append(&mut anew.files);
     match &log {
         Log::Whole(kept) => {
             manifest.wal = wal(kept, &manifest);
@@ -76,7 +81,7 @@ pub(super) fn copy(
         Log::Anew(anew) => manifest.wal = vec![anew.write(to, &manifest)?],
     }
     put_in_force(to, &mut manifest)?;
-    Ok((repaired, lost))
+    Ok(Some((repaired, anew)))
 }
 
 /// The log of the copy.

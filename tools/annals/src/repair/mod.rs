@@ -43,6 +43,7 @@ use annals::inspect::{LostPast, PutTogether, StoreFiles};
 use annals::{CheckReport, ErrorKind, Store};
 use annals_format::FileKind;
 use annals_format::name::{FileName, LOCK};
+use bytes::Bytes;
 use clap::Args;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -54,6 +55,7 @@ use crate::output::{Format, Output, Row, cell};
 use crate::target::Target;
 use crate::verify::{check, shown};
 
+use kept::Kept;
 use lost::Lost;
 use past::Past;
 
@@ -270,23 +272,18 @@ fn copied(
             out.note(format_args!("a copy would not be sound: {error}"))?;
             None
         }
-        copied => Some(copied?),
+        copied => copied?,
     };
-    if let Some((mut repaired, lost)) = repaired {
-        // What was forgotten by rules of which the records may be in what is left out of the log is not there either.
-        if !lost.is_empty() || damaged.has(&[FileKind::Wal]) {
-            let (made, past) = match target.give_up(&lost) {
-                Err(error) if error.corruption().is_some() => {
-                    out.note(format_args!("a copy would not be sound: {error}"))?;
-                    target::clear(target::again(to, &options)?)?;
-                    return Ok(None);
-                }
-                given_up => given_up?,
-            };
-            target = made;
-            repaired.past_lost = !past.past.is_empty();
-            (repaired.past, repaired.added) = (past.past, past.added);
-        }
+    if let Some((mut repaired, anew)) = repaired {
+        let log_lost = damaged.has(&[FileKind::Wal]);
+        target = match settle(target, files, &anew, log_lost, &mut repaired) {
+            Err(Failure::Engine { error, .. }) if error.corruption().is_some() => {
+                out.note(format_args!("a copy would not be sound: {error}"))?;
+                target::clear(target::again(to, &options)?)?;
+                return Ok(None);
+            }
+            settled => settled?,
+        };
         let report = shown("verified", |step| target.check(step))?;
         let unsound = report.damage.first().map(ToString::to_string);
         match unsound.or_else(|| report.unchecked.first().map(ToString::to_string)) {
@@ -299,6 +296,30 @@ fn copied(
     }
     target::clear(target)?;
     Ok(None)
+}
+
+/// Sees to it that nobody can read of a copy what is not in it.
+fn settle(
+    target: PutTogether,
+    files: &StoreFiles,
+    anew: &Kept,
+    log_lost: bool,
+    repaired: &mut Repaired,
+) -> Outcome<PutTogether> {
+    let (mut target, back) = target.bring_back(&anew.bare)?;
+    for ((key, revision), kept) in anew.bare.iter().zip(&back.kept) {
+        repaired.lost.key(&Bytes::copy_from_slice(key), *revision, *kept);
+    }
+    repaired.brought_back = back.revision;
+    let lost = anew.lost(files, back.revision)?;
+    // What was forgotten by rules of which the records may be in what is left out of the log is not there either.
+    if !lost.is_empty() || log_lost {
+        let given_up;
+        (target, given_up) = target.give_up(&lost)?;
+        repaired.past_lost = !given_up.past.is_empty();
+        (repaired.past, repaired.added) = (given_up.past, given_up.added);
+    }
+    Ok(target)
 }
 
 /// Keeps programs from opening the store for writing while it is read, if one has not done so; nothing is written for
@@ -336,9 +357,10 @@ fn check_outside(data: &Path, to: &Path) -> Outcome {
     Ok(())
 }
 
-/// Whether the newest versions are all there.
+/// Whether the newest versions are all there, or but for one file that all others may make up for.
 fn can_copy(damaged: &Damaged) -> bool {
-    !damaged.has(&[FileKind::L0, FileKind::Head, FileKind::Blob])
+    let newest = damaged.has(&[FileKind::L0, FileKind::Head]);
+    !damaged.has(&[FileKind::Blob]) && (!newest || damaged.0.len() == 1)
 }
 
 /// Says what was done, and made.

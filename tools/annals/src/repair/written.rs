@@ -8,19 +8,15 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use annals::inspect::{LostPast, StoreFiles};
-use annals::{
-    Change, ChangeKind, ErrorKind, KeyValue, LEASE_TTL_MAX, Load, Loading, Origin, Transaction,
-};
+use annals::{ErrorKind, KeyValue, LEASE_TTL_MAX, Load, Loading, Origin};
 use bytes::Bytes;
 
+use super::lost::Lost;
 use super::past::{self, Past};
 use super::rebuild::{Gathered, retention};
 use super::salvage::Salvage;
 use crate::args::Global;
 use crate::exit::Outcome;
-
-/// What values that keys are brought back to may take. Keys of which the value is more are deleted.
-const BROUGHT_BACK_BYTES: usize = 32 << 20;
 
 /// What was made.
 #[derive(Debug, Default)]
@@ -45,8 +41,8 @@ struct Pending {
 /// What is in the place of a version that is lost.
 #[derive(Clone, Copy, Debug)]
 enum Stands {
-    /// The version itself, without its value.
-    Bare,
+    /// The version itself, without its value, as all since this revision.
+    Bare(u64),
     /// An older one, of this revision, or none.
     Older(Option<u64>),
 }
@@ -60,11 +56,21 @@ struct LostVersions {
 }
 
 impl LostVersions {
-    fn superseded(&mut self, key: &Bytes, revision: u64) {
-        if self.pending.remove(key).is_some() {
-            let upto = self.past.entry(key.clone()).or_default();
-            *upto = revision.max(*upto);
-        }
+    /// What was lost of a key was superseded.
+    fn superseded(&mut self, key: &Bytes, revision: u64) -> Option<Pending> {
+        let before = self.pending.remove(key)?;
+        let upto = self.past.entry(key.clone()).or_default();
+        *upto = revision.max(*upto);
+        Some(before)
+    }
+
+    /// A version that is lost has superseded what was there `before`.
+    fn bare(&mut self, key: Bytes, revision: u64, before: Option<Pending>) {
+        let since = match before.map(|before| before.stands) {
+            Some(Stands::Bare(since)) => since,
+            _ => revision,
+        };
+        self.pending.insert(key, Pending { revision, stands: Stands::Bare(since) });
     }
 }
 
@@ -94,7 +100,6 @@ pub(super) fn load(
     let is_lost =
         |lease: i64| lease != 0 && !leases.get(&lease).is_some_and(|(_, lease)| lease.is_some());
     let mut loading = load.begin()?;
-    let mut time = 0;
     if let Some(past) = past {
         for transaction in past.transactions() {
             let transaction = transaction?;
@@ -105,45 +110,21 @@ pub(super) fn load(
                 done => done?,
             }
             let revision = transaction.revision;
-            time = transaction.time;
             for change in transaction.changes {
                 unknown.written(&change.key, revision);
                 dangling.remove(&change.key);
-                versions.superseded(&change.key, revision);
+                let before = versions.superseded(&change.key, revision);
                 if is_lost(change.lease) {
                     dangling.insert(change.key.clone(), change.lease);
                 }
                 if past.is_lost(revision, &change.key) {
-                    versions.pending.insert(change.key, Pending { revision, stands: Stands::Bare });
+                    versions.bare(change.key, revision, before);
                 }
             }
         }
     }
     lost.entries(unknown.left(), newest_gaps);
     let mut made = Made::default();
-    let pending = std::mem::take(&mut versions.pending);
-    let (mut back, mut bytes) = (Vec::new(), 0_usize);
-    for (key, Pending { revision, stands }) in &pending {
-        let kept = match stands {
-            Stands::Older(kept) => *kept,
-            Stands::Bare => {
-                let mut before = before(&loading, past, key, *revision)?;
-                bytes += before.as_ref().map_or(0, |before| before.value.len());
-                before.take_if(|_| bytes > BROUGHT_BACK_BYTES);
-                let kept = before.as_ref().map(|before| before.mod_revision);
-                dangling.remove(key);
-                if let Some(before) = before.as_ref().filter(|before| is_lost(before.lease)) {
-                    dangling.insert(key.clone(), before.lease);
-                }
-                back.push((key, before));
-                kept
-            }
-        };
-        lost.key(key, *revision, kept);
-    }
-    made.brought_back = bring_back(&mut loading, time, back)?;
-    let newest = loading.revision();
-    versions.past.extend(pending.into_keys().map(|key| (key, newest)));
     for (id, (_, lease)) in &*leases {
         if let Some(lease) = lease {
             loading.lease(*id, lease.ttl, lease.remaining)?;
@@ -158,16 +139,47 @@ pub(super) fn load(
     for (prefix, rule) in rules {
         loading.set_retention(prefix, retention(&rule))?;
     }
-    // Without a past there is none to give up.
-    if versions.past.is_empty() || past.is_none() {
-        loading.finish()?.close()?;
-        return Ok(Some(made));
-    }
-    let past = files.past_of_keys(versions.past.iter().map(|(key, upto)| (&key[..], *upto)));
-    let (target, given_up) = loading.finish_apart()?.give_up(&past)?;
-    target.finish()?;
-    (made.past, made.added) = (given_up.past, given_up.added);
+    finish(files, loading, versions, past.is_some(), (&mut made, lost))?;
     Ok(Some(made))
+}
+
+/// Makes it a store, when nobody can read any more what is lost.
+fn finish(
+    files: &StoreFiles,
+    loading: Loading,
+    versions: LostVersions,
+    has_past: bool,
+    (made, lost): (&mut Made, &mut Lost),
+) -> Outcome {
+    let LostVersions { pending, mut past } = versions;
+    let mut newest = loading.revision();
+    let mut target = loading.finish_apart()?;
+    let bare = pending.iter().filter_map(|(key, pending)| match pending.stands {
+        Stands::Bare(since) => Some((key.to_vec(), since)),
+        Stands::Older(_) => None,
+    });
+    let bare: Vec<_> = bare.collect();
+    let back;
+    (target, back) = target.bring_back(&bare)?;
+    let mut kept = back.kept.into_iter();
+    for (key, Pending { revision, stands }) in &pending {
+        let kept = match stands {
+            Stands::Older(kept) => *kept,
+            Stands::Bare(_) => kept.next().flatten(),
+        };
+        lost.key(key, *revision, kept);
+    }
+    newest = back.revision.unwrap_or(newest);
+    past.extend(pending.into_keys().map(|key| (key, newest)));
+    // Without a past there is none to give up.
+    if has_past && !past.is_empty() {
+        let past = files.past_of_keys(past.iter().map(|(key, upto)| (&key[..], *upto)));
+        let given_up;
+        (target, given_up) = target.give_up(&past)?;
+        (made.past, made.added) = (given_up.past, given_up.added);
+    }
+    made.brought_back = back.revision;
+    Ok(target.finish()?)
 }
 
 /// Writes what the store begins with.
@@ -202,8 +214,7 @@ fn base(
     let mut stand_ins = past.map_or(&none, |past| &past.stand_ins).iter().peekable();
     let stand = |load: &mut Load, versions: &mut LostVersions, stands: &Option<KeyValue>| {
         let Some(kv) = stands else { return Ok(()) };
-        let pending = Pending { revision: kv.mod_revision, stands: Stands::Bare };
-        versions.pending.insert(kv.key.clone(), pending);
+        versions.bare(kv.key.clone(), kv.mod_revision, None);
         load.base(kv, 0)
     };
     keys.each(&mut |key, found| {
@@ -234,69 +245,4 @@ fn base(
         stand(&mut load, versions, stands)?;
     }
     Ok(load)
-}
-
-/// What a key was before a revision, as far as it is known; `None` where it was not there, or nothing is known of it.
-fn before(
-    loading: &Loading,
-    past: Option<&Past>,
-    key: &Bytes,
-    mut revision: u64,
-) -> Outcome<Option<KeyValue>> {
-    let Some(past) = past else { return Ok(None) };
-    while revision > past.from.max(1) {
-        let Some(found) = loading.get_at(key, revision - 1)? else { return Ok(None) };
-        if !past.is_lost(found.mod_revision, key) {
-            // What stands for the base's is not what there was.
-            let is_known = found.mod_revision > past.from || !past.stand_ins.contains_key(key);
-            return Ok(Some(found).filter(|_| is_known));
-        }
-        revision = found.mod_revision;
-    }
-    Ok(None)
-}
-
-/// Brings keys back to what they were, or deletes them, in one transaction; answers its revision.
-fn bring_back(
-    loading: &mut Loading,
-    time: i64,
-    keys: Vec<(&Bytes, Option<KeyValue>)>,
-) -> Outcome<Option<u64>> {
-    let newest = loading.revision();
-    let mut changes = Vec::new();
-    for (key, before) in keys {
-        let Some(now) = loading.get_at(key, newest)? else { continue };
-        changes.push(back(now, before, changes.len()));
-    }
-    if changes.is_empty() {
-        return Ok(None);
-    }
-    let revision = newest + 1;
-    loading.transaction(&Transaction { revision, time, metadata: Bytes::new(), changes })?;
-    Ok(Some(revision))
-}
-
-/// The change that brings a key back to what it was, or deletes it.
-fn back(now: KeyValue, before: Option<KeyValue>, place: usize) -> Change {
-    let sub = u32::try_from(place).unwrap_or(u32::MAX);
-    match before {
-        Some(before) => Change {
-            kind: ChangeKind::Put,
-            key: now.key,
-            sub,
-            create_revision: now.create_revision,
-            version: now.version + 1,
-            lease: before.lease,
-            value: Some(before.value),
-        },
-        None => Change {
-            kind: ChangeKind::Delete,
-            key: now.key,
-            sub,
-            create_revision: 0,
-            version: 0,
-            lease: 0,
-            value: None,
-        },
-    }
 }

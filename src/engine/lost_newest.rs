@@ -1,0 +1,464 @@
+//! What damage of a file of newest versions costs, of L0 or of HEAD: the versions in the blocks that cannot be read, of
+//! which EVENTS know most.
+//!
+//! The file has of each key the newest version that was written in some span of revisions, its *era* for that key: after
+//! what older files have of it, and before what newer ones, or the log, do. So the newest change of a key that EVENTS tell of
+//! its era is what the file had. Where EVENTS repeat its value nothing is lost; else the version is *bare*: it stands in the
+//! file without its value, so that whatever counts and folds meets what it has to, and must not be read by anybody.
+//!
+//! ```text
+//!            HEAD  older L0        the damaged L0       newer L0    log
+//!   key a  --- 3 ------+---- 7, 9, 12 ----------------+---- 15 -----+---> 21       era (3, 15): 12 was in it, since 7
+//!   key b  ------------+----------- 8 ----------------+-------------+------->      era (0, all): 8 was in it
+//! ```
+//!
+//! EVENTS are forgotten as the past is. Where they do not go back as far as the era, the versions are not known by that,
+//! and no more than their number, unless what is newer says that there was one.
+
+use std::collections::BTreeMap;
+
+use annals_format::entry::EntryRef;
+use annals_format::events::{EventKind, EventRef, Transaction};
+use annals_format::name::FileName;
+use annals_format::order::later;
+use annals_format::space::{USER, is_user};
+use annals_format::{FileKind, FileMeta, Manifest};
+
+use super::inspect::StoreFiles;
+use super::lost_past::LostBlock;
+use super::retention::Before;
+use crate::error::{Error, ErrorKind, Result};
+use crate::segment::{Leaves, NewSegment, Segment, SegmentContext, SegmentWriter};
+use crate::sync::Arc;
+
+/// What may be known of the keys that are lost, in memory. Of more, the file is not put together.
+const BYTES_MAX: usize = 64 << 20;
+
+/// What a key takes beside its bytes: about.
+const OVERHEAD: usize = 256;
+
+/// What the log has changed behind what is in files: of each user's key (as it is, without its space) the first revision,
+/// and whether the key was alive before that.
+pub type Changed = BTreeMap<Vec<u8>, (u64, bool)>;
+
+/// What could be kept of a file of newest versions.
+#[derive(Debug)]
+pub struct KeptNewest {
+    /// The file that was written of it; `None` where nothing is left.
+    pub file: Option<FileMeta>,
+    /// Users' keys of which the newest version is there without its value, and its revision.
+    pub bare: Vec<(Vec<u8>, u64)>,
+    /// Users' keys of which a superseded version is lost, or may be, and the revision that superseded it.
+    pub superseded: Vec<(Vec<u8>, u64)>,
+    /// How many newest versions are lost at most of which no more is known than the blocks that they were in.
+    pub unknown: u64,
+    /// Where something could not be read.
+    pub lost: Vec<LostBlock>,
+}
+
+/// A change of a key.
+#[derive(Debug, Default)]
+struct Change {
+    revision: u64,
+    sub: u32,
+    tombstone: bool,
+    create_revision: u64,
+    version: u64,
+    lease: i64,
+    /// Where EVENTS repeat it.
+    value: Option<Vec<u8>>,
+}
+
+/// What is known of a key in the lost blocks.
+#[derive(Debug, Default)]
+struct Known {
+    /// The newest version that older files have.
+    older: Option<Change>,
+    /// What superseded the version of the file, and whether the key was alive before that.
+    newer: Option<(u64, bool)>,
+    /// The first change of the era that is known, and the last.
+    first: Option<Change>,
+    last: Option<Change>,
+}
+
+impl Known {
+    fn older_revision(&self) -> u64 {
+        self.older.as_ref().map_or(0, |older| older.revision)
+    }
+
+    fn was_alive(&self) -> bool {
+        self.older.as_ref().is_some_and(|older| !older.tombstone)
+    }
+
+    /// Whether the first change that is known comes next to what older files have.
+    fn follows(&self) -> bool {
+        let (older, first) = (self.older.as_ref().filter(|older| !older.tombstone), &self.first);
+        match (older, first) {
+            (Some(older), Some(first)) => {
+                let next = (older.create_revision, older.version + 1);
+                !first.tombstone && (first.create_revision, first.version) == next
+            }
+            (None, Some(first)) => first.version == 1,
+            (_, None) => false,
+        }
+    }
+}
+
+/// A version that is written to the file.
+struct Entry {
+    change: Change,
+    first: u64,
+    lived: bool,
+}
+
+/// Writes a file of newest versions again, of what can be read, and of what is known of the rest. `None` where that
+/// cannot be done: records of the system's are lost, too much is, or what the files say does not fit together.
+///
+/// # Errors
+/// Other files cannot be read; what writing the file answers.
+pub(super) fn keep(
+    files: &StoreFiles,
+    meta: &FileMeta,
+    (context, number): (&SegmentContext, u64),
+    changed: &Changed,
+) -> Result<Option<KeptNewest>> {
+    let segment = files.opened(meta).ok();
+    let (lost, read) = segment
+        .as_ref()
+        .map_or_else(|| (vec![LostBlock::all_of(meta)], 0), |segment| lost_blocks(segment));
+    if lost.iter().any(|block| !is_user(&block.first)) {
+        return Ok(None);
+    }
+    let Some(known) = Search::new(files, meta, &lost).known(changed)? else { return Ok(None) };
+    let Manifest { floors, compacted, .. } = files.manifest();
+    let floors = Before { floors, compacted: *compacted }.floors();
+    let begin = events_begin(files);
+    let mut kept =
+        KeptNewest { file: None, bare: Vec::new(), superseded: Vec::new(), unknown: 0, lost };
+    let (mut entries, mut found) = (BTreeMap::new(), 0);
+    for (key, known) in known {
+        let begin = begin.max(floors.of(&key));
+        let Ok(entry) = entry_of(&key, known, (meta, begin), &mut kept) else { return Ok(None) };
+        if let Some(entry) = entry {
+            // HEAD lets go of old tombstones.
+            found += u64::from(meta.kind == FileKind::L0 || !entry.change.tombstone);
+            entries.insert(key, entry);
+        }
+    }
+    let counts = kept.lost.iter().any(|block| block.last >= meta.folded_to);
+    kept.unknown = meta.entries.saturating_sub(read + found) * u64::from(counts);
+    let new = NewSegment { class: meta.class, ..NewSegment::new(meta.kind, number) };
+    let mut writer = SegmentWriter::create(context, new)?;
+    let written = write(&mut writer, segment.as_ref(), &entries, meta);
+    if written.is_err() || writer.entries() == 0 {
+        writer.abandon()?;
+        // It was written wrongly.
+        return match written {
+            Err(error) if matches!(error.kind(), ErrorKind::InvalidArgument { .. }) => Ok(None),
+            written => written.map(|()| Some(kept)),
+        };
+    }
+    let file = writer.finish()?;
+    let (last_seq, folded_to) = (meta.last_seq, meta.folded_to.clone());
+    kept.file = Some(FileMeta { last_seq, folded_to, ..file });
+    Ok(Some(kept))
+}
+
+/// The blocks that cannot be read, and how many entries can.
+fn lost_blocks(segment: &Arc<Segment>) -> (Vec<LostBlock>, u64) {
+    let meta = segment.meta();
+    let (mut lost, mut entries) = (Vec::<LostBlock>::new(), 0);
+    let mut lose = |first: &[u8], last: &[u8]| match lost.last_mut() {
+        Some(before) if *before.last >= *first => before.last = last.to_vec(),
+        _ => {
+            lost.push(LostBlock { file: meta.clone(), first: first.to_vec(), last: last.to_vec() });
+        }
+    };
+    let mut upto = meta.first_key.clone();
+    let read = Leaves::each(segment, &mut |block| {
+        if block.read(&mut |_, _, _| entries += 1).is_err() {
+            lose(block.first(), block.upto());
+        }
+        upto = block.upto().to_vec();
+        Ok(true)
+    });
+    if read.is_err() {
+        lose(&upto, &meta.last_key);
+    }
+    (lost, entries)
+}
+
+/// The first revision of which there are EVENTS.
+fn events_begin(files: &StoreFiles) -> u64 {
+    let events = files.manifest().files.iter().filter(|meta| meta.kind == FileKind::Events);
+    events.map(|meta| meta.min_revision).min().unwrap_or(u64::MAX)
+}
+
+/// What is known of the keys in lost blocks.
+struct Search<'a> {
+    files: &'a StoreFiles,
+    meta: &'a FileMeta,
+    /// From one key to another, both included, in order.
+    spans: Vec<(&'a [u8], &'a [u8])>,
+    known: BTreeMap<Vec<u8>, Known>,
+    bytes: usize,
+}
+
+impl<'a> Search<'a> {
+    fn new(files: &'a StoreFiles, meta: &'a FileMeta, lost: &'a [LostBlock]) -> Self {
+        // What a fold has taken over does not count any more.
+        let spans =
+            lost.iter().map(|block| (later(&block.first, &meta.folded_to), block.last.as_slice()));
+        let spans = spans.filter(|(first, last)| first <= last).collect();
+        Self { files, meta, spans, known: BTreeMap::new(), bytes: 0 }
+    }
+
+    fn has(&self, key: &[u8]) -> bool {
+        let at = self.spans.partition_point(|(_, last)| *last < key);
+        self.spans.get(at).is_some_and(|(first, _)| *first <= key)
+    }
+
+    fn of(&mut self, key: &[u8]) -> &mut Known {
+        if !self.known.contains_key(key) {
+            self.bytes += key.len() + OVERHEAD;
+        }
+        self.known.entry(key.to_vec()).or_default()
+    }
+
+    /// Reads everything; `None` where that is too much.
+    fn known(mut self, changed: &Changed) -> Result<Option<BTreeMap<Vec<u8>, Known>>> {
+        let files = self.files;
+        let is_newest = |meta: &&FileMeta| matches!(meta.kind, FileKind::L0 | FileKind::Head);
+        let mut others: Vec<&FileMeta> = files
+            .manifest()
+            .files
+            .iter()
+            .filter(is_newest)
+            .filter(|meta| *meta != self.meta)
+            .collect();
+        // HEAD is older than all of L0.
+        let age = |meta: &FileMeta| (meta.kind == FileKind::L0, meta.last_seq);
+        others.sort_by_key(|meta| age(meta));
+        for meta in others {
+            let is_newer = age(meta) > age(self.meta);
+            if !self.versions(meta, is_newer)? {
+                return Ok(None);
+            }
+        }
+        for (key, change) in changed {
+            let key = [&[USER], &key[..]].concat();
+            if self.has(&key) {
+                self.of(&key).newer.get_or_insert(*change);
+            }
+        }
+        let is_events = |meta: &&FileMeta| meta.kind == FileKind::Events;
+        let mut events: Vec<&FileMeta> = files.manifest().files.iter().filter(is_events).collect();
+        events.sort_by_key(|meta| meta.min_revision);
+        for meta in events {
+            if !self.events(meta)? {
+                return Ok(None);
+            }
+        }
+        Ok(Some(self.known))
+    }
+
+    /// Takes in what another file of newest versions has; answers whether there was room.
+    fn versions(&mut self, meta: &FileMeta, is_newer: bool) -> Result<bool> {
+        let spans = self.spans.clone();
+        let met = spans
+            .iter()
+            .filter(|(first, last)| *meta.first_key <= **last && **first <= *meta.last_key);
+        for (first, last) in met {
+            let segment = self.files.opened(meta)?;
+            let mut cursor = segment.cold_cursor();
+            cursor.seek(later(first, &meta.folded_to), u64::MAX)?;
+            while let Some(entry) = cursor.entry().filter(|entry| entry.key <= *last) {
+                let known = self.of(entry.key);
+                if is_newer {
+                    known.newer.get_or_insert((entry.first, entry.lived));
+                } else if known.older_revision() < entry.revision {
+                    known.older = Some(Change {
+                        revision: entry.revision,
+                        sub: entry.sub,
+                        tombstone: entry.tombstone,
+                        create_revision: entry.create_revision,
+                        version: entry.version,
+                        lease: entry.lease,
+                        value: None,
+                    });
+                }
+                if self.bytes > BYTES_MAX {
+                    return Ok(false);
+                }
+                cursor.next()?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Takes in what EVENTS tell; answers whether there was room.
+    fn events(&mut self, meta: &FileMeta) -> Result<bool> {
+        let segment = self.files.opened(meta)?;
+        let mut cursor = segment.cold_cursor();
+        cursor.seek_first()?;
+        while let Some(entry) = cursor.entry() {
+            let transaction = Transaction::decode(entry.value);
+            let transaction = transaction.map_err(|error| cursor.damaged(&error))?;
+            for event in transaction.events() {
+                let event = event.map_err(|error| cursor.damaged(&error))?;
+                let key = [&[USER], event.key].concat();
+                if self.has(&key) {
+                    self.event(&key, entry.revision, &event);
+                }
+            }
+            if self.bytes > BYTES_MAX {
+                return Ok(false);
+            }
+            cursor.next()?;
+        }
+        Ok(true)
+    }
+
+    fn event(&mut self, key: &[u8], revision: u64, event: &EventRef<'_>) {
+        let known = self.of(key);
+        let upto = known.newer.map_or(u64::MAX, |(revision, _)| revision);
+        if revision <= known.older_revision() || revision >= upto {
+            return;
+        }
+        let change = |value| Change {
+            revision,
+            sub: event.sub,
+            tombstone: event.kind == EventKind::Delete,
+            create_revision: event.create_revision,
+            version: event.version,
+            lease: event.lease,
+            value,
+        };
+        known.first.get_or_insert_with(|| change(None));
+        let bytes = |change: &Option<Change>| {
+            change.as_ref().and_then(|change| change.value.as_ref()).map_or(0, Vec::len)
+        };
+        let before = bytes(&known.last);
+        known.last = Some(change(event.value.map(<[u8]>::to_vec)));
+        let now = bytes(&known.last);
+        self.bytes = self.bytes + now - before;
+    }
+}
+
+/// What the file says of a key, where it is known that it had one; `begin`: from which revision on all changes of the key are
+/// known.
+///
+/// # Errors
+/// What is known does not fit together.
+fn entry_of(
+    key: &[u8],
+    mut known: Known,
+    (meta, begin): (&FileMeta, u64),
+    kept: &mut KeptNewest,
+) -> std::result::Result<Option<Entry>, ()> {
+    let users = || key.get(1..).unwrap_or_default().to_vec();
+    let (since, lived) = (known.older_revision() + 1, known.was_alive());
+    let all_known = since >= begin;
+    let Some(last) = known.last.take() else {
+        return match known.newer {
+            // It was alive, and not by an older file: so it was in this one.
+            Some((upto, true)) if !lived => {
+                let revision =
+                    upto.checked_sub(1).filter(|revision| *revision >= since).ok_or(())?;
+                kept.superseded.push((users(), upto));
+                let (create_revision, version) = (revision, 1);
+                let change = Change { revision, create_revision, version, ..Change::default() };
+                Ok(Some(Entry { change, first: since, lived }))
+            }
+            // There may have been one, which is not known.
+            Some((upto, _)) if !all_known && since > 1 => {
+                kept.superseded.push((users(), upto));
+                Ok(None)
+            }
+            _ => Ok(None),
+        };
+    };
+    if known.newer.is_some_and(|(_, lived)| lived == last.tombstone) {
+        return Err(());
+    }
+    let first = known.first.as_ref().ok_or(())?;
+    let first = if all_known || known.follows() {
+        first.revision
+    } else {
+        if first.tombstone && lived {
+            // Of what it was until then the older file may tell, or versions that are not known here.
+            kept.superseded.push((users(), first.revision));
+        }
+        // What was changed before is in HISTORY, as far as anybody can ask for it.
+        since
+    };
+    if !last.tombstone && last.value.is_none() {
+        match known.newer {
+            Some((upto, _)) => kept.superseded.push((users(), upto)),
+            None => kept.bare.push((users(), last.revision)),
+        }
+    }
+    let is_l0 = meta.kind == FileKind::L0;
+    Ok(Some(Entry { change: last, first, lived: is_l0 && lived }))
+}
+
+/// Writes what can be read of a file, and the other entries between, in order.
+fn write(
+    writer: &mut SegmentWriter,
+    segment: Option<&Arc<Segment>>,
+    entries: &BTreeMap<Vec<u8>, Entry>,
+    meta: &FileMeta,
+) -> Result<()> {
+    let mut entries = entries.iter().peekable();
+    let add = |writer: &mut SegmentWriter, key: &[u8], entry: &Entry| {
+        let Entry { change, first, lived } = entry;
+        let is_l0 = meta.kind == FileKind::L0;
+        let value = change.value.as_deref().unwrap_or_default();
+        writer.add(&EntryRef {
+            key,
+            revision: change.revision,
+            sub: change.sub,
+            tombstone: change.tombstone,
+            create_revision: change.create_revision,
+            version: change.version,
+            lease: change.lease,
+            first: if is_l0 { *first } else { 0 },
+            lived: *lived,
+            value,
+            ..EntryRef::default()
+        })
+    };
+    let mut refused = Ok(());
+    if let Some(segment) = segment {
+        // What cannot be read is among the others.
+        let _damage = Leaves::each(segment, &mut |block| {
+            let _damage = block.read(&mut |read, _, _| {
+                while let Some((key, entry)) =
+                    entries.next_if(|(key, _)| refused.is_ok() && key.as_slice() <= read.key)
+                {
+                    if key.as_slice() < read.key {
+                        refused = add(writer, key, entry);
+                    }
+                }
+                if refused.is_ok() {
+                    refused = writer.add(read);
+                }
+            });
+            Ok(refused.is_ok())
+        });
+    }
+    refused?;
+    for (key, entry) in entries {
+        add(writer, key, entry)?;
+    }
+    Ok(())
+}
+
+/// Refuses what is no file of newest versions.
+pub(super) fn check(meta: &FileMeta) -> Result<()> {
+    if matches!(meta.kind, FileKind::L0 | FileKind::Head) {
+        return Ok(());
+    }
+    let name = FileName::new(meta.kind, meta.number);
+    Err(Error::invalid(format!("{name} has no newest versions")))
+}
