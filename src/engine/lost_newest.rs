@@ -15,7 +15,7 @@
 //! EVENTS are forgotten as the past is. Where they do not go back as far as the era, the versions are not known by that,
 //! and no more than their number, unless what is newer says that there was one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use annals_format::entry::EntryRef;
 use annals_format::events::{EventKind, EventRef, Transaction};
@@ -54,6 +54,8 @@ pub struct KeptNewest {
     pub unknown: u64,
     /// Where something could not be read.
     pub lost: Vec<LostBlock>,
+    /// The first reason for that.
+    pub damage: Option<Error>,
 }
 
 /// A change of a key.
@@ -122,31 +124,45 @@ pub(super) fn keep(
     (context, number): (&SegmentContext, u64),
     changed: &Changed,
 ) -> Result<Option<KeptNewest>> {
-    let segment = files.opened(meta).ok();
-    let (lost, read) = segment
-        .as_ref()
-        .map_or_else(|| (vec![LostBlock::all_of(meta)], 0), |segment| lost_blocks(segment));
+    let segment = files.opened(meta);
+    let read = match &segment {
+        Ok(segment) => Read::of(segment),
+        Err(error) => {
+            let (lost, damage) = (vec![LostBlock::all_of(meta)], Some(error.clone()));
+            Read { lost, damage, ..Read::default() }
+        }
+    };
+    let (segment, Read { lost, entries: readable, at_ends, damage }) = (segment.ok(), read);
     if lost.iter().any(|block| !is_user(&block.first)) {
         return Ok(None);
     }
-    let Some(known) = Search::new(files, meta, &lost).known(changed)? else { return Ok(None) };
+    let search = Search::new(files, meta, (&lost, &at_ends));
+    let Some(known) = search.known(changed)? else { return Ok(None) };
     let Manifest { floors, compacted, .. } = files.manifest();
     let floors = Before { floors, compacted: *compacted }.floors();
     let begin = events_begin(files);
-    let mut kept =
-        KeptNewest { file: None, bare: Vec::new(), superseded: Vec::new(), unknown: 0, lost };
+    let mut kept = KeptNewest {
+        file: None,
+        bare: Vec::new(),
+        superseded: Vec::new(),
+        unknown: 0,
+        lost,
+        damage,
+    };
     let (mut entries, mut found) = (BTreeMap::new(), 0);
     for (key, known) in known {
-        let begin = begin.max(floors.of(&key));
+        let floor = floors.of(&key);
+        let begin = begin.max(floor);
         let Ok(entry) = entry_of(&key, known, (meta, begin), &mut kept) else { return Ok(None) };
         if let Some(entry) = entry {
-            // HEAD lets go of old tombstones.
-            found += u64::from(meta.kind == FileKind::L0 || !entry.change.tombstone);
+            // HEAD lets go of tombstones that nobody can ask for.
+            let is_there = !entry.change.tombstone || entry.change.revision >= floor;
+            found += u64::from(meta.kind == FileKind::L0 || is_there);
             entries.insert(key, entry);
         }
     }
     let counts = kept.lost.iter().any(|block| block.last >= meta.folded_to);
-    kept.unknown = meta.entries.saturating_sub(read + found) * u64::from(counts);
+    kept.unknown = meta.entries.saturating_sub(readable + found) * u64::from(counts);
     let new = NewSegment { class: meta.class, ..NewSegment::new(meta.kind, number) };
     let mut writer = SegmentWriter::create(context, new)?;
     let written = write(&mut writer, segment.as_ref(), &entries, meta);
@@ -164,28 +180,52 @@ pub(super) fn keep(
     Ok(Some(kept))
 }
 
-/// The blocks that cannot be read, and how many entries can.
-fn lost_blocks(segment: &Arc<Segment>) -> (Vec<LostBlock>, u64) {
-    let meta = segment.meta();
-    let (mut lost, mut entries) = (Vec::<LostBlock>::new(), 0);
-    let mut lose = |first: &[u8], last: &[u8]| match lost.last_mut() {
-        Some(before) if *before.last >= *first => before.last = last.to_vec(),
-        _ => {
-            lost.push(LostBlock { file: meta.clone(), first: first.to_vec(), last: last.to_vec() });
+/// What can be read of a file, and what cannot.
+#[derive(Default)]
+struct Read {
+    lost: Vec<LostBlock>,
+    entries: u64,
+    /// Keys that can be read, but are at the end of a lost block: where the next one begins.
+    at_ends: BTreeSet<Vec<u8>>,
+    damage: Option<Error>,
+}
+
+impl Read {
+    fn of(segment: &Arc<Segment>) -> Self {
+        let meta = segment.meta();
+        let mut found = Self::default();
+        let mut upto = meta.first_key.clone();
+        let read = Leaves::each(segment, &mut |block| {
+            let Self { lost, entries, at_ends, .. } = &mut found;
+            let end = lost.last().map(|lost| lost.last.as_slice());
+            let read = block.read(&mut |entry, _, _| {
+                *entries += 1;
+                if end == Some(entry.key) {
+                    at_ends.insert(entry.key.to_vec());
+                }
+            });
+            if let Err(error) = read {
+                found.lose(meta, (block.first(), block.upto()), error);
+            }
+            upto = block.upto().to_vec();
+            Ok(true)
+        });
+        if let Err(error) = read {
+            found.lose(meta, (&upto, &meta.last_key), error);
         }
-    };
-    let mut upto = meta.first_key.clone();
-    let read = Leaves::each(segment, &mut |block| {
-        if block.read(&mut |_, _, _| entries += 1).is_err() {
-            lose(block.first(), block.upto());
-        }
-        upto = block.upto().to_vec();
-        Ok(true)
-    });
-    if read.is_err() {
-        lose(&upto, &meta.last_key);
+        found
     }
-    (lost, entries)
+
+    fn lose(&mut self, meta: &FileMeta, (first, last): (&[u8], &[u8]), why: Error) {
+        self.damage.get_or_insert(why);
+        match self.lost.last_mut() {
+            Some(before) if *before.last >= *first => before.last = last.to_vec(),
+            _ => {
+                let (first, last) = (first.to_vec(), last.to_vec());
+                self.lost.push(LostBlock { file: meta.clone(), first, last });
+            }
+        }
+    }
 }
 
 /// The first revision of which there are EVENTS.
@@ -200,22 +240,28 @@ struct Search<'a> {
     meta: &'a FileMeta,
     /// From one key to another, both included, in order.
     spans: Vec<(&'a [u8], &'a [u8])>,
+    /// But these, which can be read.
+    at_ends: &'a BTreeSet<Vec<u8>>,
     known: BTreeMap<Vec<u8>, Known>,
     bytes: usize,
 }
 
 impl<'a> Search<'a> {
-    fn new(files: &'a StoreFiles, meta: &'a FileMeta, lost: &'a [LostBlock]) -> Self {
+    fn new(
+        files: &'a StoreFiles,
+        meta: &'a FileMeta,
+        (lost, at_ends): (&'a [LostBlock], &'a BTreeSet<Vec<u8>>),
+    ) -> Self {
         // What a fold has taken over does not count any more.
         let spans =
             lost.iter().map(|block| (later(&block.first, &meta.folded_to), block.last.as_slice()));
         let spans = spans.filter(|(first, last)| first <= last).collect();
-        Self { files, meta, spans, known: BTreeMap::new(), bytes: 0 }
+        Self { files, meta, spans, at_ends, known: BTreeMap::new(), bytes: 0 }
     }
 
     fn has(&self, key: &[u8]) -> bool {
         let at = self.spans.partition_point(|(_, last)| *last < key);
-        self.spans.get(at).is_some_and(|(first, _)| *first <= key)
+        self.spans.get(at).is_some_and(|(first, _)| *first <= key) && !self.at_ends.contains(key)
     }
 
     fn of(&mut self, key: &[u8]) -> &mut Known {
@@ -273,6 +319,9 @@ impl<'a> Search<'a> {
             let mut cursor = segment.cold_cursor();
             cursor.seek(later(first, &meta.folded_to), u64::MAX)?;
             while let Some(entry) = cursor.entry().filter(|entry| entry.key <= *last) {
+                if self.at_ends.contains(entry.key) {
+                    break;
+                }
                 let known = self.of(entry.key);
                 if is_newer {
                     known.newer.get_or_insert((entry.first, entry.lived));

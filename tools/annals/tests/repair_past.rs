@@ -234,7 +234,7 @@ fn damage_of_what_is_forgotten_costs_nothing() {
 
 /// Rules make no past of less than all there was: it is taken along from its first revision on.
 #[test]
-fn a_rebuilt_store_with_rules_has_lost_nothing_where_all_of_its_past_is_there() {
+fn a_store_with_rules_has_lost_nothing_where_all_of_its_past_is_there() {
     let tool = Tool::new();
     let forever = Some(Retention::forever());
     let store = written(&tool, |store| store.set_retention("k/", forever).unwrap());
@@ -244,7 +244,7 @@ fn a_rebuilt_store_with_rules_has_lost_nothing_where_all_of_its_past_is_there() 
     let (told, code, other) = damaged_at(&tool, &head, 0.5);
     assert_eq!(
         (&told["way"], &told["past_lost"], code),
-        (&"rebuild".into(), &false.into(), Some(0)),
+        (&"copy".into(), &false.into(), Some(0)),
         "{told}"
     );
     assert_eq!(
@@ -285,7 +285,8 @@ fn rules_are_there_again_where_all_of_them_can_be_read() {
         std::fs::write(&path, whole).unwrap();
         assert!(!done.stdout().is_empty(), "{}", done.stderr());
         let told: Value = serde_json::from_str(&done.stdout()).unwrap();
-        assert_eq!(told["way"], "rebuild", "{told}");
+        // Those of which no record of a rule is lost are copied.
+        assert!(told["way"] == "rebuild" || !is_log, "{told}");
         let rows = told["files"].as_array().unwrap().iter();
         let named = rows.filter(|row| row["what"] == "rule of retention").count();
         let rules = Store::open(&to).unwrap().retention();
@@ -339,7 +340,7 @@ fn where_there_is_no_past_none_is_lost() {
     let (told, code, _) = damaged_at(&tool, &head, 0.5);
     assert_eq!(
         (&told["way"], &told["past_lost"], code),
-        (&"rebuild".into(), &false.into(), Some(0)),
+        (&"copy".into(), &false.into(), Some(0)),
         "{told}"
     );
 }

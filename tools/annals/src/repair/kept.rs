@@ -74,7 +74,8 @@ impl Kept {
         let count = (kept.bare.len() + kept.superseded.len()) as u64 + kept.unknown;
         let lost = (count > 0).then(|| {
             let told = told(meta.kind, &kept.lost);
-            format!("{count} of {} entries, of keys from {told}", meta.entries)
+            let why = kept.damage.map(|why| format!(": {why}")).unwrap_or_default();
+            format!("{count} of {} entries, of keys from {told}{why}", meta.entries)
         });
         let name = FileName::new(meta.kind, meta.number);
         repaired.note(name, meta.bytes, ANEW, lost.unwrap_or_default());
