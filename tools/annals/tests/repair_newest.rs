@@ -2,7 +2,11 @@
 //! block what EVENTS tell; and what is lost nobody is told as if it were there.
 //!
 //! `ANNALS_REPAIRS=n` says how many stores; `ANNALS_FIRST_SEED=n` where they begin.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test that cannot go on has failed, and tells why"
+)]
 
 mod common;
 #[path = "../../../tests/support/random.rs"]
