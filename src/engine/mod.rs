@@ -45,6 +45,7 @@ mod latest;
 mod left_alone;
 mod load;
 mod log;
+mod lost_era;
 mod lost_events;
 mod lost_newest;
 mod lost_past;

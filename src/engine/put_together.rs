@@ -111,14 +111,13 @@ impl PutTogether {
     ///
     /// # Errors
     /// [`ErrorKind::Corrupt`](crate::ErrorKind::Corrupt) and [`ErrorKind::Io`](crate::ErrorKind::Io) where others cannot
-    /// be read; `InvalidArgument` for a file of another kind; what writing a file answers.
+    /// be read; what writing a file answers.
     pub fn keep_newest(
         &self,
         files: &StoreFiles,
         (meta, number): (&FileMeta, u64),
         changed: &Changed,
     ) -> Result<Option<KeptNewest>> {
-        lost_newest::check(meta)?;
         lost_newest::keep(files, meta, (&self.context(files), number), changed)
     }
 
