@@ -2,7 +2,8 @@
 //!
 //! The original is never written to. There are two ways; the first of them that can be gone is taken:
 //!
-//! * **copy**: only the log, or only the past is damaged, and a rebuilt store would not have more of it. The log is written anew
+//! * **copy**: only the log, or only the past, or one file of newest versions is damaged, and a rebuilt store would not have more.
+//!   The file of newest versions is put together of what can be read of it and of what EVENTS tell. The log is written anew
 //!   up to where something is missing, as if
 //!   the machine had stopped there; the blocks of HISTORY that are damaged are left out, and the copy
 //!   gives up what these had to answer: their keys can be read from behind it. What is damaged of EVENTS is put together
@@ -63,8 +64,8 @@ use past::Past;
 #[derive(Debug, Args)]
 #[command(
     after_help = "The original is only read. The report has a line for each file: what became of it, and what of it is
-lost. way: copy, where only the log or the past was damaged, and a rebuilt store would not have all
-of the past; else rebuild. A damaged log ends where something of it is in no file any more.
+lost. way: copy, where only the log, the past, or one file of newest versions was damaged, and a
+rebuilt store would not have all of the past; else rebuild. A damaged log ends where something of it is in no file any more.
 Superseded versions that cannot be read are left out, and past_given_up names the keys they may have
 been of: prefix (a key, and all that begin with it; of many damaged keys what neighbours have in
 common), and from, the first revision they can be read at; of more than one prefix of a key the
