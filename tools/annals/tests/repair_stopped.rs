@@ -16,11 +16,17 @@ use common::{SMALL, Tool};
 const CALLS: &str = "openat,mkdir,write,pwrite64,copy_file_range,sendfile,ftruncate,fsync,fdatasync,rename,unlink,\
                      unlinkat,rmdir,flock";
 
-/// A store of which the log is damaged, or the past, so that a copy is made; or newest versions, so that it is rebuilt.
-fn damaged(directory: &str, ending: &str) -> Tool {
+/// What is damaged, and in how many files: the log, the past, or newest versions that nothing else has, so that a copy is made; or
+/// the same in two files, so that the store is rebuilt.
+const DAMAGES: [(&str, &str, usize); 4] =
+    [("wal", ".wal", 1), ("seg", ".head", 1), ("seg", ".head", 2), ("seg", ".hist", 1)];
+
+/// A store of which something is damaged.
+fn damaged(directory: &str, ending: &str, count: usize) -> Tool {
     let tool = Tool::new();
-    let file = tool.file("h.jsonl", common::history(3000, 100, 40));
-    tool.ok(&[&SMALL[..], &["import", "history", &file]].concat());
+    let file = tool.file("h.jsonl", common::history(3000, 400, 200));
+    let options = [&SMALL[..], &["-O", "event_value_bytes=0"]].concat();
+    tool.ok(&[&options[..], &["import", "history", &file]].concat());
     for n in 0..5 {
         tool.ok(&["put", "/last", &n.to_string()]);
     }
@@ -28,9 +34,12 @@ fn damaged(directory: &str, ending: &str) -> Tool {
     let mut paths: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
     paths.retain(|path| path.to_str().unwrap().ends_with(ending));
     paths.sort();
-    let mut content = std::fs::read(&paths[0]).unwrap();
-    content[200] ^= 0x55;
-    std::fs::write(&paths[0], content).unwrap();
+    assert!(paths.len() >= count, "{paths:?}");
+    for path in &paths[..count] {
+        let mut content = std::fs::read(path).unwrap();
+        content[200] ^= 0x55;
+        std::fs::write(path, content).unwrap();
+    }
     tool.run(&["verify"]).code(3);
     tool
 }
@@ -82,6 +91,10 @@ fn look(tool: &Tool, to: &Path, case: &str, again: bool) -> bool {
         }
     } else {
         assert_eq!((code(&opened), code(&verified)), (Some(0), Some(0)), "{case}: {names:?}");
+        // No version that has no value, as that is lost.
+        let bare = run(to, &["range", "-o", "ndjson"]);
+        let bare = String::from_utf8_lossy(&bare.stdout).matches("\"value\":\"\"").count();
+        assert_eq!(bare, 0, "{case}");
         return true;
     }
     if again {
@@ -99,16 +112,16 @@ fn stopped_at_any_call() {
     }
     let wanted = std::env::var("ANNALS_REPAIR_STOPS").map_or(16, |n| n.parse::<usize>().unwrap());
     let mut outcomes = BTreeMap::new();
-    for (directory, ending) in [("wal", ".wal"), ("seg", ".head"), ("seg", ".hist")] {
-        let tool = damaged(directory, ending);
+    for (directory, ending, count) in DAMAGES {
+        let tool = damaged(directory, ending, count);
         let before = tool.snapshot();
         let log = tool.path("calls");
-        let count = strace(
+        let traced = strace(
             &tool,
             &tool.path("whole"),
             &["-e", &format!("trace={CALLS}"), "-o", log.to_str().unwrap()],
         );
-        assert!(has_made(&count), "{}", String::from_utf8_lossy(&count.stderr));
+        assert!(has_made(&traced), "{}", String::from_utf8_lossy(&traced.stderr));
         // Before the first is made, nothing is.
         let calls = std::fs::read_to_string(&log).unwrap();
         let mut made: BTreeMap<&str, usize> = BTreeMap::new();
@@ -127,7 +140,7 @@ fn stopped_at_any_call() {
         let stride = if wanted == 0 { 1 } else { places.len().div_ceil(wanted) };
         for (n, (call, nth)) in places.iter().step_by(stride).enumerate() {
             for fault in ["signal=KILL", "error=ENOSPC"] {
-                let case = format!("{ending}: {call} {nth}: {fault}");
+                let case = format!("{count} {ending}: {call} {nth}: {fault}");
                 let to = tool.path("to");
                 let inject = format!("inject={call}:{fault}:when={nth}+");
                 let done = strace(&tool, &to, &["-e", &inject, "-o", "/dev/null"]);
@@ -145,8 +158,8 @@ fn stopped_at_any_call() {
 #[test]
 fn stopped_by_a_limit() {
     let (mut stopped, mut whole) = (0, 0);
-    for (directory, ending) in [("wal", ".wal"), ("seg", ".head"), ("seg", ".hist")] {
-        let tool = damaged(directory, ending);
+    for (directory, ending, count) in DAMAGES {
+        let tool = damaged(directory, ending, count);
         for (signal, limit) in
             [0, 1, 8, 32, 96, 1024].iter().flat_map(|n| [("", n), ("trap '' XFSZ;", n)])
         {
@@ -168,7 +181,7 @@ fn stopped_by_a_limit() {
 
 #[test]
 fn two_at_once() {
-    let tool = damaged("wal", ".wal");
+    let tool = damaged("wal", ".wal", 1);
     let to = tool.path("to");
     let arguments = ["repair", "--to", to.to_str().unwrap()];
     for _ in 0..8 {

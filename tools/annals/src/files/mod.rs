@@ -73,6 +73,12 @@ pub(crate) fn logs(files: &StoreFiles) -> Vec<FileName> {
     names.into_iter().collect()
 }
 
+/// Where a file of the log ends: what lies behind that a recovery has dropped.
+pub(crate) fn log_end(files: &StoreFiles, name: FileName) -> u64 {
+    let listed = files.manifest().wal.iter().find(|file| file.number == name.number);
+    listed.and_then(|file| file.end).unwrap_or(u64::MAX)
+}
+
 /// What `disk_bytes` means in everything the tool writes: the length of all files of the store's that
 /// lie in its directory, those included that are still to be removed.
 pub(crate) fn disk_bytes(files: &StoreFiles) -> u64 {

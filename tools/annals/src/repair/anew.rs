@@ -19,7 +19,7 @@ use annals_format::{FileKind, Manifest, Place, WalFile};
 
 use super::{Repaired, write_new};
 use crate::exit::{Failure, Outcome};
-use crate::files::{logs, walk};
+use crate::files::{log_end, logs, walk};
 
 /// Bytes of frames that are written together, unless one is longer.
 const BATCH_BYTES: usize = 4 << 20;
@@ -112,7 +112,7 @@ impl Anew {
         let bytes = files.file_bytes(name).unwrap_or(0);
         self.row(name, bytes);
         let listed = files.manifest().wal.iter().find(|file| file.number == name.number);
-        let end = listed.and_then(|file| file.end).unwrap_or(u64::MAX);
+        let end = log_end(files, name);
         let mut made = listed.map_or(0, |file| file.file_bytes);
         let mut sealed = false;
         let walked = walk(|step| {

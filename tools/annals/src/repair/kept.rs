@@ -10,7 +10,7 @@ use annals_format::{FileKind, FileMeta};
 use super::Repaired;
 use super::salvage::KeyGap;
 use crate::exit::Outcome;
-use crate::files::{key_cell, logs, walk};
+use crate::files::{key_cell, log_end, logs, walk};
 
 /// What became of a file that another one was written of.
 const ANEW: &str = "written anew without what is damaged";
@@ -104,10 +104,12 @@ fn changed(files: &StoreFiles) -> Outcome<Changed> {
     let flushed = files.manifest().flushed_seq;
     let mut changed = Changed::new();
     for name in logs(files) {
+        let end = log_end(files, name);
         walk(|step| {
-            files.wal(name.number, &mut |_, _, part| {
+            files.wal(name.number, &mut |offset, _, part| {
                 if let WalPart::Frame(frame, _) = part
                     && frame.seq > flushed
+                    && offset < end
                 {
                     for op in frame.ops() {
                         let (key, lived) = match op.op {

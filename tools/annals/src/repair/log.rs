@@ -15,7 +15,7 @@ use super::anew::is_lost;
 use super::lost::Lost;
 use super::salvage::Salvage;
 use crate::exit::{Failure, Outcome};
-use crate::files::walk;
+use crate::files::{log_end, walk};
 
 /// Where the log has been read to.
 #[derive(Debug)]
@@ -73,8 +73,7 @@ impl Salvage {
         log: &mut LogRead,
     ) -> Outcome<Option<String>> {
         let flushed = files.manifest().flushed_seq;
-        let listed = files.manifest().wal.iter().find(|file| file.number == name.number);
-        let end = listed.and_then(|file| file.end).unwrap_or(u64::MAX);
+        let end = log_end(files, name);
         let mut damage = None;
         let walked = walk(|step| {
             files.wal(name.number, &mut |offset, _, part| {
