@@ -10,7 +10,7 @@
 //! A put's value is repeated here (kind 3) or not (kind 1): then it is read by (key, revision) from
 //! HEAD, HISTORY or L0. Which of them is up to the writer: repeated values make a replay read one file
 //! from front to back, and take their room twice. Keys are the user's, without the space byte. The
-//! revision is the entry's. The flags are those of the frame that wrote it, and [`TIME_UPTO`].
+//! revision is the entry's. The flags are those of the frame that wrote it, [`TIME_UPTO`] and [`THINNED`].
 
 use crate::cursor::{Reader, Writer};
 use crate::error::{Problem, Result};
@@ -53,6 +53,10 @@ pub struct EventRef<'a> {
 
 /// A flag: when the transaction was ordered is not known, but that it was not later than the time given.
 pub const TIME_UPTO: u64 = 4;
+
+/// A flag: changes of the transaction are left out, of keys that can be read at later revisions only. So of such a key an
+/// older change may be told, and a newer one not.
+pub const THINNED: u64 = 8;
 
 /// The kind byte of a put whose value is repeated.
 const KIND_PUT_WITH_VALUE: u8 = 3;
@@ -181,7 +185,7 @@ pub fn entry(entries: &[u8], at: usize, before: Option<u64>) -> Result<Option<En
 /// The value of an EVENTS entry, read in place.
 #[derive(Clone, Debug)]
 pub struct Transaction<'a> {
-    /// The flags of the frame that wrote it, and [`TIME_UPTO`].
+    /// The flags of the frame that wrote it, [`TIME_UPTO`] and [`THINNED`].
     pub flags: u64,
     /// Microseconds since the Unix epoch. With [`TIME_UPTO`] it was not later.
     pub time: i64,

@@ -13,14 +13,17 @@ use annals_format::name::{FileName, SEGMENT_DIR, WAL_DIR};
 use annals_format::segment::{Footer, HEADER_BYTES};
 use annals_format::{FileKind, FileMeta, Manifest};
 
+use super::retention::Before;
 use crate::error::{Error, Result};
 use crate::manifest::{ManifestStore, OPENING_ATTEMPTS};
 use crate::options::Options;
+use crate::reclaim::floors::Floors;
 use crate::segment::{Cursor, Leaves, SealedFile, Segment, SegmentContext};
 use crate::sync::Arc;
 use crate::vfs::{Access, File};
 use crate::wal::WalContext;
 
+pub use super::lost_era::EventFloors;
 pub use super::lost_events::KeptEvents;
 pub use super::lost_newest::{Changed, KeptNewest};
 pub use super::lost_past::{KeptHistory, LostBlock, LostPast};
@@ -165,6 +168,12 @@ impl StoreFiles {
     /// cannot be read.
     pub fn past_of(&self, lost: &[LostBlock]) -> Result<Vec<LostPast>> {
         super::lost_past::past_of(self, lost)
+    }
+
+    /// From where on keys can be read, as the manifest says.
+    pub(super) fn floors(&self) -> Floors {
+        let Manifest { floors, compacted, .. } = &self.manifest;
+        Before { floors, compacted: *compacted }.floors()
     }
 
     /// What is lost of the past of keys, of each up to a revision, by few prefixes: as [`past_of`](Self::past_of).

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use annals_format::events::{EventKind, EventRef, Transaction};
+use annals_format::events::{EventKind, EventRef, THINNED, Transaction};
 use annals_format::order::later;
 use annals_format::space::USER;
 use annals_format::{FileKind, FileMeta};
@@ -12,6 +12,7 @@ use super::inspect::StoreFiles;
 use super::lost_newest::Changed;
 use super::lost_past::LostBlock;
 use crate::error::Result;
+use crate::reclaim::floors::Floors;
 
 /// What may be known of the keys that are lost, in memory. Of more, the file is not put together.
 const BYTES_MAX: usize = 64 << 20;
@@ -30,6 +31,59 @@ pub(super) struct Change {
     pub(super) lease: i64,
     /// Where EVENTS repeat it.
     pub(super) value: Option<Vec<u8>>,
+}
+
+/// From where on EVENTS tell all changes of a key.
+///
+/// What can be asked for is told. Below that EVENTS forget whole transactions, the oldest first; and where there are rules for
+/// prefixes, changes of keys that can be read at later revisions only, in the files where these are many
+/// (`reclaim/merge.rs`): so there an older change of a key may be told, and a newer one not.
+#[derive(Debug)]
+pub struct EventFloors {
+    floors: Floors,
+    /// The last revision below all floors of which changes may be left out.
+    thinned: u64,
+}
+
+impl EventFloors {
+    /// Of the store that these files are of. Where that is compacted, and without rules for prefixes, this reads the
+    /// EVENTS there are of revisions before.
+    pub fn of(files: &StoreFiles) -> Self {
+        let (manifest, floors) = (files.manifest(), files.floors());
+        if !manifest.floors.is_empty() {
+            return Self { floors, thinned: u64::MAX };
+        }
+        let is_old = |meta: &&FileMeta| {
+            meta.kind == FileKind::Events && meta.min_revision < manifest.compacted
+        };
+        let thinned = manifest.files.iter().filter(is_old).map(|meta| {
+            // Of what cannot be read it is not known.
+            thinned(files, meta).unwrap_or(meta.max_revision)
+        });
+        Self { floors, thinned: thinned.max().unwrap_or(0) }
+    }
+
+    /// Whether all changes of a user's key are told behind one that is told, of this revision.
+    pub fn tell_all_since(&self, key: &[u8], revision: u64) -> bool {
+        revision > self.thinned || revision >= self.floors.of(&[&[USER], key].concat())
+    }
+}
+
+/// The last revision in a file of EVENTS of which changes are left out, or 0.
+fn thinned(files: &StoreFiles, meta: &FileMeta) -> Result<u64> {
+    let segment = files.opened(meta)?;
+    let mut cursor = segment.cold_cursor();
+    cursor.seek_first()?;
+    let mut thinned = 0;
+    while let Some(entry) = cursor.entry() {
+        let transaction = Transaction::decode(entry.value);
+        let transaction = transaction.map_err(|error| cursor.damaged(&error))?;
+        if transaction.flags & THINNED != 0 {
+            thinned = entry.revision;
+        }
+        cursor.next()?;
+    }
+    Ok(thinned)
 }
 
 /// What is known of a key in the lost blocks.
@@ -58,8 +112,8 @@ impl Known {
         let (older, first) = (self.older.as_ref().filter(|older| !older.tombstone), &self.first);
         match (older, first) {
             (Some(older), Some(first)) => {
-                let next = (older.create_revision, older.version + 1);
-                !first.tombstone && (first.create_revision, first.version) == next
+                let next = (older.create_revision, older.version.checked_add(1));
+                !first.tombstone && (first.create_revision, Some(first.version)) == next
             }
             (None, Some(first)) => first.version == 1,
             (_, None) => false,
@@ -75,6 +129,7 @@ pub(super) struct Search<'a> {
     spans: Vec<(&'a [u8], &'a [u8])>,
     /// But these, which can be read.
     at_ends: &'a BTreeSet<Vec<u8>>,
+    floors: EventFloors,
     known: BTreeMap<Vec<u8>, Known>,
     bytes: usize,
 }
@@ -89,7 +144,8 @@ impl<'a> Search<'a> {
         let spans =
             lost.iter().map(|block| (later(&block.first, &meta.folded_to), block.last.as_slice()));
         let spans = spans.filter(|(first, last)| first <= last).collect();
-        Self { files, meta, spans, at_ends, known: BTreeMap::new(), bytes: 0 }
+        let floors = EventFloors::of(files);
+        Self { files, meta, spans, at_ends, floors, known: BTreeMap::new(), bytes: 0 }
     }
 
     fn has(&self, key: &[u8]) -> bool {
@@ -189,7 +245,7 @@ impl<'a> Search<'a> {
             for event in transaction.events() {
                 let event = event.map_err(|error| cursor.damaged(&error))?;
                 let key = [&[USER], event.key].concat();
-                if self.has(&key) {
+                if self.has(&key) && self.floors.tell_all_since(event.key, entry.revision) {
                     self.event(&key, entry.revision, &event);
                 }
             }

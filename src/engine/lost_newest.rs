@@ -19,12 +19,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use annals_format::entry::EntryRef;
 use annals_format::space::is_user;
-use annals_format::{FileKind, FileMeta, Manifest};
+use annals_format::{FileKind, FileMeta};
 
 use super::inspect::StoreFiles;
 use super::lost_era::{Change, Known, Search};
 use super::lost_past::LostBlock;
-use super::retention::Before;
 use crate::error::{Error, ErrorKind, Result};
 use crate::segment::{Leaves, NewSegment, Segment, SegmentContext, SegmentWriter};
 use crate::sync::Arc;
@@ -42,6 +41,8 @@ pub struct KeptNewest {
     pub bare: Vec<(Vec<u8>, u64)>,
     /// Users' keys of which a superseded version is lost, or may be, and the revision that superseded it.
     pub superseded: Vec<(Vec<u8>, u64)>,
+    /// How many entries stand in the file without their value, these included.
+    pub without_value: u64,
     /// How many newest versions are lost at most of which no more is known than the blocks that they were in.
     pub unknown: u64,
     /// Where something could not be read.
@@ -82,13 +83,13 @@ pub(super) fn keep(
     }
     let search = Search::new(files, meta, (&lost, &at_ends));
     let Some(known) = search.known(changed)? else { return Ok(None) };
-    let Manifest { floors, compacted, .. } = files.manifest();
-    let floors = Before { floors, compacted: *compacted }.floors();
+    let floors = files.floors();
     let begin = events_begin(files);
     let mut kept = KeptNewest {
         file: None,
         bare: Vec::new(),
         superseded: Vec::new(),
+        without_value: 0,
         unknown: 0,
         lost,
         damage,
@@ -96,9 +97,12 @@ pub(super) fn keep(
     let (mut entries, mut found) = (BTreeMap::new(), 0);
     for (key, known) in known {
         let floor = floors.of(&key);
-        let begin = begin.max(floor);
-        let Ok(entry) = entry_of(&key, known, (meta, begin), &mut kept) else { return Ok(None) };
+        let Ok(entry) = entry_of(&key, known, (meta, begin, floor), &mut kept) else {
+            return Ok(None);
+        };
         if let Some(entry) = entry {
+            let Change { tombstone, value, .. } = &entry.change;
+            kept.without_value += u64::from(!tombstone && value.is_none());
             // HEAD lets go of tombstones that nobody can ask for.
             let is_there = !entry.change.tombstone || entry.change.revision >= floor;
             found += u64::from(meta.kind == FileKind::L0 || is_there);
@@ -112,8 +116,8 @@ pub(super) fn keep(
     let written = write(&mut writer, segment.as_ref(), &entries, meta);
     if written.is_err() || writer.entries() == 0 {
         writer.abandon()?;
-        // It was written wrongly.
         return match written {
+            // What was read does not ascend: it was written so.
             Err(error) if matches!(error.kind(), ErrorKind::InvalidArgument { .. }) => Ok(None),
             written => written.map(|()| Some(kept)),
         };
@@ -178,34 +182,41 @@ fn events_begin(files: &StoreFiles) -> u64 {
     events.map(|meta| meta.min_revision).min().unwrap_or(u64::MAX)
 }
 
-/// What the file says of a key, where it is known that it had one; `begin`: from which revision on all changes of the key are
-/// known.
+/// What the file says of a key, where it is known that it had one; `begin`: from which revision on there are EVENTS; `floor`:
+/// from which one on the key can be read.
 ///
 /// # Errors
 /// What is known does not fit together.
 fn entry_of(
     key: &[u8],
     mut known: Known,
-    (meta, begin): (&FileMeta, u64),
+    (meta, begin, floor): (&FileMeta, u64, u64),
     kept: &mut KeptNewest,
 ) -> std::result::Result<Option<Entry>, ()> {
     let users = || key.get(1..).unwrap_or_default().to_vec();
-    let (since, lived) = (known.older_revision() + 1, known.was_alive());
-    let all_known = since >= begin;
+    let (since, lived) = (known.older_revision().checked_add(1).ok_or(())?, known.was_alive());
+    let all_known = since >= begin.max(floor);
+    let KeptNewest { bare, superseded, .. } = kept;
+    // Of what was superseded before nobody can ask.
+    let mut supersede = |upto: u64| {
+        if upto >= floor {
+            superseded.push((users(), upto));
+        }
+    };
     let Some(last) = known.last.take() else {
         return match known.newer {
             // It was alive, and not by an older file: so it was in this one.
             Some((upto, true)) if !lived => {
                 let revision =
                     upto.checked_sub(1).filter(|revision| *revision >= since).ok_or(())?;
-                kept.superseded.push((users(), upto));
+                supersede(upto);
                 let (create_revision, version) = (revision, 1);
                 let change = Change { revision, create_revision, version, ..Change::default() };
                 Ok(Some(Entry { change, first: since, lived }))
             }
             // There may have been one, which is not known.
             Some((upto, _)) if !all_known && since > 1 => {
-                kept.superseded.push((users(), upto));
+                supersede(upto);
                 Ok(None)
             }
             _ => Ok(None),
@@ -220,15 +231,15 @@ fn entry_of(
     } else {
         if first.tombstone && lived {
             // Of what it was until then the older file may tell, or versions that are not known here.
-            kept.superseded.push((users(), first.revision));
+            supersede(first.revision);
         }
         // What was changed before is in HISTORY, as far as anybody can ask for it.
         since
     };
     if !last.tombstone && last.value.is_none() {
         match known.newer {
-            Some((upto, _)) => kept.superseded.push((users(), upto)),
-            None => kept.bare.push((users(), last.revision)),
+            Some((upto, _)) => supersede(upto),
+            None => bare.push((users(), last.revision)),
         }
     }
     let is_l0 = meta.kind == FileKind::L0;

@@ -13,10 +13,10 @@ use std::collections::BTreeMap;
 
 use annals_format::limits::RETENTION_PREFIX_BYTES_MAX;
 use annals_format::space::is_user;
-use annals_format::{FileKind, FileMeta, Manifest};
+use annals_format::{FileKind, FileMeta};
 
 use super::inspect::StoreFiles;
-use super::retention::{Before, RULES_MAX};
+use super::retention::RULES_MAX;
 use crate::error::{ErrorKind, Result};
 use crate::reclaim::floors::Floors;
 use crate::segment::{Leaves, NewSegment, Segment, SegmentContext, SegmentWriter};
@@ -158,8 +158,7 @@ pub(super) fn past_of_keys<'k>(
 
 /// Whose past is lost with these blocks.
 pub(super) fn past_of(files: &StoreFiles, lost: &[LostBlock]) -> Result<Vec<LostPast>> {
-    let Manifest { floors, compacted, .. } = files.manifest();
-    let floors = Before { floors, compacted: *compacted }.floors();
+    let floors = files.floors();
     let mut keys = Keys::default();
     for block in lost {
         if !keys.of(files, block, &floors)? {

@@ -27,8 +27,8 @@ use super::retention::Before;
 /// What [`PutTogether::bring_back`] has brought keys back to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BroughtBack {
-    /// The revision that did it; `None` where there was nothing to do.
-    pub revision: Option<u64>,
+    /// The revisions that did it, the first and the last; `None` where there was nothing to do.
+    pub revisions: Option<(u64, u64)>,
     /// For each key the revision of the version that it is as of; `None` where it was deleted.
     pub kept: Vec<Option<u64>>,
 }
@@ -130,12 +130,13 @@ impl PutTogether {
     /// that would have to answer: the floors of these keys rise to behind it, those of rules of retention, for which
     /// there may be new ones, and the watermark; and rules have come as far as the manifest says.
     /// Of no other key anything is given up. Where a key can be read behind the newest revision only, one that changes
-    /// nothing is added.
+    /// nothing is added. `has_bare`: there are versions without their value, which nobody can ask for then. Everything is
+    /// folded so that they are in no file any more: another repair would not know them from others.
     ///
     /// # Errors
     /// What opening, writing and closing a store answer; `InvalidArgument` if somebody has put another store
     /// there meanwhile.
-    pub fn give_up(self, lost: &[LostPast]) -> Result<(Self, GivenUp)> {
+    pub fn give_up(self, lost: &[LostPast], has_bare: bool) -> Result<(Self, GivenUp)> {
         let manifests = ManifestStore::new(Arc::clone(&self.held), &*self.path).of_load();
         let manifest = manifests.load()?;
         let (floors, compacted) = manifest.map(|m| (m.floors, m.compacted)).unwrap_or_default();
@@ -149,6 +150,9 @@ impl PutTogether {
             (engine, _) = Engine::open_loading(&path, &alone)?;
         }
         let past = engine.door().0.give_up(lost, &Before { floors: &floors, compacted })?;
+        if has_bare {
+            engine.reorganise()?;
+        }
         engine.close()?;
         Ok((Self::held(path, &options)?, GivenUp { past, added }))
     }

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use annals_format::entry::EntryRef;
-use annals_format::events::{EventRef, Transaction, TransactionBuilder};
+use annals_format::events::{EventRef, THINNED, Transaction, TransactionBuilder};
 use annals_format::space::USER;
 use annals_format::{FileKind, FileMeta};
 
@@ -171,15 +171,17 @@ pub(crate) fn thin_events(work: &Work<'_>, file: &Arc<Segment>) -> Result<Option
     let Work { context, host, segment_bytes, .. } = *work;
     let mut events = Output::new(context, host, FileKind::Events, None, segment_bytes);
     let (mut kept, mut value) = (TransactionBuilder::new(), Vec::new());
+    let mut thinned = 0;
     let was_read = look_through(file, &work.floors, &mut |seen| {
         match seen {
             Seen::Change { event, is_forgotten: false } => kept.push(event),
-            Seen::Change { .. } => {}
+            Seen::Change { .. } => thinned = THINNED,
             Seen::End { revision, transaction } => {
                 value.clear();
                 // It tells of the changes, by which it is found.
                 let metadata = if kept.count() == 0 { &[] } else { transaction.metadata };
-                kept.finish(transaction.flags, transaction.time, metadata, &mut value);
+                let flags = transaction.flags | std::mem::take(&mut thinned);
+                kept.finish(flags, transaction.time, metadata, &mut value);
                 let key = &revision.to_be_bytes()[..];
                 events.add(&EntryRef { key, revision, value: &value, ..EntryRef::default() })?;
             }

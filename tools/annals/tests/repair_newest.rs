@@ -20,6 +20,8 @@ use std::time::Duration;
 use annals::inspect::StoreFiles;
 use annals::{KeyValue, Options, PutRequest, Retention, Store, delete, put};
 use annals_format::FileKind;
+use annals_format::entry::EntryRef;
+use annals_format::events::Transaction;
 use annals_format::name::FileName;
 use common::{Tool, small};
 use random::Random;
@@ -139,15 +141,21 @@ fn blocks(tool: &Tool) -> Vec<(FileName, Range<u64>)> {
     blocks
 }
 
-fn repaired(tool: &Tool, (name, place): &(FileName, Range<u64>)) -> (Value, Tool) {
+/// Damages a block; answers what was in the file.
+fn damage(tool: &Tool, (name, place): &(FileName, Range<u64>)) -> Vec<u8> {
     let path = tool.store().join(name.to_string());
     let whole = std::fs::read(&path).unwrap();
     let mut content = whole.clone();
     content[usize::try_from(u64::midpoint(place.start, place.end)).unwrap()] ^= 0x10;
     std::fs::write(&path, content).unwrap();
+    whole
+}
+
+fn repaired(tool: &Tool, block: &(FileName, Range<u64>)) -> (Value, Tool) {
+    let whole = damage(tool, block);
     let other = Tool::new();
     let (told, _) = tool.repaired(&other);
-    std::fs::write(&path, whole).unwrap();
+    std::fs::write(tool.store().join(block.0.to_string()), whole).unwrap();
     (told, other)
 }
 
@@ -210,6 +218,181 @@ fn check(store: &Store, told: &Value, truth: &Truth, later: bool) {
         let alive = view.prefix(prefix).collect::<annals::Result<Vec<_>>>().unwrap().len();
         assert_eq!(view.count(annals::KeyRange::prefix(prefix)).unwrap(), alive as u64, "{prefix}");
     }
+}
+
+/// EVENTS let go of what nobody can ask for file by file, where that is much of it: so an older change of a key may still be
+/// told where a newer one is not.
+#[test]
+fn what_events_tell_below_a_floor_is_not_taken_for_the_newest() {
+    thinned(false);
+}
+
+/// Nor where the rule is not there any more that kept the older one.
+#[test]
+fn nor_is_it_when_there_is_no_rule() {
+    thinned(true);
+}
+
+fn thinned(rule_goes: bool) {
+    let tool = Tool::new();
+    let store = small()
+        .background(false)
+        .segment_bytes(32 << 10)
+        .event_value_bytes(1 << 10)
+        .open(tool.store())
+        .unwrap();
+    store.set_retention("kept/", Some(Retention::forever())).unwrap();
+    let kept = |n: u32| {
+        store.put(format!("kept/{n:02}"), noise(n, 900)).unwrap();
+    };
+    for n in 0..40 {
+        kept(n);
+    }
+    store.put("x/changed", "old").unwrap();
+    store.put("x/deleted", "old").unwrap();
+    for n in 0..40 {
+        kept(n);
+    }
+    // Into files of their own.
+    store.reorganise().unwrap();
+    for n in 0..120 {
+        store.put("x/often", noise(n, 900)).unwrap();
+    }
+    store.put("x/changed", "new").unwrap();
+    store.delete("x/deleted").unwrap();
+    for n in 0..120 {
+        store.put("x/often", noise(n, 900)).unwrap();
+    }
+    store.compact(store.revision()).unwrap();
+    store.reorganise().unwrap();
+    while store.run_background().unwrap() {}
+    store.reorganise().unwrap();
+    if rule_goes {
+        store.set_retention("kept/", None).unwrap();
+        store.put("kept/00", "last").unwrap();
+        store.compact(store.revision()).unwrap();
+    }
+    store.close().unwrap();
+    let has_floors =
+        !StoreFiles::open(tool.store(), &Options::new()).unwrap().manifest().floors.is_empty();
+    assert_eq!(has_floors, !rule_goes);
+    let told = events_of(&tool, b"x/changed");
+    assert_eq!(told.len(), 1, "the newer change is forgotten, and the older one is not: {told:?}");
+    let blocks = blocks(&tool);
+    // By itself, for a copy; and with another file that is damaged, for a store that is rebuilt.
+    let with_another = blocks.iter().filter_map(|block| {
+        let another = blocks.iter().rev().find(|another| another.0 != block.0)?;
+        Some((block, Some(another)))
+    });
+    let mut copies = 0;
+    for (block, another) in blocks.iter().map(|block| (block, None)).chain(with_another) {
+        let whole = another.map(|another| (another.0, damage(&tool, another)));
+        let (told, other) = repaired(&tool, block);
+        if let Some((name, whole)) = whole {
+            std::fs::write(tool.store().join(name.to_string()), whole).unwrap();
+        }
+        copies += usize::from(told["way"] == "copy");
+        let store = small().background(false).open(other.store()).unwrap();
+        let found =
+            ["x/changed", "x/deleted"].map(|key| store.get(key).unwrap().map(|kv| kv.value));
+        assert_ne!(found[0].as_deref(), Some(&b"old"[..]), "{block:?} {told}");
+        assert_eq!(found[1], None, "{block:?} {told}");
+        if found[0].is_none() {
+            let named = told["lost_keys"].to_string().contains("x/changed");
+            assert!(named || told["lost_entries"] != 0, "{block:?} {told}");
+        }
+    }
+    assert!((2..blocks.len()).contains(&copies), "{copies}");
+}
+
+/// A version that stands in the new store without its value is nowhere to be found when that is damaged, too.
+#[test]
+fn another_repair_finds_no_version_without_its_value() {
+    let tool = Tool::new();
+    let store = small().background(false).open(tool.store()).unwrap();
+    let values = ["1", "2", "3"].map(|digit| digit.repeat(2000));
+    for value in &values {
+        store.put("k/a", value.as_str()).unwrap();
+    }
+    store.put("k/b", "x").unwrap();
+    store.reorganise().unwrap();
+    store.close().unwrap();
+    let block = &blocks(&tool)[0];
+    // A copy; and with damage of the log, too, a rebuilt store.
+    for with_log in [false, true] {
+        let log = tool.store().join(names(&tool, "wal").pop().unwrap());
+        let whole = std::fs::read(&log).unwrap();
+        if with_log {
+            let mut content = whole.clone();
+            content[600] ^= 1;
+            std::fs::write(&log, content).unwrap();
+        }
+        let (told, other) = repaired(&tool, block);
+        std::fs::write(&log, whole).unwrap();
+        assert_eq!(told["way"], if with_log { "rebuild" } else { "copy" });
+        let segments = names(&other, "seg");
+        for (n, first) in segments.iter().enumerate() {
+            for second in &segments[n..] {
+                check_again(&other, [first, second], &values);
+            }
+        }
+    }
+}
+
+/// What is in a directory of the store, in order.
+fn names(tool: &Tool, directory: &str) -> Vec<String> {
+    let files = std::fs::read_dir(tool.store().join(directory)).unwrap();
+    let mut names: Vec<_> = files
+        .map(|file| format!("{directory}/{}", file.unwrap().file_name().into_string().unwrap()))
+        .collect();
+    names.sort_unstable();
+    names
+}
+
+/// Damages two files, repairs, and looks at `k/a`.
+fn check_again(tool: &Tool, damaged: [&String; 2], values: &[String]) {
+    let whole = damaged.map(|name| std::fs::read(tool.store().join(name)).unwrap());
+    for (name, whole) in damaged.iter().zip(&whole) {
+        let mut content = whole.clone();
+        content[100] ^= 1;
+        std::fs::write(tool.store().join(name), content).unwrap();
+    }
+    let another = Tool::new();
+    let (told, _) = tool.repaired(&another);
+    for (name, whole) in damaged.iter().zip(whole) {
+        std::fs::write(tool.store().join(name), whole).unwrap();
+    }
+    let store = small().background(false).open(another.store()).unwrap();
+    for at in store.oldest_readable("k/a"..="k/a").max(1)..=store.revision() {
+        let found = store.get_at("k/a", at).unwrap();
+        assert!(
+            found.is_none_or(|kv| values.iter().any(|value| kv.value == *value)),
+            "{damaged:?} at {at}: {told}"
+        );
+    }
+}
+
+/// The revisions of which EVENTS tell a change of this key.
+fn events_of(tool: &Tool, key: &[u8]) -> Vec<u64> {
+    let files = StoreFiles::open(tool.store(), &Options::new()).unwrap();
+    let mut found = Vec::new();
+    for meta in files.manifest().files.iter().filter(|meta| meta.kind == FileKind::Events) {
+        let each = &mut |entry: &EntryRef<'_>| {
+            let transaction = Transaction::decode(entry.value).unwrap();
+            let changes = transaction.events().map(Result::unwrap);
+            found.extend(changes.filter(|event| event.key == key).map(|_| entry.revision));
+        };
+        files.segment(meta).unwrap().salvage(each, &mut |error, _| panic!("{error}")).unwrap();
+    }
+    found
+}
+
+/// Of what does not get smaller.
+fn noise(seed: u32, bytes: usize) -> Vec<u8> {
+    let mut random = Random::new(seed.into());
+    (0..bytes)
+        .map(|_| *random.pick(b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ+-"))
+        .collect()
 }
 
 #[test]

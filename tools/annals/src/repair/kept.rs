@@ -23,6 +23,8 @@ pub(super) struct Kept {
     blocks: Vec<LostBlock>,
     /// Keys of which the newest version stands in a file without its value, and its revision.
     pub(super) bare: Vec<(Vec<u8>, u64)>,
+    /// Whether any version stands in a file without its value.
+    pub(super) has_bare: bool,
     /// Keys of which a version is lost, and what superseded it.
     superseded: Vec<(Vec<u8>, u64)>,
 }
@@ -71,7 +73,7 @@ impl Kept {
         let Some(kept) = target.keep_newest(files, (meta, number), &changed)? else {
             return Ok(false);
         };
-        let count = (kept.bare.len() + kept.superseded.len()) as u64 + kept.unknown;
+        let count = kept.without_value + kept.unknown;
         let lost = (count > 0).then(|| {
             let told = told(meta.kind, &kept.lost);
             let why = kept.damage.map(|why| format!(": {why}")).unwrap_or_default();
@@ -84,6 +86,7 @@ impl Kept {
         repaired.lost.entries(kept.unknown, &gaps);
         self.files.extend(kept.file);
         self.bare.extend(kept.bare);
+        self.has_bare |= kept.without_value > 0;
         self.superseded.extend(kept.superseded);
         Ok(true)
     }

@@ -103,7 +103,8 @@ impl Lost {
         if self.entries > 0 {
             let between = self.between.get(..KEYS_TOLD).unwrap_or(&self.between).join(", ");
             out.note(format_args!(
-                "lost: up to {} newest versions that nothing else tells of, of keys between {between}",
+                "lost: up to {} newest versions, of keys between {between}: nothing tells which; such a key may be missing, or \
+                 older than it was",
                 self.entries
             ))?;
         }

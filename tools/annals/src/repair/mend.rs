@@ -26,6 +26,7 @@ pub(super) type Gap = (u64, u64);
 /// What the files of versions tell of some revisions.
 #[derive(Debug)]
 pub(super) struct Versions {
+    /// By revision, in the order of their places.
     pub(super) changes: BTreeMap<u64, Vec<Change>>,
     /// All files that may have something of them could be read.
     is_whole: bool,
@@ -34,8 +35,7 @@ pub(super) struct Versions {
 impl Versions {
     /// What was changed at a revision, if that is known to be all.
     pub(super) fn whole(&mut self, revision: u64) -> Option<Vec<Change>> {
-        let mut changes = self.changes.remove(&revision).filter(|_| self.is_whole)?;
-        changes.sort_by_key(|change| change.sub);
+        let changes = self.changes.remove(&revision).filter(|_| self.is_whole)?;
         let places = (0..).zip(&changes);
         places.fold(true, |all, (place, change)| all && change.sub == place).then_some(changes)
     }
@@ -67,6 +67,9 @@ pub(super) fn versions(files: &StoreFiles, gaps: &[Gap]) -> Option<Versions> {
         if bytes > BYTES {
             return None;
         }
+    }
+    for changes in found.changes.values_mut() {
+        changes.sort_by_key(|change| change.sub);
     }
     Some(found)
 }

@@ -64,9 +64,9 @@ use past::Past;
 #[derive(Debug, Args)]
 #[command(
     after_help = "The original is only read. The report has a line for each file: what became of it, and what of it is
-lost. way: copy, where only the log, the past, or one file of newest versions was damaged, and a
-rebuilt store would not have all of the past; else rebuild. A damaged log ends where something of it is in no file any more.
-Superseded versions that cannot be read are left out, and past_given_up names the keys they may have
+lost. way: copy, where only the log, the past, or one file of newest versions was damaged (but where
+what HISTORY has lost is all told by EVENTS, rebuild); else rebuild. A damaged log ends where
+something of it is in no file any more. Superseded versions that cannot be read are left out, and past_given_up names the keys they may have
 been of: prefix (a key, and all that begin with it; of many damaged keys what neighbours have in
 common), and from, the first revision they can be read at; of more than one prefix of a key the
 greatest from counts. Where that is behind the newest revision, one that changes nothing is
@@ -77,17 +77,18 @@ can be read, and their past, where the damaged store can still be opened for rea
 rules of retention have kept longer for some keys than for others.
 
 lost_keys names the keys of which something newer was written than could be read, and what is there
-instead (kept: as they were at a revision, or nothing). Where the past is kept they were brought back
-to that by a revision of its own, behind the newest (brought_back_at), so that whoever watches is
-told. lost_entries is how many newest versions there were at most
-of which only the range of keys is known, where a line of the report says which; such a key may be
-absent, or as it was before. lost_revisions names the transactions of the log that cannot be
+instead (kept: as they were at a revision, or nothing). Where the lost version belongs to the past
+that is kept, they were brought back to that by a revision of its own, behind the newest
+(brought_back_at), so that no cache takes it for what it was. lost_entries is how many newest versions there
+were at most of which only the range of keys is known, where a line of the report says which; such a
+key may be absent, or as it was before. lost_revisions names the transactions of the log that cannot be
 read. Those behind damage in the log are left out of a copy, as the ones before them are missing;
 with --newest a store is rebuilt that has what they wrote. To have both, repair twice, and bring the
 copy to the other's state: `annals -C copy revert latest --prefix '' --from newest`. Where no
 manifest is whole, the files in the directory are taken for the store. A lease that is lost but for
-its keys has the longest time to live in the new store. Rules of retention are in a rebuilt one only if all of them can be read, else
-the report names those that were found, to be set again. Of a log that is cut what came behind the
+its keys has the longest time to live in the new store: to revoke it deletes them, to put them with
+another lease does not. Rules of retention are in a rebuilt one only if all can be read, else the
+report names those that were found, to be set again. Of a log that is cut what came behind the
 cut is left out, rules and compactions as well; what these had forgotten stays forgotten.
 
 The new store is verified before the command ends. A store that a program has open for writing is
@@ -144,7 +145,7 @@ struct Repaired {
     /// The keys whose past is lost, and up to where.
     past: Vec<LostPast>,
     /// The revision that brought keys back to what they were before what is lost, or deleted them.
-    brought_back: Option<u64>,
+    brought_back: Option<(u64, u64)>,
     /// A revision that changes nothing, behind the newest, as keys whose past is lost can be read from there on only.
     added: Option<u64>,
 }
@@ -311,12 +312,12 @@ fn settle(
     for ((key, revision), kept) in anew.bare.iter().zip(&back.kept) {
         repaired.lost.key(&Bytes::copy_from_slice(key), *revision, *kept);
     }
-    repaired.brought_back = back.revision;
-    let lost = anew.lost(files, back.revision)?;
+    repaired.brought_back = back.revisions;
+    let lost = anew.lost(files, back.revisions.map(|(_, last)| last))?;
     // What was forgotten by rules of which the records may be in what is left out of the log is not there either.
-    if !lost.is_empty() || log_lost {
+    if !lost.is_empty() || log_lost || anew.has_bare {
         let given_up;
-        (target, given_up) = target.give_up(&lost)?;
+        (target, given_up) = target.give_up(&lost, anew.has_bare)?;
         repaired.past_lost = !given_up.past.is_empty();
         (repaired.past, repaired.added) = (given_up.past, given_up.added);
     }
@@ -393,7 +394,7 @@ fn tell(made: &Global, mut repaired: Repaired, report: &CheckReport, out: &mut O
         ("lost_revisions", json!(repaired.lost.revisions)),
         ("past_lost", json!(past_lost)),
         ("past_given_up", json!(repaired.past.iter().map(given_up).collect::<Vec<_>>())),
-        ("brought_back_at", json!(repaired.brought_back)),
+        ("brought_back_at", json!(repaired.brought_back.map(|(_, last)| last))),
         ("added_revision", json!(repaired.added)),
         ("lost_entries", json!(repaired.lost.entries)),
         ("lost_origins", json!(repaired.lost.origins)),
@@ -463,8 +464,17 @@ fn tell(made: &Global, mut repaired: Repaired, report: &CheckReport, out: &mut O
 
 /// Which revisions there are that never were.
 fn tell_added(repaired: &Repaired, out: &mut Output) -> Outcome {
-    if let Some(revision) = repaired.brought_back {
-        out.note(format_args!("revision {revision} was added: it brings the keys of which the newest version is lost back to what they were before, or deletes them"))?;
+    let what = "the keys of which the newest version is lost back to what they were before, or deletes them";
+    match repaired.brought_back {
+        Some((first, last)) if first < last => {
+            out.note(format_args!(
+                "revisions {first} to {last} were added: each brings some of {what}"
+            ))?;
+        }
+        Some((revision, _)) => {
+            out.note(format_args!("revision {revision} was added: it brings {what}"))?;
+        }
+        None => {}
     }
     if let Some(added) = repaired.added {
         out.note(format_args!("revision {added} was added, which changes nothing: some keys can be read from there on only"))?;
@@ -480,7 +490,12 @@ fn given_up(lost: &LostPast) -> Value {
 /// Writes a file that is not there, down to the device.
 fn write_new(path: &Path, content: &[u8]) -> Outcome {
     let failed = |error| Failure::io(path.display().to_string(), error);
-    let mut file = File::create_new(path).map_err(failed)?;
+    let mut options = File::options();
+    options.write(true).create_new(true);
+    // As the store makes its files.
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut file = options.open(path).map_err(failed)?;
     file.write_all(content).and_then(|()| file.sync_all()).map_err(failed)
 }
 

@@ -248,10 +248,10 @@ impl Past {
             if change.kind == ChangeKind::Delete || change.value.is_some() {
                 continue;
             }
-            let same = versions.iter().find(|version| {
-                (version.sub, &version.key) == (change.sub, &change.key)
-                    && version.kind == ChangeKind::Put
-            });
+            let from = versions.partition_point(|version| version.sub < change.sub);
+            let mut there = versions.iter().skip(from);
+            let same = there.find(|version| version.sub != change.sub || is_same(version, change));
+            let same = same.filter(|version| version.sub == change.sub);
             change.value = same.and_then(|version| version.value.clone());
             if change.value.is_none() {
                 self.lost.insert((told.revision, change.key.clone()));
@@ -314,7 +314,8 @@ impl Past {
                     (ChangeKind::Delete, before) => before.is_some_and(|before| before.is_sure),
                     (ChangeKind::Put, None) => change.version == 1,
                     (ChangeKind::Put, Some(Living { numbers: (created, version), .. })) => {
-                        (change.create_revision, change.version) == (created, version + 1)
+                        let next = (created, version.checked_add(1));
+                        (change.create_revision, Some(change.version)) == next
                     }
                 };
                 let is_first =
@@ -357,7 +358,7 @@ impl Past {
 fn stand_in(change: &Change, found: Option<Living>, from: u64) -> Option<Option<KeyValue>> {
     let of = |create_revision: u64, version: u64| {
         // It has been written at least so late. What was written at `from` itself has its place in a transaction.
-        let mod_revision = create_revision.checked_add(version)? - 1;
+        let mod_revision = create_revision.checked_add(version)?.checked_sub(1)?;
         (create_revision > 1 && mod_revision < from).then(|| KeyValue {
             key: change.key.clone(),
             value: Bytes::new(),
@@ -375,6 +376,11 @@ fn stand_in(change: &Change, found: Option<Living>, from: u64) -> Option<Option<
             of(created, version).map(Some)
         }
     }
+}
+
+/// Whether a version is the one that this change has put.
+fn is_same(version: &Change, change: &Change) -> bool {
+    version.key == change.key && version.kind == ChangeKind::Put
 }
 
 /// Revisions, which ascend, as spans of those that follow each other.

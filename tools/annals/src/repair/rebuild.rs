@@ -138,7 +138,7 @@ fn make(
     for (id, keys) in dangling {
         let name = FileName::new(FileKind::Manifest, manifest.number);
         let what = format!(
-            "the time to live of lease {id}, which {keys} keys have: it is the longest now; revoke it, or grant another"
+            "the time to live of lease {id}, which {keys} keys have: it is the longest now; put them again with another lease, or revoke it, which deletes them"
         );
         repaired.note(name, 0, "lease", what);
     }

@@ -6,7 +6,7 @@ use std::ops::{Bound, RangeInclusive};
 use std::path::Path;
 
 use annals::KeyValue;
-use annals::inspect::StoreFiles;
+use annals::inspect::{EventFloors, StoreFiles};
 use annals_format::FileMeta;
 use annals_format::entry::EntryRef;
 use annals_format::events::{EventKind, EventRef, Transaction};
@@ -199,18 +199,22 @@ impl Salvage {
     /// To be read behind the others: where these can be read they know better, since what EVENTS say of a key may be long
     /// over, and the deletion be forgotten everywhere, or be in what is damaged here.
     pub(super) fn events(&mut self, files: &StoreFiles, meta: &FileMeta) -> String {
+        let floors = EventFloors::of(files);
         let (lost, ..) = read(files, meta, &mut |entry, _| {
             let Ok(transaction) = Transaction::decode(entry.value) else { return };
             if self.transaction(entry.revision, transaction.time, transaction.metadata) {
                 for event in transaction.events().flatten() {
+                    let is_within = self.from_names || is_within(&self.gaps, event.key);
+                    // Of what was changed since, EVENTS may not tell.
+                    if !is_within || !floors.tell_all_since(event.key, entry.revision) {
+                        continue;
+                    }
                     if event.kind == EventKind::Delete && entry.revision <= self.forgotten {
                         self.unknown.gone(event.key);
                     } else {
                         self.unknown.written(event.key, entry.revision);
                     }
-                    if self.from_names || is_within(&self.gaps, event.key) {
-                        self.event(entry.revision, &event);
-                    }
+                    self.event(entry.revision, &event);
                 }
             }
         });

@@ -1,6 +1,7 @@
 //! Writes a rebuilt store: the base, what came behind it, and what the system knows.
 //!
-//! A version of which the value is lost stands in the new store without it. When all is written, the keys of which that is the
+//! A version of which the value is lost stands in the new store without it, unless it belongs to the base, where an older one
+//! stands for it, or none. When all is written, the keys of which that is the
 //! newest are brought back to what they were before, or deleted; and every key that has one gives up its past up to what
 //! superseded it. Until then the directory is no store, so nobody is ever told such a version.
 
@@ -25,8 +26,8 @@ pub(super) struct Made {
     pub(super) dangling: BTreeMap<i64, u64>,
     /// The keys of which some of the past is lost.
     pub(super) past: Vec<LostPast>,
-    /// The revision that brought keys back to what they were before what is lost.
-    pub(super) brought_back: Option<u64>,
+    /// The revisions that brought keys back to what they were before what is lost, the first and the last.
+    pub(super) brought_back: Option<(u64, u64)>,
     /// One that changes nothing.
     pub(super) added: Option<u64>,
 }
@@ -169,16 +170,16 @@ fn finish(
         };
         lost.key(key, *revision, kept);
     }
-    newest = back.revision.unwrap_or(newest);
+    newest = back.revisions.map_or(newest, |(_, last)| last);
     past.extend(pending.into_keys().map(|key| (key, newest)));
     // Without a past there is none to give up.
     if has_past && !past.is_empty() {
         let past = files.past_of_keys(past.iter().map(|(key, upto)| (&key[..], *upto)));
         let given_up;
-        (target, given_up) = target.give_up(&past)?;
+        (target, given_up) = target.give_up(&past, true)?;
         (made.past, made.added) = (given_up.past, given_up.added);
     }
-    made.brought_back = back.revision;
+    made.brought_back = back.revisions;
     Ok(target.finish()?)
 }
 
