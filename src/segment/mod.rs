@@ -40,6 +40,7 @@ mod merge;
 mod opened;
 mod rank;
 mod reader;
+mod regain;
 mod replay;
 mod sealed;
 mod sink;

@@ -141,6 +141,11 @@ impl Segment {
         })
     }
 
+    /// The same under another description.
+    pub(super) fn known_as(self, meta: &FileMeta) -> Self {
+        Self { meta: meta.clone(), ..self }
+    }
+
     /// Keeps the file readable when its name is removed. Whoever is about to do that, or reads beside
     /// a writer who may, calls this before. It takes a descriptor only of a file that is not mapped.
     pub(crate) fn hold(&self) -> Result<()> {

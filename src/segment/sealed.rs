@@ -86,6 +86,15 @@ impl SealedFile {
         }
     }
 
+    /// The file as far as its blocks can be found, where its ends or its index cannot be read; it is held in memory. `None`
+    /// if there are none.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub(crate) fn regain(&self) -> Result<Option<Segment>> {
+        Segment::regain(&self.context, &self.meta, &self.blobs)
+    }
+
     /// Whether the file has been opened.
     #[cfg(test)]
     pub(crate) fn is_open(&self) -> bool {

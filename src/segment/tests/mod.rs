@@ -6,6 +6,7 @@ mod groups;
 mod model;
 mod order;
 mod rank;
+mod regain;
 mod removed;
 mod replay;
 mod rules;

@@ -141,18 +141,22 @@ fn blocks(tool: &Tool) -> Vec<(FileName, Range<u64>)> {
     blocks
 }
 
-/// Damages a block; answers what was in the file.
-fn damage(tool: &Tool, (name, place): &(FileName, Range<u64>)) -> Vec<u8> {
+/// Damages a block, and the footer, so that it can be found by itself alone; answers what was in the file.
+fn damage(tool: &Tool, (name, place): &(FileName, Range<u64>), with_footer: bool) -> Vec<u8> {
     let path = tool.store().join(name.to_string());
     let whole = std::fs::read(&path).unwrap();
     let mut content = whole.clone();
     content[usize::try_from(u64::midpoint(place.start, place.end)).unwrap()] ^= 0x10;
+    if with_footer {
+        let at = content.len() - 100;
+        content[at] ^= 0x10;
+    }
     std::fs::write(&path, content).unwrap();
     whole
 }
 
-fn repaired(tool: &Tool, block: &(FileName, Range<u64>)) -> (Value, Tool) {
-    let whole = damage(tool, block);
+fn repaired(tool: &Tool, block: &(FileName, Range<u64>), with_footer: bool) -> (Value, Tool) {
+    let whole = damage(tool, block, with_footer);
     let other = Tool::new();
     let (told, _) = tool.repaired(&other);
     std::fs::write(tool.store().join(block.0.to_string()), whole).unwrap();
@@ -286,8 +290,8 @@ fn thinned(rule_goes: bool) {
     });
     let mut copies = 0;
     for (block, another) in blocks.iter().map(|block| (block, None)).chain(with_another) {
-        let whole = another.map(|another| (another.0, damage(&tool, another)));
-        let (told, other) = repaired(&tool, block);
+        let whole = another.map(|another| (another.0, damage(&tool, another, false)));
+        let (told, other) = repaired(&tool, block, false);
         if let Some((name, whole)) = whole {
             std::fs::write(tool.store().join(name.to_string()), whole).unwrap();
         }
@@ -327,7 +331,7 @@ fn another_repair_finds_no_version_without_its_value() {
             content[600] ^= 1;
             std::fs::write(&log, content).unwrap();
         }
-        let (told, other) = repaired(&tool, block);
+        let (told, other) = repaired(&tool, block, false);
         std::fs::write(&log, whole).unwrap();
         assert_eq!(told["way"], if with_log { "rebuild" } else { "copy" });
         let segments = names(&other, "seg");
@@ -412,8 +416,9 @@ fn a_damaged_block_of_newest_versions_costs_what_nothing_else_tells() {
             if blocks.len() > 12 && !random.one_in(blocks.len() as u64 / 8) {
                 continue;
             }
-            let (told, other) = repaired(&tool, block);
-            println!("  {block:?}: {} {}", told["way"], told["lost_entries"]);
+            let with_footer = random.one_in(3);
+            let (told, other) = repaired(&tool, block, with_footer);
+            println!("  {block:?} {with_footer}: {} {}", told["way"], told["lost_entries"]);
             let what =
                 ["lost_keys", "past_given_up"].map(|of| !told[of].as_array().unwrap().is_empty());
             let what = format!(

@@ -21,6 +21,7 @@
 mod anew;
 mod copy;
 mod current;
+mod damaged;
 mod found;
 mod kept;
 mod log;
@@ -35,7 +36,6 @@ mod target;
 mod unknown;
 mod written;
 
-use std::collections::BTreeSet;
 use std::fs::{File, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -56,6 +56,7 @@ use crate::output::{Format, Output, Row, cell};
 use crate::target::Target;
 use crate::verify::{check, shown};
 
+use damaged::Damaged;
 use kept::Kept;
 use lost::Lost;
 use past::Past;
@@ -66,10 +67,11 @@ use past::Past;
     after_help = "The original is only read. The report has a line for each file: what became of it, and what of it is
 lost. way: copy, where only the log, the past, or one file of newest versions was damaged (but where
 what HISTORY has lost is all told by EVENTS, rebuild); else rebuild. A damaged log ends where
-something of it is in no file any more. Superseded versions that cannot be read are left out, and past_given_up names the keys they may have
-been of: prefix (a key, and all that begin with it; of many damaged keys what neighbours have in
-common), and from, the first revision they can be read at; of more than one prefix of a key the
-greatest from counts. Where that is behind the newest revision, one that changes nothing is
+something of it is in no file any more. Blocks are found also where the index of their file is
+damaged. Superseded versions that cannot be read are left out, and past_given_up names the keys they
+may have been of: prefix (a key, and all that begin with it; of many damaged keys what neighbours
+have in common), and from, the first revision they can be read at; of more than one prefix of a key
+the greatest from counts. Where that is behind the newest revision, one that changes nothing is
 added (added_revision). All other keys can be read as before; a range that has one of these is
 refused below that, and so is the log without --prefix. Damage of the record of who changed what
 costs who and when: what was changed the versions tell. A rebuilt store has the newest versions that
@@ -79,23 +81,24 @@ rules of retention have kept longer for some keys than for others.
 lost_keys names the keys of which something newer was written than could be read, and what is there
 instead (kept: as they were at a revision, or nothing). Where the lost version belongs to the past
 that is kept, they were brought back to that by a revision of its own, behind the newest
-(brought_back_at), so that no cache takes it for what it was. lost_entries is how many newest versions there
-were at most of which only the range of keys is known, where a line of the report says which; such a
-key may be absent, or as it was before. lost_revisions names the transactions of the log that cannot be
-read. Those behind damage in the log are left out of a copy, as the ones before them are missing;
-with --newest a store is rebuilt that has what they wrote. To have both, repair twice, and bring the
-copy to the other's state: `annals -C copy revert latest --prefix '' --from newest`. Where no
-manifest is whole, the files in the directory are taken for the store. A lease that is lost but for
-its keys has the longest time to live in the new store: to revoke it deletes them, to put them with
-another lease does not. Rules of retention are in a rebuilt one only if all can be read, else the
-report names those that were found, to be set again. Of a log that is cut what came behind the
-cut is left out, rules and compactions as well; what these had forgotten stays forgotten.
+(brought_back_at), so that no cache takes it for what it was. lost_entries is how many newest
+versions there were at most of which only the range of keys is known, where a line of the report
+says which; such a key may be absent, or as it was before. lost_revisions names the transactions of
+the log that cannot be read. Those behind damage in the log are left out of a copy, as the ones
+before them are missing; with --newest a store is rebuilt that has what they wrote. To have both,
+repair twice, and bring the copy to the other's state: `annals -C copy revert latest --prefix ''
+--from newest`. Where no manifest is whole, the files in the directory are taken for the store. A
+lease that is lost but for its keys has the longest time to live in the new store: to revoke it
+deletes them, to put them with another lease does not. Rules of retention are in a rebuilt one only
+if all can be read, else the report names those that were found, to be set again. Of a log that is
+cut what came behind the cut is left out, rules and compactions as well; what these had forgotten
+stays forgotten.
 
 The new store is verified before the command ends. A store that a program has open for writing is
-not repaired. The exit code is 9 where lost_keys or lost_revisions name something, lost_entries
-is not 0, where past_lost says that the past of some key begins later than it did, and where
-lost_origins names revisions whose metadata and time are lost (they have the time of the next one;
-a copy refuses to say what was there at a time among theirs); else 0: also then the report may name
+not repaired. The exit code is 9 where lost_keys or lost_revisions name something, lost_entries is
+not 0, where past_lost says that the past of some key begins later than it did, and where
+lost_origins names revisions whose metadata and time are lost (they have the time of the next one; a
+copy refuses to say what was there at a time among theirs); else 0: also then the report may name
 what could be lost. Keep the damaged store until what you need of it is elsewhere. A backup is
 better: `annals help backup`.
 
@@ -165,30 +168,6 @@ impl Repaired {
     }
 }
 
-/// What is damaged, but for `CURRENT` and the manifest: the store was opened, so what they say is known.
-#[derive(Debug)]
-struct Damaged(BTreeSet<FileName>);
-
-impl Damaged {
-    fn of(data: &Path, report: &CheckReport) -> Self {
-        let files = report.damage.iter().map(|damage| damage.file.as_path());
-        // What the system does not let us read cannot be copied either.
-        let refused = report.unchecked.iter().filter_map(|error| match error.kind() {
-            ErrorKind::Io { path, .. } => Some(path.as_path()),
-            _ => None,
-        });
-        let files = files.chain(refused);
-        let inside = files.filter_map(|file| file.strip_prefix(data).ok()?.to_str());
-        let names = inside.filter_map(FileName::parse);
-        let leads = |name: &FileName| matches!(name.kind, FileKind::Current | FileKind::Manifest);
-        Self(names.filter(|name| !leads(name)).collect())
-    }
-
-    fn has(&self, kinds: &[FileKind]) -> bool {
-        self.0.iter().any(|name| kinds.contains(&name.kind))
-    }
-}
-
 /// `repair`: another store of what can be read.
 pub(crate) fn repair(global: &Global, args: &RepairArgs, out: &mut Output) -> Outcome {
     let data = global.data()?;
@@ -218,9 +197,10 @@ pub(crate) fn repair(global: &Global, args: &RepairArgs, out: &mut Output) -> Ou
         }
         None => {}
     }
-    let files = crate::files::open(global)?;
+    let mut files = crate::files::open(global)?;
     let report = check(data, global, "checked")?;
     let damaged = Damaged::of(data, &report);
+    damaged.regain(&mut files, &global.engine_options()?)?;
     if report.damage.is_empty() && stand_in.is_none() {
         out.note("nothing is damaged; a copy is made all the same")?;
     }
