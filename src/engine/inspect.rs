@@ -154,27 +154,22 @@ impl StoreFiles {
 
     /// Has a segment file read by its blocks, where its header, index or footer cannot be read, or its length is another:
     /// from then on all of it can be read but the blocks that are damaged. It is held in memory. Answers whether that was
-    /// needed and possible; of a blob file it is not.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Io`](crate::ErrorKind::Io).
-    pub fn regain(&mut self, meta: &FileMeta, options: &Options) -> Result<bool> {
+    /// needed and possible; of a blob file, or one that the system does not let us read, it is not.
+    pub fn regain(&mut self, meta: &FileMeta, options: &Options) -> bool {
         let index = self.opened(meta).and_then(|file| Leaves::each(&file, &mut |_| Ok(true)));
         if index.is_ok() || meta.kind == FileKind::Blob {
-            return Ok(false);
+            return false;
         }
         let Manifest { store, incarnation, files, .. } = &self.manifest;
         let context = SegmentContext::new(&self.wal.dir, *store, *incarnation, options);
         let sealed = SealedFile::all(&Arc::new(context), files, []);
-        for (sealed, opened) in sealed.iter().zip(&mut self.segments) {
-            if sealed.meta() == meta
-                && let Some(regained) = sealed.regain()?
-            {
-                *opened = Ok(Arc::new(regained));
-                return Ok(true);
-            }
-        }
-        Ok(false)
+        let mut places = sealed.iter().zip(&mut self.segments);
+        let Some((sealed, opened)) = places.find(|(sealed, _)| sealed.meta() == meta) else {
+            return false;
+        };
+        let Ok(Some(regained)) = sealed.regain() else { return false };
+        *opened = Ok(Arc::new(regained));
+        true
     }
 
     pub(super) fn opened(&self, meta: &FileMeta) -> Result<Arc<Segment>> {

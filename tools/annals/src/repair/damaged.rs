@@ -8,8 +8,6 @@ use annals::{CheckReport, ErrorKind, Options};
 use annals_format::name::FileName;
 use annals_format::{FileKind, FileMeta};
 
-use crate::exit::Outcome;
-
 /// What is damaged, but for `CURRENT` and the manifest: the store was opened, so what they say is known.
 #[derive(Debug)]
 pub(super) struct Damaged(pub(super) BTreeSet<FileName>);
@@ -30,13 +28,12 @@ impl Damaged {
     }
 
     /// Has files of which the index cannot be read, but the blocks can, read by these.
-    pub(super) fn regain(&self, files: &mut StoreFiles, options: &Options) -> Outcome {
+    pub(super) fn regain(&self, files: &mut StoreFiles, options: &Options) {
         let is_damaged = |meta: &&FileMeta| self.0.contains(&FileName::new(meta.kind, meta.number));
         let metas: Vec<_> = files.manifest().files.iter().filter(is_damaged).cloned().collect();
         for meta in metas {
-            files.regain(&meta, options)?;
+            files.regain(&meta, options);
         }
-        Ok(())
     }
 
     pub(super) fn has(&self, kinds: &[FileKind]) -> bool {

@@ -200,7 +200,7 @@ pub(crate) fn repair(global: &Global, args: &RepairArgs, out: &mut Output) -> Ou
     let mut files = crate::files::open(global)?;
     let report = check(data, global, "checked")?;
     let damaged = Damaged::of(data, &report);
-    damaged.regain(&mut files, &global.engine_options()?)?;
+    damaged.regain(&mut files, &global.engine_options()?);
     if report.damage.is_empty() && stand_in.is_none() {
         out.note("nothing is damaged; a copy is made all the same")?;
     }
