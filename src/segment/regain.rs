@@ -68,10 +68,9 @@ impl Segment {
     ) -> Result<Option<Self>> {
         let place = context.place(meta.kind, meta.number);
         let Some(content) = read_all(context, meta)? else { return Ok(None) };
-        let file = opened(context, meta, blobs, &content)?;
-        let found = blocks(&file, &content, meta);
-        let Some(mut image) = image(&content, &found, (meta, &place)) else { return Ok(None) };
+        let found = blocks(&opened(context, meta, blobs, &content)?, &content, meta);
         let dictionary = old_dictionary(&content, &place);
+        let Some(mut image) = image(content, &found, (meta, &place)) else { return Ok(None) };
         finish(&mut image, dictionary.as_deref(), (meta, &place));
         let bytes = image.bytes.len() as u64;
         let context = in_memory(context, meta, &image.bytes)?;
@@ -278,13 +277,13 @@ struct Image {
 
 /// What is in front of the footer, with an index of these blocks; `None` where there are none, or what is between them is
 /// longer than a block can be.
-fn image(content: &[u8], found: &[Found], (meta, place): (&FileMeta, &Place)) -> Option<Image> {
+fn image(content: Vec<u8>, found: &[Found], (meta, place): (&FileMeta, &Place)) -> Option<Image> {
     let index_offset = content.len() as u64;
     let children = children(found, index_offset, meta)?;
-    let mut bytes = Vec::with_capacity(content.len());
-    let (class, incarnation) = (meta.class, meta.incarnation);
-    Header { place: *place, class, incarnation }.encode(&mut bytes);
-    bytes.extend_from_slice(content.get(bytes.len()..)?);
+    let (class, incarnation, mut header) = (meta.class, meta.incarnation, Vec::new());
+    Header { place: *place, class, incarnation }.encode(&mut header);
+    let mut bytes = content;
+    bytes.get_mut(..HEADER_BYTES)?.copy_from_slice(&header);
     let block_count = u32::try_from(children.len()).ok()?;
     let tree = tree::build(children, FileSeed::new(place), index_offset)?;
     bytes.extend_from_slice(&tree.bytes);
