@@ -32,6 +32,9 @@ pub use crate::segment::{BlockInfo, PageInfo};
 pub use crate::wal::{Location, WalPart};
 pub use annals_format::entry::EntryRef;
 
+/// Files that are read by their blocks are held in memory.
+const REGAINED_BYTES_MAX: u64 = 1 << 30;
+
 /// The files of a store, as its manifest in force lists them. All are open, so that a live writer
 /// may fold and remove them: what was there at one moment can be looked into for as long as this
 /// lives.
@@ -45,6 +48,8 @@ pub struct StoreFiles {
     logs: BTreeMap<u64, Result<Option<Arc<dyn File>>>>,
     /// As the manifest lists them.
     segments: Vec<Result<Arc<Segment>>>,
+    /// How many bytes of files may still be held in memory.
+    room: u64,
 }
 
 impl StoreFiles {
@@ -92,7 +97,7 @@ impl StoreFiles {
             };
             logs.insert(number, opened);
         }
-        Ok(Self { manifest, wal, names, logs, segments })
+        Ok(Self { manifest, wal, names, logs, segments, room: REGAINED_BYTES_MAX })
     }
 
     fn are_whole(&self) -> bool {
@@ -153,8 +158,8 @@ impl StoreFiles {
     }
 
     /// Has a segment file read by its blocks, where its header, index or footer cannot be read, or its length is another:
-    /// from then on all of it can be read but the blocks that are damaged. It is held in memory. Answers whether that was
-    /// needed and possible; of a blob file, or one that the system does not let us read, it is not.
+    /// from then on all of it can be read but the blocks that are damaged. It is held in memory; of more than 1 GiB of files
+    /// no more are. Answers whether that was needed and possible; of a blob file, or one that cannot be opened, it is not.
     pub fn regain(&mut self, meta: &FileMeta, options: &Options) -> bool {
         let index = self.opened(meta).and_then(|file| Leaves::each(&file, &mut |_| Ok(true)));
         if index.is_ok() || meta.kind == FileKind::Blob {
@@ -167,7 +172,8 @@ impl StoreFiles {
         let Some((sealed, opened)) = places.find(|(sealed, _)| sealed.meta() == meta) else {
             return false;
         };
-        let Ok(Some(regained)) = sealed.regain() else { return false };
+        let Ok(Some(regained)) = sealed.regain(self.room) else { return false };
+        self.room = self.room.saturating_sub(meta.bytes);
         *opened = Ok(Arc::new(regained));
         true
     }

@@ -47,14 +47,19 @@ pub struct EventFloors {
 
 impl EventFloors {
     /// Of the store that these files are of. Where that is compacted, and without rules for prefixes, this reads the
-    /// EVENTS there are of revisions before.
-    pub fn of(files: &StoreFiles) -> Self {
-        let (manifest, floors) = (files.manifest(), files.floors());
+    /// EVENTS there are of revisions before. `is_known`: the manifest says how far back keys can be read; else it reads
+    /// all EVENTS.
+    pub fn of(files: &StoreFiles, is_known: bool) -> Self {
+        let (manifest, mut floors) = (files.manifest(), files.floors());
         if !manifest.floors.is_empty() {
             return Self { floors, thinned: u64::MAX };
         }
+        if !is_known {
+            floors = Floors::all(u64::MAX);
+        }
         let is_old = |meta: &&FileMeta| {
-            meta.kind == FileKind::Events && meta.min_revision < manifest.compacted
+            let is_old = !is_known || meta.min_revision < manifest.compacted;
+            meta.kind == FileKind::Events && is_old
         };
         let thinned = manifest.files.iter().filter(is_old).map(|meta| {
             // Of what cannot be read it is not known.
@@ -129,7 +134,6 @@ pub(super) struct Search<'a> {
     spans: Vec<(&'a [u8], &'a [u8])>,
     /// But these, which can be read.
     at_ends: &'a BTreeSet<Vec<u8>>,
-    floors: EventFloors,
     known: BTreeMap<Vec<u8>, Known>,
     bytes: usize,
 }
@@ -144,8 +148,7 @@ impl<'a> Search<'a> {
         let spans =
             lost.iter().map(|block| (later(&block.first, &meta.folded_to), block.last.as_slice()));
         let spans = spans.filter(|(first, last)| first <= last).collect();
-        let floors = EventFloors::of(files);
-        Self { files, meta, spans, at_ends, floors, known: BTreeMap::new(), bytes: 0 }
+        Self { files, meta, spans, at_ends, known: BTreeMap::new(), bytes: 0 }
     }
 
     fn has(&self, key: &[u8]) -> bool {
@@ -162,6 +165,9 @@ impl<'a> Search<'a> {
 
     /// Reads everything; `None` where that is too much.
     pub(super) fn known(mut self, changed: &Changed) -> Result<Option<BTreeMap<Vec<u8>, Known>>> {
+        if self.spans.is_empty() {
+            return Ok(Some(self.known));
+        }
         let files = self.files;
         let is_newest = |meta: &&FileMeta| matches!(meta.kind, FileKind::L0 | FileKind::Head);
         let mut others: Vec<&FileMeta> = files
@@ -189,8 +195,9 @@ impl<'a> Search<'a> {
         let is_events = |meta: &&FileMeta| meta.kind == FileKind::Events;
         let mut events: Vec<&FileMeta> = files.manifest().files.iter().filter(is_events).collect();
         events.sort_by_key(|meta| meta.min_revision);
+        let floors = EventFloors::of(files, true);
         for meta in events {
-            if !self.events(meta)? {
+            if !self.events(meta, &floors)? {
                 return Ok(None);
             }
         }
@@ -235,7 +242,7 @@ impl<'a> Search<'a> {
     }
 
     /// Takes in what EVENTS tell; answers whether there was room.
-    fn events(&mut self, meta: &FileMeta) -> Result<bool> {
+    fn events(&mut self, meta: &FileMeta, floors: &EventFloors) -> Result<bool> {
         let segment = self.files.opened(meta)?;
         let mut cursor = segment.cold_cursor();
         cursor.seek_first()?;
@@ -245,7 +252,7 @@ impl<'a> Search<'a> {
             for event in transaction.events() {
                 let event = event.map_err(|error| cursor.damaged(&error))?;
                 let key = [&[USER], event.key].concat();
-                if self.has(&key) && self.floors.tell_all_since(event.key, entry.revision) {
+                if self.has(&key) && floors.tell_all_since(event.key, entry.revision) {
                     self.event(&key, entry.revision, &event);
                 }
             }

@@ -8,7 +8,9 @@
 use std::collections::BTreeMap;
 
 use annals_format::entry::EntryRef;
-use annals_format::events::{EventKind, EventRef, TIME_UPTO, Transaction, TransactionBuilder};
+use annals_format::events::{
+    EventKind, EventRef, THINNED, TIME_UPTO, Transaction, TransactionBuilder,
+};
 use annals_format::name::FileName;
 use annals_format::space::is_user;
 use annals_format::{FileKind, FileMeta};
@@ -188,7 +190,8 @@ impl Mending<'_> {
                 });
             }
             self.value.clear();
-            self.builder.finish(TIME_UPTO, time, &[], &mut self.value);
+            // Of what was forgotten no version may be there, nor of what is lost with blocks of HISTORY.
+            self.builder.finish(TIME_UPTO | THINNED, time, &[], &mut self.value);
             let (key, value) = (&revision.to_be_bytes()[..], &self.value[..]);
             self.file.add(&EntryRef { key, revision, value, ..EntryRef::default() })?;
         }

@@ -131,7 +131,8 @@ impl PutTogether {
     /// there may be new ones, and the watermark; and rules have come as far as the manifest says.
     /// Of no other key anything is given up. Where a key can be read behind the newest revision only, one that changes
     /// nothing is added. `has_bare`: there are versions without their value, which nobody can ask for then. Everything is
-    /// folded so that they are in no file any more: another repair would not know them from others.
+    /// folded, so that they are in no file of newest versions any more: another repair would not know them from others. Where
+    /// HISTORY or EVENTS still have them they are below what can be asked for.
     ///
     /// # Errors
     /// What opening, writing and closing a store answer; `InvalidArgument` if somebody has put another store

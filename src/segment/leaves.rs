@@ -8,7 +8,8 @@
 //! * the last key of the block before it begins with all but the last byte of the separator; and if
 //!   a key has versions in both, it is the separator itself.
 //!
-//! At the ends of the file the keys are those that the manifest names.
+//! At the ends of the file the keys are those that the manifest names. Where blocks are lost of a file that was found by its
+//! blocks (`regain`), what stands for them begins behind the entry before, and no key of theirs is behind the next separator.
 
 use std::ops::Range;
 use std::sync::Arc;

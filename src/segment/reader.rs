@@ -141,9 +141,16 @@ impl Segment {
         })
     }
 
-    /// The same under another description.
-    pub(super) fn known_as(self, meta: &FileMeta) -> Self {
-        Self { meta: meta.clone(), ..self }
+    /// A file of which the ends are known otherwise than by reading them.
+    pub(super) fn of_opened(context: &SegmentContext, meta: &FileMeta, opened: Opened) -> Self {
+        Self {
+            meta: meta.clone(),
+            source: Arc::clone(&opened.source),
+            blobs: Arc::clone(&opened.blobs),
+            place: context.place(meta.kind, meta.number),
+            cache: opened.cache.clone(),
+            opened: OnceLock::from(opened),
+        }
     }
 
     /// Keeps the file readable when its name is removed. Whoever is about to do that, or reads beside

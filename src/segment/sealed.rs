@@ -86,13 +86,13 @@ impl SealedFile {
         }
     }
 
-    /// The file as far as its blocks can be found, where its ends or its index cannot be read; it is held in memory. `None`
-    /// if there are none.
+    /// The file as far as its blocks can be found, where its ends or its index cannot be read; it is held in memory, if it is
+    /// not longer than `room`. `None` if there are none, or if it is another file.
     ///
     /// # Errors
-    /// The file cannot be read.
-    pub(crate) fn regain(&self) -> Result<Option<Segment>> {
-        Segment::regain(&self.context, &self.meta, &self.blobs)
+    /// The file cannot be opened.
+    pub(crate) fn regain(&self, room: u64) -> Result<Option<Segment>> {
+        Segment::regain(&self.context, &self.meta, &self.blobs, room)
     }
 
     /// Whether the file has been opened.

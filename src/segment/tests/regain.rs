@@ -22,7 +22,7 @@ fn replace(context: &SegmentContext, meta: &FileMeta, content: &[u8]) {
 }
 
 fn regained(context: &SegmentContext, meta: &FileMeta) -> Option<Arc<Segment>> {
-    let regained = Segment::regain(context, meta, &Arc::default()).unwrap();
+    let regained = Segment::regain(context, meta, &Arc::default(), u64::MAX).unwrap();
     regained.inspect(|segment| assert_eq!(segment.meta(), meta)).map(Arc::new)
 }
 
@@ -60,12 +60,14 @@ fn all_of_a_file_is_found_without_its_ends_and_its_index() {
         let mut damaged = whole.clone();
         damaged[..HEADER_BYTES].fill(0);
         damaged[end..filter].fill(0);
-        let mut files = vec![damaged.clone()];
+        let mut files = vec![damaged.clone(), [&damaged[..], &[0; 4096]].concat()];
+        let without_footer = damaged.len() - 192;
+        damaged[without_footer..].fill(0);
+        files.push(damaged.clone());
         if footer.dictionary_bytes == 0 {
             damaged[end..].fill(0);
             files.push(damaged);
             files.push(whole[..end].to_vec());
-            files.push([&whole[..], &[0; 4096]].concat());
         }
         for (n, content) in files.iter().enumerate() {
             replace(&context, &meta, content);
@@ -110,6 +112,72 @@ fn of_damaged_blocks_it_is_known_between_which_keys_they_are() {
             assert_eq!(lost.len(), 1, "{kind:?} {codec:?} {n}");
         }
     }
+}
+
+/// Of a key with versions in many blocks the last one is lost with all that is behind, and another: that there were more is
+/// told by the number of entries alone.
+#[test]
+fn an_end_that_is_cut_off_is_told_where_the_last_key_goes_on() {
+    for codec in [HistoryCodec::ZstdBlocks, HistoryCodec::Fast] {
+        let (_, context) = context(ReadMode::Pread, codec);
+        let entries = near_copies(250, 600);
+        let meta = write(&context, NewSegment::new(FileKind::History, 3), &entries);
+        let whole = content_of(&context, &meta);
+        let segment = open(&context, &meta);
+        let all = blocks(&segment);
+        assert!(all.len() > 3, "{codec:?}");
+        let filter = usize::try_from(segment.footer().unwrap().filter_offset).unwrap();
+        let is_base = |n: usize| all.iter().any(|block| block.base_offset == Some(all[n].offset));
+        let other = (0..all.len() - 2).find(|n| !is_base(*n));
+        assert!(other.is_some(), "{codec:?}");
+        for damaged in [None, other] {
+            let last = usize::try_from(all[all.len() - 1].offset).unwrap();
+            let mut content = whole.clone();
+            content[last..filter].fill(0);
+            let footer = content.len() - 192;
+            content[footer..].fill(0);
+            if let Some(n) = damaged {
+                let start = usize::try_from(all[n].offset).unwrap();
+                content[start + 4..start + 30].fill(0);
+            }
+            replace(&context, &meta, &content);
+            let (found, lost) = readable(&regained(&context, &meta).unwrap());
+            assert!(found.len() < entries.len(), "{codec:?}");
+            assert!(!lost.is_empty(), "{codec:?} {damaged:?}");
+            let (first, upto) = &lost[lost.len() - 1];
+            assert_eq!((&first[..], &upto[..]), (&b"/one"[..], &b"/one"[..]), "{codec:?}");
+            let all_lost = entries.len() - found.len();
+            let upto_last: usize = damaged.map_or(0, |n| all[n].entry_count as usize);
+            assert!(all_lost >= upto_last + all[all.len() - 1].entry_count as usize);
+            assert_eq!(lost.len(), 1 + usize::from(damaged.is_some()), "{codec:?}");
+        }
+    }
+}
+
+/// The files of a copy of the store have the same names and are of the same store.
+#[test]
+fn a_file_of_another_incarnation_is_none() {
+    let (_, context) = context(ReadMode::Pread, HistoryCodec::ZstdBlocks);
+    let meta = write(&context, NewSegment::new(FileKind::Head, 3), &sample(FileKind::Head, 90, 40));
+    let whole = content_of(&context, &meta);
+    let other = FileMeta { incarnation: 2, ..meta.clone() };
+    let without_footer = whole.len() - 192;
+    for damaged in [0..0, 0..HEADER_BYTES, without_footer..whole.len()] {
+        let mut content = whole.clone();
+        content[damaged].fill(0);
+        replace(&context, &meta, &content);
+        assert!(regained(&context, &meta).is_some());
+        assert!(regained(&context, &other).is_none());
+    }
+    let later = FileMeta { min_revision: 100, max_revision: 200, ..meta.clone() };
+    let mut content = whole.clone();
+    content[..HEADER_BYTES].fill(0);
+    content[without_footer..].fill(0);
+    replace(&context, &meta, &content);
+    assert!(regained(&context, &meta).is_some());
+    // Some of its entries may be of these revisions, but not all of a block.
+    let found = regained(&context, &later).map_or(0, |segment| readable(&segment).0.len());
+    assert!(found < 60, "{found}");
 }
 
 #[test]

@@ -43,7 +43,8 @@ pub(super) fn copy(
         Some(whole) => Log::Whole(whole),
         None => Log::Anew(Anew::read(files, &mut repaired)?),
     };
-    let is_damaged = |meta: &FileMeta| damaged.0.contains(&FileName::new(meta.kind, meta.number));
+    let is_damaged =
+        |meta: &FileMeta| damaged.files.contains(&FileName::new(meta.kind, meta.number));
     let (damaged_files, kept): (Vec<_>, Vec<_>) =
         std::mem::take(&mut manifest.files).into_iter().partition(is_damaged);
     let mut anew = Kept::default();

@@ -199,7 +199,7 @@ pub(crate) fn repair(global: &Global, args: &RepairArgs, out: &mut Output) -> Ou
     }
     let mut files = crate::files::open(global)?;
     let report = check(data, global, "checked")?;
-    let damaged = Damaged::of(data, &report);
+    let mut damaged = Damaged::of(data, &report);
     damaged.regain(&mut files, &global.engine_options()?);
     if report.damage.is_empty() && stand_in.is_none() {
         out.note("nothing is damaged; a copy is made all the same")?;
@@ -211,7 +211,7 @@ pub(crate) fn repair(global: &Global, args: &RepairArgs, out: &mut Output) -> Ou
             .map_err(|failure| made.failed(failure))?,
         None => None,
     };
-    let copied = if whole.is_none() && !from_names && !rather_newest && can_copy(&damaged) {
+    let copied = if whole.is_none() && !from_names && !rather_newest && damaged.can_be_copied() {
         copied(global, data, to, (&files, &damaged), out).map_err(|failure| made.failed(failure))?
     } else {
         None
@@ -230,9 +230,7 @@ pub(crate) fn repair(global: &Global, args: &RepairArgs, out: &mut Output) -> Ou
 /// The past that a rebuilt store would have, where only that is damaged, and of that HISTORY: where EVENTS repeat all that
 /// is lost, nothing is. What EVENTS have lost a copy has from the versions.
 fn past_beyond_copy(global: &Global, files: &StoreFiles, damaged: &Damaged) -> Option<Past> {
-    let past = [FileKind::History, FileKind::Events];
-    let is_past = damaged.0.iter().all(|name| past.contains(&name.kind));
-    if !is_past || !damaged.has(&[FileKind::History]) {
+    if !damaged.is_of_history() {
         return None;
     }
     Past::of(global, files).filter(Past::is_all)
@@ -337,12 +335,6 @@ fn check_outside(data: &Path, to: &Path) -> Outcome {
         return Err(Failure::Other(format!("{}: {text}", to.display())));
     }
     Ok(())
-}
-
-/// Whether the newest versions are all there, or but for one file that all others may make up for.
-fn can_copy(damaged: &Damaged) -> bool {
-    let newest = damaged.has(&[FileKind::L0, FileKind::Head]);
-    !damaged.has(&[FileKind::Blob]) && (!newest || damaged.0.len() == 1)
 }
 
 /// Says what was done, and made.

@@ -252,7 +252,7 @@ fn segment(
             }
             ("read", both(before("superseded versions", past), lost))
         }
-        _ if damaged.0.contains(&FileName::new(meta.kind, meta.number)) => (
+        _ if damaged.files.contains(&FileName::new(meta.kind, meta.number)) => (
             "left out",
             "superseded versions: they cannot all be read; the past is given up".to_owned(),
         ),

@@ -51,6 +51,7 @@ pub(super) struct Salvage {
     pub(super) last: (u64, i64, Bytes),
     /// Whether files may be missing that nobody names.
     from_names: bool,
+    event_floors: Option<EventFloors>,
 }
 
 impl Salvage {
@@ -71,6 +72,7 @@ impl Salvage {
             time: 0,
             last: (0, 0, Bytes::new()),
             from_names,
+            event_floors: None,
         })
     }
 
@@ -199,7 +201,8 @@ impl Salvage {
     /// To be read behind the others: where these can be read they know better, since what EVENTS say of a key may be long
     /// over, and the deletion be forgotten everywhere, or be in what is damaged here.
     pub(super) fn events(&mut self, files: &StoreFiles, meta: &FileMeta) -> String {
-        let floors = EventFloors::of(files);
+        let floors = self.event_floors.take();
+        let floors = floors.unwrap_or_else(|| EventFloors::of(files, !self.from_names));
         let (lost, ..) = read(files, meta, &mut |entry, _| {
             let Ok(transaction) = Transaction::decode(entry.value) else { return };
             if self.transaction(entry.revision, transaction.time, transaction.metadata) {
@@ -218,6 +221,7 @@ impl Salvage {
                 }
             }
         });
+        self.event_floors = Some(floors);
         self.events_damaged |= !lost.is_empty();
         lost
     }

@@ -54,6 +54,8 @@ struct LostVersions {
     pending: BTreeMap<Bytes, Pending>,
     /// Keys whose past is lost, and up to where.
     past: BTreeMap<Bytes, u64>,
+    /// Whether any stands in the new store without its value.
+    has_bare: bool,
 }
 
 impl LostVersions {
@@ -71,6 +73,7 @@ impl LostVersions {
             Some(Stands::Bare(since)) => since,
             _ => revision,
         };
+        self.has_bare = true;
         self.pending.insert(key, Pending { revision, stands: Stands::Bare(since) });
     }
 }
@@ -152,7 +155,7 @@ fn finish(
     has_past: bool,
     (made, lost): (&mut Made, &mut Lost),
 ) -> Outcome {
-    let LostVersions { pending, mut past } = versions;
+    let LostVersions { pending, mut past, has_bare } = versions;
     let mut newest = loading.revision();
     let mut target = loading.finish_apart()?;
     let bare = pending.iter().filter_map(|(key, pending)| match pending.stands {
@@ -176,7 +179,7 @@ fn finish(
     if has_past && !past.is_empty() {
         let past = files.past_of_keys(past.iter().map(|(key, upto)| (&key[..], *upto)));
         let given_up;
-        (target, given_up) = target.give_up(&past, true)?;
+        (target, given_up) = target.give_up(&past, has_bare)?;
         (made.past, made.added) = (given_up.past, given_up.added);
     }
     made.brought_back = back.revisions;
