@@ -2,21 +2,19 @@
 //!
 //! The original is never written to. There are two ways; the first of them that can be gone is taken:
 //!
-//! * **copy**: only the log, or only the past, or one file of newest versions is damaged, and a rebuilt store would not have more.
-//!   The file of newest versions is put together of what can be read of it and of what EVENTS tell. The log is written anew
-//!   up to where something is missing, as if
-//!   the machine had stopped there; the blocks of HISTORY that are damaged are left out, and the copy
-//!   gives up what these had to answer: their keys can be read from behind it. What is damaged of EVENTS is put together
-//!   from the versions.
-//!   Everything else is copied as it is. So is it where CURRENT alone is
-//!   damaged, and the manifest it named is whole.
-//! * **rebuild**: newest versions are damaged; or the past is, and the files of versions and EVENTS make up for each other. What can
-//!   be read of them, and of those before them, makes a new store that has every transaction as it was. EVENTS repeat
-//!   many values, so they fill gaps, and tell which keys are lost: these give up the past that would show it, and
-//!   are brought back to what they were before. Where the damaged store cannot be opened for reading,
-//!   as its log, or the header, index or footer of a file is damaged, or the first block, in which leases and rules are
-//!   looked for, the past is given up; so is it where no manifest is whole: then what lies in the directory is what
-//!   there is.
+//! * **copy**: only of the log, of the past, or of one file of newest versions something is lost. The file of newest versions is
+//!   put together of what can be read of it and of what EVENTS tell. The log is written anew up to where something is
+//!   missing, as if the machine had stopped there; the blocks of HISTORY that are damaged are left out, and the copy gives up
+//!   what these had to answer: their keys can be read from behind it. What is damaged of EVENTS is put together from the
+//!   versions. Files of which all blocks can be read are written anew, too. Everything else is copied as it is. So is it
+//!   where CURRENT alone is damaged, and the manifest it named is whole.
+//! * **rebuild**: something is lost of two files of newest versions, of blob files, or of one and the log or the past; or of
+//!   HISTORY, and EVENTS tell all of it. What can be read of them, and of those before them, makes a new store that has
+//!   every transaction as it was. EVENTS repeat many values, so they fill gaps, and tell which keys are lost: these give
+//!   up the past that would show it, and are brought back to what they were before. Where the damaged store cannot be
+//!   opened for reading, as its log, or the header, index or footer of a file is damaged, or the first block, in which
+//!   leases and rules are looked for, the past is given up; so is it where no manifest is whole: then what lies in the
+//!   directory is what there is.
 
 mod anew;
 mod copy;
@@ -65,18 +63,19 @@ use past::Past;
 #[derive(Debug, Args)]
 #[command(
     after_help = "The original is only read. The report has a line for each file: what became of it, and what of it is
-lost. way: copy, where only the log, the past, or one file of newest versions was damaged (but where
-what HISTORY has lost is all told by EVENTS, rebuild); else rebuild. A damaged log ends where
-something of it is in no file any more. Blocks are found also where the index of their file is
-damaged. Superseded versions that cannot be read are left out, and past_given_up names the keys they
-may have been of: prefix (a key, and all that begin with it; of many damaged keys what neighbours
-have in common), and from, the first revision they can be read at; of more than one prefix of a key
-the greatest from counts. Where that is behind the newest revision, one that changes nothing is
-added (added_revision). All other keys can be read as before; a range that has one of these is
-refused below that, and so is the log without --prefix. Damage of the record of who changed what
-costs who and when: what was changed the versions tell. A rebuilt store has the newest versions that
-can be read, and their past, where the damaged store can still be opened for reading; but not what
-rules of retention have kept longer for some keys than for others.
+lost. way: copy, where only of the log, the past, or one file of newest versions something is lost
+(but where what HISTORY has lost is all told by EVENTS, rebuild); else rebuild. A damaged log ends
+where something of it is in no file any more. Blocks are found also where the header, the index or
+the footer of their file is damaged: that alone loses nothing. Superseded versions that cannot be
+read are left out, and past_given_up names the keys they may have been of: prefix (a key, and all
+that begin with it; of many damaged keys what neighbours have in common), and from, the first
+revision they can be read at; of more than one prefix of a key the greatest from counts. Where that
+is behind the newest revision, one that changes nothing is added (added_revision). All other keys
+can be read as before; a range that has one of these is refused below that, and so is the log
+without --prefix. Damage of the record of who changed what costs who and when: what was changed the
+versions tell. A rebuilt store has the newest versions that can be read, and their past, where the
+damaged store can still be opened for reading; but not what rules of retention have kept longer for
+some keys than for others.
 
 lost_keys names the keys of which something newer was written than could be read, and what is there
 instead (kept: as they were at a revision, or nothing). Where the lost version belongs to the past
