@@ -24,6 +24,9 @@ mod encrypted;
 #[cfg(feature = "etcd")]
 #[path = "../support/etcd.rs"]
 mod etcd;
+#[cfg(feature = "etcd")]
+#[path = "../support/etcd_process.rs"]
+mod etcd_process;
 mod examples;
 mod fields;
 mod follow;

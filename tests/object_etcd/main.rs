@@ -13,6 +13,8 @@
 
 #[path = "../support/etcd.rs"]
 mod etcd;
+#[path = "../support/etcd_process.rs"]
+mod etcd_process;
 
 mod broken;
 mod calls;

@@ -2,21 +2,17 @@
 
 #![allow(dead_code, reason = "each of those who share it uses a part")]
 
-use std::net::TcpListener;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use annals::object::{EtcdKv, EtcdOptions};
 use tempfile::TempDir;
 
-/// Long enough for an etcd to start on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::etcd_process::{EtcdProcess, Ports};
 
 /// A member that is a cluster by itself.
 pub struct Etcd {
-    child: Child,
-    port: u16,
-    peer: u16,
+    process: EtcdProcess,
     directory: TempDir,
     tls: Option<Tls>,
 }
@@ -41,12 +37,6 @@ pub fn is_installed() -> bool {
     version.is_ok_and(|status| status.success())
 }
 
-/// A port that nobody has just now.
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port of this machine");
-    listener.local_addr().expect("its address").port()
-}
-
 fn directory() -> TempDir {
     // Nothing here is to survive: memory is faster.
     let memory = std::path::Path::new("/dev/shm");
@@ -54,28 +44,31 @@ fn directory() -> TempDir {
     made.expect("a temporary directory")
 }
 
-fn url(port: u16, tls: Option<&Tls>) -> String {
-    format!("http{}://127.0.0.1:{port}", if tls.is_some() { "s" } else { "" })
-}
-
-fn run(directory: &TempDir, port: u16, peer: u16, tls: Option<&Tls>) -> Child {
-    let (client, peer) = (url(port, tls), url(peer, None));
-    let null = Stdio::null;
-    Command::new(server())
+fn command(directory: &TempDir, ports: Ports, tls: Option<&Tls>) -> Command {
+    let mut command = Command::new(server());
+    command
         .arg("--data-dir")
         .arg(directory.path())
-        .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
-        .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
-        .args(["--initial-cluster", &format!("default={peer}")])
+        .args(ports.flags_with(&endpoint(ports, tls)))
         .args(["--experimental-watch-progress-notify-interval", "100ms"])
         // It has nobody to agree with: as by default it would wait a second before it is its own leader.
         .args(["--heartbeat-interval", "10", "--election-timeout", "100"])
-        .args(tls.map_or(&[][..], |tls| &tls.arguments))
-        .stdin(null())
-        .stdout(null())
-        .stderr(null())
-        .spawn()
-        .expect("etcd is started")
+        .args(tls.map_or(&[][..], |tls| &tls.arguments));
+    command
+}
+
+fn endpoint(ports: Ports, tls: Option<&Tls>) -> String {
+    format!("http{}://127.0.0.1:{}", if tls.is_some() { "s" } else { "" }, ports.client)
+}
+
+fn answers(ports: Ports, tls: Option<&Tls>) -> bool {
+    let options = tls.map_or_else(EtcdOptions::new, |tls| tls.options.clone());
+    let options = options.request_time(Duration::from_millis(500));
+    match EtcdKv::connect([endpoint(ports, tls)], options) {
+        Ok(_) => true,
+        // It wants to know who asks: so it is there.
+        Err(error) => error.to_string().contains("user name is empty"),
+    }
 }
 
 impl Etcd {
@@ -86,58 +79,28 @@ impl Etcd {
 
     /// As that, with certificates.
     pub fn start_with(tls: Option<Tls>) -> Self {
-        // Somebody else may take a port between its choice and its use.
-        loop {
-            let (directory, port, peer) = (directory(), free_port(), free_port());
-            let child = run(&directory, port, peer, tls.as_ref());
-            let mut etcd = Self { child, port, peer, directory, tls: tls.clone() };
-            if etcd.wait() {
-                return etcd;
-            }
-        }
-    }
-
-    /// Waits until it answers; answers whether it does.
-    fn wait(&mut self) -> bool {
-        let begin = Instant::now();
-        loop {
-            if self.child.try_wait().expect("its state").is_some() {
-                return false;
-            }
-            let options =
-                self.tls.as_ref().map_or_else(EtcdOptions::new, |tls| tls.options.clone());
-            let options = options.request_time(Duration::from_millis(500));
-            match EtcdKv::connect([self.endpoint()], options) {
-                Ok(_) => return true,
-                // It wants to know who asks: so it is there.
-                Err(error) if error.to_string().contains("user name is empty") => return true,
-                Err(_) => {}
-            }
-            assert!(begin.elapsed() < PATIENCE, "etcd does not answer");
-        }
+        let directory = directory();
+        let start = |ports| command(&directory, ports, tls.as_ref());
+        let process = EtcdProcess::start(start, |ports| answers(ports, tls.as_ref()));
+        Self { process, directory, tls }
     }
 
     pub fn endpoint(&self) -> String {
-        url(self.port, self.tls.as_ref())
+        endpoint(self.process.ports, self.tls.as_ref())
     }
 
     /// Kills it, and leaves what it has written.
     pub fn kill(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.process.kill();
     }
 
     /// Starts it again with what it had written.
     pub fn restart(&mut self) {
         self.kill();
-        self.child = run(&self.directory, self.port, self.peer, self.tls.as_ref());
-        assert!(self.wait(), "it starts again");
-    }
-}
-
-impl Drop for Etcd {
-    fn drop(&mut self) {
-        self.kill();
+        let (ports, tls) = (self.process.ports, self.tls.as_ref());
+        let command = command(&self.directory, ports, tls);
+        let started = EtcdProcess::start_at(ports, command, |ports| answers(ports, tls));
+        self.process = started.expect("it starts again");
     }
 }
 

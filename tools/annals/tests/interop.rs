@@ -11,6 +11,8 @@
 )]
 
 mod common;
+#[path = "../../../tests/support/etcd_process.rs"]
+mod etcd_process;
 mod etcd_server;
 #[path = "../../../tests/recorded/mod.rs"]
 mod recorded;

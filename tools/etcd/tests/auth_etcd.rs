@@ -13,14 +13,17 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs, reason = "a test")]
 
-use std::net::TcpListener;
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+#[path = "../../../tests/support/etcd_process.rs"]
+mod etcd_process;
+
+use std::path::Path;
+use std::process::{Command, Stdio};
 
 use annals_etcd::auth::service::AuthService;
 use annals_etcd::auth::{Auth, AuthOptions};
 use annals_etcd::proto::authpb::{Permission, UserAddOptions};
 use annals_etcd::proto::etcdserverpb as pb;
+use etcd_process::{EtcdProcess, Ports};
 use pb::auth_client::AuthClient;
 use pb::auth_server::AuthServer;
 use pb::kv_client::KvClient;
@@ -74,59 +77,28 @@ struct Side {
     tokens: Vec<String>,
 }
 
-struct Etcd {
-    child: Child,
-    port: u16,
-    _directory: tempfile::TempDir,
-}
-
-impl Drop for Etcd {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
 /// A real one; `None` where none is installed.
-fn start_etcd() -> Option<Etcd> {
-    let directory = tempfile::tempdir().unwrap();
-    let (port, peer_port) = (free_port(), free_port());
-    let [client, peer] = [port, peer_port].map(|port| format!("http://127.0.0.1:{port}"));
-    let mut command = Command::new("etcd");
-    command.arg("--data-dir").arg(directory.path().join("data"));
-    command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
-    command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
-    command.args(["--initial-cluster", &format!("default={peer}"), "--log-level", "fatal"]);
-    command.args(["--bcrypt-cost", "4"]);
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let Ok(child) = command.spawn() else {
+fn start_etcd(directory: &Path) -> Option<EtcdProcess> {
+    if Command::new("etcd").arg("--version").stdout(Stdio::null()).status().is_err() {
         println!("skipped: there is no etcd here (Debian: etcd-server)");
         return None;
-    };
-    Some(Etcd { child, port, _directory: directory })
-}
-
-async fn connect_etcd(etcd: &Etcd) -> Side {
-    let address = format!("http://127.0.0.1:{}", etcd.port);
-    for _ in 0..1200 {
-        if let Ok(channel) = Channel::from_shared(address.clone()).unwrap().connect().await {
-            let mut kv = KvClient::new(channel.clone());
-            let range = pb::RangeRequest { key: "a".into(), ..Default::default() };
-            if kv.range(range).await.is_ok() {
-                let auth = AuthClient::new(channel);
-                return Side { auth, kv: Some(kv), checks: None, tokens: Vec::new() };
-            }
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    panic!("etcd does not answer");
+    let command = |ports: Ports| {
+        let mut command = Command::new("etcd");
+        command.arg("--data-dir").arg(directory).args(ports.flags());
+        command.args(["--log-level", "error", "--bcrypt-cost", "4"]);
+        command
+    };
+    Some(EtcdProcess::start(command, Ports::are_healthy))
 }
 
-async fn start_ours(directory: &std::path::Path) -> Side {
+async fn connect_etcd(etcd: &EtcdProcess) -> Side {
+    let channel = Channel::from_shared(etcd.url()).unwrap().connect().await.unwrap();
+    let (kv, auth) = (KvClient::new(channel.clone()), AuthClient::new(channel));
+    Side { auth, kv: Some(kv), checks: None, tokens: Vec::new() }
+}
+
+async fn start_ours(directory: &Path) -> Side {
     let options = AuthOptions { bcrypt_cost: 4, ..AuthOptions::default() };
     let auth = Auth::open(directory, options).unwrap();
     let service = AuthServer::new(AuthService::new(&auth, pb::ResponseHeader::default));
@@ -387,8 +359,8 @@ fn beginning() -> Vec<Call> {
 }
 
 async fn play(seed: u64) -> Option<()> {
-    let etcd = start_etcd()?;
     let directory = tempfile::tempdir().unwrap();
+    let etcd = start_etcd(&directory.path().join("etcd"))?;
     let (mut real, mut ours) = (connect_etcd(&etcd).await, start_ours(directory.path()).await);
     let mut random = StdRng::seed_from_u64(seed);
     let (mut good, mut refused) = (0, std::collections::BTreeMap::new());

@@ -6,14 +6,16 @@
     reason = "a test that cannot go on has failed, and one that is skipped says so"
 )]
 
+#[path = "../../../tests/support/etcd_process.rs"]
+mod etcd_process;
 mod snapshot_made;
 
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use annals::{At, DeleteRangeRequest, KeyValue, PutRequest, Store, put};
@@ -23,6 +25,7 @@ use annals_etcd::proto::authpb::{Permission, Role, User};
 use annals_etcd::snapshot::{Extras, Summary, save};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use etcd_process::{EtcdProcess, Ports};
 use serde_json::{Value, json};
 use snapshot_made::{Random, crc32c, history, read};
 
@@ -72,51 +75,34 @@ fn number(value: &Value) -> i64 {
 
 /// A server that runs as long as this lives.
 struct Etcd {
-    child: Child,
-    port: u16,
-}
-
-impl Drop for Etcd {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+    process: EtcdProcess,
 }
 
 impl Etcd {
     /// Restores a snapshot to a directory, and starts a server there.
     fn restored(snapshot: &Path, directory: &Path) -> Self {
-        let free_port = || {
-            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-            listener.local_addr().unwrap().port()
-        };
-        let port = free_port();
-        let [client, peer] = [port, free_port()].map(|port| format!("http://127.0.0.1:{port}"));
-        let (cluster, data) = (format!("default={peer}"), directory.join("data"));
-        let data = data.to_str().unwrap();
-        let place = ["--data-dir", data, "--name", "default", "--initial-cluster", &cluster];
-        let place = [&place[..], &["--initial-advertise-peer-urls", &peer]].concat();
-        utl(&[&["snapshot", "restore", snapshot.to_str().unwrap()], &place[..]].concat()).unwrap();
-        let mut command = Command::new("etcd");
-        command.args(place).args(["--listen-peer-urls", &peer, "--log-level", "error"]);
-        command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
-        command.stdin(Stdio::null()).stdout(Stdio::null());
-        let log = File::create(directory.join("log")).unwrap();
-        let etcd = Self { child: command.stderr(log).spawn().unwrap(), port };
-        for _ in 0..1200 {
-            let ready = etcd.call("/health", &Value::Null);
-            if ready.is_some_and(|health| health["health"] == "true") {
-                return etcd;
-            }
-            std::thread::sleep(Duration::from_millis(100));
-        }
-        let log = std::fs::read_to_string(directory.join("log")).unwrap();
-        panic!("etcd does not answer: {log}");
+        let data = directory.join("data");
+        let process = EtcdProcess::start(
+            |ports| {
+                let _ = std::fs::remove_dir_all(&data);
+                let (cluster, peer) = (format!("default={}", ports.peer_url()), ports.peer_url());
+                let place = ["--data-dir", data.to_str().unwrap(), "--name", "default"];
+                let member =
+                    ["--initial-cluster", &cluster, "--initial-advertise-peer-urls", &peer];
+                let snapshot = snapshot.to_str().unwrap();
+                utl(&[&["snapshot", "restore", snapshot], &place[..], &member].concat()).unwrap();
+                let mut command = Command::new("etcd");
+                command.args(place).args(ports.flags()).args(["--log-level", "error"]);
+                command
+            },
+            Ports::are_healthy,
+        );
+        Self { process }
     }
 
     fn call(&self, path: &str, request: &Value) -> Option<Value> {
         let body = request.to_string();
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).ok()?;
+        let mut stream = TcpStream::connect(("127.0.0.1", self.process.ports.client)).ok()?;
         let head = "HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length:";
         let method = if request.is_null() { "GET" } else { "POST" };
         let text = format!("{method} {path} {head} {}\r\n\r\n{body}", body.len());
@@ -128,7 +114,7 @@ impl Etcd {
     }
 
     fn endpoint(&self) -> String {
-        format!("http://127.0.0.1:{}", self.port)
+        self.process.url()
     }
 
     fn hash(&self, revision: u64) -> u64 {

@@ -2,19 +2,19 @@
 //! its process.
 
 use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::process::Command;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
+use crate::etcd_process::{EtcdProcess, Ports};
+
 /// A server that runs as long as this lives.
 pub(crate) struct Etcd {
-    child: Child,
-    port: u16,
+    process: EtcdProcess,
     _directory: tempfile::TempDir,
 }
 
@@ -43,10 +43,6 @@ fn installed(program: &str) -> bool {
     version.is_ok_and(|output| output.status.success())
 }
 
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
 impl Etcd {
     /// Starts one with further arguments; `None` (with a message) where none is installed.
     pub(crate) fn start(more: &[&str]) -> Option<Self> {
@@ -57,29 +53,19 @@ impl Etcd {
             }
         }
         let directory = tempfile::tempdir().unwrap();
-        let (port, peer_port) = (free_port(), free_port());
-        let [client, peer] = [port, peer_port].map(|port| format!("http://127.0.0.1:{port}"));
-        let mut command = Command::new("etcd");
-        command.arg("--data-dir").arg(directory.path().join("data"));
-        command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
-        command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
-        command.args(["--initial-cluster", &format!("default={peer}"), "--log-level", "error"]);
-        command.args(more).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let child = command.spawn().unwrap();
-        let etcd = Self { child, port, _directory: directory };
-        for _ in 0..300 {
-            let ready = etcd.try_call("/v3/maintenance/status", &json!({}));
-            if ready.is_some_and(|status| number(&status["leader"]) != 0) {
-                return Some(etcd);
-            }
-            std::thread::sleep(Duration::from_millis(100));
-        }
-        panic!("etcd does not answer");
+        let command = |ports: Ports| {
+            let mut command = Command::new("etcd");
+            command.arg("--data-dir").arg(directory.path().join("data")).args(ports.flags());
+            command.args(["--log-level", "error"]).args(more);
+            command
+        };
+        let process = EtcdProcess::start(command, Ports::are_healthy);
+        Some(Self { process, _directory: directory })
     }
 
     fn try_call(&self, path: &str, request: &Value) -> Option<Value> {
         let body = request.to_string();
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).ok()?;
+        let mut stream = TcpStream::connect(("127.0.0.1", self.process.ports.client)).ok()?;
         let head = format!(
             "POST {path} HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
             body.len()
@@ -123,17 +109,10 @@ impl Etcd {
     fn ctl(&self, arguments: &[&str]) -> String {
         let mut command = Command::new("etcdctl");
         command.env("ETCDCTL_API", "3").arg("--endpoints");
-        command.arg(format!("http://127.0.0.1:{}", self.port)).args(["--command-timeout", "600s"]);
+        command.arg(self.process.url()).args(["--command-timeout", "600s"]);
         let output = command.args(arguments).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{arguments:?}: {said}");
         String::from_utf8(output.stdout).unwrap()
-    }
-}
-
-impl Drop for Etcd {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

@@ -32,6 +32,8 @@
 #![expect(clippy::cast_precision_loss, reason = "figures are printed with a few digits")]
 
 mod clients;
+#[path = "../../../../tests/support/etcd_process.rs"]
+mod etcd_process;
 mod fanout;
 #[allow(dead_code, reason = "this bench adds none up")]
 #[path = "../../../../benches/rivals/latency.rs"]

@@ -1,13 +1,14 @@
 //! The servers: processes of their own, each with an empty directory, and what the system says of them.
 
 use std::fs;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::clients::Clients;
+use crate::etcd_process::free_port;
 
 /// A kind of server.
 #[derive(Clone, Debug)]
@@ -158,9 +159,4 @@ fn spawn(kind: &Kind, directory: &Path, (client, peer): (u16, u16)) -> Child {
     }
     command.stdout(Stdio::null()).stderr(Stdio::null());
     command.spawn().unwrap_or_else(|error| panic!("{}: {error}", kind.name))
-}
-
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("its address").port()
 }

@@ -12,15 +12,16 @@
     reason = "a test stops where it fails, and says what it skipped"
 )]
 
+#[path = "../../../../tests/support/etcd_process.rs"]
+mod etcd_process;
+
 use std::fmt::Write as _;
 use std::fs;
-use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::process::{Command, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
 
+use etcd_process::{EtcdProcess, Ports};
 use regex::Regex;
 use tempfile::TempDir;
 
@@ -73,67 +74,21 @@ mirror() {
 
 /// A server in a process of its own.
 struct Server {
-    address: String,
-    process: Child,
+    process: EtcdProcess,
     _directory: TempDir,
-}
-
-/// A port that nobody has, nor is given: below those that the system draws for connections, each once.
-fn free_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let first = u16::try_from(std::process::id() % 1000).unwrap() * 20;
-    loop {
-        let port = 10_000 + (first + NEXT.fetch_add(1, Ordering::Relaxed)) % 20_000;
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
 }
 
 impl Server {
     /// Starts `program`, which takes etcd's flags.
     fn start(program: &str) -> Self {
-        for _ in 0..20 {
-            let directory = tempfile::tempdir().unwrap();
-            let url = |port: u16| format!("http://127.0.0.1:{port}");
-            let (client, peer) = (free_port(), url(free_port()));
-            let flag = |name: &str, value: &str| format!("--{name}={value}");
-            let process = Command::new(program)
-                .arg(flag("data-dir", directory.path().join("data").to_str().unwrap()))
-                .arg(flag("listen-client-urls", &url(client)))
-                .arg(flag("advertise-client-urls", &url(client)))
-                .arg(flag("listen-peer-urls", &peer))
-                .arg(flag("initial-advertise-peer-urls", &peer))
-                .arg(flag("initial-cluster", &format!("default={peer}")))
-                .stdout(Stdio::null())
-                .stderr(Stdio::null())
-                .spawn()
-                .unwrap();
-            let address = url(client);
-            let mut server = Self { address, process, _directory: directory };
-            let begun = Instant::now();
-            while begun.elapsed() < Duration::from_secs(120) {
-                if server.process.try_wait().unwrap().is_some() {
-                    break;
-                }
-                let health = Command::new("etcdctl")
-                    .env("ETCDCTL_API", "3")
-                    .args(["--endpoints", &server.address, "get", "a"])
-                    .output();
-                if health.unwrap().status.success() {
-                    return server;
-                }
-                thread::sleep(Duration::from_millis(50));
-            }
-        }
-        panic!("{program} does not start");
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        let directory = tempfile::tempdir().unwrap();
+        let command = |ports: Ports| {
+            let mut command = Command::new(program);
+            command.arg("--data-dir").arg(directory.path().join("data")).args(ports.flags());
+            command
+        };
+        let process = EtcdProcess::start(command, Ports::are_healthy);
+        Self { process, _directory: directory }
     }
 }
 
@@ -211,8 +166,8 @@ fn run(program: &str, script: &str) -> Vec<String> {
         let done = Command::new("timeout")
             .args(["150", "sh", "-c", &format!("{PRELUDE}\n{line}")])
             .current_dir(&directory)
-            .env("ETCDCTL_ENDPOINTS", &server.address)
-            .env("OTHER", other.as_ref().map_or("", |other| &other.address))
+            .env("ETCDCTL_ENDPOINTS", server.process.url())
+            .env("OTHER", other.as_ref().map_or_else(String::new, |other| other.process.url()))
             .stdin(Stdio::null())
             .output()
             .unwrap();

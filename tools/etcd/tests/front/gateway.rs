@@ -1,70 +1,38 @@
 //! The JSON gateway, beside that of a real etcd.
 
 use std::io::{Read, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
 use crate::child::LONG;
-use crate::common::{Answer, Running, http, http_for, post, request};
+use crate::common::{Answer, Running, http, post, request};
+use crate::etcd_process::{EtcdProcess, Ports};
 
 /// A real etcd.
 pub(crate) struct Etcd {
-    child: Child,
+    _process: EtcdProcess,
     pub(crate) address: SocketAddr,
     _directory: tempfile::TempDir,
-}
-
-impl Drop for Etcd {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 impl Etcd {
     /// Starts one, if there is one here.
     pub(crate) fn start() -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
-        let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let (address, peer) = (free(), free());
-        let (client, peer) = (format!("http://{address}"), format!("http://{peer}"));
-        let started = Command::new("etcd")
-            .args([
-                "--listen-client-urls",
-                &client,
-                "--advertise-client-urls",
-                &client,
-                "--listen-peer-urls",
-                &peer,
-            ])
-            .args([
-                "--initial-advertise-peer-urls",
-                &peer,
-                "--initial-cluster",
-                &format!("default={peer}"),
-            ])
-            .arg("--data-dir")
-            .arg(directory.path())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn();
-        let Ok(child) = started else {
+        if Command::new("etcd").arg("--version").stdout(Stdio::null()).status().is_err() {
             eprintln!("skipped: there is no etcd here");
             return None;
-        };
-        let etcd = Self { child, address, _directory: directory };
-        let begun = Instant::now();
-        while begun.elapsed() < Duration::from_secs(120) {
-            let answer = http_for(address, "GET /health", &[], "", Duration::from_secs(1));
-            if answer.is_ok_and(|answer| answer.status == 200) {
-                return Some(etcd);
-            }
-            std::thread::sleep(Duration::from_millis(50));
         }
-        panic!("etcd did not become healthy");
+        let command = |ports: Ports| {
+            let mut command = Command::new("etcd");
+            command.arg("--data-dir").arg(directory.path()).args(ports.flags());
+            command
+        };
+        let process = EtcdProcess::start(command, Ports::are_healthy);
+        let address = SocketAddr::from(([127, 0, 0, 1], process.ports.client));
+        Some(Self { address, _process: process, _directory: directory })
     }
 }
 

@@ -5,6 +5,8 @@ mod certificates;
 mod child;
 mod common;
 mod contest;
+#[path = "../../../../tests/support/etcd_process.rs"]
+mod etcd_process;
 mod gateway;
 mod http;
 mod process;

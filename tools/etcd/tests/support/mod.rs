@@ -8,15 +8,18 @@
     reason = "each test uses what it needs, stops where it fails, and says what it skipped"
 )]
 
-use std::process::{Child, Command, Stdio};
+#[path = "../../../../tests/support/etcd_process.rs"]
+mod etcd_process;
+
+use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
 
 use annals_etcd::auth::{Auth, AuthOptions};
 use annals_etcd::member::Member;
 use annals_etcd::proto::etcdserverpb as pb;
 use annals_etcd::server::{Server, ServerOptions};
 use annals_etcd::services::Services;
+use etcd_process::{EtcdProcess, Ports};
 use pb::kv_client::KvClient;
 use pb::lease_client::LeaseClient;
 use pb::maintenance_client::MaintenanceClient;
@@ -102,7 +105,7 @@ impl Drop for Ours {
 pub(crate) struct Real {
     pub(crate) clients: Clients,
     pub(crate) address: String,
-    process: Child,
+    process: EtcdProcess,
     directory: TempDir,
 }
 
@@ -124,64 +127,16 @@ impl Real {
         } else {
             "--experimental-watch-progress-notify-interval"
         };
-        for _ in 0..20 {
-            let (client, peer) = (free_port(), free_port());
-            let directory = tempfile::tempdir().expect("a directory");
-            let url = |port: u16| format!("http://127.0.0.1:{port}");
-            let mut process = Command::new(&etcd)
-                .arg("--data-dir")
-                .arg(directory.path())
-                .args([
-                    "--listen-client-urls",
-                    &url(client),
-                    "--advertise-client-urls",
-                    &url(client),
-                ])
-                .args([
-                    "--listen-peer-urls",
-                    &url(peer),
-                    "--initial-advertise-peer-urls",
-                    &url(peer),
-                ])
-                .args(["--initial-cluster", &format!("default={}", url(peer))])
-                .args(["--unsafe-no-fsync", "--bcrypt-cost", "4"])
-                .args([progress, "100ms"])
-                .stdout(Stdio::null())
-                .stderr(Stdio::null())
-                .spawn()
-                .expect("etcd starts");
-            let address = format!("127.0.0.1:{client}");
-            for _ in 0..1200 {
-                tokio::time::sleep(Duration::from_millis(50)).await;
-                if process.try_wait().expect("its state").is_some() {
-                    break;
-                }
-                if tokio::net::TcpStream::connect(&address).await.is_ok() {
-                    let clients = Clients::connect(&address).await;
-                    if clients.kv.clone().range(any_key()).await.is_ok() {
-                        return Some(Self { clients, address, process, directory });
-                    }
-                }
-            }
-            let _ = process.kill();
-            let _ = process.wait();
-        }
-        panic!("etcd does not start");
-    }
-}
-
-fn any_key() -> pb::RangeRequest {
-    pb::RangeRequest { key: "a".into(), ..Default::default() }
-}
-
-fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("its address").port()
-}
-
-impl Drop for Real {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        let directory = tempfile::tempdir().expect("a directory");
+        let command = |ports: Ports| {
+            let mut command = Command::new(&etcd);
+            command.arg("--data-dir").arg(directory.path()).args(ports.flags());
+            command.args(["--unsafe-no-fsync", "--bcrypt-cost", "4"]).args([progress, "100ms"]);
+            command
+        };
+        let process = EtcdProcess::start(command, Ports::are_healthy);
+        let address = format!("127.0.0.1:{}", process.ports.client);
+        let clients = Clients::connect(&address).await;
+        Some(Self { clients, address, process, directory })
     }
 }
