@@ -40,7 +40,7 @@ fn backups_while_others_write_compact_and_reorganise() {
             }
         });
         let _stop = StopAtEnd(&stop);
-        for n in 0..12 {
+        for n in 0..6 {
             let pinned = store.latest().unwrap();
             let mut stream = Vec::new();
             let made = store.backup(&mut stream).unwrap();

@@ -105,54 +105,71 @@ fn look(tool: &Tool, to: &Path, case: &str, again: bool) -> bool {
 }
 
 #[test]
-fn stopped_at_any_call() {
+fn of_the_log_stopped_at_any_call() {
+    stopped_at_any_call(DAMAGES[0]);
+}
+
+#[test]
+fn of_newest_versions_stopped_at_any_call() {
+    stopped_at_any_call(DAMAGES[1]);
+}
+
+#[test]
+fn of_two_files_stopped_at_any_call() {
+    stopped_at_any_call(DAMAGES[2]);
+}
+
+#[test]
+fn of_the_past_stopped_at_any_call() {
+    stopped_at_any_call(DAMAGES[3]);
+}
+
+fn stopped_at_any_call((directory, ending, count): (&str, &str, usize)) {
     if Command::new("strace").arg("-V").output().is_err() {
         println!("there is no strace");
         return;
     }
     let wanted = std::env::var("ANNALS_REPAIR_STOPS").map_or(16, |n| n.parse::<usize>().unwrap());
     let mut outcomes = BTreeMap::new();
-    for (directory, ending, count) in DAMAGES {
-        let tool = damaged(directory, ending, count);
-        let before = tool.snapshot();
-        let log = tool.path("calls");
-        let traced = strace(
-            &tool,
-            &tool.path("whole"),
-            &["-e", &format!("trace={CALLS}"), "-o", log.to_str().unwrap()],
-        );
-        assert!(has_made(&traced), "{}", String::from_utf8_lossy(&traced.stderr));
-        // Before the first is made, nothing is.
-        let calls = std::fs::read_to_string(&log).unwrap();
-        let mut made: BTreeMap<&str, usize> = BTreeMap::new();
-        let mut places = Vec::new();
-        let mut begun = false;
-        for line in calls.lines() {
-            let Some((_, call)) = line.split_once(' ') else { continue };
-            let Some((name, _)) = call.trim_start().split_once('(') else { continue };
-            let nth = made.entry(name).or_default();
-            *nth += 1;
-            begun |= name == "mkdir" && line.contains("whole");
-            if begun {
-                places.push((name, *nth));
-            }
+    let tool = damaged(directory, ending, count);
+    let before = tool.snapshot();
+    let log = tool.path("calls");
+    let traced = strace(
+        &tool,
+        &tool.path("whole"),
+        &["-e", &format!("trace={CALLS}"), "-o", log.to_str().unwrap()],
+    );
+    assert!(has_made(&traced), "{}", String::from_utf8_lossy(&traced.stderr));
+    // Before the first is made, nothing is.
+    let calls = std::fs::read_to_string(&log).unwrap();
+    let mut made: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut places = Vec::new();
+    let mut begun = false;
+    for line in calls.lines() {
+        let Some((_, call)) = line.split_once(' ') else { continue };
+        let Some((name, _)) = call.trim_start().split_once('(') else { continue };
+        let nth = made.entry(name).or_default();
+        *nth += 1;
+        begun |= name == "mkdir" && line.contains("whole");
+        if begun {
+            places.push((name, *nth));
         }
-        let stride = if wanted == 0 { 1 } else { places.len().div_ceil(wanted) };
-        for (n, (call, nth)) in places.iter().step_by(stride).enumerate() {
-            for fault in ["signal=KILL", "error=ENOSPC"] {
-                let case = format!("{count} {ending}: {call} {nth}: {fault}");
-                let to = tool.path("to");
-                let inject = format!("inject={call}:{fault}:when={nth}+");
-                let done = strace(&tool, &to, &["-e", &inject, "-o", "/dev/null"]);
-                let is_store = look(&tool, &to, &case, n % 8 == 0);
-                assert!(is_store || !has_made(&done), "{case}");
-                *outcomes.entry((ending, fault, is_store)).or_insert(0) += 1;
-                let _ = std::fs::remove_dir_all(&to);
-            }
-        }
-        assert_eq!(tool.snapshot(), before, "the original");
     }
-    println!("what was stopped how, and whether there was a store: {outcomes:?}");
+    let stride = if wanted == 0 { 1 } else { places.len().div_ceil(wanted) };
+    for (n, (call, nth)) in places.iter().step_by(stride).enumerate() {
+        for fault in ["signal=KILL", "error=ENOSPC"] {
+            let case = format!("{count} {ending}: {call} {nth}: {fault}");
+            let to = tool.path("to");
+            let inject = format!("inject={call}:{fault}:when={nth}+");
+            let done = strace(&tool, &to, &["-e", &inject, "-o", "/dev/null"]);
+            let is_store = look(&tool, &to, &case, n % 8 == 0);
+            assert!(is_store || !has_made(&done), "{case}");
+            *outcomes.entry((fault, is_store)).or_insert(0) += 1;
+            let _ = std::fs::remove_dir_all(&to);
+        }
+    }
+    assert_eq!(tool.snapshot(), before, "the original");
+    println!("{count} {ending}: what was stopped how, and whether there was a store: {outcomes:?}");
 }
 
 #[test]

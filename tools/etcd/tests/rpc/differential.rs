@@ -8,16 +8,13 @@
 //! 0 there and -1 here as the compacted revision: none is made. Nor is a
 //! hash as of -1, which there is one of nothing, or exactly as of the compacted revision, which newer ones give.
 
-#![allow(clippy::expect_used, clippy::print_stdout, reason = "a test stops where it fails")]
-
-mod support;
-
 use annals_etcd::proto::etcdserverpb as pb;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
-use support::{Clients, Ours, Real};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status};
+
+use crate::support::{Clients, Ours, Real};
 
 fn number(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)

@@ -1,31 +1,20 @@
 //! Servers for tests: ours in this process, and a real etcd where one is installed.
 
-#![allow(
-    dead_code,
-    clippy::expect_used,
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "each test uses what it needs, stops where it fails, and says what it skipped"
-)]
-
-#[path = "../../../../tests/support/etcd_process.rs"]
-mod etcd_process;
-
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 
 use annals_etcd::auth::{Auth, AuthOptions};
 use annals_etcd::member::Member;
 use annals_etcd::proto::etcdserverpb as pb;
 use annals_etcd::server::{Server, ServerOptions};
 use annals_etcd::services::Services;
-use etcd_process::{EtcdProcess, Ports};
 use pb::kv_client::KvClient;
 use pb::lease_client::LeaseClient;
 use pb::maintenance_client::MaintenanceClient;
 use pb::watch_client::WatchClient;
 use tempfile::TempDir;
 use tonic::transport::Channel;
+
+use crate::etcd_process::{EtcdProcess, Ports};
 
 /// Clients of a server.
 #[derive(Clone, Debug)]
@@ -57,10 +46,8 @@ impl Clients {
 /// A server of ours, in this process.
 pub(crate) struct Ours {
     pub(crate) clients: Clients,
-    pub(crate) address: String,
-    pub(crate) server: Arc<Server>,
     task: tokio::task::JoinHandle<()>,
-    directory: TempDir,
+    _directory: TempDir,
 }
 
 impl Ours {
@@ -91,7 +78,7 @@ impl Ours {
             axum::serve(listener, service).await.expect("it serves");
         });
         let clients = Clients::connect(&address).await;
-        Self { clients, address, server, task, directory }
+        Self { clients, task, _directory: directory }
     }
 }
 
@@ -104,9 +91,8 @@ impl Drop for Ours {
 /// A real etcd, on ports of its own.
 pub(crate) struct Real {
     pub(crate) clients: Clients,
-    pub(crate) address: String,
-    process: EtcdProcess,
-    directory: TempDir,
+    _process: EtcdProcess,
+    _directory: TempDir,
 }
 
 impl Real {
@@ -137,6 +123,6 @@ impl Real {
         let process = EtcdProcess::start(command, Ports::are_healthy);
         let address = format!("127.0.0.1:{}", process.ports.client);
         let clients = Clients::connect(&address).await;
-        Some(Self { clients, address, process, directory })
+        Some(Self { clients, _process: process, _directory: directory })
     }
 }

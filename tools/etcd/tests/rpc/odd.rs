@@ -1,19 +1,12 @@
 //! Requests that no client sends, or hardly any: answered as by a real etcd, where there is one here.
 
-#![allow(
-    clippy::expect_used,
-    clippy::print_stdout,
-    reason = "a test stops where it fails, and says what it skipped"
-)]
-
-mod support;
-
 use annals_etcd::proto::etcdserverpb as pb;
 use pb::auth_client::AuthClient;
 use pb::cluster_client::ClusterClient;
 use pb::request_op::Request as Wanted;
-use support::{Clients, Ours, Real};
 use tonic::{Code, Status};
+
+use crate::support::{Clients, Ours, Real};
 
 /// The clients of ours, and of a real one.
 fn all<'a>(ours: &'a Ours, real: Option<&'a Real>) -> Vec<&'a Clients> {

@@ -1,7 +1,5 @@
 //! The protocol's messages as the recording spells them in JSON.
 
-#![allow(clippy::expect_used, reason = "a test stops where it fails")]
-
 use annals_etcd::proto::{etcdserverpb as pb, mvccpb};
 use serde_json::{Map, Value, json};
 

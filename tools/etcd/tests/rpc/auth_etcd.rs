@@ -11,11 +11,6 @@
 //!   permissions has grown;
 //! - roles with more than 12 permissions: Go's sorting leaves those of one key in any order then.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs, reason = "a test")]
-
-#[path = "../../../tests/support/etcd_process.rs"]
-mod etcd_process;
-
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -23,7 +18,6 @@ use annals_etcd::auth::service::AuthService;
 use annals_etcd::auth::{Auth, AuthOptions};
 use annals_etcd::proto::authpb::{Permission, UserAddOptions};
 use annals_etcd::proto::etcdserverpb as pb;
-use etcd_process::{EtcdProcess, Ports};
 use pb::auth_client::AuthClient;
 use pb::auth_server::AuthServer;
 use pb::kv_client::KvClient;
@@ -32,6 +26,8 @@ use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
+
+use crate::etcd_process::{EtcdProcess, Ports};
 
 const STEPS: usize = 1500;
 const USERS: [&str; 5] = ["root", "u", "v", "certificate", ""];

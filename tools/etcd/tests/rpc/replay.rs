@@ -3,22 +3,17 @@
 //! 100 sequences of some 68 steps (the folder's README has the schema): every answer, code, text and event. Allowed
 //! differences: what newer versions of etcd say otherwise, see [`said_newer`].
 
-#![allow(clippy::expect_used, clippy::print_stdout, reason = "a test stops where it fails")]
-
-#[path = "../../../tests/recorded/mod.rs"]
-mod recorded;
-mod spelled;
-mod support;
-
 use std::collections::HashMap;
 use std::time::Duration;
 
 use annals_etcd::proto::etcdserverpb as pb;
-use recorded::{bytes, json_lines, path, to_json};
 use serde_json::{Value, json};
-use support::{Clients, Ours};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
+
+use crate::recorded::{bytes, json_lines, path, to_json};
+use crate::spelled;
+use crate::support::{Clients, Ours};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_recorded_answer_is_given_over_grpc() {

@@ -3,14 +3,6 @@
 //! `ANNALS_ETCD_SEQUENCES` sequences (2) of `ANNALS_ETCD_STEPS` (400) from `ANNALS_ETCD_SEED` (1), beside the etcd that
 //! `ETCD` names. What older ones check less than newer ones is not asked of them: see [`Run::is_older`].
 
-#![allow(
-    clippy::expect_used,
-    clippy::print_stdout,
-    reason = "a test stops where it fails, and tells what was compared"
-)]
-
-mod support;
-
 use std::collections::BTreeMap;
 
 use annals_etcd::proto::authpb::{Permission, UserAddOptions};
@@ -20,8 +12,9 @@ use pb::cluster_client::ClusterClient;
 use pb::request_op::Request as Op;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
-use support::{Clients, Ours, Real};
 use tonic::{Code, Request, Status};
+
+use crate::support::{Clients, Ours, Real};
 
 const KEYS: [&str; 5] = ["a", "b", "c", "d", "e"];
 const ENDS: [&str; 6] = ["", "", "", "c", "f", "\0"];

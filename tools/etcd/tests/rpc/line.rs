@@ -1,10 +1,6 @@
 //! The services Lock and Election beside those of a real etcd: the same calls, equal answers. Without an etcd here ours
 //! alone has to give what is written down.
 
-#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test stops where it fails")]
-
-mod support;
-
 use std::fmt::Debug;
 use std::future::Future;
 use std::time::Duration;
@@ -14,10 +10,11 @@ use annals_etcd::proto::v3electionpb as election;
 use annals_etcd::proto::v3lockpb as lock;
 use election::election_client::ElectionClient;
 use lock::lock_client::LockClient;
-use support::{Clients, Ours, Real};
 use tokio::task::JoinHandle;
 use tonic::transport::Channel;
 use tonic::{Response, Status};
+
+use crate::support::{Clients, Ours, Real};
 
 /// One is below zero: etcd takes any.
 const LEASES: [i64; 3] = [0x101, 0x102, -0x103];

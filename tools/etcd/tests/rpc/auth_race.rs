@@ -1,14 +1,11 @@
 //! What is asked and what is done are of one moment, also for users who may not do everything.
 
-#![allow(clippy::expect_used, reason = "a test stops where it fails")]
-
-mod support;
-
 use annals_etcd::proto::authpb::Permission;
 use annals_etcd::proto::etcdserverpb as pb;
 use pb::auth_client::AuthClient;
-use support::{Clients, Ours};
 use tonic::{Code, Request};
+
+use crate::support::{Clients, Ours};
 
 /// Races of a revocation and a put.
 const ROUNDS: i64 = 60;

@@ -1,7 +1,5 @@
 //! One stream of watches as its client sees it: what each watch tells, and what no server may ever send.
 
-#![allow(clippy::expect_used, reason = "a test stops where it fails")]
-
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 

@@ -11,18 +11,14 @@
 //! - 3.4 tells the stream's progress always, takes negative revisions for others, drops a delete exactly at the compacted
 //!   revision, and keeps events from a watch with the number -1 after a refusal. Of it those are not asked.
 
-#![allow(clippy::expect_used, clippy::print_stdout, reason = "a test stops where it fails")]
-
-mod support;
-mod watch_stream;
-
 use annals_etcd::proto::etcdserverpb as pb;
 use annals_etcd::proto::mvccpb::Event;
 use bytes::Bytes;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
-use support::{Ours, Real};
-use watch_stream::Listener;
+
+use crate::support::{Ours, Real};
+use crate::watch_stream::Listener;
 
 const KEYS: [&str; 8] = ["a", "b", "b/1", "b/2", "big/3", "c", "\0", "z"];
 const ENDS: [&str; 8] = ["\0", "\0", "b", "b/2", "c", "e", "~", "\0\0"];
