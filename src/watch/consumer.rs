@@ -152,7 +152,8 @@ impl Watch {
     }
 
     /// The next item if it is there or comes within `timeout`; `None` also when the watch
-    /// [has ended](WatchHandle::is_ended).
+    /// [has ended](WatchHandle::is_ended): a loop that goes on at `None` has to ask
+    /// `watch.handle().is_ended()` there, or it turns for ever once the watch is over.
     ///
     /// ```
     /// # use std::time::Duration;

@@ -20,8 +20,9 @@ impl Store {
     /// The rule of the empty prefix does what `compact` does. `compact` in turn forgets nothing of keys
     /// that have a rule of their own: only that rule does.
     ///
-    /// What was forgotten once stays so, whatever rule follows. The call is durable when it returns, and
-    /// takes no revision.
+    /// What was forgotten once stays so, whatever rule follows. To take a rule back (`None`) leaves its keys to what is
+    /// around them, a shorter prefix or [`compact`](Self::compact), at once: what only the rule has kept is forgotten for
+    /// ever. The call is durable when it returns, and takes no revision.
     ///
     /// ```
     /// # let directory = tempfile::tempdir().expect("a temporary directory");

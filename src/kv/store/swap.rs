@@ -14,6 +14,9 @@ impl Store {
     /// [`Committed`](Outcome::Committed) or [`Failed`](Outcome::Failed), never `Unchanged`, and waits for
     /// durability as every commit does.
     ///
+    /// Who loses knows no more than that, and has to read again. A loop that reads, changes and swaps until
+    /// nobody came between is [`Store::modify`], which does not have to wait for the disk before it tries again.
+    ///
     /// For the present value in the same step when it fails, for a durability, a time or metadata of the
     /// commit, use [`Store::txn`]. To evaluate it allocates nothing, if the key has no lease and at
     /// most 47 bytes.

@@ -1,7 +1,7 @@
 //! `backup` and `restore`: a store as one file or stream, and a store made of one.
 
 use std::borrow::Cow;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, IsTerminal as _, Read, Write};
 use std::path::{Path, PathBuf};
 
@@ -25,9 +25,10 @@ const STANDARD: &str = "-";
 /// Arguments of `backup`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A backup is one stream with everything that can be read of the store, at every revision, compressed and
-checked by checksums; leases and rules of retention go with it. A program may write to the store
-meanwhile: the backup has what was durable when this command began.
+    after_help = "A backup is one stream with everything that can be read of the store, at every revision,
+compressed and checked by checksums; leases and rules of retention go with it. A program may write
+to the store meanwhile: the backup has what was durable when this command began. Beside the store
+of an annals-etcd lies auth.json, its users and roles: copy that, too.
 
 What it tells on standard output goes to standard error where the backup itself goes there.
 
@@ -51,10 +52,10 @@ pub(crate) struct BackupArgs {
 /// Arguments of `restore`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The directory that -C names must be absent or empty. The store has the revisions and the identity of the one
-that was backed up. Every byte of the backup is checked, and at the end the store has to have the hash
-(`annals hash`) that the other one had. If the command is interrupted or fails, the directory is no store,
-and the next command on it says so: remove it.
+    after_help = "The directory that -C names must be absent or empty. The store has the revisions and the identity
+of the one that was backed up. Every byte of the backup is checked, and at the end the store has
+to have the hash (`annals hash`) that the other one had. If the command is interrupted or fails,
+the directory is no store, and the next command on it says so: remove it.
 
 Examples:
   $ annals -C store backup monday.backup
@@ -87,6 +88,7 @@ pub(crate) fn backup(global: &Global, args: &BackupArgs, out: &mut Output) -> Ou
             file.sync_all().map_err(|error| Failure::io(&name, error))?;
             Ok(made)
         })?;
+        note_users(global.data()?, out)?;
         return out.object(&report(&made));
     }
     if io::stdout().is_terminal() {
@@ -95,8 +97,25 @@ pub(crate) fn backup(global: &Global, args: &BackupArgs, out: &mut Output) -> Ou
     }
     let made = write(&store, args.from, out.stream(), "standard output")?;
     out.flush().map_err(Failure::of_whole)?;
+    note_users(global.data()?, out)?;
     let BackupReport { revision, bytes, hash, .. } = made;
     out.note(format_args!("revision {revision}, {bytes} bytes, hash {}", hash.hash))
+}
+
+/// Says where a copy of the store is not all that is there: beside the store of an `annals-etcd` are its users, without
+/// whom nobody is asked who he is.
+pub(crate) fn note_users(store: &Path, out: &mut Output) -> Outcome {
+    let Ok(store) = store.canonicalize() else { return Ok(()) };
+    let users = store.with_file_name("auth.json");
+    let asks = fs::read_to_string(&users).is_ok_and(|text| text.contains("\"enabled\":true"));
+    if asks {
+        out.note(format_args!(
+            "the users and roles of annals-etcd are not in it: copy {}, too, and put it beside the store before a server is \
+             started there, which asks for no password without it",
+            users.display()
+        ))?;
+    }
+    Ok(())
 }
 
 /// Refuses a file in the directory of the store, where only the store's own belong: a backup there is lost with it.

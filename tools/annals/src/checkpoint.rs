@@ -6,6 +6,7 @@ use clap::Args;
 use serde_json::json;
 
 use crate::args::Global;
+use crate::backup::note_users;
 use crate::exit::Outcome;
 use crate::output::Output;
 use crate::target::Target;
@@ -18,7 +19,8 @@ of the store by hard links, as files never change; so it is made in no time, and
 room. On another file system the files are copied. A program may write to the store meanwhile: the
 copy has what was durable when this command began.
 
-If the command is interrupted or fails, TO is no store, and the next command on it says so: remove it.
+If the command is interrupted or fails, TO is no store, and the next command on it says so: remove
+it.
 
 Examples:
   $ annals -C store checkpoint backups/monday
@@ -35,6 +37,7 @@ pub(crate) fn checkpoint(global: &Global, args: &CheckpointArgs, out: &mut Outpu
     let store = global.read()?;
     let target = Target::new(&args.to);
     let made = store.checkpoint(&args.to).map_err(|error| target.failed(error.into()))?;
+    note_users(global.data()?, out)?;
     out.object(&json!({
         "revision": made.revision,
         "linked_files": made.linked_files,

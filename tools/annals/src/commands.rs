@@ -71,7 +71,7 @@ pub(crate) enum Command {
     Top(top::TopArgs),
     /// Write a page about the store, with plots: space, versions, files, latency.
     Report(report::ReportArgs),
-    /// Show what the files are made of.
+    /// Show what the files are made of; of a backup, check all of it.
     Inspect(files::InspectArgs),
     /// Show what the files hold: entries, frames, the manifest.
     Dump(files::DumpArgs),

@@ -23,11 +23,12 @@ use crate::verify::check;
 #[command(
     group = ArgGroup::new("what").args(["at", "keep", "older"]).required(true),
     after_help = "Without --confirm the plan is printed and the command exits 7, with --dry-run 0: the revisions
-that can no longer be read, the files that go at once, and those of which a part may go. The store is
-verified first: if newest versions are damaged it is left as it is, as what would go may be what repairs it. What is
-still in the log alone (after flushed_revision) is in neither list. Reads at AT itself stay
-possible, and so do events from AT on with what each key was before. Keys that have a rule of their own (`annals retention`) are left to that. Where nothing
-that old is kept, nothing is done.
+that can no longer be read, the files that go at once, and those of which a part may go. The store
+is verified first: if newest versions are damaged it is left as it is, as what would go may be
+what repairs it. What is still in the log alone (after flushed_revision) is in neither list. Reads
+at AT itself stay possible, and so do events from AT on with what each key was before. Keys that
+have a rule of their own (`annals retention`) are left to that. Where nothing that old is kept,
+nothing is done.
 
 Examples:
   $ annals -C store compact --at 4 --dry-run           # says what it would do

@@ -84,9 +84,9 @@ pub(crate) struct TtlArgs {
 /// Arguments of `lease list`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "What is left is what was written down last, as of `annals lease ttl`: within the last minute by the
-program that has the store open for writing, or when it was closed. Where none has it open, no time passes:
-each look finds the same.
+    after_help = "What is left is what was written down last, as of `annals lease ttl`: within the last minute by
+the program that has the store open for writing, or when it was closed. Where none has it open, no
+time passes: each look finds the same.
 
 Examples:
   $ annals -C store lease list
@@ -142,6 +142,11 @@ fn form(status: &LeaseStatus, keys: bool) -> Map<String, Value> {
     object
 }
 
+/// As etcdctl writes the id.
+fn hex(id: i64) -> String {
+    format!("{id:016x}")
+}
+
 fn left(time: Duration) -> String {
     format!("{}.{} s", time.as_secs(), time.subsec_millis() / 100)
 }
@@ -165,11 +170,11 @@ impl Serialize for KeysRow {
 }
 
 impl Row for LeaseRow {
-    const COLUMNS: &'static [&'static str] = &["lease", "ttl", "remaining"];
+    const COLUMNS: &'static [&'static str] = &["lease", "hex", "ttl", "remaining"];
 
     fn cells(&self) -> Vec<String> {
         let LeaseStatus { id, granted_ttl, remaining, .. } = &self.0;
-        vec![id.to_string(), granted_ttl.to_string(), left(*remaining)]
+        vec![id.to_string(), hex(*id), granted_ttl.to_string(), left(*remaining)]
     }
 
     fn raw(&self, out: &mut dyn Write) -> io::Result<()> {
@@ -178,7 +183,7 @@ impl Row for LeaseRow {
 }
 
 impl Row for KeysRow {
-    const COLUMNS: &'static [&'static str] = &["lease", "ttl", "remaining", "keys", "which"];
+    const COLUMNS: &'static [&'static str] = &["lease", "hex", "ttl", "remaining", "keys", "which"];
 
     fn cells(&self) -> Vec<String> {
         const SHOWN: usize = 5;
@@ -188,7 +193,7 @@ impl Row for KeysRow {
             which.push(format!("... {} more", keys.len() - SHOWN));
         }
         let (id, ttl, count) = (id.to_string(), granted_ttl.to_string(), keys.len().to_string());
-        vec![id, ttl, left(*remaining), count, which.join(", ")]
+        vec![id, hex(self.0.id), ttl, left(*remaining), count, which.join(", ")]
     }
 
     fn raw(&self, out: &mut dyn Write) -> io::Result<()> {

@@ -11,8 +11,7 @@ use serde_json::Value;
 use crate::at::rfc3339;
 
 /// How to have a program write it.
-pub(crate) const HINT: &str =
-    "A program that has the store open tells more: Options::new().live_interval_seconds(1)";
+pub(crate) const HINT: &str = "A program that has the store open tells more: Options::new().live_interval_seconds(1); annals-etcd does at /metrics";
 
 /// A file that is longer is none of ours.
 const BYTES_MAX: u64 = 1 << 20;

@@ -13,7 +13,7 @@ use crate::args::Global;
 use crate::at::{length, spelled};
 use crate::bytes::{self, json as spell, show};
 use crate::compact::write_anew;
-use crate::exit::Outcome;
+use crate::exit::{Failure, Outcome};
 use crate::output::{Output, Row};
 
 /// What to do with rules of retention.
@@ -31,7 +31,7 @@ Examples:
     List,
     /// Set the rule of a prefix. The longest prefix of a key decides.
     Set(SetArgs),
-    /// Take the rule of a prefix back. What it has forgotten stays forgotten.
+    /// Take the rule of a prefix back: its keys are kept as all others are, at once.
     Unset(UnsetArgs),
     /// Forget what the rules no longer keep, and give its space back.
     #[command(after_help = "Examples:
@@ -72,13 +72,29 @@ pub(crate) struct SetArgs {
 
 /// Arguments of `retention unset`.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:
+#[command(
+    after_help = "What the rule alone has kept, as the store is compacted further, is forgotten at once and for
+ever, so then nothing is done without --confirm: which revisions that are is printed, and the
+command exits 7, with --dry-run 0. What the rule has forgotten stays forgotten.
+
+Examples:
   $ annals -C store retention set --prefix /events/ --for 1h
-  $ annals -C store retention unset --prefix /events/")]
+  $ annals -C store retention unset --prefix /events/
+  $ annals -C store retention set --prefix /flags/ --forever
+  $ annals -C store compact --at latest --confirm
+  $ annals -C store get /flags/dark --at 3
+  $ annals -C store retention unset --prefix /flags/   # exits 7: without --confirm nothing is done"
+)]
 pub(crate) struct UnsetArgs {
     /// What the keys begin with.
     #[arg(long, value_name = "PREFIX")]
     prefix: OsString,
+    /// Only print what would be forgotten.
+    #[arg(long, conflicts_with = "confirm")]
+    dry_run: bool,
+    /// Do it, also where that forgets something.
+    #[arg(long)]
+    confirm: bool,
 }
 
 #[derive(Debug)]
@@ -141,7 +157,7 @@ pub(crate) fn retention(global: &Global, command: &RetentionCommand, out: &mut O
             let retention = revisions.map_or(retention, |count| retention.keep_revisions(count));
             set(global, prefix, Some(age.map_or(retention, |age| retention.keep_for(age))), out)
         }
-        RetentionCommand::Unset(args) => set(global, &args.prefix, None, out),
+        RetentionCommand::Unset(args) => unset(global, args, out),
         RetentionCommand::Apply => apply(global, out),
     }
 }
@@ -175,6 +191,51 @@ fn set(
     let told = rules.map(|rule| RuleRow(rule).form()).next();
     store.close()?;
     out.object(&told.unwrap_or_else(|| json!({ "prefix": spell(&prefix), "keep": "no rule" })))
+}
+
+fn unset(global: &Global, args: &UnsetArgs, out: &mut Output) -> Outcome {
+    let prefix = bytes::of_arg(&args.prefix);
+    let store = global.read()?;
+    let rule = store.retention().into_iter().find(|rule| rule.prefix == prefix);
+    let then = rule.as_ref().and_then(|rule| forgotten_without(&store, rule));
+    if args.dry_run || (then.is_some() && !args.confirm) {
+        let rule = rule.map(RuleRow);
+        out.object(&json!({
+            "prefix": spell(&prefix),
+            "keep": rule.as_ref().map_or_else(|| "no rule".to_owned(), RuleRow::words),
+            "readable_from": rule.map(|rule| rule.0.floor),
+            "would_be_readable_from": then,
+            "revision": store.revision(),
+        }))?;
+        out.flush()?;
+        if args.dry_run {
+            return Ok(());
+        }
+        out.note(
+            "nothing was changed: what this rule alone keeps would be forgotten; --confirm does it",
+        )?;
+        return Err(Failure::Unconfirmed);
+    }
+    drop(store);
+    set(global, &args.prefix, None, out)
+}
+
+/// From which revision on the keys of a rule could be read without it, if that is later than now.
+fn forgotten_without(store: &Store, own: &RetentionRule) -> Option<u64> {
+    own.retention?;
+    if own.prefix.is_empty() {
+        // It does what a compaction does, and no more is done without it.
+        return None;
+    }
+    let rules = store.retention();
+    let around = rules.iter().filter(|rule| {
+        let is_around =
+            rule.prefix.len() < own.prefix.len() && own.prefix.starts_with(&rule.prefix);
+        is_around && rule.retention.is_some() && !rule.prefix.is_empty()
+    });
+    let then = around.max_by_key(|rule| rule.prefix.len());
+    let then = then.map_or(store.compacted_revision(), |rule| rule.floor);
+    (then > own.floor.max(1)).then_some(then)
 }
 
 fn apply(global: &Global, out: &mut Output) -> Outcome {

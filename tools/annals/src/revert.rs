@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::args::Global;
 use crate::at::At;
-use crate::bytes::{self, Spelled, show};
+use crate::bytes::{self, Spelled, count, show};
 use crate::elsewhere::{FromArgs, differences};
 use crate::exit::{Failure, Outcome};
 use crate::output::{Output, Row};
@@ -22,13 +22,14 @@ use crate::writes::CommitArgs;
 /// Arguments of `revert`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "All keys are put back at one revision, or none. A key whose value and lease are what they were is left as
-it is. What is there since stays in the history, so a revert can be reverted; without --metadata it has
-'revert to revision N' there, and the copy's name. A time before all that was written is refused: 1 is the empty store. A lease that has
-ended does not come back: its keys are put without one.
+    after_help = "All keys are put back at one revision, or none. A key whose value and lease are what they were is
+left as it is. What is there since stays in the history, so a revert can be reverted; without
+--metadata it has 'revert to revision N' there, and the copy's name. A time before all that was
+written is refused: 1 is the empty store. A lease that has ended does not come back: its keys are
+put without one.
 
-With --from the keys become what they were in a backup or a copy, which has what this store has forgotten
-since. What else is in this store stays.
+With --from the keys become what they were in a backup or a copy, which has what this store has
+forgotten since. What else is in this store stays.
 
 Examples:
   $ annals -C store revert 4 --prefix /flags/ --dry-run
@@ -197,8 +198,8 @@ pub(crate) fn revert(global: &Global, args: &RevertArgs, out: &mut Output) -> Ou
     rows.finish(&[("to", json!(to)), ("revision", json!(revision))])?;
     match revision {
         Some(revision) => out.note(format_args!(
-            "{} keys are what they were at {then}, from revision {revision} on",
-            steps.len()
+            "{} as at {then}, from revision {revision} on",
+            count(steps.len() as u64, "key")
         ))?,
         None if steps.is_empty() && source.at(to)?.range(&range).next().is_none() => {
             out.note(format_args!("nothing to do: there is no such key, nor was at {then}"))?;

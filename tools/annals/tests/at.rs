@@ -234,7 +234,7 @@ fn leases_take_lengths_of_time_and_say_who_revoked_them() {
     ] {
         tool.run(&["lease", "grant", ttl]).code(2).says(why);
     }
-    assert!(tool.ok(&["lease", "list"]).starts_with("lease  ttl   remaining"));
+    assert!(tool.ok(&["lease", "list"]).starts_with("lease  hex               ttl   remaining"));
     tool.ok(&["put", "/session", "me", "--lease", "7"]);
     tool.ok(&["lease", "revoke", "7", "--metadata", "by ada"]);
     assert_eq!(tool.lines(&["history", "/session"])[0]["metadata"], "by ada");

@@ -154,3 +154,24 @@ fn a_backup_is_not_written_into_the_store() {
     let beside = tool.command(&["backup", "own"]).current_dir(tool.path("")).output().unwrap();
     assert!(beside.status.success() && tool.path("own").exists());
 }
+
+/// The users of a server are beside its store.
+#[test]
+fn what_is_not_in_a_copy_of_a_servers_store_is_named() {
+    let tool = Tool::new();
+    tool.ok(&["put", "a", "1"]);
+    let (users, text) = (tool.store().with_file_name("auth.json"), "are not in it: copy ");
+    for (enabled, is_told) in [(true, true), (false, false)] {
+        let content =
+            format!("{{}}\n{{\"enabled\":{enabled},\"revision\":1,\"users\":[],\"roles\":[]}}\n");
+        std::fs::write(&users, content).unwrap();
+        let (file, copy) = (format!("{enabled}.backup"), format!("copy-{enabled}"));
+        let (file, copy) = (tool.path(&file), tool.path(&copy));
+        for arguments in
+            [["backup", file.to_str().unwrap()], ["checkpoint", copy.to_str().unwrap()]]
+        {
+            let said = tool.run(&arguments).code(0).stderr();
+            assert_eq!(said.contains(text), is_told, "{arguments:?}: {said}");
+        }
+    }
+}

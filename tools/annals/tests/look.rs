@@ -192,3 +192,25 @@ fn counts_are_those_of_the_disk_beside_a_writer_too() {
     }
     tool.run(&["verify"]).code(3).says("2 damaged places");
 }
+
+#[test]
+fn a_damaged_place_is_told_once() {
+    let tool = Tool::new();
+    for n in 0..20 {
+        tool.ok(&["put", "/k", &n.to_string()]);
+    }
+    let logs = std::fs::read_dir(tool.store().join("wal")).unwrap();
+    let mut logs: Vec<_> = logs.map(|log| log.unwrap().path()).collect();
+    logs.sort();
+    // A batch that others follow, and the last one.
+    for log in [&logs[logs.len() - 2], &logs[logs.len() - 1]] {
+        let sound = std::fs::read(log).unwrap();
+        let mut content = sound.clone();
+        content[4200] ^= 1;
+        std::fs::write(log, content).unwrap();
+        let found = tool.run(&["-o", "json", "verify"]).code(3).says("1 damaged place").stdout();
+        let found: Value = serde_json::from_str(&found).unwrap();
+        assert_eq!(found["damage"].as_array().map(Vec::len), Some(1), "{found}");
+        std::fs::write(log, sound).unwrap();
+    }
+}

@@ -93,6 +93,26 @@ fn a_log_is_cut_where_damage_begins() {
     other.ok(&["verify"]);
 }
 
+/// What a repair says of revisions and of the damaged store is so: none is given again behind which there are others, and a
+/// store that cannot be opened answers nothing.
+#[test]
+fn what_was_lost_in_the_middle_of_the_log_is_not_given_again() {
+    let tool = Tool::new();
+    for n in 0..40 {
+        tool.ok(&["put", "/k", &n.to_string()]);
+    }
+    let logs = files(&tool, "wal", ".wal");
+    flip(&logs[logs.len() / 2], 4200);
+    let (cut, newest) = (Tool::new(), Tool::new());
+    let to = |tool: &Tool| tool.store().to_str().unwrap().to_owned();
+    let done = tool.run(&["repair", "--to", &to(&cut)]).code(9);
+    done.says("will be given again").says("how to have both");
+    let done = tool.run(&["repair", "--newest", "--to", &to(&newest)]).code(9);
+    let said = done.says("`annals dump --wal --values` may still show").stderr();
+    assert!(!said.contains("given again") && !said.contains("may still answer"), "{said}");
+    assert_eq!(newest.ok(&["-o", "raw", "get", "/k"]), "39");
+}
+
 #[test]
 fn damage_of_the_past_costs_the_past_up_to_there() {
     for ending in [".hist", ".events"] {

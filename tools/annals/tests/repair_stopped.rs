@@ -2,7 +2,11 @@
 //!
 //! `strace` stops it at a call of the system, or lets that fail as on a full disk; without `strace` a limit of the
 //! length of files does, at fewer places. `ANNALS_REPAIR_STOPS=n` sets how many places are tried (0: all).
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test that cannot go on has failed, and says what it skipped"
+)]
 
 mod common;
 

@@ -95,3 +95,41 @@ fn each_prefix_is_kept_as_its_rule_says() {
     let long = "p".repeat(1025);
     tool.run(&["retention", "set", "--prefix", &long, "--forever"]).code(2).says("1024");
 }
+
+/// What a rule alone has kept is forgotten with it, so that is asked for twice.
+#[test]
+fn a_rule_that_alone_keeps_something_is_not_taken_back_unasked() {
+    let tool = Tool::new();
+    tool.ok(&["put", "/audit/a", "1"]);
+    tool.ok(&["retention", "set", "--prefix", "/audit/", "--forever"]);
+    tool.ok(&["retention", "set", "--prefix", "/audit/short/", "--revisions", "1"]);
+    let unset = |prefix: &str, more: &[&str]| {
+        tool.run(&[&["-o", "json", "retention", "unset", "--prefix", prefix][..], more].concat())
+    };
+    // As yet it keeps no more than without it.
+    let plan = unset("/audit/", &["--dry-run"]).code(0).stdout();
+    let plan: serde_json::Value = serde_json::from_str(&plan).unwrap();
+    assert_eq!(
+        (&plan["readable_from"], &plan["would_be_readable_from"]),
+        (&json!(0), &json!(null))
+    );
+    for value in ["2", "3"] {
+        tool.ok(&["put", "/audit/a", value]);
+        tool.ok(&["put", "/audit/short/a", value]);
+    }
+    tool.ok(&["compact", "--at", "6", "--confirm"]);
+    tool.ok(&["retention", "apply"]);
+    // Without the short rule the longer one around it keeps what there is.
+    unset("/audit/short/", &[]).code(0);
+    let plan = unset("/audit/", &[]).code(7).says("nothing was changed").stdout();
+    let plan: serde_json::Value = serde_json::from_str(&plan).unwrap();
+    assert_eq!((&plan["keep"], &plan["readable_from"]), (&json!("forever"), &json!(0)));
+    assert_eq!(plan["would_be_readable_from"], json!(6));
+    unset("/audit/", &["--dry-run"]).code(0);
+    assert_eq!(tool.ok(&["-o", "raw", "get", "/audit/a", "--at", "2"]).trim_end(), "1");
+    unset("/audit/", &["--confirm"]).code(0);
+    tool.run(&["get", "/audit/a", "--at", "5"]).code(6);
+    tool.run(&["get", "/audit/a", "--at", "6"]).code(0);
+    // Where there is none, there is nothing to ask.
+    unset("/none/", &[]).code(0);
+}

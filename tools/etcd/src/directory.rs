@@ -62,6 +62,14 @@ pub fn open(config: &Config) -> Result<Arc<Server>, String> {
             let who = format!("{error}; `annals -C {} readers` names the program", path.display());
             told("cannot open the store in", &who)
         }
+        ErrorKind::Corrupt(_) => {
+            let path = directory.join(STORE);
+            let next = format!(
+                "{error}; `annals -C {} verify` lists all damage, and says what to do",
+                path.display()
+            );
+            told("cannot open the store in", &next)
+        }
         _ => told("cannot open the store in", &error),
     })?;
     // Now, with the store's lock: until then another server may change them.
@@ -81,6 +89,13 @@ pub fn open(config: &Config) -> Result<Arc<Server>, String> {
             auth = open()?;
         }
     }
+    if is_new && config.users_from.is_none() && store.revision() > 1 && is_bare(&auth.snapshot()) {
+        warn!(
+            "the store is not new, and no users came with it: everybody may do everything. If it is of another server that \
+             has users, end this one, and copy that one's auth.json over this one's",
+            "data-dir" = directory,
+        );
+    }
     let member = Member::open(directory, config.name.clone(), config.peers(), config.advertised());
     let member = member.map_err(|error| told("cannot open the member in", &error))?;
     let options = ServerOptions {
@@ -96,6 +111,11 @@ pub fn open(config: &Config) -> Result<Arc<Server>, String> {
     Ok(Server::with_raised(store, auth, member, options, raised))
 }
 
+/// Whether there are neither users nor roles, and nobody is asked who asks.
+fn is_bare(rules: &AuthSnapshot) -> bool {
+    !rules.enabled && rules.users.is_empty() && rules.roles.is_empty()
+}
+
 /// The rules of an etcd, if they are to be those of a data directory that has others; `taken` is none where the directory is a
 /// server's already.
 fn to_take(
@@ -103,7 +123,7 @@ fn to_take(
     kept: &AuthSnapshot,
     from: &Path,
 ) -> Result<Option<AuthSnapshot>, String> {
-    let is_bare = !kept.enabled && kept.users.is_empty() && kept.roles.is_empty();
+    let is_bare = is_bare(kept);
     let Some(rules) = taken else {
         if is_bare {
             return Err(format!(

@@ -28,10 +28,10 @@ use making::Import;
 /// Arguments of `import etcd`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "FILE is what `etcdctl snapshot save` writes, or a copy of member/snap/db of an etcd that is not running.
-Take a snapshot where you can: it has a checksum, and all that was acknowledged. The file of an
-etcd that was killed, or lost power, has not: what was acknowledged last is in member/wal alone.
-Start etcd once, and stop it or take a snapshot.
+    after_help = "FILE is what `etcdctl snapshot save` writes, or a copy of member/snap/db of an etcd that is not
+running. Take a snapshot where you can: it has a checksum, and all that was acknowledged. The file
+of an etcd that was killed, or lost power, has not: what was acknowledged last is in member/wal
+alone. Start etcd once, and stop it or take a snapshot.
 
 The store is new; it has every revision, version and lease that the file has, and what was
 compacted there is compacted here. Users and roles are left out (annals-etcd --users-from takes
@@ -41,15 +41,16 @@ directory is no store, and to be removed after a failure. Exits 3 where FILE is 
 With --hash, the hash has to be that of the store, or there is none: what etcd answers to
 `etcdctl endpoint hashkv` (with the same newest revision).
 
-etcd does not keep times: all transactions get that of the file's last change, or --time. Neither can be
-later than now, as times in a store never go back.
+etcd does not keep times: all transactions get that of the file's last change, or --time. Neither
+can be later than now, as times in a store never go back.
 
-Revisions can be missing, where an etcd was restored with --bump-revision. --gaps raise forgets what
-was before the last that is missing; --gaps fill=KEY puts an empty value of KEY at each instead, which is
-a key that the file does not have. Where anything was left out or put in, no hash is that of etcd.
+Revisions can be missing, where an etcd was restored with --bump-revision. --gaps raise forgets
+what was before the last that is missing; --gaps fill=KEY puts an empty value of KEY at each
+instead, which is a key that the file does not have. Where anything was left out or put in, no
+hash is that of etcd.
 
-Keys of up to 1 MiB are taken, and values of up to 512 MiB. To change those that are longer than a store
-takes without options, programs need the options that the import tells.
+Keys of up to 1 MiB are taken, and values of up to 512 MiB. To change those that are longer than a
+store takes without options, programs need the options that the import tells.
 
 Examples:
   $ annals -C moved import etcd snapshot.db

@@ -36,12 +36,13 @@ const FILLED_MAX: u64 = 10_000_000;
     after_help = "FILE is the database of a kine that is not running, state.db of a k3s for example: with a file -wal
 beside it, copy both.
 
-The store is new, and has every revision that the file has. kine keeps no versions of keys, so these count
-what is in the file, and begin with 2 where the first is not. It keeps no times: all transactions get that of
-the file's last change, or --time. A key with a lease gets one of its own, of as many seconds.
+The store is new, and has every revision that the file has. kine keeps no versions of keys, so
+these count what is in the file, and begin with 2 where the first is not. It keeps no times: all
+transactions get that of the file's last change, or --time. A key with a lease gets one of its
+own, of as many seconds.
 
-Rows that change no key (compact_rev_key, gap-*) and ids that are missing become puts of an empty value of
---gap-key, as every revision changes something here.
+Rows that change no key (compact_rev_key, gap-*) and ids that are missing become puts of an empty
+value of --gap-key, as every revision changes something here.
 
 Examples:
   $ annals -C moved import kine state.db"

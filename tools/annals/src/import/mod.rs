@@ -95,7 +95,8 @@ revisions and versions there than before. A malformed line, or one without effec
 refused with its number; the lines before it are kept. An import that was interrupted goes on
 where it stopped when it is started again; where others have written since, --append agrees to that.
 
-What `annals export --base` wrote is read as well: it makes a new store, equal to the one that was exported.
+What `annals export --base` wrote is read as well: it makes a new store, equal to the one that was
+exported.
 
 Examples:
   $ annals -C other import history history.jsonl

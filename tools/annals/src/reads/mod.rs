@@ -50,7 +50,7 @@ pub(crate) fn get(global: &Global, args: &GetArgs, out: &mut Output) -> Outcome 
     let Some(kv) = view.get(&key)? else {
         return Err(Failure::NotFound(format!(
             "{}: no such key at revision {}",
-            bytes::show(&key, 200),
+            if key.is_empty() { "''".to_owned() } else { bytes::show(&key, 200) },
             view.revision()
         )));
     };

@@ -80,6 +80,16 @@ impl Lost {
         self.revisions.push(json!({ "from": from, "upto": upto, "readable": behind }));
     }
 
+    /// Whether a transaction after this revision, the newest that is left, is lost, as far as that is known.
+    pub(super) fn reaches_behind(&self, newest: u64) -> bool {
+        self.revisions.iter().any(|lost| lost["upto"].as_u64().is_none_or(|upto| upto > newest))
+    }
+
+    /// Whether transactions can be read that are left out, as others before them are lost.
+    pub(super) fn has_some_behind(&self) -> bool {
+        self.revisions.iter().any(|lost| lost["readable"].as_u64().is_some_and(|count| count > 0))
+    }
+
     /// Says it on standard error.
     pub(super) fn tell(&self, out: &mut Output) -> Outcome {
         for line in &self.told {

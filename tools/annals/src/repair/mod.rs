@@ -150,12 +150,15 @@ struct Repaired {
     brought_back: Option<(u64, u64)>,
     /// A revision that changes nothing, behind the newest, as keys whose past is lost can be read from there on only.
     added: Option<u64>,
+    /// Whether the damaged store can be opened for reading.
+    answers: bool,
 }
 
 impl Repaired {
     fn by(way: &'static str) -> Self {
         let (files, lost, past) = (Vec::new(), Lost::default(), Vec::new());
-        Self { way, files, lost, past_lost: false, past, brought_back: None, added: None }
+        let (past_lost, brought_back, added, answers) = (false, None, None, false);
+        Self { way, files, lost, past_lost, past, brought_back, added, answers }
     }
 
     fn note(&mut self, name: FileName, bytes: u64, what: &str, lost: impl Into<String>) {
@@ -223,6 +226,7 @@ pub(crate) fn repair(global: &Global, args: &RepairArgs, out: &mut Output) -> Ou
             (rebuilt.map_err(|failure| made.failed(failure))?, check(to, global, "verified")?)
         }
     };
+    let repaired = Repaired { answers: global.read().is_ok(), ..repaired };
     tell(&Global { data: Some(to.to_path_buf()), ..global.clone() }, repaired, &report, out)
 }
 
@@ -420,17 +424,31 @@ fn tell(made: &Global, mut repaired: Repaired, report: &CheckReport, out: &mut O
     if repaired.lost.has_all_written() && way == "rebuild" {
         out.note("the newest version of every key is there, found in other files where its own is damaged")?;
     }
-    if !repaired.lost.revisions.is_empty() {
+    tell_what_to_do(&repaired, revision, out)?;
+    if is_all { Ok(()) } else { Err(Failure::Losses) }
+}
+
+/// What follows of it for whoever uses the new store, or needs more than that.
+fn tell_what_to_do(repaired: &Repaired, revision: u64, out: &mut Output) -> Outcome {
+    if repaired.lost.reaches_behind(revision) {
         let next = revision + 1;
         out.note(format_args!(
             "revisions from {next} on will be given again: whoever has seen those that are lost (watchers, caches) begins \
-             anew; `annals help repair` says how to have both the past and what was written behind the damage"
+             anew"
         ))?;
     }
-    if past_lost {
-        out.note("the damaged store may still answer what of the past is not in it: keep it as long as you need it")?;
+    if repaired.lost.has_some_behind() && repaired.way == "copy" {
+        out.note("`annals help repair` says how to have both the past and what was written behind the damage")?;
     }
-    if is_all { Ok(()) } else { Err(Failure::Losses) }
+    if repaired.past_lost {
+        let still = if repaired.answers {
+            "the damaged store may still answer what of the past is not in it"
+        } else {
+            "what of the past is not in it `annals dump --wal --values` may still show of the damaged store's log"
+        };
+        out.note(format_args!("{still}: keep it as long as you need it"))?;
+    }
+    Ok(())
 }
 
 /// Which revisions there are that never were.

@@ -75,6 +75,11 @@ impl Spawned {
         }
     }
 
+    /// The next line of the log.
+    pub(crate) fn next_line(&self) -> Value {
+        self.log.recv_timeout(LONG).unwrap()
+    }
+
     /// Listens to it no more: what it says is written to nobody. Done when this says so, which takes a line of the log.
     pub(crate) fn is_unheard(&mut self) -> bool {
         drop(self.child.stdout.take());

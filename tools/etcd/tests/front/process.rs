@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::child::Spawned;
 use crate::common::{Answer, request};
 
 fn binary() -> Command {
@@ -97,4 +98,48 @@ fn a_wrong_line_is_refused() {
     let version = binary().arg("--version").output().unwrap();
     assert!(version.status.success());
     assert!(String::from_utf8_lossy(&version.stdout).starts_with("etcd Version: 3."));
+}
+
+/// Without users nobody is asked who asks, which a restored backup of a server that had some must not hide.
+#[test]
+fn a_store_that_came_without_users_is_told_of_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = annals::Store::open(directory.path().join("store")).unwrap();
+    store.put("/secret", "1").unwrap();
+    store.close().unwrap();
+    for (was_here, expected) in [(false, true), (true, false)] {
+        let mut server = Spawned::begin(directory.path(), &[]);
+        let mut told = false;
+        loop {
+            let line = server.next_line();
+            let said = line["msg"].as_str().unwrap_or_default();
+            told |= said.starts_with("the store is not new, and no users came with it");
+            if said.starts_with("serving client traffic") {
+                break;
+            }
+        }
+        assert_eq!(told, expected, "was here before: {was_here}");
+        server.signal("TERM");
+        assert!(server.ended().success());
+    }
+}
+
+#[test]
+fn a_damaged_store_is_refused_with_what_to_do() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("store");
+    let store = annals::Store::open(&path).unwrap();
+    for n in 0..20 {
+        store.put("/k", n.to_string()).unwrap();
+    }
+    store.close().unwrap();
+    let wal = std::fs::read_dir(path.join("wal")).unwrap().map(|file| file.unwrap().path());
+    let wal = wal.min().unwrap();
+    let mut bytes = std::fs::read(&wal).unwrap();
+    bytes[4200] ^= 1;
+    std::fs::write(&wal, bytes).unwrap();
+    let refused = binary().arg("--data-dir").arg(directory.path()).output().unwrap();
+    assert_eq!(refused.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(said.contains(&format!("`annals -C {} verify`", path.display())), "{said}");
 }
