@@ -51,7 +51,54 @@ impl LogRead {
         self.lost
     }
 
-    fn frame(&mut self, frame: &Frame<'_>) {
+    /// Reads what of a file no other has; answers the first damage. `each` is told of every frame, and whether revisions
+    /// between it and the one before are lost.
+    pub(super) fn read(
+        &mut self,
+        files: &StoreFiles,
+        name: FileName,
+        each: &mut dyn FnMut(&Frame<'_>, bool),
+    ) -> Outcome<Option<String>> {
+        let flushed = files.manifest().flushed_seq;
+        let end = log_end(files, name);
+        let mut damage = None;
+        let walked = walk(|step| {
+            files.wal(name.number, &mut |offset, _, part| {
+                match part {
+                    _ if offset >= end => {}
+                    WalPart::Damage(found) => {
+                        damage = damage.take().or(Some(found.to_string()));
+                        self.gap = true;
+                    }
+                    WalPart::Seal(seal) => {
+                        if let SealKind::Rolled { next_file, .. } = seal.kind {
+                            self.next = Some(next_file);
+                        }
+                    }
+                    WalPart::Frame(frame, _) => {
+                        let follows_lost = self.frame(frame);
+                        if frame.seq > flushed {
+                            each(frame, follows_lost);
+                        }
+                    }
+                    _ => {}
+                }
+                step(Ok(())).map(|_| ())
+            })
+        });
+        match walked {
+            // A file that is not there, or cannot be read.
+            Err(Failure::Engine { error, .. }) if is_lost(&error) => {
+                self.gap = true;
+                Ok(Some(error.to_string()))
+            }
+            walked => walked.map(|()| damage),
+        }
+    }
+
+    /// Answers whether something before it is lost.
+    fn frame(&mut self, frame: &Frame<'_>) -> bool {
+        let lost = self.lost.revisions.len();
         if self.gap && frame.revision > self.newest {
             let first = self.newest + 1;
             let last = frame.revision - u64::from(frame.takes_revision());
@@ -61,6 +108,7 @@ impl LogRead {
         }
         self.gap = false;
         self.newest = self.newest.max(frame.revision);
+        self.lost.revisions.len() > lost
     }
 }
 
@@ -72,41 +120,7 @@ impl Salvage {
         name: FileName,
         log: &mut LogRead,
     ) -> Outcome<Option<String>> {
-        let flushed = files.manifest().flushed_seq;
-        let end = log_end(files, name);
-        let mut damage = None;
-        let walked = walk(|step| {
-            files.wal(name.number, &mut |offset, _, part| {
-                match part {
-                    _ if offset >= end => {}
-                    WalPart::Damage(found) => {
-                        damage = damage.take().or(Some(found.to_string()));
-                        log.gap = true;
-                    }
-                    WalPart::Seal(seal) => {
-                        if let SealKind::Rolled { next_file, .. } = seal.kind {
-                            log.next = Some(next_file);
-                        }
-                    }
-                    WalPart::Frame(frame, _) => {
-                        log.frame(frame);
-                        if frame.seq > flushed {
-                            self.frame(frame);
-                        }
-                    }
-                    _ => {}
-                }
-                step(Ok(())).map(|_| ())
-            })
-        });
-        match walked {
-            // A file that is not there, or cannot be read.
-            Err(Failure::Engine { error, .. }) if is_lost(&error) => {
-                log.gap = true;
-                Ok(Some(error.to_string()))
-            }
-            walked => walked.map(|()| damage),
-        }
+        log.read(files, name, &mut |frame, _| self.frame(frame))
     }
 
     fn frame(&mut self, frame: &Frame<'_>) {

@@ -85,6 +85,14 @@ impl Lost {
         self.revisions.iter().any(|lost| lost["upto"].as_u64().is_none_or(|upto| upto > newest))
     }
 
+    /// Whether no transaction is lost of those after `from`, up to `newest`.
+    pub(super) fn has_all_between(&self, from: u64, newest: u64) -> bool {
+        self.revisions.iter().all(|lost| {
+            let is_before = lost["upto"].as_u64().is_some_and(|upto| upto <= from);
+            is_before || lost["from"].as_u64().is_some_and(|first| first > newest)
+        })
+    }
+
     /// Whether transactions can be read that are left out, as others before them are lost.
     pub(super) fn has_some_behind(&self) -> bool {
         self.revisions.iter().any(|lost| lost["readable"].as_u64().is_some_and(|count| count > 0))

@@ -13,8 +13,8 @@
 //!   every transaction as it was. EVENTS repeat many values, so they fill gaps, and tell which keys are lost: these give
 //!   up the past that would show it, and are brought back to what they were before. Where the damaged store cannot be
 //!   opened for reading, as its log, or the header, index or footer of a file is damaged, or the first block, in which
-//!   leases and rules are looked for, the past is given up; so is it where no manifest is whole: then what lies in the
-//!   directory is what there is.
+//!   leases and rules are looked for, the past is what the log tells behind the last transaction that is lost ([`tail`]). It is
+//!   given up where no manifest is whole: then what lies in the directory is what there is.
 
 mod anew;
 mod copy;
@@ -30,6 +30,7 @@ mod readable;
 mod rebuild;
 mod runs;
 mod salvage;
+mod tail;
 mod target;
 mod unknown;
 mod written;
@@ -74,7 +75,8 @@ is behind the newest revision, one that changes nothing is added (added_revision
 can be read as before; a range that has one of these is refused below that, and so is the log
 without --prefix. Damage of the record of who changed what costs who and when: what was changed the
 versions tell. A rebuilt store has the newest versions that can be read, and their past, where the
-damaged store can still be opened for reading; but not what rules of retention have kept longer for
+damaged store can still be opened for reading, else what the log tells of it behind the last
+transaction that is lost; but not what rules of retention have kept longer for
 some keys than for others.
 
 lost_keys names the keys of which something newer was written than could be read, and what is there
@@ -84,9 +86,9 @@ that is kept, they were brought back to that by a revision of its own, behind th
 versions there were at most of which only the range of keys is known, where a line of the report
 says which; such a key may be absent, or as it was before. lost_revisions names the transactions of
 the log that cannot be read. Those behind damage in the log are left out of a copy, as the ones
-before them are missing; with --newest a store is rebuilt that has what they wrote. To have both,
-repair twice, and bring the copy to the other's state: `annals -C copy revert latest --prefix ''
---from newest`. Where no manifest is whole, the files in the directory are taken for the store. A
+before them are missing; with --newest a store is rebuilt that has them, and what was there before
+only as it was last. To have both, repair twice, and bring the copy to the other's state:
+`annals -C copy revert latest --prefix '' --from newest`. Where no manifest is whole, the files in the directory are taken for the store. A
 lease that is lost but for its keys has the longest time to live in the new store: to revoke it
 deletes them, to put them with another lease does not. Rules of retention are in a rebuilt one only
 if all can be read, else the report names those that were found, to be set again. Of a log that is

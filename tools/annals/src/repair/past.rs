@@ -51,7 +51,10 @@ pub(super) fn sparing(global: &Global) -> Outcome<Options> {
 
 /// The past of a damaged store.
 pub(super) struct Past {
-    pub(super) store: Store,
+    /// `None` where it cannot be opened, and all that is known is in `transactions`.
+    pub(super) store: Option<Store>,
+    /// Transactions up to this one may be lost of any key.
+    lost_upto: Option<u64>,
     /// The first revision at which every key could be read before the damage.
     oldest: u64,
     /// The first at which any could, by whatever rule.
@@ -90,7 +93,8 @@ impl Past {
         drop(view);
         let floor = floor_of(&store);
         let mut past = Self {
-            store,
+            store: Some(store),
+            lost_upto: None,
             oldest,
             floor,
             from: oldest,
@@ -103,6 +107,29 @@ impl Past {
         let gaps = past.gaps();
         past.mend(files, &gaps);
         (past.from < past.newest).then_some(past)
+    }
+
+    /// What the log alone tells of a store that cannot be opened: these transactions, which follow each other. `lost_upto`: the last of
+    /// those that are lost.
+    pub(super) fn of_transactions(
+        transactions: BTreeMap<u64, Transaction>,
+        lost_upto: Option<u64>,
+    ) -> Option<Self> {
+        let (first, newest) =
+            (*transactions.first_key_value()?.0, *transactions.last_key_value()?.0);
+        let from = first.checked_sub(1)?;
+        Some(Self {
+            store: None,
+            lost_upto,
+            oldest: from,
+            floor: 1,
+            from,
+            newest,
+            mended: Vec::new(),
+            transactions,
+            lost: HashSet::new(),
+            stand_ins: BTreeMap::new(),
+        })
     }
 
     /// Whether there was something before `from`, which is not taken along.
@@ -137,7 +164,8 @@ impl Past {
         }
         pieces.push((next, self.newest, None));
         pieces.into_iter().flat_map(|(first, last, gap)| {
-            let read = (first <= last).then(|| self.store.log(first..=last).with_values());
+            let store = self.store.as_ref().filter(|_| first <= last);
+            let read = store.map(|store| store.log(first..=last).with_values());
             let known = gap.map(|(first, last)| self.transactions.range(first..=last));
             let known = known.into_iter().flatten().map(|(_, transaction)| transaction.clone());
             read.into_iter().flatten().chain(known.map(Ok))
@@ -181,7 +209,8 @@ impl Past {
     /// The first of these revisions whose transaction cannot be read whole; the one behind the last if all can.
     fn readable(&self, first: u64, last: u64, mut step: impl FnMut(u64)) -> u64 {
         let mut next = first;
-        for transaction in self.store.log(first..=last).with_values() {
+        let read = self.store.iter().flat_map(|store| store.log(first..=last).with_values());
+        for transaction in read {
             let Ok(transaction) = transaction else { break };
             let has_value =
                 |change: &Change| change.kind == ChangeKind::Delete || change.value.is_some();
@@ -208,7 +237,8 @@ impl Past {
         'all: for (first, last) in gaps.iter().copied().rev() {
             // It is not known when that was, but that it was not later than what came next.
             let is_last = last == self.newest;
-            let next = (!is_last).then(|| self.store.log(last + 1..).next()).flatten();
+            let store = self.store.as_ref().filter(|_| !is_last);
+            let next = store.and_then(|store| store.log(last + 1..).next());
             let mut time = match next {
                 Some(Ok(next)) => Some(next.time),
                 None if is_last && files.manifest().flushed_revision == last => {
@@ -277,20 +307,28 @@ impl Past {
     pub(super) fn follows(&mut self, salvage: &mut Salvage) -> Outcome<bool> {
         let Salvage { keys, gaps, newest_gaps, .. } = salvage;
         self.stand_ins.clear();
-        if gaps.is_empty() {
+        if gaps.is_empty() && self.lost_upto.is_none() {
             return Ok(true);
         }
+        let mut changed: HashSet<Bytes> = HashSet::new();
+        if self.lost_upto.is_some() {
+            let transactions = self.transactions.values();
+            let changes = transactions.flat_map(|transaction| &transaction.changes);
+            changed.extend(changes.map(|change| change.key.clone()));
+        }
+        let may_be_lost = |key: &[u8]| changed.contains(key) || is_within(gaps, key);
         let mut alive: BTreeMap<Bytes, Living> = BTreeMap::new();
         let mut bytes = 0;
         keys.each(&mut |key, found| {
             let Some(newest) = &found.newest else { return Ok(()) };
             if let Some(kv) = newest.alive.as_ref()
                 && bytes <= BYTES
-                && is_within(gaps, key)
+                && may_be_lost(key)
             {
                 bytes += key.len() + OVERHEAD;
                 // One version of a key was the newest at `from`. If that is in a file that can be read, it was found there.
-                let is_sure = !newest.by_event && !is_within(newest_gaps, key);
+                let is_behind = self.lost_upto.is_none_or(|upto| newest.revision > upto);
+                let is_sure = is_behind && !newest.by_event && !is_within(newest_gaps, key);
                 let numbers = (kv.create_revision, kv.version);
                 alive.insert(key.clone(), Living { numbers, is_sure, is_base: true });
             }
@@ -305,7 +343,7 @@ impl Past {
                 break;
             };
             for change in &transaction.changes {
-                if !is_within(gaps, &change.key) {
+                if !may_be_lost(&change.key) {
                     continue;
                 }
                 let before = alive.remove(&change.key);

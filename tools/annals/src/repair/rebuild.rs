@@ -14,6 +14,7 @@ use super::log::LogRead;
 use super::lost::Lost;
 use super::past::{self, Past};
 use super::salvage::Salvage;
+use super::tail;
 use super::written::{Made, load};
 use super::{Damaged, Repaired, length, target};
 use crate::args::Global;
@@ -71,6 +72,7 @@ pub(super) fn rebuild(
 ) -> Outcome<Repaired> {
     // Names do not tell from where on there is a past.
     let past = if from_names { None } else { Past::of(global, files) };
+    let past = if from_names || past.is_some() { past } else { tail::of_log(files)? };
     let made = make(global, to, (files, past), damaged, (from_names, false))?;
     made.ok_or_else(|| Failure::Other("a store of any past can be made".to_owned()))
 }
@@ -89,11 +91,12 @@ fn make(
     let mut gathered = loop {
         let mut gathered = gather(target.path(), files, damaged, (past.as_ref(), from_names))?;
         let Some(known) = &mut past else { break gathered };
-        if gathered.lost.revisions.is_empty() && known.follows(&mut gathered.salvage)? {
+        let has_all = gathered.lost.has_all_between(known.from, known.newest);
+        if has_all && known.follows(&mut gathered.salvage)? {
             break gathered;
         }
         tries += 1;
-        let is_known = gathered.lost.revisions.is_empty() && known.from < known.newest;
+        let is_known = has_all && known.from < known.newest;
         past = past.filter(|_| is_known && tries < TRIES);
     };
     target::clear(target)?;
@@ -244,6 +247,10 @@ fn segment(
                 lost += "; put together from the versions, but for who wrote them, and when";
             }
             ("read", both(before("who changed what, and when", past), lost))
+        }
+        // The log follows what is in segments, so none of these was the newest.
+        (_, Some(past)) if past.store.is_none() => {
+            ("left out", before("superseded versions", past))
         }
         (_, Some(past)) => {
             let mut lost = salvage.history(files, meta);
