@@ -254,7 +254,7 @@ impl Anew {
         }
         content.resize(usize::try_from(file_bytes).unwrap_or(content.len()), 0);
         let name = FileName::new(FileKind::Wal, number).to_string();
-        write_new(&to.join(name), &content)?;
+        write_new(&to.join(name), &content[..])?;
         Ok(WalFile { number, incarnation: header.incarnation, file_bytes, end: None })
     }
 

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::fs::{self, File};
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::{self, Read as _};
 use std::path::Path;
 
 use annals::inspect::{PutTogether, StoreFiles, WalPart};
@@ -149,15 +150,13 @@ fn wal(log: &[KeptLog], manifest: &Manifest) -> Vec<WalFile> {
 
 fn write_log(data: &Path, to: &Path, kept: &KeptLog) -> Outcome {
     let name = kept.name.to_string();
-    let mut content = fs::read(data.join(&name)).map_err(|error| Failure::io(&name, error))?;
-    if let Some(cut) = kept.cut.and_then(|cut| usize::try_from(cut).ok()) {
-        // Never written from there on, as where a machine has stopped. A file that was closed is shorter than it
-        // was made.
-        let made = usize::try_from(kept.made).unwrap_or(cut);
-        content.truncate(cut);
-        content.resize(made.max(cut), 0);
-    }
-    write_new(&to.join(&name), &content)
+    let content = File::open(data.join(&name)).map_err(|error| Failure::io(&name, error))?;
+    let to = to.join(&name);
+    let Some(cut) = kept.cut else { return write_new(&to, content) };
+    // Never written from there on, as where a machine has stopped. A file that was closed is shorter than it
+    // was made.
+    let zeros = io::repeat(0).take(kept.made.saturating_sub(cut));
+    write_new(&to, content.take(cut).chain(zeros))
 }
 
 /// Writes the manifest, and the file that says that it is the one in force.
@@ -171,9 +170,9 @@ fn put_in_force(to: &Path, manifest: &mut Manifest) -> Outcome {
     manifest.revision_floor = manifest.revision_floor.min(manifest.flushed_revision);
     let (bytes, stamp) = manifest.encode();
     let name = FileName::new(FileKind::Manifest, manifest.number);
-    write_new(&to.join(name.to_string()), &bytes)?;
+    write_new(&to.join(name.to_string()), &bytes[..])?;
     let current = Current { store: manifest.store, manifest: stamp };
-    write_new(&to.join(CURRENT), &CurrentFile::encode(&current, &bytes))?;
+    write_new(&to.join(CURRENT), &CurrentFile::encode(&current, &bytes)[..])?;
     for directory in [SEGMENT_DIR, WAL_DIR, ""] {
         let directory = to.join(directory);
         let synced = File::open(&directory).and_then(|directory| directory.sync_all());

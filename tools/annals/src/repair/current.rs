@@ -65,9 +65,9 @@ pub(super) fn stand_in(data: &Path) -> Outcome<Option<StandIn>> {
         symlink(data.join(directory), stand_in.path().join(directory)).map_err(about)?;
     }
     let name = FileName::new(FileKind::Manifest, manifest.number);
-    write_new(&stand_in.path().join(name.to_string()), &bytes)?;
+    write_new(&stand_in.path().join(name.to_string()), &bytes[..])?;
     let current = Current { store: manifest.store, manifest: manifest.stamp() };
-    write_new(&stand_in.path().join(CURRENT), &CurrentFile::encode(&current, &bytes))?;
+    write_new(&stand_in.path().join(CURRENT), &CurrentFile::encode(&current, &bytes)[..])?;
     Ok(Some(StandIn { directory: stand_in, from_names }))
 }
 

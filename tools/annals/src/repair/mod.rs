@@ -36,7 +36,7 @@ mod unknown;
 mod written;
 
 use std::fs::{File, TryLockError};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use annals::inspect::{LostPast, PutTogether, StoreFiles};
@@ -479,7 +479,7 @@ fn given_up(lost: &LostPast) -> Value {
 }
 
 /// Writes a file that is not there, down to the device.
-fn write_new(path: &Path, content: &[u8]) -> Outcome {
+fn write_new(path: &Path, mut content: impl Read) -> Outcome {
     let failed = |error| Failure::io(path.display().to_string(), error);
     let mut options = File::options();
     options.write(true).create_new(true);
@@ -487,7 +487,7 @@ fn write_new(path: &Path, content: &[u8]) -> Outcome {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     let mut file = options.open(path).map_err(failed)?;
-    file.write_all(content).and_then(|()| file.sync_all()).map_err(failed)
+    io::copy(&mut content, &mut file).and_then(|_| file.sync_all()).map_err(failed)
 }
 
 /// The length of a file of the store.
