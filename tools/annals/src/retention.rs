@@ -231,8 +231,9 @@ fn forgotten_without(store: &Store, own: &RetentionRule) -> Option<u64> {
     let around = rules.iter().filter(|rule| {
         let is_around =
             rule.prefix.len() < own.prefix.len() && own.prefix.starts_with(&rule.prefix);
-        is_around && rule.retention.is_some() && !rule.prefix.is_empty()
+        is_around && !rule.prefix.is_empty()
     });
+    // One that was taken back counts: what it has forgotten stays so.
     let then = around.max_by_key(|rule| rule.prefix.len());
     let then = then.map_or(store.compacted_revision(), |rule| rule.floor);
     (then > own.floor.max(1)).then_some(then)

@@ -130,6 +130,20 @@ fn a_rule_that_alone_keeps_something_is_not_taken_back_unasked() {
     unset("/audit/", &["--confirm"]).code(0);
     tool.run(&["get", "/audit/a", "--at", "5"]).code(6);
     tool.run(&["get", "/audit/a", "--at", "6"]).code(0);
+    // What the rule around it had forgotten before that was taken back is forgotten of its keys alone.
+    tool.ok(&["retention", "set", "--prefix", "/b/", "--revisions", "1"]);
+    tool.ok(&["retention", "set", "--prefix", "/b/kept/", "--forever"]);
+    for value in ["1", "2", "3"] {
+        tool.ok(&["put", "/b/kept/a", value]);
+    }
+    tool.ok(&["retention", "apply"]);
+    unset("/b/", &[]).code(0);
+    let plan = unset("/b/kept/", &[]).code(7).stdout();
+    let plan: serde_json::Value = serde_json::from_str(&plan).unwrap();
+    let then = plan["would_be_readable_from"].as_u64().unwrap();
+    unset("/b/kept/", &["--confirm"]).code(0);
+    tool.run(&["get", "/b/kept/a", "--at", &(then - 1).to_string()]).code(6);
+    tool.run(&["get", "/b/kept/a", "--at", &then.to_string()]).code(0);
     // Where there is none, there is nothing to ask.
     unset("/none/", &[]).code(0);
 }
