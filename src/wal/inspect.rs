@@ -138,7 +138,7 @@ pub(crate) fn verify(
     };
     // After a first pass without damage only what it does not look at is left to be read.
     let again = first.is_some();
-    // It may not know there of which revision that is.
+    // The first pass may not know of which revision the damage is, so that is not compared.
     let place = |damage: &Corruption| (damage.file.clone(), damage.offset, damage.found.clone());
     let mut report_new = |damage: Corruption| {
         if first.as_ref().map(place) != Some(place(&damage)) {

@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io::{Read as _, Seek as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -24,10 +24,15 @@ const TIMES: usize = 20;
 /// A port that nobody has, nor is given: below those that the system draws for connections, each once. A client that
 /// tries a port of those again and again until a server listens there may itself be given it.
 pub(crate) fn free_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let first = u16::try_from(std::process::id() % 1000).expect("below 1000") * 20;
+    // Each process its own, and those of others only where it needs many.
+    const EACH: u32 = 200;
+    const ALL: u32 = 20_000;
+    static NEXT: AtomicU32 = AtomicU32::new(0);
     loop {
-        let port = 10_000 + (first + NEXT.fetch_add(1, Ordering::Relaxed)) % 20_000;
+        let next = std::process::id()
+            .wrapping_mul(EACH)
+            .wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+        let port = u16::try_from(10_000 + next % ALL).expect("below 30,000");
         if TcpListener::bind(("127.0.0.1", port)).is_ok() {
             return port;
         }

@@ -107,8 +107,11 @@ pub(crate) fn backup(global: &Global, args: &BackupArgs, out: &mut Output) -> Ou
 pub(crate) fn note_users(store: &Path, out: &mut Output) -> Outcome {
     let Ok(store) = store.canonicalize() else { return Ok(()) };
     let users = store.with_file_name("auth.json");
-    let asks = fs::read_to_string(&users).is_ok_and(|text| text.contains("\"enabled\":true"));
-    if asks {
+    let has_users = |text: String| {
+        text.contains("\"format\":\"annals-etcd auth\"")
+            && (text.contains("\"enabled\":true") || !text.contains("\"users\":[]"))
+    };
+    if fs::read_to_string(&users).is_ok_and(has_users) {
         out.note(format_args!(
             "the users and roles of annals-etcd are not in it: copy {}, too, and put it beside the store before a server is \
              started there, which asks for no password without it",

@@ -74,8 +74,10 @@ pub(crate) struct SetArgs {
 #[derive(Debug, Args)]
 #[command(
     after_help = "What the rule alone has kept, as the store is compacted further, is forgotten at once and for
-ever, so then nothing is done without --confirm: which revisions that are is printed, and the
-command exits 7, with --dry-run 0. What the rule has forgotten stays forgotten.
+ever. So then the command prints which revisions those are, and exits 7, with --dry-run 0; with
+--confirm it is done. What the rule has forgotten stays forgotten. Where a shorter prefix has a rule
+that keeps less, that is applied to these keys from then on, within a minute of a program that has
+the store open.
 
 Examples:
   $ annals -C store retention set --prefix /events/ --for 1h
@@ -196,10 +198,11 @@ fn set(
 fn unset(global: &Global, args: &UnsetArgs, out: &mut Output) -> Outcome {
     let prefix = bytes::of_arg(&args.prefix);
     let store = global.read()?;
-    let rule = store.retention().into_iter().find(|rule| rule.prefix == prefix);
-    let then = rule.as_ref().and_then(|rule| forgotten_without(&store, rule));
+    let rules = store.retention();
+    let rule = rules.iter().find(|rule| rule.prefix == prefix);
+    let then = rule.and_then(|rule| forgotten_without(rule, &rules, store.compacted_revision()));
     if args.dry_run || (then.is_some() && !args.confirm) {
-        let rule = rule.map(RuleRow);
+        let rule = rule.cloned().map(RuleRow);
         out.object(&json!({
             "prefix": spell(&prefix),
             "keep": rule.as_ref().map_or_else(|| "no rule".to_owned(), RuleRow::words),
@@ -221,13 +224,12 @@ fn unset(global: &Global, args: &UnsetArgs, out: &mut Output) -> Outcome {
 }
 
 /// From which revision on the keys of a rule could be read without it, if that is later than now.
-fn forgotten_without(store: &Store, own: &RetentionRule) -> Option<u64> {
+fn forgotten_without(own: &RetentionRule, rules: &[RetentionRule], compacted: u64) -> Option<u64> {
     own.retention?;
     if own.prefix.is_empty() {
         // It does what a compaction does, and no more is done without it.
         return None;
     }
-    let rules = store.retention();
     let around = rules.iter().filter(|rule| {
         let is_around =
             rule.prefix.len() < own.prefix.len() && own.prefix.starts_with(&rule.prefix);
@@ -235,7 +237,7 @@ fn forgotten_without(store: &Store, own: &RetentionRule) -> Option<u64> {
     });
     // One that was taken back counts: what it has forgotten stays so.
     let then = around.max_by_key(|rule| rule.prefix.len());
-    let then = then.map_or(store.compacted_revision(), |rule| rule.floor);
+    let then = then.map_or(compacted, |rule| rule.floor);
     (then > own.floor.max(1)).then_some(then)
 }
 

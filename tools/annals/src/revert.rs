@@ -198,7 +198,7 @@ pub(crate) fn revert(global: &Global, args: &RevertArgs, out: &mut Output) -> Ou
     rows.finish(&[("to", json!(to)), ("revision", json!(revision))])?;
     match revision {
         Some(revision) => out.note(format_args!(
-            "{} as at {then}, from revision {revision} on",
+            "put back {} as at {then}, at revision {revision}",
             count(steps.len() as u64, "key")
         ))?,
         None if steps.is_empty() && source.at(to)?.range(&range).next().is_none() => {

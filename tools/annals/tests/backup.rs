@@ -162,8 +162,9 @@ fn what_is_not_in_a_copy_of_a_servers_store_is_named() {
     tool.ok(&["put", "a", "1"]);
     let (users, text) = (tool.store().with_file_name("auth.json"), "are not in it: copy ");
     for (enabled, is_told) in [(true, true), (false, false)] {
-        let content =
-            format!("{{}}\n{{\"enabled\":{enabled},\"revision\":1,\"users\":[],\"roles\":[]}}\n");
+        let content = format!(
+            "{{\"format\":\"annals-etcd auth\"}}\n{{\"enabled\":{enabled},\"revision\":1,\"users\":[],\"roles\":[]}}\n"
+        );
         std::fs::write(&users, content).unwrap();
         let (file, copy) = (format!("{enabled}.backup"), format!("copy-{enabled}"));
         let (file, copy) = (tool.path(&file), tool.path(&copy));

@@ -185,3 +185,31 @@ fn all_behind_what_is_lost_of_the_log_is_kept_and_nothing_else_told() {
     println!("{answers} answers, {refusals} refused, {behind} revisions behind what is lost");
     assert!(behind > 0 && answers > 1000, "{behind} {answers}");
 }
+
+/// A rule of retention takes no revision, so no gap of revisions tells that it is lost.
+#[test]
+fn a_rule_that_is_lost_is_a_loss() {
+    let tool = Tool::new();
+    let store = Options::new().open(tool.store()).unwrap();
+    for n in 0..10 {
+        store.put("/k", n.to_string()).unwrap();
+        if n == 5 {
+            store.set_retention("/audit/", Some(Retention::forever())).unwrap();
+        }
+    }
+    store.close().unwrap();
+    let path = logs(&tool).remove(0);
+    let mut content = std::fs::read(&path).unwrap();
+    let rule = content.windows(7).position(|window| window == b"/audit/").unwrap();
+    content[rule] ^= 1;
+    std::fs::write(&path, content).unwrap();
+    let other = Tool::new();
+    let to = other.store().to_str().unwrap().to_owned();
+    let done = tool.run(&["repair", "--newest", "--to", &to]).code(9);
+    done.says("lost: of the log what was no transaction").says("not all of the past is in it");
+    // What came before it may be forgotten by what is lost.
+    let oldest = other.json(&["stats"])["compacted_revision"].as_u64().unwrap();
+    assert_eq!(oldest, 7);
+    assert_eq!(other.ok(&["-o", "raw", "get", "/k", "--at", "8"]), "6");
+    assert_eq!(other.ok(&["-o", "raw", "get", "/k"]), "9");
+}

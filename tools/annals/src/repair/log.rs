@@ -7,6 +7,7 @@ use annals::inspect::{StoreFiles, WalPart};
 use annals_format::FileKind;
 use annals_format::entry::EntryRef;
 use annals_format::frame::{Frame, Op};
+use annals_format::manifest::Manifest;
 use annals_format::name::FileName;
 use annals_format::seal::SealKind;
 use annals_format::space::Key;
@@ -22,6 +23,8 @@ use crate::files::{log_end, walk};
 pub(super) struct LogRead {
     /// The newest revision so far, damage or not.
     newest: u64,
+    /// The sequence number that comes next, where that is known.
+    next_seq: Option<u64>,
     /// Whether what comes next follows damage.
     gap: bool,
     /// The file that follows, as the last seal names it.
@@ -32,8 +35,10 @@ pub(super) struct LogRead {
 impl LogRead {
     /// The log goes on from this revision. `from_names`: files may be missing before the first one that is there, and
     /// all of them, as nobody says where the log begins.
-    pub(super) fn new(flushed_revision: u64, from_names: bool) -> Self {
-        Self { newest: flushed_revision, gap: from_names, next: None, lost: Lost::default() }
+    pub(super) fn new(manifest: &Manifest, from_names: bool) -> Self {
+        let next_seq = (!from_names).then_some(manifest.flushed_seq + 1);
+        let (newest, lost) = (manifest.flushed_revision, Lost::default());
+        Self { newest, next_seq, gap: from_names, next: None, lost }
     }
 
     /// The file that should come before the one of this number, or at the end, and is not there.
@@ -51,13 +56,12 @@ impl LogRead {
         self.lost
     }
 
-    /// Reads what of a file no other has; answers the first damage. `each` is told of every frame, and whether revisions
-    /// between it and the one before are lost.
+    /// Reads what of a file no other has; answers the first damage.
     pub(super) fn read(
         &mut self,
         files: &StoreFiles,
         name: FileName,
-        each: &mut dyn FnMut(&Frame<'_>, bool),
+        each: &mut dyn FnMut(&Frame<'_>),
     ) -> Outcome<Option<String>> {
         let flushed = files.manifest().flushed_seq;
         let end = log_end(files, name);
@@ -76,9 +80,9 @@ impl LogRead {
                         }
                     }
                     WalPart::Frame(frame, _) => {
-                        let follows_lost = self.frame(frame);
+                        self.frame(frame);
                         if frame.seq > flushed {
-                            each(frame, follows_lost);
+                            each(frame);
                         }
                     }
                     _ => {}
@@ -96,19 +100,18 @@ impl LogRead {
         }
     }
 
-    /// Answers whether something before it is lost.
-    fn frame(&mut self, frame: &Frame<'_>) -> bool {
-        let lost = self.lost.revisions.len();
-        if self.gap && frame.revision > self.newest {
-            let first = self.newest + 1;
-            let last = frame.revision - u64::from(frame.takes_revision());
-            if last >= first {
-                self.lost.transactions(first, Some(last), 0);
-            }
+    fn frame(&mut self, frame: &Frame<'_>) {
+        let last = frame.revision - u64::from(frame.takes_revision());
+        let transactions = last.saturating_sub(self.newest);
+        if self.gap && transactions > 0 {
+            self.lost.transactions(self.newest + 1, Some(last), 0);
+        }
+        if let Some(next) = &mut self.next_seq {
+            self.lost.records |= frame.seq.saturating_sub(*next) > transactions;
+            *next = frame.seq.saturating_add(1).max(*next);
         }
         self.gap = false;
         self.newest = self.newest.max(frame.revision);
-        self.lost.revisions.len() > lost
     }
 }
 
@@ -120,7 +123,7 @@ impl Salvage {
         name: FileName,
         log: &mut LogRead,
     ) -> Outcome<Option<String>> {
-        log.read(files, name, &mut |frame, _| self.frame(frame))
+        log.read(files, name, &mut |frame| self.frame(frame))
     }
 
     fn frame(&mut self, frame: &Frame<'_>) {

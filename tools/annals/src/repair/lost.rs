@@ -2,6 +2,7 @@
 
 use annals_format::FileKind;
 use bytes::Bytes;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::mend::Gap;
@@ -14,13 +15,24 @@ use crate::output::Output;
 /// Lines about keys on standard error; a document has all of them.
 const KEYS_TOLD: usize = 20;
 
+/// Transactions of the log that are lost.
+#[derive(Debug, Serialize)]
+pub(super) struct LostRevisions {
+    from: u64,
+    /// `None`: it is not known where they end.
+    upto: Option<u64>,
+    /// How many of them can be read, but were left out.
+    readable: u64,
+}
+
 /// Keys and revisions that are lost.
 #[derive(Debug, Default)]
 pub(super) struct Lost {
     /// A key, the revision that is lost, and the one that is there instead, if any.
     pub(super) keys: Vec<Value>,
-    /// Revisions that are lost: the first, and the last where it is known.
-    pub(super) revisions: Vec<Value>,
+    pub(super) revisions: Vec<LostRevisions>,
+    /// Whether something of the log is lost that was no transaction: of rules of retention, leases or compactions.
+    pub(super) records: bool,
     /// Revisions, from the first to the last, of which it is not known who wrote them, and when.
     pub(super) origins: Vec<Gap>,
     /// Newest versions, at most, that are named nowhere else, and the keys that they are between.
@@ -77,25 +89,24 @@ impl Lost {
 
     /// Transactions of the log. `behind`: how many of those behind them are left out, too.
     pub(super) fn transactions(&mut self, from: u64, upto: Option<u64>, behind: u64) {
-        self.revisions.push(json!({ "from": from, "upto": upto, "readable": behind }));
+        self.revisions.push(LostRevisions { from, upto, readable: behind });
     }
 
     /// Whether a transaction after this revision, the newest that is left, is lost, as far as that is known.
     pub(super) fn reaches_behind(&self, newest: u64) -> bool {
-        self.revisions.iter().any(|lost| lost["upto"].as_u64().is_none_or(|upto| upto > newest))
+        self.revisions.iter().any(|lost| lost.upto.is_none_or(|upto| upto > newest))
     }
 
     /// Whether no transaction is lost of those after `from`, up to `newest`.
     pub(super) fn has_all_between(&self, from: u64, newest: u64) -> bool {
-        self.revisions.iter().all(|lost| {
-            let is_before = lost["upto"].as_u64().is_some_and(|upto| upto <= from);
-            is_before || lost["from"].as_u64().is_some_and(|first| first > newest)
-        })
+        let is_outside =
+            |lost: &LostRevisions| lost.from > newest || lost.upto.is_some_and(|upto| upto <= from);
+        self.revisions.iter().all(is_outside)
     }
 
     /// Whether transactions can be read that are left out, as others before them are lost.
     pub(super) fn has_some_behind(&self) -> bool {
-        self.revisions.iter().any(|lost| lost["readable"].as_u64().is_some_and(|count| count > 0))
+        self.revisions.iter().any(|lost| lost.readable > 0)
     }
 
     /// Says it on standard error.
@@ -108,15 +119,16 @@ impl Lost {
             out.note(format_args!("lost: {more} keys more; -o json names them"))?;
         }
         for lost in &self.revisions {
-            let (from, upto, behind) = (&lost["from"], &lost["upto"], &lost["readable"]);
-            let upto = if upto.is_null() { "on".to_owned() } else { format!("to {upto}") };
-            let behind = match behind.as_u64() {
-                Some(0) | None => String::new(),
-                Some(count) => {
-                    format!("; {count} of them can be read: --newest saves what they wrote")
-                }
+            let LostRevisions { from, upto, readable } = lost;
+            let upto = upto.map_or("on".to_owned(), |upto| format!("to {upto}"));
+            let readable = match readable {
+                0 => String::new(),
+                count => format!("; {count} of these can be read: --newest saves them"),
             };
-            out.note(format_args!("lost: revisions from {from} {upto}{behind}"))?;
+            out.note(format_args!("lost: revisions from {from} {upto}{readable}"))?;
+        }
+        if self.records {
+            out.note("lost: of the log what was no transaction: rules of retention, leases or compactions")?;
         }
         if self.entries > 0 {
             let between = self.between.get(..KEYS_TOLD).unwrap_or(&self.between).join(", ");

@@ -32,6 +32,7 @@ mod runs;
 mod salvage;
 mod tail;
 mod target;
+mod tell;
 mod unknown;
 mod written;
 
@@ -40,7 +41,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use annals::inspect::{LostPast, PutTogether, StoreFiles};
-use annals::{CheckReport, ErrorKind, Store};
+use annals::{CheckReport, ErrorKind};
 use annals_format::FileKind;
 use annals_format::name::{FileName, LOCK};
 use bytes::Bytes;
@@ -49,9 +50,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::args::Global;
-use crate::bytes::{json as bytes_json, show};
+use crate::bytes::show;
 use crate::exit::{Failure, Outcome};
-use crate::output::{Format, Output, Row, cell};
+use crate::output::{Output, Row, cell};
 use crate::target::Target;
 use crate::verify::{check, shown};
 
@@ -63,45 +64,46 @@ use past::Past;
 /// Arguments of `repair`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The original is only read. The report has a line for each file: what became of it, and what of it is
-lost. way: copy, where only of the log, the past, or one file of newest versions something is lost
-(but where what HISTORY has lost is all told by EVENTS, rebuild); else rebuild. A damaged log ends
-where something of it is in no file any more. Blocks are found also where the header, the index or
-the footer of their file is damaged: that alone loses nothing. Superseded versions that cannot be
-read are left out, and past_given_up names the keys they may have been of: prefix (a key, and all
-that begin with it; of many damaged keys what neighbours have in common), and from, the first
-revision they can be read at; of more than one prefix of a key the greatest from counts. Where that
-is behind the newest revision, one that changes nothing is added (added_revision). All other keys
-can be read as before; a range that has one of these is refused below that, and so is the log
-without --prefix. Damage of the record of who changed what costs who and when: what was changed the
-versions tell. A rebuilt store has the newest versions that can be read, and their past, where the
-damaged store can still be opened for reading, else what the log tells of it behind the last
-transaction that is lost; but not what rules of retention have kept longer for
-some keys than for others.
+    after_help = "The original is only read. The report has a line for each file: what became of it, and what of it
+is lost. way: copy, where only of the log, the past, or one file of newest versions something is
+lost (but where what HISTORY has lost is all told by EVENTS, rebuild); else rebuild. A damaged log
+ends where something of it is in no file any more. Blocks are found also where the header, the
+index or the footer of their file is damaged: that alone loses nothing. Superseded versions that
+cannot be read are left out, and past_given_up names the keys they may have been of: prefix (a
+key, and all that begin with it; of many damaged keys what neighbours have in common), and from,
+the first revision they can be read at; of more than one prefix of a key the greatest from counts.
+Where that is behind the newest revision, one that changes nothing is added (added_revision). All
+other keys can be read as before; a range that has one of these is refused below that, and so is
+the log without --prefix. Damage of the record of who changed what costs who and when: what was
+changed the versions tell. A rebuilt store has the newest versions that can be read, and their
+past, where the damaged store can still be opened for reading, else what the log tells of it
+behind the last transaction that is lost, and behind what any rule or compaction has forgotten;
+but not what rules of retention have kept longer for some keys than for others.
 
-lost_keys names the keys of which something newer was written than could be read, and what is there
-instead (kept: as they were at a revision, or nothing). Where the lost version belongs to the past
-that is kept, they were brought back to that by a revision of its own, behind the newest
+lost_keys names the keys of which something newer was written than could be read, and what is
+there instead (kept: as they were at a revision, or nothing). Where the lost version belongs to
+the past that is kept, they were brought back to that by a revision of its own, behind the newest
 (brought_back_at), so that no cache takes it for what it was. lost_entries is how many newest
 versions there were at most of which only the range of keys is known, where a line of the report
-says which; such a key may be absent, or as it was before. lost_revisions names the transactions of
-the log that cannot be read. Those behind damage in the log are left out of a copy, as the ones
-before them are missing; with --newest a store is rebuilt that has them, and what was there before
-only as it was last. To have both, repair twice, and bring the copy to the other's state:
-`annals -C copy revert latest --prefix '' --from newest`. Where no manifest is whole, the files in the directory are taken for the store. A
-lease that is lost but for its keys has the longest time to live in the new store: to revoke it
-deletes them, to put them with another lease does not. Rules of retention are in a rebuilt one only
-if all can be read, else the report names those that were found, to be set again. Of a log that is
-cut what came behind the cut is left out, rules and compactions as well; what these had forgotten
-stays forgotten.
+says which; such a key may be absent, or as it was before. lost_revisions names the transactions
+of the log that cannot be read. Those behind damage in the log are left out of a copy, as the ones
+before them are missing; with --newest a store is rebuilt that has those behind the damage as they
+were, and what was there before them only as it was last: a key that was changed by what is lost,
+and never since, is what it was before that. To have both, repair twice, and bring the copy to the
+other's state: `annals -C copy revert latest --prefix '' --from newest`. Where no manifest is
+whole, the files in the directory are taken for the store. A lease that is lost but for its keys
+has the longest time to live in the new store: to revoke it deletes them, to put them with another
+lease does not. Rules of retention are in a rebuilt one only if all can be read, else the report
+names those that were found, to be set again. Of a log that is cut what came behind the cut is
+left out, rules and compactions as well; what these had forgotten stays forgotten.
 
 The new store is verified before the command ends. A store that a program has open for writing is
 not repaired. The exit code is 9 where lost_keys or lost_revisions name something, lost_entries is
 not 0, where past_lost says that the past of some key begins later than it did, and where
-lost_origins names revisions whose metadata and time are lost (they have the time of the next one; a
-copy refuses to say what was there at a time among theirs); else 0: also then the report may name
-what could be lost. Keep the damaged store until what you need of it is elsewhere. A backup is
-better: `annals help backup`.
+lost_origins names revisions whose metadata and time are lost (they have the time of the next one;
+a copy refuses to say what was there at a time among theirs); else 0: also then the report may
+name what could be lost. Keep the damaged store until what you need of it is elsewhere. A backup
+is better: `annals help backup`.
 
 Examples:
   $ annals -C store repair --to saved
@@ -153,14 +155,17 @@ struct Repaired {
     /// A revision that changes nothing, behind the newest, as keys whose past is lost can be read from there on only.
     added: Option<u64>,
     /// Whether the damaged store can be opened for reading.
-    answers: bool,
+    opens: bool,
+    /// Where the damaged store is.
+    original: PathBuf,
 }
 
 impl Repaired {
     fn by(way: &'static str) -> Self {
         let (files, lost, past) = (Vec::new(), Lost::default(), Vec::new());
-        let (past_lost, brought_back, added, answers) = (false, None, None, false);
-        Self { way, files, lost, past_lost, past, brought_back, added, answers }
+        let (past_lost, brought_back, added, opens) = (false, None, None, false);
+        let original = PathBuf::new();
+        Self { way, files, lost, past_lost, past, brought_back, added, opens, original }
     }
 
     fn note(&mut self, name: FileName, bytes: u64, what: &str, lost: impl Into<String>) {
@@ -176,6 +181,7 @@ impl Repaired {
 pub(crate) fn repair(global: &Global, args: &RepairArgs, out: &mut Output) -> Outcome {
     let data = global.data()?;
     let to = args.to.as_path();
+    let original = data.clone();
     check_outside(data, to)?;
     target::check_empty(to)?;
     readable::check(data)?;
@@ -228,8 +234,9 @@ pub(crate) fn repair(global: &Global, args: &RepairArgs, out: &mut Output) -> Ou
             (rebuilt.map_err(|failure| made.failed(failure))?, check(to, global, "verified")?)
         }
     };
-    let repaired = Repaired { answers: global.read().is_ok(), ..repaired };
-    tell(&Global { data: Some(to.to_path_buf()), ..global.clone() }, repaired, &report, out)
+    let opens = repaired.past_lost && global.read().is_ok();
+    let repaired = Repaired { opens, original, ..repaired };
+    tell::tell(&Global { data: Some(to.to_path_buf()), ..global.clone() }, repaired, &report, out)
 }
 
 /// The past that a rebuilt store would have, where only that is damaged, and of that HISTORY: where EVENTS repeat all that
@@ -340,142 +347,6 @@ fn check_outside(data: &Path, to: &Path) -> Outcome {
         return Err(Failure::Other(format!("{}: {text}", to.display())));
     }
     Ok(())
-}
-
-/// Says what was done, and made.
-fn tell(made: &Global, mut repaired: Repaired, report: &CheckReport, out: &mut Output) -> Outcome {
-    let to = made.data()?;
-    let past_lost = repaired.past_lost;
-    // A compaction may be in the log alone, which is not in the report.
-    let store = if report.damage.is_empty() { Some(made.read()?) } else { None };
-    let compacted = store.as_ref().map_or(report.compacted, Store::compacted_revision);
-    if let Some(store) = &store {
-        repaired.lost.forget_origins(past::floor_of(store));
-    }
-    let is_all = repaired.lost.is_empty() && !past_lost;
-    // Of hundreds of files the few that have lost something are looked for.
-    let only_losses = out.format() == Format::Table;
-    let mut rows = out.rows("files");
-    let mut lost = 0_u64;
-    for row in &repaired.files {
-        let has_loss = !row.0["lost"].is_null();
-        lost += u64::from(has_loss);
-        if has_loss || !only_losses {
-            rows.push(row)?;
-        }
-    }
-    rows.finish(&[
-        ("way", json!(repaired.way)),
-        ("files_with_losses", json!(lost)),
-        ("lost_keys", json!(repaired.lost.keys)),
-        ("lost_revisions", json!(repaired.lost.revisions)),
-        ("past_lost", json!(past_lost)),
-        ("past_given_up", json!(repaired.past.iter().map(given_up).collect::<Vec<_>>())),
-        ("brought_back_at", json!(repaired.brought_back.map(|(_, last)| last))),
-        ("added_revision", json!(repaired.added)),
-        ("lost_entries", json!(repaired.lost.entries)),
-        ("lost_origins", json!(repaired.lost.origins)),
-        ("revision", json!(report.revision)),
-        ("compacted_revision", json!(compacted)),
-    ])?;
-    let whole = repaired.files.len() as u64 - lost;
-    if only_losses && whole > 0 {
-        out.note(format_args!("{whole} files have lost nothing; -o json names them"))?;
-    }
-    repaired.lost.tell(out)?;
-    if !repaired.lost.origins.is_empty() {
-        // A rebuilt store does not know that these times are none.
-        out.note(match repaired.way {
-            "copy" => "such revisions have the time of the next one; for what was there at a time among theirs ask by revision",
-            _ => "such revisions have the time of the next one: a time among theirs is answered by what was before; ask by revision",
-        })?;
-    }
-    if let Some(damage) = report.damage.first() {
-        return Err(Failure::Other(format!("{}: it is not sound: {damage}", to.display())));
-    }
-    let (way, revision) = (repaired.way, report.revision);
-    let readable = match compacted {
-        0 => format!("every revision up to {revision} is readable"),
-        compacted => format!("revisions {compacted} to {revision} are readable"),
-    };
-    // Of keys that are named below less, so that a range which has one of them is refused below that.
-    let given_up = repaired.past.iter().map(LostPast::from).max();
-    let readable = match given_up.filter(|from| *from > compacted.max(1)) {
-        Some(from) => format!("{readable}, of all keys together those from {from} on"),
-        None => readable,
-    };
-    let all = match (repaired.lost.is_empty(), repaired.lost.is_only_origins(), past_lost) {
-        (true, _, false) => "",
-        (true, _, true) => ", but not all of the past is in it",
-        (_, true, false) => ", but not who wrote all of it, and when",
-        (_, true, true) => ", but not all of the past is in it, nor who wrote all of it, and when",
-        _ => ", but not all that was committed is in it",
-    };
-    out.note(format_args!("{way}: {} is a sound store{all}; {readable}", to.display()))?;
-    tell_added(&repaired, out)?;
-    let rules = store.map_or_else(Vec::new, |store| store.retention());
-    let is_lost = |prefix: &[u8]| repaired.past.iter().any(|lost| lost.prefix == prefix);
-    for rule in rules.iter().filter(|rule| !rule.prefix.is_empty() && !is_lost(&rule.prefix)) {
-        let (prefix, from) = (show(&rule.prefix, 60), rule.floor.max(1));
-        out.note(format_args!("keys with {prefix}: revisions {from} to {revision} are readable"))?;
-    }
-    for lost in repaired.past.iter().filter(|lost| !lost.prefix.is_empty()) {
-        let (prefix, from) = (show(&lost.prefix, 60), lost.from());
-        out.note(format_args!("lost: the past of keys with {prefix}, before revision {from}"))?;
-    }
-    if repaired.lost.has_all_written() && way == "rebuild" {
-        out.note("the newest version of every key is there, found in other files where its own is damaged")?;
-    }
-    tell_what_to_do(&repaired, revision, out)?;
-    if is_all { Ok(()) } else { Err(Failure::Losses) }
-}
-
-/// What follows of it for whoever uses the new store, or needs more than that.
-fn tell_what_to_do(repaired: &Repaired, revision: u64, out: &mut Output) -> Outcome {
-    if repaired.lost.reaches_behind(revision) {
-        let next = revision + 1;
-        out.note(format_args!(
-            "revisions from {next} on will be given again: whoever has seen those that are lost (watchers, caches) begins \
-             anew"
-        ))?;
-    }
-    if repaired.lost.has_some_behind() && repaired.way == "copy" {
-        out.note("`annals help repair` says how to have both the past and what was written behind the damage")?;
-    }
-    if repaired.past_lost {
-        let still = if repaired.answers {
-            "the damaged store may still answer what of the past is not in it"
-        } else {
-            "what of the past is not in it `annals dump --wal --values` may still show of the damaged store's log"
-        };
-        out.note(format_args!("{still}: keep it as long as you need it"))?;
-    }
-    Ok(())
-}
-
-/// Which revisions there are that never were.
-fn tell_added(repaired: &Repaired, out: &mut Output) -> Outcome {
-    let what = "the keys of which the newest version is lost back to what they were before, or deletes them";
-    match repaired.brought_back {
-        Some((first, last)) if first < last => {
-            out.note(format_args!(
-                "revisions {first} to {last} were added: each brings some of {what}"
-            ))?;
-        }
-        Some((revision, _)) => {
-            out.note(format_args!("revision {revision} was added: it brings {what}"))?;
-        }
-        None => {}
-    }
-    if let Some(added) = repaired.added {
-        out.note(format_args!("revision {added} was added, which changes nothing: some keys can be read from there on only"))?;
-    }
-    Ok(())
-}
-
-/// From which revision on keys can be read whose past is lost.
-fn given_up(lost: &LostPast) -> Value {
-    json!({ "prefix": bytes_json(&lost.prefix), "from": lost.from() })
 }
 
 /// Writes a file that is not there, down to the device.

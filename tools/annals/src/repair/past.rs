@@ -111,7 +111,7 @@ impl Past {
 
     /// What the log alone tells of a store that cannot be opened: these transactions, which follow each other. `lost_upto`: the last of
     /// those that are lost.
-    pub(super) fn of_transactions(
+    pub(super) fn of_log(
         transactions: BTreeMap<u64, Transaction>,
         lost_upto: Option<u64>,
     ) -> Option<Self> {
@@ -327,8 +327,8 @@ impl Past {
             {
                 bytes += key.len() + OVERHEAD;
                 // One version of a key was the newest at `from`. If that is in a file that can be read, it was found there.
-                let is_behind = self.lost_upto.is_none_or(|upto| newest.revision > upto);
-                let is_sure = is_behind && !newest.by_event && !is_within(newest_gaps, key);
+                let is_after_lost = self.lost_upto.is_none_or(|upto| newest.revision > upto);
+                let is_sure = is_after_lost && !newest.by_event && !is_within(newest_gaps, key);
                 let numbers = (kv.create_revision, kv.version);
                 alive.insert(key.clone(), Living { numbers, is_sure, is_base: true });
             }
@@ -338,10 +338,15 @@ impl Past {
         let mut written: HashSet<Bytes> = HashSet::new();
         let (mut later, mut stand_ins) = (None, BTreeMap::new());
         for transaction in self.transactions() {
-            let Some(transaction) = transaction.ok().filter(|_| bytes <= BYTES) else {
+            let Ok(transaction) = transaction else {
                 later = Some(self.newest);
                 break;
             };
+            if bytes > BYTES {
+                // Of half as many it may fit.
+                later = Some(u64::midpoint(self.from, self.newest).max(self.from + 1));
+                break;
+            }
             for change in &transaction.changes {
                 if !may_be_lost(&change.key) {
                     continue;

@@ -71,8 +71,11 @@ pub(super) fn rebuild(
     from_names: bool,
 ) -> Outcome<Repaired> {
     // Names do not tell from where on there is a past.
-    let past = if from_names { None } else { Past::of(global, files) };
-    let past = if from_names || past.is_some() { past } else { tail::of_log(files)? };
+    let past = match Past::of(global, files) {
+        _ if from_names => None,
+        None => tail::of_log(files)?,
+        past => past,
+    };
     let made = make(global, to, (files, past), damaged, (from_names, false))?;
     made.ok_or_else(|| Failure::Other("a store of any past can be made".to_owned()))
 }
@@ -127,6 +130,7 @@ fn make(
         // Names do not tell from where on there was one.
         None => from_names || past::floor(global).is_none_or(|floor| floor < salvage.revision),
     };
+    let past_lost = past_lost || lost.records;
     let mut repaired = Repaired { lost, past_lost, brought_back, added, ..Repaired::by("rebuild") };
     repaired.past = given_up;
     if from_names {
@@ -199,7 +203,7 @@ fn gather(
         progress.set(done, || Cow::Borrowed("read"));
     }
     drop(progress);
-    let mut log = LogRead::new(manifest.flushed_revision, from_names);
+    let mut log = LogRead::new(manifest, from_names);
     let missing =
         |name| (name, 0, "missing", "what was committed there, if anything was".to_owned());
     for name in logs(files) {

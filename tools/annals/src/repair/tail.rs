@@ -29,8 +29,10 @@ const OVERHEAD: usize = 128;
 struct Tail {
     transactions: BTreeMap<u64, Transaction>,
     bytes: usize,
-    /// The revision that comes next.
-    next: u64,
+    /// The sequence number that comes next.
+    next_seq: u64,
+    /// The newest revision so far.
+    newest: u64,
     /// The last that is lost.
     lost: Option<u64>,
     /// What was before this revision is forgotten, by whatever rule of compaction or retention.
@@ -42,21 +44,20 @@ pub(super) fn of_log(files: &StoreFiles) -> Outcome<Option<Past>> {
     let manifest = files.manifest();
     let floors = manifest.floors.iter().map(|(_, floor)| *floor);
     let floor = floors.fold(manifest.compacted.max(manifest.flushed_revision), u64::max);
-    let next = manifest.flushed_revision.max(1) + 1;
-    let mut tail = Tail { next, floor, ..Tail::default() };
-    let mut log = LogRead::new(manifest.flushed_revision, false);
+    let (next_seq, newest) = (manifest.flushed_seq + 1, manifest.flushed_revision.max(1));
+    let mut tail = Tail { next_seq, newest, floor, ..Tail::default() };
+    let mut log = LogRead::new(manifest, false);
     for name in logs(files) {
-        log.missing(Some(name.number));
-        log.read(files, name, &mut |frame, follows_lost| tail.frame(frame, follows_lost))?;
+        log.read(files, name, &mut |frame| tail.frame(frame))?;
     }
     let Tail { mut transactions, lost, floor, .. } = tail;
     // One that is in the log before what forgot it is forgotten.
     let transactions = transactions.split_off(&(floor + 1));
-    Ok(Past::of_transactions(transactions, lost))
+    Ok(Past::of_log(transactions, lost))
 }
 
 impl Tail {
-    fn frame(&mut self, frame: &Frame<'_>, follows_lost: bool) {
+    fn frame(&mut self, frame: &Frame<'_>) {
         let mut changes = Vec::new();
         for op in frame.ops() {
             let (key, value, lease) = match op.op {
@@ -85,11 +86,13 @@ impl Tail {
             }
         }
         let revision = frame.revision;
-        if follows_lost || (frame.takes_revision() && self.next != revision) {
+        let before = revision - u64::from(frame.takes_revision());
+        if frame.seq != self.next_seq || before != self.newest {
+            // A compaction, or what else forgets something, may be lost, too.
             self.begin_anew();
-            self.lost = Some(revision - u64::from(frame.takes_revision()));
+            self.lost = if before > self.newest { Some(before) } else { self.lost };
         }
-        self.next = revision.saturating_add(1);
+        (self.next_seq, self.newest) = (frame.seq.saturating_add(1), revision);
         if !frame.takes_revision() {
             return;
         }
