@@ -12,6 +12,7 @@ use pb::lease_client::LeaseClient;
 use pb::maintenance_client::MaintenanceClient;
 use pb::watch_client::WatchClient;
 use tempfile::TempDir;
+use tokio::sync::{Mutex, MutexGuard};
 use tonic::transport::Channel;
 
 use crate::etcd_process::{EtcdProcess, Ports};
@@ -88,11 +89,18 @@ impl Drop for Ours {
     }
 }
 
-/// A real etcd, on ports of its own.
+/// Only one at a time has this: two processors are enough for one real etcd, and for one test that wants its answers soon.
+pub(crate) async fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::const_new(());
+    ONE.lock().await
+}
+
+/// A real etcd, on ports of its own, and the only one meanwhile.
 pub(crate) struct Real {
     pub(crate) clients: Clients,
     _process: EtcdProcess,
     _directory: TempDir,
+    _alone: MutexGuard<'static, ()>,
 }
 
 impl Real {
@@ -113,6 +121,7 @@ impl Real {
         } else {
             "--experimental-watch-progress-notify-interval"
         };
+        let alone = alone().await;
         let directory = tempfile::tempdir().expect("a directory");
         let command = |ports: Ports| {
             let mut command = Command::new(&etcd);
@@ -123,6 +132,6 @@ impl Real {
         let process = EtcdProcess::start(command, Ports::are_healthy);
         let address = format!("127.0.0.1:{}", process.ports.client);
         let clients = Clients::connect(&address).await;
-        Some(Self { clients, _process: process, _directory: directory })
+        Some(Self { clients, _process: process, _directory: directory, _alone: alone })
     }
 }
