@@ -207,6 +207,13 @@ fn a_rule_that_is_lost_is_a_loss() {
     let to = other.store().to_str().unwrap().to_owned();
     let done = tool.run(&["repair", "--newest", "--to", &to]).code(9);
     done.says("lost: of the log what was no transaction").says("not all of the past is in it");
+    let told: serde_json::Value = {
+        let again = Tool::new();
+        let to = again.store().to_str().unwrap().to_owned();
+        let done = tool.run(&["-o", "json", "repair", "--newest", "--to", &to]).code(9);
+        serde_json::from_str(&done.stdout()).unwrap()
+    };
+    assert_eq!((&told["lost_records"], &told["past_lost"]), (&true.into(), &true.into()), "{told}");
     // What came before it may be forgotten by what is lost.
     let oldest = other.json(&["stats"])["compacted_revision"].as_u64().unwrap();
     assert_eq!(oldest, 7);

@@ -36,7 +36,7 @@ impl LogRead {
     /// The log goes on from this revision. `from_names`: files may be missing before the first one that is there, and
     /// all of them, as nobody says where the log begins.
     pub(super) fn new(manifest: &Manifest, from_names: bool) -> Self {
-        let next_seq = (!from_names).then_some(manifest.flushed_seq + 1);
+        let next_seq = (!from_names).then_some(manifest.flushed_seq.saturating_add(1));
         let (newest, lost) = (manifest.flushed_revision, Lost::default());
         Self { newest, next_seq, gap: from_names, next: None, lost }
     }
@@ -101,7 +101,7 @@ impl LogRead {
     }
 
     fn frame(&mut self, frame: &Frame<'_>) {
-        let last = frame.revision - u64::from(frame.takes_revision());
+        let last = frame.revision.saturating_sub(u64::from(frame.takes_revision()));
         let transactions = last.saturating_sub(self.newest);
         if self.gap && transactions > 0 {
             self.lost.transactions(self.newest + 1, Some(last), 0);

@@ -90,7 +90,8 @@ of the log that cannot be read. Those behind damage in the log are left out of a
 before them are missing; with --newest a store is rebuilt that has those behind the damage as they
 were, and what was there before them only as it was last: a key that was changed by what is lost,
 and never since, is what it was before that. To have both, repair twice, and bring the copy to the
-other's state: `annals -C copy revert latest --prefix '' --from newest`. Where no manifest is
+other's state: `annals -C copy revert latest --prefix '' --from newest`. lost_records says that
+rules, leases or compactions of the log are lost. Where no manifest is
 whole, the files in the directory are taken for the store. A lease that is lost but for its keys
 has the longest time to live in the new store: to revoke it deletes them, to put them with another
 lease does not. Rules of retention are in a rebuilt one only if all can be read, else the report

@@ -109,8 +109,8 @@ impl Past {
         (past.from < past.newest).then_some(past)
     }
 
-    /// What the log alone tells of a store that cannot be opened: these transactions, which follow each other. `lost_upto`: the last of
-    /// those that are lost.
+    /// What the log alone tells of a store that cannot be opened: these transactions, which follow each other. `lost_upto`:
+    /// the last of those that are lost.
     pub(super) fn of_log(
         transactions: BTreeMap<u64, Transaction>,
         lost_upto: Option<u64>,

@@ -44,7 +44,8 @@ pub(super) fn of_log(files: &StoreFiles) -> Outcome<Option<Past>> {
     let manifest = files.manifest();
     let floors = manifest.floors.iter().map(|(_, floor)| *floor);
     let floor = floors.fold(manifest.compacted.max(manifest.flushed_revision), u64::max);
-    let (next_seq, newest) = (manifest.flushed_seq + 1, manifest.flushed_revision.max(1));
+    let next_seq = manifest.flushed_seq.saturating_add(1);
+    let newest = manifest.flushed_revision.max(1);
     let mut tail = Tail { next_seq, newest, floor, ..Tail::default() };
     let mut log = LogRead::new(manifest, false);
     for name in logs(files) {
@@ -52,7 +53,7 @@ pub(super) fn of_log(files: &StoreFiles) -> Outcome<Option<Past>> {
     }
     let Tail { mut transactions, lost, floor, .. } = tail;
     // One that is in the log before what forgot it is forgotten.
-    let transactions = transactions.split_off(&(floor + 1));
+    let transactions = transactions.split_off(&floor.saturating_add(1));
     Ok(Past::of_log(transactions, lost))
 }
 
@@ -86,7 +87,7 @@ impl Tail {
             }
         }
         let revision = frame.revision;
-        let before = revision - u64::from(frame.takes_revision());
+        let before = revision.saturating_sub(u64::from(frame.takes_revision()));
         if frame.seq != self.next_seq || before != self.newest {
             // A compaction, or what else forgets something, may be lost, too.
             self.begin_anew();

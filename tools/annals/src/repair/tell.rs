@@ -43,6 +43,7 @@ pub(super) fn tell(
         ("files_with_losses", json!(lost)),
         ("lost_keys", json!(repaired.lost.keys)),
         ("lost_revisions", json!(repaired.lost.revisions)),
+        ("lost_records", json!(repaired.lost.records)),
         ("past_lost", json!(past_lost)),
         ("past_given_up", json!(repaired.past.iter().map(given_up).collect::<Vec<_>>())),
         ("brought_back_at", json!(repaired.brought_back.map(|(_, last)| last))),
